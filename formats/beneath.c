@@ -24,7 +24,7 @@
 const char *beneath_fault(const char *name)
 {
     if (name[0] == '\0') return "it is empty";
-    if (name[0] == '/') return "it is absolute";
+    if (name[0] == '/') return "it is absolute and leads out of the folder";
     for (const char *part = name; part; part = strchr(part, '/')) {
         if (*part == '/') part++;
         if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
@@ -58,7 +58,7 @@ static bool expand(struct walk *w, const char *target, const char *left)
     return true;
 }
 
-/* One part of the name. 1: go on; 0: *fd is the opened file, or -1 with errno. */
+/* One part of the name. 1: continue; 0: *fd is the opened file, or -1 with errno. */
 static int step(struct walk *w, int flags, int *fd)
 {
     char part[NAME_MAX + 1], target[PATH_MAX];

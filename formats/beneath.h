@@ -1,4 +1,4 @@
-/* Files below a folder that may come from someone else: a checkpoint, a model, an unpacked archive.
+/* Files below a folder of any origin: a checkpoint, a model, an unpacked archive.
  *
  * Every name that a file holds is opened here (ds_id, states, shards, an index's files, `latest`),
  * and so is every fixed name (config.json) in such a folder, because it may be a link there.

@@ -192,7 +192,7 @@ static cz_status check_file(const struct cons_check *c, const struct source *sou
     const size_t len = strlen(path);
     struct pt *pt;
     if (len < 3 || strcmp(path + len - 3, ".pt") != 0) return CZ_OK; /* a raw copy of a swap file */
-    TRY(pt_open(path, &pt));
+    TRY(ckpt_file_open_pt(c->ck, sources->file_idx, &pt));
     cz_status st = CZ_OK;
     for (size_t i = 0; i < pt_n_records(pt) && st == CZ_OK; i++)
         if (is_used(pt_record_at(pt, i), sources, n))

@@ -9,6 +9,7 @@
 #include "checkpoint/fsck/fsck_impl.h"
 
 #include "base/threads.h"
+#include "formats/beneath.h"
 #include "formats/crc32.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
@@ -208,7 +209,7 @@ static cz_status check_records(struct fsck_file *file, const struct pt *pt, void
 {
     int fd;
     *n_bad = 0;
-    TRY(file_open_read(file->path, &fd, NULL));
+    TRY(beneath_open(file->dir, file->name, &fd, NULL));
     cz_status st = CZ_OK;
     for (size_t i = 0; i < pt_n_records(pt) && st == CZ_OK; i++) {
         const struct pt_record *r = pt_record_at(pt, i);
@@ -233,7 +234,7 @@ static cz_status check_zip(struct fsck_file *file, void *buf, struct fsck_meter 
 {
     struct pt *pt = NULL;
     size_t n_bad;
-    TRY(opened(file, pt_open(file->path, &pt)));
+    TRY(opened(file, pt_open_in(file->dir, file->name, &pt)));
     if (!pt) return CZ_OK;
     file->n_tensors = count_tensors(pt);
     file->nbytes_read = pt_nbytes(pt);
@@ -246,7 +247,7 @@ static cz_status check_zip(struct fsck_file *file, void *buf, struct fsck_meter 
 static cz_status check_safetensors(struct fsck_file *file)
 {
     struct safetensors *st = NULL;
-    TRY(opened(file, safetensors_open(file->path, &st)));
+    TRY(opened(file, safetensors_open_in(file->dir, file->name, &st)));
     if (!st) return CZ_OK;
     file->n_tensors = file->n_unchecked = safetensors_count(st);
     file->nbytes_read = file->nbytes;
@@ -366,7 +367,8 @@ static cz_status look_between_tensors(struct fsck_file *file, void *buf)
     if (!is_pt(file->path))
         return fsck_note(&file->findings, file->path, "", 0, 0,
                          "damaged: its CRC-32 is not %08" PRIx32, file->listed->crc);
-    if (pt_open(file->path, &pt) != CZ_OK) return fsck_note_error(&file->findings, file->path);
+    if (pt_open_in(file->dir, file->name, &pt) != CZ_OK)
+        return fsck_note_error(&file->findings, file->path);
     cz_status st = check_records(file, pt, buf, NULL, &n_bad);
     if (st == CZ_OK && n_bad == 0) st = pt_find_stray(pt, &off, &found);
     if (st == CZ_OK && n_bad == 0 && found)
@@ -387,12 +389,13 @@ static cz_status check_listed(struct fsck_file *file, void *buf, struct fsck_met
 {
     uint64_t nbytes;
     int fd;
-    cz_status st = file_open_read(file->path, &fd, &nbytes);
+    cz_status st = beneath_open(file->dir, file->name, &fd, &nbytes);
     if (st == CZ_NOTFOUND) {
         err_clear();
         return fsck_note(&file->findings, file->path, "", 0, 0,
                          "missing: the checkpoint's manifest lists it");
     }
+    if (st == CZ_CORRUPT) return fsck_note_error(&file->findings, file->path);
     TRY(st);
     const struct manifest_file *listed = file->listed;
     struct pass p = {.file = file, .fd = fd, .buf = buf, .meter = meter};

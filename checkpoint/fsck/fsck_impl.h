@@ -22,6 +22,8 @@ enum fsck_kind {
 
 struct fsck_file {
     char *path;
+    const char *dir, *name; /* formats/beneath.h; borrowed, and part of path. NULL, path: a file
+                               that the user named */
     enum fsck_kind kind;
     const struct manifest_file *listed;
     const struct ckpt *view; /* of the whole tag, to say whose bytes are where; NULL: not open */
@@ -60,8 +62,8 @@ cz_status fsck_list_tag(const char *tag_dir, const struct manifest *m, struct fs
                         struct fsck_findings *findings);
 cz_status fsck_list_weights(const char *dir, struct fsck_files *files,
                             struct fsck_findings *findings);
-cz_status fsck_add_file(struct fsck_files *files, const char *path, enum fsck_kind kind,
-                        const struct manifest_file *listed);
+cz_status fsck_add_file(struct fsck_files *files, const char *dir, const char *name,
+                        enum fsck_kind kind, const struct manifest_file *listed);
 void fsck_files_free(struct fsck_files *files);
 
 /* Check all files, several at a time, and hand over what was found, in their order. */

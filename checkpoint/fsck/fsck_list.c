@@ -4,33 +4,36 @@
 #include "checkpoint/fsck/fsck_impl.h"
 
 #include "checkpoint/read/names.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
-#include "formats/json/json.h"
+#include "formats/safetensors/shards.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The size is taken here, before any thread starts, because the total is what progress is measured
- * against. A file that is missing counts 0 bytes and is reported when it is opened. */
-cz_status fsck_add_file(struct fsck_files *files, const char *path, enum fsck_kind kind,
-                        const struct manifest_file *listed)
+ * against. A file that is missing, or refused, counts 0 bytes and is reported when it is opened. */
+cz_status fsck_add_file(struct fsck_files *files, const char *dir, const char *name,
+                        enum fsck_kind kind, const struct manifest_file *listed)
 {
     if (files->n == files->cap) {
         const size_t cap = files->cap ? files->cap * 2 : 16;
         struct fsck_file *items = realloc(files->items, cap * sizeof *items);
-        if (!items) return err_set(CZ_NOMEM, 0, "%s: out of memory", path);
+        if (!items) return err_set(CZ_NOMEM, 0, "%s: out of memory", name);
         files->items = items;
         files->cap = cap;
     }
     struct stat info;
     struct fsck_file *file = &files->items[files->n];
     memset(file, 0, sizeof *file);
-    file->path = strdup(path);
+    file->path = dir ? file_join(dir, name) : strdup(name);
+    if (!file->path) return err_set(CZ_NOMEM, 0, "%s: out of memory", name);
+    file->dir = dir;
+    file->name = file->path + strlen(file->path) - strlen(name);
     file->kind = kind;
     file->listed = listed;
-    file->nbytes = stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
-    if (!file->path) return err_set(CZ_NOMEM, 0, "%s: out of memory", path);
+    file->nbytes = beneath_stat(dir, name, &info) == CZ_OK ? (uint64_t)info.st_size : 0;
+    err_clear();
     files->n++;
     return CZ_OK;
 }
@@ -45,26 +48,23 @@ void fsck_files_free(struct fsck_files *files)
     memset(files, 0, sizeof *files);
 }
 
-static cz_status add_in(struct fsck_files *files, const char *dir, const char *name,
-                        enum fsck_kind kind, const struct manifest_file *listed)
-{
-    char *path = file_join(dir, name);
-    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
-    cz_status st = fsck_add_file(files, path, kind, listed);
-    free(path);
-    return st;
-}
-
-/* Every file of `dir` that ends in suffix, except hidden ones: those are temporary files of a save
- * under way. */
-static cz_status add_ending(struct fsck_files *files, const char *dir, const char *suffix,
-                            enum fsck_kind kind)
+/* Every file of dir/sub (sub "": dir) that ends in suffix, except hidden ones: those are temporary
+ * files of a save under way. A folder that a link moves elsewhere is a finding. */
+static cz_status add_ending(struct fsck_files *files, const char *dir, const char *sub,
+                            const char *suffix, enum fsck_kind kind, struct fsck_findings *findings)
 {
     struct ckpt_list list;
-    TRY(ckpt_list_files(dir, suffix, &list));
-    cz_status st = CZ_OK;
-    for (size_t i = 0; i < list.n && st == CZ_OK; i++)
-        if (list.names[i][0] != '.') st = add_in(files, dir, list.names[i], kind, NULL);
+    cz_status st =
+        *sub ? ckpt_list_files_in(dir, sub, suffix, &list) : ckpt_list_files(dir, suffix, &list);
+    if (st == CZ_CORRUPT) return fsck_note_error(findings, dir);
+    TRY(st);
+    for (size_t i = 0; i < list.n && st == CZ_OK; i++) {
+        if (list.names[i][0] == '.') continue;
+        char *name = file_join(sub, list.names[i]);
+        st = name ? fsck_add_file(files, dir, name, kind, NULL)
+                  : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+        free(name);
+    }
     ckpt_list_free(&list);
     return st;
 }
@@ -73,26 +73,29 @@ static cz_status add_ending(struct fsck_files *files, const char *dir, const cha
 
 /* zero/PARAMETER/fp32.pt … and zero/optimizer_state.pt of a universal checkpoint
  * (docs/deepspeed-behaviour.md, "Universal folders"). Other tags have no folder `zero`. */
-static cz_status add_universal(struct fsck_files *files, const char *tag_dir)
+static cz_status add_universal(struct fsck_files *files, const char *tag_dir,
+                               struct fsck_findings *findings)
 {
-    struct ckpt_list list = {NULL, 0};
+    struct ckpt_list list;
+    cz_status st = CZ_OK;
     struct stat info;
-    char *zero = file_join(tag_dir, "zero");
-    cz_status st = zero ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", tag_dir);
-    if (st != CZ_OK || stat(zero, &info) != 0 || !S_ISDIR(info.st_mode)) goto done;
-    TRY_GOTO(add_ending(files, zero, ".pt", FSCK_ZIP), done);
-    TRY_GOTO(ckpt_list_files(zero, "", &list), done);
+    if (beneath_stat(tag_dir, "zero", &info) == CZ_CORRUPT)
+        return fsck_note_error(findings, tag_dir);
+    err_clear();
+    if (!beneath_is_folder(tag_dir, "zero")) return CZ_OK;
+    TRY(add_ending(files, tag_dir, "zero", ".pt", FSCK_ZIP, findings));
+    TRY(ckpt_list_files_in(tag_dir, "zero", "", &list));
     for (size_t i = 0; i < list.n && st == CZ_OK; i++) {
-        char *path = file_join(zero, list.names[i]);
-        if (!path)
-            st = err_set(CZ_NOMEM, 0, "%s: out of memory", zero);
-        else if (list.names[i][0] != '.' && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-            st = add_ending(files, path, ".pt", FSCK_ZIP);
-        free(path);
+        char *name = file_join("zero", list.names[i]);
+        if (!name)
+            st = err_set(CZ_NOMEM, 0, "%s: out of memory", tag_dir);
+        else if (list.names[i][0] != '.' && beneath_stat(tag_dir, name, &info) == CZ_CORRUPT)
+            st = fsck_note_error(findings, tag_dir);
+        else if (list.names[i][0] != '.' && beneath_is_folder(tag_dir, name))
+            st = add_ending(files, tag_dir, name, ".pt", FSCK_ZIP, findings);
+        free(name);
     }
-done:
     ckpt_list_free(&list);
-    free(zero);
     return st;
 }
 
@@ -130,47 +133,36 @@ cz_status fsck_list_tag(const char *tag_dir, const struct manifest *m, struct fs
                         struct fsck_findings *findings)
 {
     for (size_t i = 0; m && i < m->n_files; i++)
-        TRY(add_in(files, tag_dir, m->files[i].name, FSCK_LISTED, &m->files[i]));
+        TRY(fsck_add_file(files, tag_dir, m->files[i].name, FSCK_LISTED, &m->files[i]));
     if (m) return find_stale(tag_dir, m, findings);
-    TRY(add_ending(files, tag_dir, ".pt", FSCK_ZIP));
-    return add_universal(files, tag_dir);
+    TRY(add_ending(files, tag_dir, "", ".pt", FSCK_ZIP, findings));
+    return add_universal(files, tag_dir, findings);
 }
 
 /* ---- a folder of weights --------------------------------------------------------------------- */
 
-/* A file that an index names is missing. An index names the same file once per tensor, so a file
- * that was noted before is not noted again. */
-static cz_status check_listed_name(const char *dir, const char *index, const struct json_node *item,
-                                   struct fsck_findings *findings)
-{
-    const char *name;
-    struct stat info;
-    TRY(json_as_string(item, &name));
-    char *path = file_join(dir, name);
-    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
-    cz_status st = CZ_OK;
-    bool noted = false;
-    for (size_t i = 0; i < findings->n && !noted; i++)
-        noted = strcmp(findings->items[i].path, path) == 0;
-    if (!noted && stat(path, &info) != 0)
-        st = fsck_note(findings, path, "", 0, 0, "missing: %s lists it", index);
-    free(path);
-    return st;
-}
-
 /* Every file that a model.safetensors.index.json or pytorch_model.bin.index.json names is there. */
 static cz_status check_index(const char *dir, const char *name, struct fsck_findings *findings)
 {
-    struct json_doc *doc = NULL;
-    const struct json_node *map = NULL;
+    struct shards_index index;
     char *path = file_join(dir, name);
     if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
-    cz_status st = json_load(path, JSON_STRICT, &doc);
-    if (st == CZ_OK) st = json_need(json_root(doc), "weight_map", JSON_OBJECT, &map);
-    for (size_t i = 0; st == CZ_OK && i < json_count(map); i++)
-        st = check_listed_name(dir, name, json_child(map, i), findings);
+    cz_status st = shards_index_load(dir, name, &index);
+    for (size_t i = 0; st == CZ_OK && i < index.n_files; i++) {
+        struct stat info;
+        char *shard = file_join(dir, index.files[i]);
+        const cz_status found = beneath_stat(dir, index.files[i], &info);
+        if (found != CZ_CORRUPT) err_clear();
+        if (!shard)
+            st = err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+        else if (found == CZ_CORRUPT)
+            st = fsck_note_error(findings, shard);
+        else if (found != CZ_OK)
+            st = fsck_note(findings, shard, "", 0, 0, "missing: %s lists it", name);
+        free(shard);
+    }
     if (st == CZ_CORRUPT) st = fsck_note_error(findings, path);
-    json_free(doc);
+    shards_index_free(&index);
     free(path);
     return st;
 }
@@ -178,9 +170,9 @@ static cz_status check_index(const char *dir, const char *name, struct fsck_find
 cz_status fsck_list_weights(const char *dir, struct fsck_files *files,
                             struct fsck_findings *findings)
 {
-    TRY(add_ending(files, dir, ".safetensors", FSCK_SAFETENSORS));
-    TRY(add_ending(files, dir, ".bin", FSCK_ZIP));
-    TRY(add_ending(files, dir, ".pt", FSCK_ZIP));
+    TRY(add_ending(files, dir, "", ".safetensors", FSCK_SAFETENSORS, findings));
+    TRY(add_ending(files, dir, "", ".bin", FSCK_ZIP, findings));
+    TRY(add_ending(files, dir, "", ".pt", FSCK_ZIP, findings));
     struct ckpt_list list;
     TRY(ckpt_list_files(dir, ".index.json", &list));
     cz_status st = CZ_OK;

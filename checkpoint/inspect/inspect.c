@@ -5,7 +5,7 @@
 #include "checkpoint/inspect/inspect_impl.h"
 
 #include "base/log.h"
-#include "formats/file_io.h"
+#include "formats/beneath.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,12 +17,6 @@ static bool ends_in(const char *path, const char *suffix)
 {
     const size_t n = strlen(path), n_suffix = strlen(suffix);
     return n >= n_suffix && strcmp(path + n - n_suffix, suffix) == 0;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 /* By the name's end: a .pt and a .bin are zips, which the reader checks. */
@@ -40,7 +34,7 @@ static cz_status inspect_file(struct inspect *in)
     }
     if (ends_in(path, ".json") || ends_in(path, "/" CKPT_LATEST))
         return err_set(CZ_UNSUPPORTED, 0, "%s: is text: any editor shows it", path);
-    return inspect_pt_file(in, path);
+    return inspect_pt_file(in, NULL, path);
 }
 
 /* Every *.bin or *.pt of a folder of weights: several objects in an array, or trees one below the
@@ -50,11 +44,8 @@ static cz_status inspect_torch_files(struct inspect *in, const struct ckpt_list 
     cz_status st = CZ_OK;
     if (in->options->json) json_begin_array(&in->w);
     for (size_t i = 0; i < list->n && st == CZ_OK; i++) {
-        char *path = file_join(in->options->path, list->names[i]);
-        if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", in->options->path);
         if (i > 0 && !in->options->json) json_write_text(&in->w, "\n");
-        st = inspect_pt_file(in, path);
-        free(path);
+        st = inspect_pt_file(in, in->options->path, list->names[i]);
     }
     if (in->options->json) json_end_array(&in->w);
     return st;
@@ -109,11 +100,9 @@ static cz_status inspect_folder(struct inspect *in)
         return inspect_weights(in, &why);
     }
     TRY(st);
-    char *zero = file_join(tag_dir, "zero");
-    st = open_tag(tag_dir, zero && is_folder(zero), &ck);
+    st = open_tag(tag_dir, beneath_is_folder(tag_dir, "zero"), &ck);
     if (st == CZ_OK) st = inspect_checkpoint(in, ck);
     ckpt_close(ck);
-    free(zero);
     free(tag_dir);
     free(tag);
     return st;

@@ -89,7 +89,7 @@ void inspect_json_sums(struct inspect *in, const struct inspect_sums *s); /* mem
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
-cz_status inspect_pt_file(struct inspect *in, const char *path);
+cz_status inspect_pt_file(struct inspect *in, const char *dir, const char *name);
 cz_status inspect_safetensors(struct inspect *in, struct safetensors *st);
 cz_status inspect_checkpoint(struct inspect *in, const struct ckpt *ck);
 

@@ -59,10 +59,10 @@ static cz_status json_file(struct inspect *in, const struct pt *pt)
     return CZ_OK;
 }
 
-cz_status inspect_pt_file(struct inspect *in, const char *path)
+cz_status inspect_pt_file(struct inspect *in, const char *dir, const char *name)
 {
     struct pt *pt;
-    TRY(pt_open(path, &pt));
+    TRY(pt_open_in(dir, name, &pt));
     cz_status st = in->options->json ? json_file(in, pt) : put_file(in, pt);
     pt_close(pt);
     return st;

@@ -1,6 +1,7 @@
 /* czero_state.json: what a resumed run takes from our own file (docs/checkpoint-format.md). Its
  * members are the engine's; here they are shown, not judged. */
 #include "checkpoint/inspect/inspect_impl.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 
@@ -75,12 +76,12 @@ static void put_onebit(struct inspect *in, const struct json_node *root)
                       variance, local);
 }
 
-static cz_status show(struct inspect *in, const char *path)
+static cz_status show(struct inspect *in, const char *tag_dir, const char *path)
 {
     char *text;
     size_t nbytes;
     struct json_doc *doc;
-    TRY(file_load(path, STATE_NBYTES_MAX, &text, &nbytes));
+    TRY(beneath_load(tag_dir, CKPT_STATE, STATE_NBYTES_MAX, &text, &nbytes));
     cz_status st = json_parse(text, nbytes, path, JSON_STRICT, &doc);
     if (st == CZ_OK && in->options->json) {
         trim(text, nbytes);
@@ -99,7 +100,7 @@ cz_status inspect_run(struct inspect *in, const char *tag_dir)
 {
     char *path = file_join(tag_dir, CKPT_STATE);
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = file_exists(path) ? show(in, path) : CZ_OK;
+    cz_status st = beneath_is_there(tag_dir, CKPT_STATE) ? show(in, tag_dir, path) : CZ_OK;
     free(path);
     return st;
 }

@@ -168,6 +168,9 @@ bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *
 const char *ckpt_file_path(const struct ckpt *ck, size_t file_idx);
 uint64_t ckpt_file_nbytes(const struct ckpt *ck, size_t file_idx);
 
+/* Open it as a .pt of its own, which the caller closes. */
+cz_status ckpt_file_open_pt(const struct ckpt *ck, size_t file_idx, struct pt **pt);
+
 /* A descriptor to read file file_idx with, at offsets (pread, copy_file_range); it stays open until
  * ckpt_file_release(). Calls nest. Threads: any. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT when the
  * file is another one than at ckpt_open(). */

@@ -3,6 +3,7 @@
  * closed when another is needed. A file is remembered by device, inode and size: reopening it after
  * another save has replaced it is noticed. */
 #include "checkpoint/read/checkpoint_impl.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 
 struct ckpt_file {
     char *path;
+    const char *name; /* in path: what it is called in the tag's folder */
     uint64_t nbytes;
     dev_t dev;
     ino_t ino;
@@ -76,13 +78,13 @@ cz_status ckpt_file_add(struct ckpt *ck, const char *name, uint32_t *file_idx)
     char *path = file_join(ck->tag_dir, name);
     if (!path) return err_set(CZ_NOMEM, 0, "out of memory");
     struct stat info;
-    if (stat(path, &info) != 0) {
-        cz_status st = errno == ENOENT ? CZ_NOTFOUND : CZ_IO;
-        st = err_set(st, errno, "%s: cannot be examined", path);
+    cz_status st = beneath_stat(ck->tag_dir, name, &info);
+    if (st != CZ_OK) {
         free(path);
         return st;
     }
     fs->files[fs->n] = (struct ckpt_file){.path = path,
+                                          .name = path + strlen(path) - strlen(name),
                                           .nbytes = (uint64_t)info.st_size,
                                           .dev = info.st_dev,
                                           .ino = info.st_ino,
@@ -97,7 +99,12 @@ cz_status ckpt_pt_add(struct ckpt *ck, const char *name, uint32_t *file_idx, str
 {
     *pt = NULL;
     TRY(ckpt_file_add(ck, name, file_idx));
-    return pt_open(ck->files->files[*file_idx].path, pt);
+    return ckpt_file_open_pt(ck, *file_idx, pt);
+}
+
+cz_status ckpt_file_open_pt(const struct ckpt *ck, size_t file_idx, struct pt **pt)
+{
+    return pt_open_in(ck->tag_dir, ck->files->files[file_idx].name, pt);
 }
 
 const char *ckpt_file_path(const struct ckpt *ck, size_t file_idx)
@@ -146,8 +153,9 @@ static cz_status check_same(const struct ckpt_file *file, int fd)
 
 /* The lock is held, also while the file is opened: several threads often want the same shard
  * first. */
-static cz_status open_file(struct ckpt_files *fs, size_t file_idx)
+static cz_status open_file(const struct ckpt *ck, size_t file_idx)
 {
+    struct ckpt_files *fs = ck->files;
     struct ckpt_file *file = &fs->files[file_idx];
     if (fs->n_open >= CKPT_FILES_IDLE_MAX) close_idle(fs);
     if (fs->n_open == fs->cap_open) {
@@ -158,7 +166,7 @@ static cz_status open_file(struct ckpt_files *fs, size_t file_idx)
         fs->cap_open = cap;
     }
     int fd;
-    TRY(file_open_read(file->path, &fd, NULL));
+    TRY(beneath_open(ck->tag_dir, file->name, &fd, NULL));
     cz_status st = check_same(file, fd);
     if (st != CZ_OK) {
         close(fd);
@@ -176,7 +184,7 @@ cz_status ckpt_file_acquire(const struct ckpt *ck, size_t file_idx, int *fd)
     struct ckpt_files *fs = ck->files;
     struct ckpt_file *file = &fs->files[file_idx];
     pthread_mutex_lock(&fs->lock);
-    cz_status st = file->fd >= 0 ? CZ_OK : open_file(fs, file_idx);
+    cz_status st = file->fd >= 0 ? CZ_OK : open_file(ck, file_idx);
     if (st == CZ_OK) {
         file->n_users++;
         file->last_use = ++fs->clock;

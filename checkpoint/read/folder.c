@@ -3,12 +3,11 @@
  * saved again by fewer of them, and its own script then fails or mixes them; here missing and stale
  * files are named. */
 #include "checkpoint/read/checkpoint_impl.h"
-#include "formats/file_io.h"
+#include "formats/beneath.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define NAMES_SHOWN 16
 
@@ -160,11 +159,11 @@ static cz_status scan(const char *dir, struct ckpt_folder *folder)
     TRY(take_files(dir, "optim_states.pt", folder));
     sort_shards(folder->models, folder->n_models);
     sort_shards(folder->optims, folder->n_optims);
-    char *zero = file_join(dir, "zero");
-    if (!zero) return err_set(CZ_NOMEM, 0, "out of memory");
     struct stat info;
-    folder->is_universal = stat(zero, &info) == 0 && S_ISDIR(info.st_mode);
-    free(zero);
+    cz_status st = beneath_stat(dir, "zero", &info);
+    if (st == CZ_CORRUPT) return st;
+    folder->is_universal = st == CZ_OK && S_ISDIR(info.st_mode);
+    if (st != CZ_OK) err_clear();
     if (!folder->whole_model && folder->n_models == 0)
         return err_set(CZ_CORRUPT, 0, "%s: there is no *_model_states.pt in it", dir);
     if (folder->whole_model && folder->n_models > 0)

@@ -3,6 +3,7 @@
  * is decided here, for writers and readers alike. */
 #include "checkpoint/read/names.h"
 
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 
 #include <errno.h>
@@ -101,13 +102,22 @@ cz_status ckpt_latest_read(const char *dir, bool universal, char **tag)
     if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
     char *text = NULL;
     size_t n = 0;
-    cz_status st = file_load(path, LATEST_NBYTES_MAX, &text, &n);
+    cz_status st = beneath_load(dir, universal ? CKPT_LATEST_UNIVERSAL : CKPT_LATEST,
+                                LATEST_NBYTES_MAX, &text, &n);
     if (st == CZ_INVALID)
         st = err_set(CZ_CORRUPT, 0, "%s: does not name a tag: it is longer than %u bytes", path,
                      LATEST_NBYTES_MAX);
     if (st == CZ_OK) st = latest_parse(path, text, n, tag);
     free(text);
     free(path);
+    /* A tag that is not there, or is a file, is for the caller to judge. */
+    struct stat info;
+    if (st == CZ_OK && beneath_stat(dir, *tag, &info) == CZ_CORRUPT) {
+        free(*tag);
+        *tag = NULL;
+        return CZ_CORRUPT;
+    }
+    if (st == CZ_OK) err_clear();
     return st;
 }
 
@@ -119,15 +129,6 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Whether dir/name is a folder. */
-static bool holds_folder(const char *dir, const char *name)
-{
-    char *path = file_join(dir, name);
-    bool yes = path && is_folder(path);
-    free(path);
-    return yes;
-}
-
 /* Whether a folder holds what a tag's folder does. A universal checkpoint has no model file at its
  * top, but the folder zero. */
 static bool is_tag_folder(const char *dir)
@@ -137,7 +138,7 @@ static bool is_tag_folder(const char *dir)
         err_clear();
         return false;
     }
-    bool yes = list.n > 0 || holds_folder(dir, "zero");
+    bool yes = list.n > 0 || beneath_is_folder(dir, "zero");
     ckpt_list_free(&list);
     return yes;
 }
@@ -146,7 +147,7 @@ static bool is_tag_folder(const char *dir)
 static bool holds_tag(const char *dir, const char *name)
 {
     char *path = file_join(dir, name);
-    bool yes = path && name[0] != '.' && is_folder(path) && is_tag_folder(path);
+    bool yes = path && name[0] != '.' && beneath_is_folder(dir, name) && is_tag_folder(path);
     free(path);
     return yes;
 }

@@ -30,7 +30,8 @@ void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX]);
 cz_status ckpt_tag_check(const char *tag);
 
 /* The tag that dir/latest names (surrounding white space dropped), free() it. CZ_NOTFOUND: no such
- * file (*tag NULL); CZ_CORRUPT: empty, too long, or not a tag. universal: latest_universal. */
+ * file (*tag NULL); CZ_CORRUPT: empty, too long, not a tag, or the name of a link that leads out of
+ * dir (a user may give that name as a tag: then the user chose it). universal: latest_universal. */
 cz_status ckpt_latest_read(const char *dir, bool universal, char **tag);
 
 /* Where a user's DIR (and TAG, may be NULL) leads: DIR/TAG, DIR/<latest>, DIR/<latest_universal>,
@@ -46,6 +47,10 @@ struct ckpt_list {
     size_t n;
 };
 cz_status ckpt_list_files(const char *dir, const char *suffix, struct ckpt_list *out);
+
+/* The same of a folder of dir (formats/beneath.h), CZ_CORRUPT when a link to it leads out. */
+cz_status ckpt_list_files_in(const char *dir, const char *name, const char *suffix,
+                             struct ckpt_list *out);
 void ckpt_list_free(struct ckpt_list *list); /* accepts zeroed */
 
 CZ_EXTERN_C_END

@@ -3,10 +3,13 @@
  * order. */
 #include "checkpoint/read/names.h"
 
+#include "formats/beneath.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool ends_in(const char *name, const char *suffix)
 {
@@ -81,6 +84,23 @@ static cz_status list_fill(DIR *handle, const char *dir, const char *suffix, str
     if (errno) return err_set(CZ_IO, errno, "%s: cannot be listed", dir);
     if (out->n > 1) qsort(out->names, out->n, sizeof *out->names, natural_order);
     return CZ_OK;
+}
+
+cz_status ckpt_list_files_in(const char *dir, const char *name, const char *suffix,
+                             struct ckpt_list *out)
+{
+    int fd;
+    memset(out, 0, sizeof *out);
+    TRY(beneath_open_folder(dir, name, &fd));
+    DIR *handle = fdopendir(fd); /* takes over fd */
+    if (!handle) {
+        close(fd);
+        return err_set(CZ_NOMEM, 0, "out of memory");
+    }
+    cz_status st = list_fill(handle, name, suffix, out);
+    closedir(handle);
+    if (st != CZ_OK) ckpt_list_free(out);
+    return st;
 }
 
 cz_status ckpt_list_files(const char *dir, const char *suffix, struct ckpt_list *out)

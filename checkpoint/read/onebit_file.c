@@ -109,7 +109,7 @@ static cz_status open_named(const struct ckpt_onebit_want *want, struct pt **pt)
     ckpt_onebit_name(want->rank, name);
     char *path = file_join(want->tag_dir, name);
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = pt_open(path, pt);
+    cz_status st = pt_open_in(want->tag_dir, name, pt);
     if (st == CZ_NOTFOUND)
         st = err_set(CZ_CORRUPT, 0,
                      "%s: is missing: it contains the compression errors of rank %d of %d", path,

@@ -2,7 +2,7 @@
  * sharded, universal), and lets that source fill the tables (tensors.c). After ckpt_open() a
  * checkpoint looks the same whatever its stage: tensors with places in files. */
 #include "checkpoint/read/checkpoint_impl.h"
-#include "formats/file_io.h"
+#include "formats/beneath.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,14 +74,9 @@ static cz_status read_folder(struct ckpt *ck, const struct ckpt_folder *folder)
     TRY(ckpt_model_read(ck, file_idx, is_stage3));
     const char *version = pickle_to_string(pickle_get(ck->model_root, "ds_version"));
     ck->ds_version = strdup(version ? version : "");
-    char *manifest = file_join(ck->tag_dir, CKPT_MANIFEST);
-    if (!ck->ds_version || !manifest) {
-        free(manifest);
-        return err_set(CZ_NOMEM, 0, "out of memory");
-    }
+    if (!ck->ds_version) return err_set(CZ_NOMEM, 0, "out of memory");
     ck->info.ds_version = ck->ds_version;
-    ck->info.is_ours = file_exists(manifest);
-    free(manifest);
+    ck->info.is_ours = beneath_is_there(ck->tag_dir, CKPT_MANIFEST);
     TRY(read_sources(ck, folder, file_idx));
     TRY(add_onebit_files(ck));
     return ckpt_entries_finish(ck);

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NO_VEC SIZE_MAX
 
@@ -120,15 +121,23 @@ static cz_status take_swapped(struct ckpt *ck, const struct rank_file *file, con
                               const char *state, uint64_t numel, size_t vec_idx)
 {
     struct ckpt_vec *vec = &ck->vecs[vec_idx];
-    char name[256];
-    snprintf(name, sizeof name, "offloaded_tensors/rank%02d/%s%s%.100s.tensor.swp", file->rank,
-             state ? state : "", state ? "-" : "", swap_id);
+    const char *first = state ? state : "", *dash = state ? "-" : "";
+    if (strchr(first, '/') || strchr(swap_id, '/'))
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: the name of a swap file, \"%s%s%s\", is refused: it has a slash",
+                       pt_path(file->pt), first, dash, swap_id);
+    const size_t nbytes = strlen(first) + strlen(swap_id) + 64;
+    char *name = malloc(nbytes);
+    if (!name) return err_set(CZ_NOMEM, 0, "out of memory");
+    snprintf(name, nbytes, "offloaded_tensors/rank%02d/%s%s%s.tensor.swp", file->rank, first, dash,
+             swap_id);
     struct ckpt_spot *spot = &vec->spots[file->rank];
     cz_status st = ckpt_file_add(ck, name, &spot->file_idx);
     if (st == CZ_NOTFOUND)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: its numbers were swapped to NVMe, and the copy %s is not in the tag",
-                       pt_path(file->pt), name);
+        st = err_set(CZ_UNSUPPORTED, 0,
+                     "%s: its numbers were swapped to NVMe, and the copy %s is not in the tag",
+                     pt_path(file->pt), name);
+    free(name);
     if (st != CZ_OK) return st;
     if (ckpt_file_nbytes(ck, spot->file_idx) / sizeof(float) < numel)
         return err_set(CZ_CORRUPT, 0, "%s: is too short for %llu fp32 elements",

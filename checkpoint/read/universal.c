@@ -7,6 +7,7 @@
  * optimizer_state.pt. What the first kind has under names that are not trained (aliases, frozen
  * ones, buffers) are copies of `module`, widened: not read. */
 #include "checkpoint/read/checkpoint_impl.h"
+#include "formats/file_io.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,16 +127,14 @@ static cz_status read_state(struct universal *u, size_t idx, const char *file)
 
 static cz_status list_folder(const struct ckpt *ck, const char *param, struct ckpt_list *list)
 {
-    size_t n = strlen(ck->tag_dir) + strlen(param) + sizeof "/zero/";
-    char *path = malloc(n);
-    if (!path) return err_set(CZ_NOMEM, 0, "out of memory");
-    snprintf(path, n, "%s/zero/%s", ck->tag_dir, param);
-    cz_status st = ckpt_list_files(path, SUFFIX, list);
-    free(path);
+    char *name = file_join("zero", param);
+    if (!name) return err_set(CZ_NOMEM, 0, "out of memory");
+    cz_status st = ckpt_list_files_in(ck->tag_dir, name, SUFFIX, list);
+    free(name);
     return st;
 }
 
-/* A name becomes a path, so one with '/' is refused. */
+/* A name becomes that of a folder, so one with '/' is refused. */
 static cz_status read_param(struct universal *u, const struct pickle_pair *pair, size_t group)
 {
     struct ckpt *ck = u->ck;

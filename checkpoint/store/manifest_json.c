@@ -5,6 +5,7 @@
 #include "checkpoint/store/manifest_impl.h"
 
 #include "checkpoint/read/names.h"
+#include "formats/beneath.h"
 #include "formats/crc32.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
@@ -257,7 +258,7 @@ cz_status manifest_load(const char *tag_dir, struct manifest *out)
     char *path = file_join(tag_dir, CKPT_MANIFEST), *text = NULL;
     size_t nbytes = 0;
     if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", tag_dir);
-    cz_status st = file_load(path, MANIFEST_NBYTES_MAX, &text, &nbytes);
+    cz_status st = beneath_load(tag_dir, CKPT_MANIFEST, MANIFEST_NBYTES_MAX, &text, &nbytes);
     if (st == CZ_INVALID)
         st = err_set(CZ_CORRUPT, 0, "%s: longer than a manifest may be (%zu bytes)", path,
                      MANIFEST_NBYTES_MAX);

@@ -37,12 +37,10 @@ static int64_t step_of(const char *tag_dir)
 {
     struct json_doc *doc = NULL;
     int64_t step = -1;
-    char *path = file_join(tag_dir, CKPT_STATE);
-    if (!path || json_load(path, JSON_STRICT, &doc) != CZ_OK ||
+    if (json_load_in(tag_dir, CKPT_STATE, JSON_STRICT, &doc) != CZ_OK ||
         json_opt_int(json_root(doc), "global_steps", -1, &step) != CZ_OK)
         step = -1;
     json_free(doc);
-    free(path);
     err_clear();
     return step;
 }

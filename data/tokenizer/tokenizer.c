@@ -95,6 +95,7 @@ void cz_tokenizer_close(struct cz_tokenizer *tok)
 {
     if (!tok) return;
     free(tok->dir);
+    free(tok->lines);
     tok->cls->close(tok);
 }
 

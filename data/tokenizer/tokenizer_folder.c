@@ -1,9 +1,11 @@
-/* Which tokenizer a folder or file holds, by the names of the files, and copying it beside a
+/* Which tokenizer a folder or file holds, by the names of the files, and writing it beside a
  * trained model, so that the model can be used alone. */
 #include "data/tokenizer/tokenizer_impl.h"
 
+#include "base/log.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
-#include "formats/json/json.h"
+#include "formats/json/json_copy.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -27,27 +29,19 @@ static const struct folder_kind kinds[] = {
 
 #define FILES_THAT_DO "tokenizer.json, or vocab.txt (WordPiece), or vocab.json and merges.txt (BPE)"
 
-/* Copied along: names and flags that Hugging Face keeps beside a tokenizer. */
+/* Exported, too: names and flags that Hugging Face keeps beside a tokenizer. */
 static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
                                          "added_tokens.json"};
 
 static const char *const sentencepiece[] = {"tokenizer.model", "spiece.model",
                                             "sentencepiece.bpe.model"};
 
-static bool has_file(const char *dir, const char *name)
-{
-    char *path = file_join(dir, name);
-    bool has = path && file_exists(path);
-    free(path);
-    return has;
-}
-
 /* A kind counts as present only with all of its files, or a half-copied folder would hide a
  * complete kind. */
 static bool has_all(const char *dir, const struct folder_kind *kind)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(kind->files) && kind->files[i]; i++)
-        if (!has_file(dir, kind->files[i])) return false;
+        if (!beneath_is_there(dir, kind->files[i])) return false;
     return true;
 }
 
@@ -62,7 +56,7 @@ static const struct folder_kind *kind_of_folder(const char *dir)
 static const char *sentencepiece_in(const char *dir)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(sentencepiece); i++)
-        if (has_file(dir, sentencepiece[i])) return sentencepiece[i];
+        if (beneath_is_there(dir, sentencepiece[i])) return sentencepiece[i];
     return NULL;
 }
 
@@ -102,21 +96,22 @@ static cz_status open_json_doc(const char *dir, const struct json_node *root,
 
 static cz_status open_json(const char *dir, struct cz_tokenizer **out)
 {
-    char *path = file_join(dir, "tokenizer.json");
-    struct json_doc *doc = NULL;
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = json_load(path, JSON_STRICT, &doc);
-    free(path);
-    TRY(st);
-    st = open_json_doc(dir, json_root(doc), out);
+    struct json_doc *doc;
+    TRY(json_load_in(dir, "tokenizer.json", JSON_STRICT, &doc));
+    cz_status st = open_json_doc(dir, json_root(doc), out);
     json_free(doc);
     return st;
 }
 
-/* The folder is remembered for cz_tokenizer_export(). */
+/* The folder is remembered for cz_tokenizer_export(). A companion that is a link to elsewhere is
+ * refused here, not after hours of training. */
 static cz_status open_kind(const char *dir, const struct folder_kind *kind,
                            struct cz_tokenizer **out)
 {
+    struct stat info;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
+        if (beneath_stat(dir, companions[i], &info) == CZ_CORRUPT) return CZ_CORRUPT;
+    err_clear();
     char *kept = strdup(dir);
     if (!kept) return err_set(CZ_NOMEM, 0, "no memory for a path");
     cz_status st = kind->open(dir, out);
@@ -140,10 +135,10 @@ static cz_status nothing_in(const char *dir)
                        "%s: %s (SentencePiece) is not read; save the tokenizer with "
                        "transformers' fast class to get a tokenizer.json",
                        dir, model);
-    if (has_file(dir, "vocab.json") || has_file(dir, "merges.txt"))
+    if (beneath_is_there(dir, "vocab.json") || beneath_is_there(dir, "merges.txt"))
         return err_set(CZ_NOTFOUND, 0, "%s: %s is there, but %s is missing", dir,
-                       has_file(dir, "vocab.json") ? "vocab.json" : "merges.txt",
-                       has_file(dir, "vocab.json") ? "merges.txt" : "vocab.json");
+                       beneath_is_there(dir, "vocab.json") ? "vocab.json" : "merges.txt",
+                       beneath_is_there(dir, "vocab.json") ? "merges.txt" : "vocab.json");
     return err_set(CZ_NOTFOUND, 0, "%s: contains no tokenizer; expected one of: " FILES_THAT_DO,
                    dir);
 }
@@ -185,36 +180,98 @@ cz_status tokenizer_folder_open(const char *name, struct cz_tokenizer **out)
     return kind ? open_kind(name, kind, out) : nothing_in(name);
 }
 
-/* ---- copying --------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
-#define FILE_NBYTES_MAX ((size_t)1 << 30)
-
-/* Through memory and file_save(), so that the copy appears whole or not at all. */
-static cz_status copy_file(const char *from_dir, const char *name, const char *to_dir)
+static bool ends_in(const char *name, const char *suffix)
 {
-    char *from = file_join(from_dir, name), *to = file_join(to_dir, name), *bytes = NULL;
-    size_t nbytes;
-    cz_status st = CZ_NOMEM;
-    if (!from || !to) {
-        err_set(CZ_NOMEM, 0, "no memory for a path");
-        goto done;
-    }
-    TRY_GOTO(file_load(from, FILE_NBYTES_MAX, &bytes, &nbytes), done);
-    TRY_GOTO(file_save(to, bytes, nbytes), done);
-done:
-    free(from);
-    free(to);
-    free(bytes);
+    const size_t n = strlen(name), n_suffix = strlen(suffix);
+    return n >= n_suffix && strcmp(name + n - n_suffix, suffix) == 0;
+}
+
+/* Through memory and file_save(), so that the file appears whole or not at all. */
+static cz_status save_text(const char *dir, const char *name, const char *text, size_t nbytes)
+{
+    char *path = file_join(dir, name);
+    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    cz_status st = file_save(path, text, nbytes);
+    free(path);
     return st;
 }
 
-/* The bytes tokenizer has no files. */
+/* A vocabulary or a list of tokens on one line, as transformers writes it; others over many. */
+static cz_status json_as_text(const char *dir, const char *name, json_omit *omit, char **text,
+                              size_t *nbytes)
+{
+    struct json_doc *doc;
+    struct json_writer w;
+    TRY(json_load_in(dir, name, JSON_STRICT, &doc));
+    const struct json_node *root = json_root(doc);
+    const bool is_list = strcmp(name, "vocab.json") == 0 || strcmp(name, "added_tokens.json") == 0;
+    cz_status st = CZ_OK;
+    if (json_type(root) != JSON_OBJECT)
+        st = err_set(CZ_CORRUPT, 0, "%s/%s: is no object of JSON", dir, name);
+    int64_t id;
+    for (size_t i = 0; is_list && st == CZ_OK && i < json_count(root); i++)
+        st = json_as_int(json_child(root, i), &id);
+    json_writer_init(&w, is_list ? 0 : 2);
+    if (st == CZ_OK) st = json_write_node(&w, root, omit);
+    json_write_text(&w, "\n");
+    if (st == CZ_OK)
+        st = json_writer_take(&w, text, nbytes);
+    else
+        json_writer_free(&w);
+    json_free(doc);
+    return st;
+}
+
+static cz_status export_json(const char *from_dir, const char *name, const char *to_dir)
+{
+    char *text;
+    size_t nbytes;
+    TRY(json_as_text(from_dir, name, NULL, &text, &nbytes));
+    cz_status st = save_text(to_dir, name, text, nbytes);
+    free(text);
+    return st;
+}
+
+/* The tokenizer works without it, so one that says nothing is left out, and a run does not fail at
+ * its end. What names the machine that it comes from stays behind. */
+static cz_status export_companion(const char *from_dir, const char *name, const char *to_dir)
+{
+    char *text;
+    size_t nbytes;
+    if (!beneath_is_there(from_dir, name)) return CZ_OK;
+    cz_status st = json_as_text(from_dir, name, json_is_trace, &text, &nbytes);
+    if (st == CZ_NOMEM) return st;
+    if (st != CZ_OK) {
+        LOGV(LOG_WARN, SUB_DATA, "not exported: %s", cz_last_error());
+        err_clear();
+        return CZ_OK;
+    }
+    st = save_text(to_dir, name, text, nbytes);
+    free(text);
+    return st;
+}
+
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat left, right;
+    return stat(a, &left) == 0 && stat(b, &right) == 0 && left.st_dev == right.st_dev &&
+           left.st_ino == right.st_ino;
+}
+
+/* Nothing is copied as bytes: JSON is parsed and written anew, vocab.txt and merges.txt are what
+ * was understood of them. The bytes tokenizer has no files. */
 cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
 {
-    if (!tok->dir) return CZ_OK;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++)
-        TRY(copy_file(tok->dir, tok->files[i], dir));
+    if (!tok->dir || is_same_folder(tok->dir, dir)) return CZ_OK;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++) {
+        if (ends_in(tok->files[i], ".json"))
+            TRY(export_json(tok->dir, tok->files[i], dir));
+        else
+            TRY(save_text(dir, tok->files[i], tok->lines, tok->lines_nbytes));
+    }
     for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
-        if (has_file(tok->dir, companions[i])) TRY(copy_file(tok->dir, companions[i], dir));
+        TRY(export_companion(tok->dir, companions[i], dir));
     return CZ_OK;
 }

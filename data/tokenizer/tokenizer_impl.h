@@ -1,7 +1,7 @@
 /* What a kind of tokenizer provides, and what all of them share.
  *
  * tokenizer.c        specials, encoding one or two texts, decoding as a stream; "bytes"
- * tokenizer_folder.c opening by name: which kind a folder holds; copying its files elsewhere
+ * tokenizer_folder.c opening by name: which kind a folder holds; writing its files elsewhere
  * wordpiece*.c       BERT's: vocab.txt, or tokenizer.json of type WordPiece
  * bpe*.c             byte-level BPE: tokenizer.json, or vocab.json + merges.txt */
 #ifndef CZ_DATA_TOKENIZER_TOKENIZER_IMPL_H
@@ -61,6 +61,9 @@ struct cz_tokenizer {
     struct tokenizer_frame one, two;
     char *dir; /* where its files are, for cz_tokenizer_export(); tokenizer_folder_open() sets it */
     const char *const *files; /* those that make the tokenizer, NULL at the end */
+    /* vocab.txt or merges.txt as it was understood, for cz_tokenizer_export(); NULL: neither. */
+    char *lines;
+    size_t lines_nbytes;
 };
 
 /* Set cls, no specials, frames that add nothing. */

@@ -3,7 +3,7 @@
  * the file: a tokenizer that encodes almost right is worse than none. */
 #include "data/tokenizer/tokenizer_json_impl.h"
 
-#include "formats/file_io.h"
+#include "formats/beneath.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -240,13 +240,8 @@ cz_status tokenizer_json_post(const struct json_node *root, tokenizer_lookup *fi
 /* No file is no error: *doc stays NULL. */
 cz_status tokenizer_load_json(const char *dir, const char *name, struct json_doc **doc)
 {
-    char *path = file_join(dir, name);
-    cz_status st = CZ_OK;
     *doc = NULL;
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    if (file_exists(path)) st = json_load(path, JSON_STRICT, doc);
-    free(path);
-    return st;
+    return beneath_is_there(dir, name) ? json_load_in(dir, name, JSON_STRICT, doc) : CZ_OK;
 }
 
 /* Special tokens are written as a string, or as an object of an added token. */

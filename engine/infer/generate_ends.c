@@ -1,7 +1,7 @@
 /* Which tokens end a text, from a model's folder. Files of a model family disagree on where this
  * stands (config.json, generation_config.json), so each is read alone and the caller decides. */
 #include "engine/infer/generate.h"
-#include "formats/file_io.h"
+#include "formats/beneath.h"
 #include "formats/json/json.h"
 
 #include <stdlib.h>
@@ -21,13 +21,10 @@ static cz_status add_ends(const struct json_node *node, struct generate_ends *ou
 
 cz_status generate_read_ends(const char *dir, const char *name, struct generate_ends *out)
 {
-    char *path = file_join(dir, name);
     struct json_doc *doc = NULL;
     cz_status st = CZ_OK;
     out->n = 0;
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    if (file_exists(path)) st = json_load(path, JSON_STRICT, &doc);
-    free(path);
+    if (beneath_is_there(dir, name)) st = json_load_in(dir, name, JSON_STRICT, &doc);
     const struct json_node *node = doc ? json_get(json_root(doc), "eos_token_id") : NULL;
     if (node) st = add_ends(node, out);
     json_free(doc);

@@ -391,7 +391,7 @@ static cz_status verify(struct verifier *v, const char *dir, const char *oracle_
 {
     v->model = cz_model_from_hf(dir);
     if (!v->model) return cz_last_status();
-    TRY(safetensors_open(oracle_path, &v->oracle));
+    TRY(safetensors_open_in(dir, "oracle.safetensors", &v->oracle));
     TRY(read_batch(v, oracle_path));
     /* Space for the batch, where the model's positions end nowhere (rotary ones). */
     int64_t reach = v->batch.T;

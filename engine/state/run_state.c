@@ -5,7 +5,6 @@
 #include "engine/state/run_state_impl.h"
 
 #include "checkpoint/read/names.h"
-#include "formats/file_io.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -396,17 +395,12 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
 cz_status run_state_load(const char *tag_dir, struct run_state *out)
 {
     struct json_doc *doc;
-    char *path = file_join(tag_dir, CKPT_STATE);
     memset(out, 0, sizeof *out);
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = CZ_NOTFOUND;
-    if (!file_exists(path))
-        err_set(CZ_NOTFOUND, 0, "%s: there is no such file", path);
-    else if ((st = json_load(path, JSON_STRICT, &doc)) == CZ_OK) {
+    cz_status st = json_load_in(tag_dir, CKPT_STATE, JSON_STRICT, &doc);
+    if (st == CZ_OK) {
         st = read_state(json_root(doc), out);
         json_free(doc);
     }
-    free(path);
     if (st != CZ_OK) run_state_free(out);
     return st;
 }

@@ -6,6 +6,8 @@
  * keys are refused, as they hide mistakes in configs. */
 #include "formats/json/json.h"
 
+#include "formats/beneath.h"
+#include "formats/file_io.h"
 #include "formats/json/json_impl.h"
 
 #include <errno.h>
@@ -226,6 +228,20 @@ cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc
     fclose(file);
     TRY(st);
     return adopt(text, nbytes, path, dialect, out);
+}
+
+/* Only a regular file: nothing in a folder of unknown origin may be a pipe to wait for. */
+cz_status json_load_in(const char *dir, const char *name, enum json_dialect dialect,
+                       struct json_doc **out)
+{
+    char *text, *path = dir ? file_join(dir, name) : strdup(name);
+    size_t nbytes;
+    *out = NULL;
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for a path", name);
+    cz_status st = beneath_load(dir, name, JSON_FILE_NBYTES_MAX, &text, &nbytes);
+    if (st == CZ_OK) st = adopt(text, nbytes, path, dialect, out);
+    free(path);
+    return st;
 }
 
 /* Also of a document whose building stopped half-way. */

@@ -14,7 +14,8 @@
 
 CZ_EXTERN_C_BEGIN
 
-#define JSON_DEPTH_MAX 200
+#define JSON_DEPTH_MAX       200
+#define JSON_FILE_NBYTES_MAX ((size_t)1 << 30)
 
 struct json_doc;
 struct json_node;
@@ -40,6 +41,11 @@ enum json_type {
 /* Read a whole file. Errors: CZ_IO (missing, unreadable), CZ_CORRUPT ("FILE:LINE:COL: what is
  * wrong"; JSON_CONFIG reports CZ_INVALID instead), CZ_UNSUPPORTED, CZ_NOMEM. *out is NULL then. */
 cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc **out);
+
+/* The same of a file of a folder (formats/beneath.h), no longer than JSON_FILE_NBYTES_MAX. Errors:
+ * as above, CZ_NOTFOUND, CZ_CORRUPT when the name leads out of the folder. */
+cz_status json_load_in(const char *dir, const char *name, enum json_dialect dialect,
+                       struct json_doc **out);
 
 /* Parse `text` of nbytes (copied; no terminator needed). `name` stands for the file in sentences.
  */

@@ -39,6 +39,9 @@ struct pt_record {
  * endian, encryption, TorchScript, and "legacy torch format: save it again with torch.save's
  * default (zip) format"). */
 cz_status pt_open(const char *path, struct pt **out);
+
+/* The same of a file of a folder (formats/beneath.h). */
+cz_status pt_open_in(const char *dir, const char *name, struct pt **out);
 void pt_close(struct pt *pt); /* accepts NULL */
 
 const char *pt_path(const struct pt *pt);

@@ -2,6 +2,7 @@
  * small records, data.pkl, and whether every storage is where the pickle says. After that a
  * tensor's bytes can be read with one pread(), and nothing else about the file can surprise a
  * reader. */
+#include "formats/beneath.h"
 #include "formats/crc32.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt_impl.h"
@@ -155,19 +156,19 @@ static cz_status check_storages(const struct pt *pt, const struct pickle_node *n
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-cz_status pt_open(const char *path, struct pt **out)
+cz_status pt_open_in(const char *dir, const char *name, struct pt **out)
 {
     *out = NULL;
     struct pt *pt = calloc(1, sizeof *pt);
-    if (!pt) return err_set(CZ_NOMEM, 0, "%s: no memory for a reader", path);
+    if (!pt) return err_set(CZ_NOMEM, 0, "%s: no memory for a reader", name);
     cz_status st;
     pt->fd = -1;
-    pt->path = strdup(path);
+    pt->path = dir ? file_join(dir, name) : strdup(name);
     if (!pt->path) {
-        st = err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
+        st = err_set(CZ_NOMEM, 0, "%s: no memory for its name", name);
         goto fail;
     }
-    TRY_GOTO(file_open_read(path, &pt->fd, &pt->nbytes), fail);
+    TRY_GOTO(beneath_open(dir, name, &pt->fd, &pt->nbytes), fail);
     TRY_GOTO(check_format(pt), fail);
     TRY_GOTO(pt_zip_read(&pt->zip, pt->fd, pt->path, pt->nbytes), fail);
     TRY_GOTO(check_marks(pt), fail);
@@ -178,6 +179,11 @@ cz_status pt_open(const char *path, struct pt **out)
 fail:
     pt_close(pt);
     return st;
+}
+
+cz_status pt_open(const char *path, struct pt **out)
+{
+    return pt_open_in(NULL, path, out);
 }
 
 void pt_close(struct pt *pt)

@@ -71,6 +71,9 @@ struct safetensors_info { /* owned by the reader, valid until it is closed */
  * Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM; CZ_CORRUPT naming file, tensor and reason. */
 cz_status safetensors_open(const char *path, struct safetensors **out);
 
+/* The same of a file of a folder (formats/beneath.h). */
+cz_status safetensors_open_in(const char *dir, const char *name, struct safetensors **out);
+
 /* Open a model folder: model.safetensors if it is there, else the shards that
  * model.safetensors.index.json lists. Errors: as above; CZ_NOTFOUND when the folder has neither, or
  * a shard is missing; CZ_CORRUPT when index and shards disagree. */

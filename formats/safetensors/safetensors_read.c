@@ -2,6 +2,7 @@
  * of the data belongs to exactly one tensor), and data is read in pieces. A folder of shards is one
  * set of tensors, by its index. */
 #include "base/hash.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors_impl.h"
@@ -298,14 +299,15 @@ static cz_status parse_header(struct safetensors *st, size_t file_idx, const str
 }
 
 /* What it has opened or allocated is in `file` when it fails: safetensors_close() frees it. */
-static cz_status add_file(struct safetensors *st, size_t file_idx, const char *path)
+static cz_status add_file(struct safetensors *st, size_t file_idx, const char *dir,
+                          const char *name)
 {
     struct st_file *file = &st->files[file_idx];
     struct header h = {0};
     uint64_t nbytes;
-    file->path = strdup(path);
-    if (!file->path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
-    TRY(file_open_read(path, &file->fd, &nbytes));
+    file->path = dir ? file_join(dir, name) : strdup(name);
+    if (!file->path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", name);
+    TRY(beneath_open(dir, name, &file->fd, &nbytes));
     cz_status status = header_load(&h, file->path, file->fd, nbytes);
     if (status == CZ_OK) status = parse_header(st, file_idx, &h);
     json_free(h.doc);
@@ -363,19 +365,24 @@ static cz_status alloc_reader(size_t n_files, const char *path, struct safetenso
     return CZ_OK;
 }
 
-cz_status safetensors_open(const char *path, struct safetensors **out)
+cz_status safetensors_open_in(const char *dir, const char *name, struct safetensors **out)
 {
     struct safetensors *reader = NULL;
     cz_status st;
     *out = NULL;
-    TRY(alloc_reader(1, path, &reader));
-    TRY_GOTO(add_file(reader, 0, path), fail);
+    TRY(alloc_reader(1, name, &reader));
+    TRY_GOTO(add_file(reader, 0, dir, name), fail);
     TRY_GOTO(index_names(reader), fail);
     *out = reader;
     return CZ_OK;
 fail:
     safetensors_close(reader);
     return st;
+}
+
+cz_status safetensors_open(const char *path, struct safetensors **out)
+{
+    return safetensors_open_in(NULL, path, out);
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */
@@ -409,14 +416,10 @@ static cz_status open_index(const char *dir, const char *path, struct safetensor
     struct shards_index index;
     struct safetensors *reader = NULL;
     cz_status st;
-    TRY(shards_index_load(path, &index));
+    TRY(shards_index_load(dir, SAFETENSORS_INDEX, &index));
     TRY_GOTO(alloc_reader(index.n_files, path, &reader), done);
-    for (size_t i = 0; i < index.n_files; i++) {
-        char *shard = file_join(dir, index.files[i]);
-        st = shard ? add_file(reader, i, shard) : err_set(CZ_NOMEM, 0, "%s: no memory", path);
-        free(shard);
-        if (st != CZ_OK) goto done;
-    }
+    for (size_t i = 0; i < index.n_files; i++)
+        TRY_GOTO(add_file(reader, i, dir, index.files[i]), done);
     TRY_GOTO(apply_map(reader, path, &index), done);
     *out = reader;
     reader = NULL;
@@ -430,18 +433,14 @@ done:
 cz_status safetensors_dir_open(const char *dir, struct safetensors **out)
 {
     *out = NULL;
-    char *single = file_join(dir, SAFETENSORS_SINGLE), *index = file_join(dir, SAFETENSORS_INDEX);
-    cz_status st;
-    if (!single || !index)
-        st = err_set(CZ_NOMEM, 0, "%s: no memory for file names", dir);
-    else if (file_exists(single))
-        st = safetensors_open(single, out);
-    else if (file_exists(index))
-        st = open_index(dir, index, out);
-    else
-        st = err_set(CZ_NOTFOUND, 0, "%s: contains neither %s nor %s", dir, SAFETENSORS_SINGLE,
-                     SAFETENSORS_INDEX);
-    free(single);
+    if (beneath_is_there(dir, SAFETENSORS_SINGLE))
+        return safetensors_open_in(dir, SAFETENSORS_SINGLE, out);
+    if (!beneath_is_there(dir, SAFETENSORS_INDEX))
+        return err_set(CZ_NOTFOUND, 0, "%s: contains neither %s nor %s", dir, SAFETENSORS_SINGLE,
+                       SAFETENSORS_INDEX);
+    char *index = file_join(dir, SAFETENSORS_INDEX);
+    if (!index) return err_set(CZ_NOMEM, 0, "%s: no memory for file names", dir);
+    cz_status st = open_index(dir, index, out);
     free(index);
     return st;
 }

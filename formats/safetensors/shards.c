@@ -2,6 +2,7 @@
  * index (docs/deepspeed-behaviour.md, "Consolidation"). Used for .safetensors and .bin. */
 #include "formats/safetensors/shards.h"
 
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_write.h"
 
@@ -94,17 +95,6 @@ cz_status shards_index_text(const struct shards_kind *kind, struct shards_entry 
     return CZ_OK;
 }
 
-/* Whether a name from a file stays inside the folder it is joined to. */
-static bool is_inside_folder(const char *name)
-{
-    if (name[0] == '/' || name[0] == '\0') return false;
-    for (const char *part = name; part; part = strchr(part, '/')) {
-        if (*part == '/') part++;
-        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) return false;
-    }
-    return true;
-}
-
 static int by_text(const void *left, const void *right)
 {
     return strcmp(*(const char *const *)left, *(const char *const *)right);
@@ -119,9 +109,10 @@ static cz_status index_files(struct shards_index *index, const char *path)
     if (!index->files) return err_set(CZ_NOMEM, 0, "%s: no memory for its shards' names", path);
     for (size_t i = 0; i < n; i++) {
         TRY(json_as_string(json_child(index->map, i), &index->files[i]));
-        if (!is_inside_folder(index->files[i]))
-            return err_set(CZ_CORRUPT, 0, "%s: shard name \"%s\" leads out of the folder", path,
-                           index->files[i]);
+        const char *fault = beneath_fault(index->files[i]);
+        if (fault)
+            return err_set(CZ_CORRUPT, 0, "%s: shard name \"%s\" is refused: %s", path,
+                           index->files[i], fault);
     }
     qsort(index->files, n, sizeof *index->files, by_text);
     for (size_t i = 0; i < n; i++)
@@ -130,16 +121,16 @@ static cz_status index_files(struct shards_index *index, const char *path)
     return CZ_OK;
 }
 
-cz_status shards_index_load(const char *path, struct shards_index *out)
+cz_status shards_index_load(const char *dir, const char *name, struct shards_index *out)
 {
-    cz_status st;
     memset(out, 0, sizeof *out);
-    TRY(json_load(path, JSON_STRICT, &out->doc));
-    TRY_GOTO(json_need(json_root(out->doc), "weight_map", JSON_OBJECT, &out->map), fail);
-    TRY_GOTO(index_files(out, path), fail);
-    return CZ_OK;
-fail:
-    shards_index_free(out);
+    char *path = file_join(dir, name);
+    if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for a path", dir);
+    cz_status st = json_load_in(dir, name, JSON_STRICT, &out->doc);
+    if (st == CZ_OK) st = json_need(json_root(out->doc), "weight_map", JSON_OBJECT, &out->map);
+    if (st == CZ_OK) st = index_files(out, path);
+    if (st != CZ_OK) shards_index_free(out);
+    free(path);
     return st;
 }
 

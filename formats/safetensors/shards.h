@@ -44,9 +44,9 @@ struct shards_index {
     size_t n_files;
 };
 
-/* Errors: CZ_IO, CZ_NOMEM; CZ_CORRUPT with the place (no weight_map, an empty one, a file outside
- * the folder); *out is then empty. */
-cz_status shards_index_load(const char *path, struct shards_index *out);
+/* dir/name (formats/beneath.h). Errors: CZ_IO, CZ_NOTFOUND, CZ_NOMEM; CZ_CORRUPT with the place (no
+ * weight_map, an empty one, a file outside the folder); *out is then empty. */
+cz_status shards_index_load(const char *dir, const char *name, struct shards_index *out);
 void shards_index_free(struct shards_index *index); /* accepts an empty one */
 
 /* The file that the map names for a tensor; NULL when the map has no such tensor. */

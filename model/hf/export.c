@@ -1,8 +1,9 @@
 /* Writing a Hugging Face folder: config.json and model.safetensors, both durable, the config put
  * into place last, so that a folder with a config has its weights. The config is the one that was
- * read, with the dtype replaced: keys that czero does not know survive. */
+ * read, with the dtype replaced and without what tells where it comes from (json_is_trace()): other
+ * keys that czero does not know survive. */
 #include "formats/file_io.h"
-#include "formats/json/json_write.h"
+#include "formats/json/json_copy.h"
 #include "formats/safetensors/safetensors.h"
 #include "model/model_impl.h"
 
@@ -23,60 +24,6 @@ static const char *torch_name(enum cz_dtype dtype)
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-static cz_status write_node(struct json_writer *w, const struct json_node *node);
-
-/* As it was written: 1e-5 must not become 1.0000000000000001e-05. */
-static cz_status write_number(struct json_writer *w, const struct json_node *node)
-{
-    size_t nbytes;
-    const char *text = json_text(node, &nbytes);
-    char *copy = strndup(text, nbytes);
-    if (!copy) return err_set(CZ_NOMEM, 0, "no memory to write config.json");
-    json_write_raw(w, copy);
-    free(copy);
-    return CZ_OK;
-}
-
-static cz_status write_children(struct json_writer *w, const struct json_node *node)
-{
-    for (size_t i = 0; i < json_count(node); i++) {
-        const struct json_node *child = json_child(node, i);
-        if (json_key(child)) json_write_key(w, json_key(child));
-        TRY(write_node(w, child));
-    }
-    return CZ_OK;
-}
-
-static cz_status write_node(struct json_writer *w, const struct json_node *node)
-{
-    bool truth = false;
-    const char *text = NULL;
-    switch (json_type(node)) {
-    case JSON_NULL: json_write_null(w); break;
-    case JSON_BOOL:
-        TRY(json_as_bool(node, &truth));
-        json_write_bool(w, truth);
-        break;
-    case JSON_INT:
-    case JSON_FLOAT: return write_number(w, node);
-    case JSON_STRING:
-        TRY(json_as_string(node, &text));
-        json_write_string(w, text);
-        break;
-    case JSON_ARRAY:
-        json_begin_array(w);
-        TRY(write_children(w, node));
-        json_end_array(w);
-        break;
-    case JSON_OBJECT:
-        json_begin_object(w);
-        TRY(write_children(w, node));
-        json_end_object(w);
-        break;
-    }
-    return CZ_OK;
-}
-
 /* The config with its dtype replaced, under the key it uses: transformers 5 writes "dtype", older
  * versions "torch_dtype"; both read the latter. */
 static cz_status config_write(struct json_writer *w, const struct json_node *config,
@@ -88,8 +35,9 @@ static cz_status config_write(struct json_writer *w, const struct json_node *con
         const struct json_node *child = json_child(config, i);
         const char *name = json_key(child);
         if (strcmp(name, "dtype") == 0 || strcmp(name, "torch_dtype") == 0) continue;
+        if (json_is_trace(child)) continue;
         json_write_key(w, name);
-        TRY(write_node(w, child));
+        TRY(json_write_node(w, child, json_is_trace));
     }
     json_put_string(w, key, dtype);
     json_end_object(w);

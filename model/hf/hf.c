@@ -2,6 +2,7 @@
  * chain, model*.safetensors supplies the weights. */
 #include "base/log.h"
 #include "base/options.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "model/families.h"
 #include "model/hf/config_impl.h"
@@ -106,12 +107,8 @@ cz_status head_compare(const struct cz_model *m, const char *dir, bool *is_forei
     struct json_doc *config;
     *is_foreign = false;
     if (!m->family) return CZ_OK;
-    char *path = file_join(dir, "config.json");
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    const bool is_there = file_exists(path);
-    cz_status st = is_there ? json_load(path, JSON_STRICT, &config) : CZ_OK;
-    free(path);
-    if (st != CZ_OK || !is_there) return st;
+    if (!beneath_is_there(dir, "config.json")) return CZ_OK;
+    TRY(json_load_in(dir, "config.json", JSON_STRICT, &config));
     *is_foreign = names_other_head(json_root(config), m->family, m->task);
     if (!*is_foreign) warn_renamed(json_root(config), m, dir);
     json_free(config);
@@ -179,11 +176,11 @@ static cz_status hf_open(const char *dir, const struct cz_model_options *options
     bool head_is_foreign = false;
     char *path = file_join(dir, "config.json");
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    if (!file_exists(path)) {
+    if (!beneath_is_there(dir, "config.json")) {
         st = err_set(CZ_NOTFOUND, 0, "%s: there is no such file", path);
         goto done;
     }
-    TRY_GOTO(json_load(path, JSON_STRICT, &config), done);
+    TRY_GOTO(json_load_in(dir, "config.json", JSON_STRICT, &config), done);
     TRY_GOTO(model_from_config(config, path, dir, options, &m), done);
     if (!options->config_only) TRY_GOTO(tensor_files_open(dir, false, &files), done);
     if (files) {
@@ -250,10 +247,8 @@ struct cz_model *cz_model_from_preset(const char *name)
 
 struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_model_options *options)
 {
-    char *path = file_join(dir_or_preset, "config.json");
-    bool is_dir = path && file_exists(path);
-    free(path);
-    if (is_dir) return cz_model_from_hf_ex(dir_or_preset, options);
+    if (beneath_is_there(dir_or_preset, "config.json"))
+        return cz_model_from_hf_ex(dir_or_preset, options);
     struct cz_model_options ours;
     struct cz_model *m;
     if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;

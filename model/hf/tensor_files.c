@@ -4,7 +4,7 @@
  * weights would look like a bad model. */
 #include "model/hf/tensor_files_impl.h"
 
-#include "formats/file_io.h"
+#include "formats/beneath.h"
 #include "formats/safetensors/shards.h"
 
 #include <dirent.h>
@@ -152,10 +152,10 @@ static cz_status add_pt(struct tensor_files *files, const struct pt *pt,
 }
 
 /* The file stays open: tensors are read from it piece by piece. */
-static cz_status open_pt(struct tensor_files *files, size_t idx, const char *path,
+static cz_status open_pt(struct tensor_files *files, size_t idx, const char *dir,
                          const struct shards_index *index, const char *file)
 {
-    TRY(pt_open(path, &files->pts[idx]));
+    TRY(pt_open_in(dir, file, &files->pts[idx]));
     return add_pt(files, files->pts[idx], index, file);
 }
 
@@ -168,10 +168,10 @@ static cz_status alloc_pts(struct tensor_files *files, size_t n)
     return CZ_OK;
 }
 
-static cz_status open_single_pt(struct tensor_files *files, const char *path)
+static cz_status open_single_pt(struct tensor_files *files, const char *dir, const char *name)
 {
     TRY(alloc_pts(files, 1));
-    return open_pt(files, 0, path, NULL, NULL);
+    return open_pt(files, 0, dir, NULL, name);
 }
 
 static void sort_entries(struct tensor_files *files)
@@ -180,27 +180,22 @@ static void sort_entries(struct tensor_files *files)
 }
 
 /* The index tells which file holds what; both must agree. */
-static cz_status open_pt_index(struct tensor_files *files, const char *dir, const char *path)
+static cz_status open_pt_index(struct tensor_files *files, const char *dir, const char *name)
 {
     struct shards_index index;
     cz_status st;
-    TRY(shards_index_load(path, &index));
+    TRY(shards_index_load(dir, name, &index));
     TRY_GOTO(alloc_pts(files, index.n_files), done);
-    for (size_t i = 0; i < index.n_files; i++) {
-        char *shard = file_join(dir, index.files[i]);
-        st = shard ? open_pt(files, i, shard, &index, index.files[i])
-                   : err_set(CZ_NOMEM, 0, "%s: no memory", path);
-        free(shard);
-        if (st != CZ_OK) goto done;
-    }
+    for (size_t i = 0; i < index.n_files; i++)
+        TRY_GOTO(open_pt(files, i, dir, &index, index.files[i]), done);
     sort_entries(files);
     /* The index must agree with the files: a half-copied folder would otherwise load with holes. */
     for (size_t i = 0; i < json_count(index.map); i++) {
-        const char *name = json_key(json_child(index.map, i));
-        const struct tensor_entry *e = tensor_files_find(files, name);
-        if (!e || strcmp(e->stored_name, name) != 0)
-            TRY_GOTO(err_set(CZ_CORRUPT, 0, "%s: tensor %s should be in %s and is not", path, name,
-                             shards_index_file(&index, name)),
+        const char *tensor = json_key(json_child(index.map, i));
+        const struct tensor_entry *e = tensor_files_find(files, tensor);
+        if (!e || strcmp(e->stored_name, tensor) != 0)
+            TRY_GOTO(err_set(CZ_CORRUPT, 0, "%s/%s: tensor %s should be in %s and is not", dir,
+                             name, tensor, shards_index_file(&index, tensor)),
                      done);
     }
 done:
@@ -249,21 +244,12 @@ static cz_status open_any(struct tensor_files *files, const char *dir, bool *fou
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
                                         "pytorch_model.bin", "pytorch_model.bin.index.json"};
-    char *path = NULL;
-    size_t i;
-    for (i = 0; i < CZ_ARRAY_LEN(names); i++) {
-        path = file_join(dir, names[i]);
-        if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for file names", dir);
-        if (file_exists(path)) break;
-        free(path);
-    }
+    size_t i = 0;
+    while (i < CZ_ARRAY_LEN(names) && !beneath_is_there(dir, names[i])) i++;
     *found = i < CZ_ARRAY_LEN(names);
     if (!*found) return CZ_OK;
-    cz_status st = i < 2    ? open_safetensors(files, dir)
-                   : i == 2 ? open_single_pt(files, path)
-                            : open_pt_index(files, dir, path);
-    free(path);
-    return st;
+    if (i < 2) return open_safetensors(files, dir);
+    return i == 2 ? open_single_pt(files, dir, names[i]) : open_pt_index(files, dir, names[i]);
 }
 
 /* Order of preference as in transformers: safetensors before pickles, single files before

@@ -3,6 +3,7 @@
  * them. How text is split follows from the class that tokenizer_config.json names. */
 #include "data/tokenizer/bpe/bpe_open_impl.h"
 
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 
 #include <stdlib.h>
@@ -153,26 +154,42 @@ static size_t count_lines(const char *text, size_t n)
     return lines;
 }
 
-/* The rank of a merge is its line; a "#version" line does not count. */
+#define VERSION_LINE "#version: 0.2\n"
+
+static bool is_version(const char *line, size_t n)
+{
+    return n >= 8 && memcmp(line, "#version", 8) == 0;
+}
+
+/* The rank of a merge is its line; a "#version" line does not count. What was read is kept for
+ * exports. */
 static cz_status read_merge_lines(struct bpe *b, const struct bpe_source *src, const char *path,
                                   const char *text, size_t n)
 {
     struct bpe_place place = {.path = path};
     uint32_t rank = 0;
+    char *kept = b->base.lines = malloc(n + sizeof VERSION_LINE);
+    if (!kept) return err_set(CZ_NOMEM, 0, "%s: no memory for its lines", path);
+    /* transformers passes over the first line, whatever it is. */
+    if (is_version(text, n)) kept = stpcpy(kept, VERSION_LINE);
     TRY(bpe_merges_init(&b->merges, count_lines(text, n)));
     while (n > 0) {
         const char *end = memchr(text, '\n', n);
         size_t line = end ? (size_t)(end - text) : n, taken = end ? line + 1 : line, n_left;
         if (line > 0 && text[line - 1] == '\r') line--;
         place.line++;
-        if (line > 0 && !(line >= 8 && memcmp(text, "#version", 8) == 0)) {
+        if (line > 0 && !is_version(text, line)) {
             TRY(bpe_split_merge(text, line, &n_left, &place));
             TRY(bpe_add_merge(b, src, rank++, text, n_left, text + n_left + 1, line - n_left - 1,
                               &place));
+            memcpy(kept, text, line);
+            kept += line;
+            *kept++ = '\n';
         }
         text += taken;
         n -= taken;
     }
+    b->base.lines_nbytes = (size_t)(kept - b->base.lines);
     return CZ_OK;
 }
 
@@ -237,7 +254,7 @@ static cz_status read_folder(struct bpe *b, struct bpe_folder *f)
     char *path = file_join(f->dir, "merges.txt"), *text = NULL;
     size_t nbytes;
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = file_load(path, MERGES_NBYTES_MAX, &text, &nbytes);
+    cz_status st = beneath_load(f->dir, "merges.txt", MERGES_NBYTES_MAX, &text, &nbytes);
     if (st == CZ_OK && memchr(text, '\0', nbytes))
         st = err_set(CZ_CORRUPT, 0, "%s: contains a NUL byte: not a text", path);
     if (st == CZ_OK) st = read_merge_lines(b, &f->src, path, text, nbytes);

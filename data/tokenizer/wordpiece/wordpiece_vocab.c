@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/utf8.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 
 #include <stdlib.h>
@@ -39,6 +40,26 @@ static cz_status read_lines(struct wp_source *src, const char *text, size_t nbyt
         TRY(wp_source_add_token(src, line, trimmed(line, n), id));
         at += n + 1;
     }
+    return CZ_OK;
+}
+
+/* The tokens as they were read, a line each: what an export writes. A byte order mark, CRs and
+ * white space at line ends are gone; the number of a line is still the id of its token. */
+static cz_status keep_lines(struct cz_tokenizer *tok, const char *text, size_t nbytes)
+{
+    size_t at = 0, bom_nbytes = strlen(BYTE_ORDER_MARK);
+    if (nbytes >= bom_nbytes && memcmp(text, BYTE_ORDER_MARK, bom_nbytes) == 0) at = bom_nbytes;
+    char *end = tok->lines = malloc(nbytes + 1);
+    if (!end) return err_set(CZ_NOMEM, 0, "no memory for the lines of vocab.txt");
+    while (at < nbytes) {
+        const char *line = text + at, *feed = memchr(line, '\n', nbytes - at);
+        const size_t n = feed ? (size_t)(feed - line) : nbytes - at, kept = trimmed(line, n);
+        memcpy(end, line, kept);
+        end += kept;
+        *end++ = '\n';
+        at += n + 1;
+    }
+    tok->lines_nbytes = (size_t)(end - tok->lines);
     return CZ_OK;
 }
 
@@ -239,9 +260,10 @@ cz_status wordpiece_open_vocab(const char *dir, struct cz_tokenizer **out)
     cz_status st;
     *out = NULL;
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    TRY_GOTO(file_load(path, VOCAB_NBYTES_MAX, &text, &nbytes), done);
+    TRY_GOTO(beneath_load(dir, "vocab.txt", VOCAB_NBYTES_MAX, &text, &nbytes), done);
     TRY_GOTO(config_load(&config, dir), done);
     TRY_GOTO(open_text(path, text, nbytes, &config, &wp), done);
+    TRY_GOTO(keep_lines(&wp->tok, text, nbytes), done);
     *out = &wp->tok;
 done:
     if (st != CZ_OK && wp) cz_tokenizer_close(&wp->tok);

@@ -34,6 +34,23 @@ cp "$fixtures/models/gpt2-tiny/config.json" "$work/saved/model"
 [ -s "$work/err" ] && complain "an export says: $(cat "$work/err")"
 cmp "$work/own/model.safetensors" "$work/st/model.safetensors" || complain "its own model: the tensors differ"
 
+# Nothing tells whose machine the model came from, or asks for code that is not there
+mkdir "$work/traced"
+sed -e '/_name_or_path/d' -e '1s|{|{"_name_or_path": "/home/me/gpt2", "auto_map": {"AutoModel": "x.Y"}, "text_config": {"cache": "/data/me", "kept": 1.50},|' \
+  "$fixtures/models/gpt2-tiny/config.json" >"$work/traced/config.json"
+"$czero" export "$ckpt" "$work/bare" --model "$work/traced" --quiet || complain "traced: exit $?"
+grep -qE '_name_or_path|auto_map|/home|/data|"cache"' "$work/bare/config.json" && complain "traces: $(cat "$work/bare/config.json")"
+grep -q '"kept": 1.50' "$work/bare/config.json" || complain "lost: $(cat "$work/bare/config.json")"
+python3 - "$work/traced/config.json" "$work/bare/config.json" <<'PY' || complain "the configs differ in more than that"
+import json, sys
+before, after = (json.load(open(path)) for path in sys.argv[1:3])
+for config in before, after:
+    for key in "_name_or_path", "auto_map", "dtype", "torch_dtype":
+        config.pop(key, None)
+before["text_config"].pop("cache")
+assert before == after and list(before) == list(after), (before, after)
+PY
+
 refuse() { # CODE PATTERN -- arguments
   local code=$1 pattern=$2
   shift 3

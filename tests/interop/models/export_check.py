@@ -18,6 +18,7 @@ import argparse
 import ctypes
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,7 +121,7 @@ def check_verify(model, folder, czero):
     with tempfile.TemporaryDirectory() as scratch:
         for file in pathlib.Path(folder).resolve().iterdir():
             if file.name != "oracle.safetensors":
-                (pathlib.Path(scratch) / file.name).symlink_to(file)
+                shutil.copy(file, pathlib.Path(scratch) / file.name)  # no links: czero follows none out of a folder
         write_oracle(model, f"{scratch}/oracle.safetensors")
         done = subprocess.run([czero, "verify", scratch], capture_output=True, text=True)
     if done.returncode:
