@@ -340,7 +340,7 @@ START_TEST(bad_older_files_get_a_sentence)
     write_file("tokenizer_config.json", "{\"tokenizer_class\":\"OddTokenizer\"}");
     expect(CZ_UNSUPPORTED, "OddTokenizer");
     write_file("tokenizer_config.json", "{\"added_tokens_decoder\":{\"x\":{\"content\":\"y\"}}}");
-    expect(CZ_CORRUPT, "no id");
+    expect(CZ_CORRUPT, "is not an id");
     remove_file("tokenizer_config.json");
     remove_file("vocab.json");
     remove_file("merges.txt");
