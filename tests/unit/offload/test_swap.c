@@ -2,6 +2,8 @@
  * through every engine, with and without checksums, past the page cache and through it (tmpfs). */
 #include "tests/unit/offload/swap_model.h"
 
+#include <pthread.h>
+
 #define BLOCK ((size_t)16 << 10)
 
 static bool has_uring;
@@ -155,6 +157,59 @@ START_TEST(a_late_write_gets_its_turn_in_a_long_read)
 }
 END_TEST
 
+struct drain {
+    struct swap_queue *q;
+    atomic_bool is_done;
+};
+
+static void *drain_in_thread(void *arg)
+{
+    struct drain *d = arg;
+    (void)swap_queue_drain(d->q);
+    atomic_store(&d->is_done, true);
+    return NULL;
+}
+
+/* As many requests as there are slots; the one at `late` of them is the last to be done. */
+static void drain_waits_for(int n, int late)
+{
+    static const struct swap_backend by_hand = {.wake = no_wake};
+    struct swap s = {.block_nbytes = BLOCK, .backend = &by_hand};
+    struct drain d = {.q = &s.queue};
+    struct swap_block *held = NULL;
+    uint64_t ticket;
+    pthread_t thread;
+    swap_queue_init(&s.queue);
+    ck_ok(swap_queue_allocate(&s.queue, 2));
+    for (int i = 0; i < n; i++) ck_ok(swap_queue_begin(&s, NULL, 0, BLOCK, false, &ticket));
+    for (int i = 0; i < n; i++) {
+        struct swap_block *b = swap_queue_take(&s);
+        if (i == late)
+            held = b;
+        else
+            swap_queue_finish(&s.queue, b);
+    }
+    ck_assert_int_eq(pthread_create(&thread, NULL, drain_in_thread, &d), 0);
+    usleep(50000);
+    ck_assert_msg(!atomic_load(&d.is_done), "request %d of %d was not waited for", late, n);
+    pthread_mutex_lock(&s.queue.lock);
+    swap_queue_finish(&s.queue, held);
+    pthread_mutex_unlock(&s.queue.lock);
+    swap_queue_announce(&s.queue);
+    pthread_join(thread, NULL);
+    swap_queue_free(&s.queue);
+}
+
+START_TEST(a_drain_waits_for_the_oldest_and_the_newest)
+{
+    drain_waits_for(1, 0);
+    drain_waits_for(SWAP_REQUESTS - 1, 0);
+    drain_waits_for(SWAP_REQUESTS, 0);
+    drain_waits_for(SWAP_REQUESTS, 1);
+    drain_waits_for(SWAP_REQUESTS, SWAP_REQUESTS - 1);
+}
+END_TEST
+
 /* Requests under way when the swap closes are ended before it returns. */
 static void close_under_way(const char *dir, const struct swap_way *way)
 {
@@ -263,6 +318,6 @@ END_TEST
 TEST_MAIN("offload/swap", unaligned_sizes_round_trip, aligned_sizes_round_trip,
           random_calls_agree_with_memory, never_written_bytes_read_as_zero,
           more_requests_than_the_queue_holds, a_late_read_overtakes_a_long_write_which_goes_on,
-          a_late_write_gets_its_turn_in_a_long_read, closing_ends_what_is_under_way,
-          single_submit_and_odd_options_work, wrong_calls_are_refused_and_do_no_harm,
-          a_file_of_no_bytes_is_fine)
+          a_late_write_gets_its_turn_in_a_long_read, a_drain_waits_for_the_oldest_and_the_newest,
+          closing_ends_what_is_under_way, single_submit_and_odd_options_work,
+          wrong_calls_are_refused_and_do_no_harm, a_file_of_no_bytes_is_fine)

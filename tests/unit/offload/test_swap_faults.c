@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 #define BLOCK  ((size_t)8 << 10)
 #define NBYTES (16 * BLOCK)
@@ -78,8 +80,12 @@ START_TEST(moods_that_pass_are_waited_out)
         {
             struct moods m = passing[i];
             struct swap *s = open_moody(dir, way, &m);
+            bool was_direct = strstr(swap_describe(s), "O_DIRECT") != NULL;
             round_trips(s);
-            if (m.error == EINVAL) ck_assert_ptr_nonnull(strstr(swap_describe(s), "page cache"));
+            if (m.error == EINVAL)
+                ck_assert_ptr_nonnull(strstr(swap_describe(s), "page cache"));
+            else /* the rest of a short transfer is asked for in whole sectors */
+                ck_assert_int_eq(strstr(swap_describe(s), "O_DIRECT") != NULL, was_direct);
             ck_assert_int_gt(atomic_load(&m.n), (int)(2 * NBYTES / BLOCK));
             swap_close(s);
         }
@@ -218,6 +224,58 @@ START_TEST(all_threads_that_wait_get_the_sentence)
 }
 END_TEST
 
+/* ---- stopped and continued --------------------------------------------------------------------
+ */
+
+/* Ctrl-Z, a debugger: what the ring waits in returns without a result. */
+static void swap_and_exit(const struct swap_way *way)
+{
+    struct swap *s;
+    unsigned char *buf = swap_rig_memory(NBYTES);
+    uint64_t ticket;
+    cz_status st = swap_open(&(struct swap_options){.dir = dir,
+                                                    .nbytes = NBYTES,
+                                                    .block_nbytes = BLOCK,
+                                                    .queue_depth = 3,
+                                                    .engine = way->engine},
+                             &s);
+    if (st != CZ_OK) _exit(2);
+    int64_t until = clock_now_ns() + 500000000;
+    for (int i = 0; st == CZ_OK && clock_now_ns() < until; i++) {
+        st = i % 2 ? swap_read_begin(s, buf, 0, NBYTES, &ticket)
+                   : swap_write_begin(s, buf, 0, NBYTES, &ticket);
+        if (st == CZ_OK) st = swap_wait(s, ticket);
+        usleep(2000);
+    }
+    if (st != CZ_OK) printf("%s\n", cz_last_error());
+    swap_close(s);
+    fflush(stdout);
+    _exit(st == CZ_OK ? 0 : 1);
+}
+
+START_TEST(a_stopped_process_goes_on)
+{
+    setup();
+    EACH_WAY(way)
+    {
+        int status;
+        if (way->checksums) continue;
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) swap_and_exit(way);
+        for (int i = 0; i < 40; i++) {
+            usleep(7000);
+            kill(child, SIGSTOP);
+            usleep(3000);
+            kill(child, SIGCONT);
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "engine %d", way->engine);
+    }
+    teardown();
+}
+END_TEST
+
 /* ---- a file that others touch -----------------------------------------------------------------
  */
 
@@ -288,5 +346,6 @@ END_TEST
 TEST_MAIN("offload/swap_faults", moods_that_pass_are_waited_out,
           a_failing_block_fails_everything_once, unaligned_calls_fail_the_same_way,
           a_mood_that_does_not_pass_is_an_error_within_a_second,
-          all_threads_that_wait_get_the_sentence, a_file_deleted_under_way_goes_on_working,
-          a_file_made_shorter_is_an_error, checksums_notice_a_changed_byte)
+          all_threads_that_wait_get_the_sentence, a_stopped_process_goes_on,
+          a_file_deleted_under_way_goes_on_working, a_file_made_shorter_is_an_error,
+          checksums_notice_a_changed_byte)

@@ -265,6 +265,35 @@ START_TEST(all_open_files_can_be_removed_at_once)
 }
 END_TEST
 
+/* Somebody removes the swap file and has the name for a file of their own. */
+START_TEST(another_file_of_that_name_stays)
+{
+    char path[PATH_MAX];
+    base = test_tmp_make();
+    for (int at_once = 0; at_once < 2; at_once++) {
+        struct swap *s = open_in(below("x"));
+        snprintf(path, sizeof path, "%s", swap_path(s));
+        ck_assert_int_eq(unlink(path), 0);
+        close(open(path, O_CREAT | O_EXCL | O_WRONLY, 0600));
+        if (at_once) {
+            swap_remove_files();
+            ck_assert(exists(path));
+        }
+        swap_close(s);
+        ck_assert(exists(path));
+        ck_assert_int_eq(unlink(path), 0);
+        s = open_in(below("x"));
+        snprintf(path, sizeof path, "%s", swap_path(s));
+        ck_assert_int_eq(unlink(path), 0);
+        ck_assert_int_eq(symlink(below("x"), path), 0);
+        swap_close(s);
+        ck_assert(exists(path));
+        ck_assert_int_eq(unlink(path), 0);
+    }
+    test_tmp_remove(base);
+}
+END_TEST
+
 START_TEST(the_current_folder_may_change)
 {
     char cwd[PATH_MAX];
@@ -419,8 +448,8 @@ TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
           folders_that_were_made_go, links_to_folders_are_followed,
           the_last_one_removes_the_folder_whoever_made_it,
           folders_with_somebodys_files_stay_without_ours, a_folder_removed_under_way_is_no_error,
-          all_open_files_can_be_removed_at_once, the_current_folder_may_change,
-          impossible_folders_end_in_a_sentence, a_folder_that_may_not_be_written_ends_in_a_sentence,
-          names_say_which_host_they_are_of, leftovers_of_another_host_name_go_on_a_local_disk,
-          a_limit_on_file_sizes_is_named, free_space_is_known_for_folders_to_come,
-          a_disk_that_is_too_small_is_refused)
+          all_open_files_can_be_removed_at_once, another_file_of_that_name_stays,
+          the_current_folder_may_change, impossible_folders_end_in_a_sentence,
+          a_folder_that_may_not_be_written_ends_in_a_sentence, names_say_which_host_they_are_of,
+          leftovers_of_another_host_name_go_on_a_local_disk, a_limit_on_file_sizes_is_named,
+          free_space_is_known_for_folders_to_come, a_disk_that_is_too_small_is_refused)
