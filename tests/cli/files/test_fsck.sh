@@ -71,5 +71,9 @@ echo none >"$work/ckpt/latest"
 expect 4 out 'none' -- "$work/ckpt"
 expect 4 out 'none' -- "$work/ckpt" --all
 expect 2 err "no tag 'x'" -- "$work/ckpt" --tag x
+cp -r "$fixtures/checkpoints/expected/u3" "$work/u3"
+expect 0 out 'no damage' -- "$work/u3"
+rm "$work/u3/t3/zero/l2.weight/fp32.pt"
+expect 4 out 'l2.weight/fp32.pt' -- "$work/u3"
 [ $failed = 0 ] && echo "fsck works"
 exit $failed

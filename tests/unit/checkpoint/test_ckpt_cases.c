@@ -1,7 +1,8 @@
-/* Small checkpoints that DeepSpeed itself wrote, one of each kind (tests/interop/checkpoints/ckpt_cases.py):
- * BF16_Optimizer, round-robin and aligned flat buffers, sub-groups, flat and listed masters of
- * stage 0, buffers, universal folders of both families. Masters, states, buffers and frozen
- * parameters are what DeepSpeed had in memory. CZ_CKPT_CASES names a folder with a larger set. */
+/* Small checkpoints that DeepSpeed itself wrote, one of each kind
+ * (tests/interop/checkpoints/ckpt_cases.py): BF16_Optimizer, round-robin and aligned flat buffers,
+ * sub-groups, flat and listed masters of stage 0, buffers, universal folders of both families.
+ * Masters, states, buffers and frozen parameters are what DeepSpeed had in memory. CZ_CKPT_CASES
+ * names a folder with a larger set. */
 #include "checkpoint/read/checkpoint.h"
 #include "formats/safetensors/safetensors.h"
 #include "tests/support/check_main.h"
@@ -215,6 +216,20 @@ START_TEST(a_swapped_sub_group_without_its_copy_is_named)
     struct ckpt_open_options options = {.dir = dir};
     ck_fails(ckpt_open(&options, &ck), CZ_CORRUPT);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "rank01/exp_avg-"));
+    /* as many bytes as its elements need open; one element less does not */
+    unsigned long long numel = 0;
+    const char *says = strstr(cz_last_error(), "too short for ");
+    ck_assert_ptr_nonnull(says);
+    ck_assert_int_eq(sscanf(says, "too short for %llu", &numel), 1);
+    for (unsigned long long less = 0; less < 2; less++) {
+        snprintf(command, sizeof command,
+                 "truncate -s %llu %s/t3/offloaded_tensors/rank01/exp_avg-*", 4 * (numel - less),
+                 dir);
+        shell(command);
+        cz_status st = ckpt_open(&options, &ck);
+        ck_assert_int_eq(st, less == 0 ? CZ_OK : CZ_CORRUPT);
+        if (st == CZ_OK) ckpt_close(ck);
+    }
     options.weights_only = true;
     ck_ok(ckpt_open(&options, &ck));
     ckpt_close(ck);

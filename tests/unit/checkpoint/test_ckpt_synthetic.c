@@ -2,6 +2,7 @@
  * values: masters, states, low-precision weights, frozen ones, ties, groups. */
 #include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
+#include "tests/support/checkpoint/sparse_ckpt.h"
 #include "tests/unit/checkpoint/ds_write_rig.h"
 
 #include <pthread.h>
@@ -199,6 +200,66 @@ START_TEST(stage_0_in_fp32_opens_whole)
 }
 END_TEST
 
+/* A rank's model file of stage 3 anew, with the shapes of all sub-groups in one dictionary. */
+static void merge_shapes(const struct rig *r, const char *dir, int rank, bool in_a_list)
+{
+    char name[64];
+    struct sparse_zip zip;
+    struct pickle_writer *w = pickle_writer_create();
+    pickle_dict_begin(w);
+    sparse_key_empty(w, "module");
+    pickle_put_string(w, "buffer_names");
+    pickle_list_begin(w);
+    pickle_list_end(w);
+    pickle_put_string(w, "param_shapes");
+    if (in_a_list) pickle_list_begin(w);
+    pickle_ordered_dict_begin(w);
+    for (size_t g = 0; g < r->n_groups; g++)
+        for (size_t i = 0; i < r->shard[g].n_params; i++) {
+            const struct param_info *p = &r->table.params[r->shard[g].params[i].param_idx];
+            pickle_put_string(w, p->name);
+            pickle_put_size(w, p->shape, p->ndim);
+        }
+    pickle_dict_end(w);
+    if (in_a_list) pickle_list_end(w);
+    sparse_key_empty(w, "frozen_param_shapes");
+    sparse_key_empty(w, "shared_params");
+    sparse_key_empty(w, "frozen_param_fragments");
+    sparse_key_int(w, "global_steps", 12);
+    sparse_key_int(w, "dp_world_size", r->c.world_size);
+    sparse_key_int(w, "mp_world_size", 1);
+    pickle_put_string(w, "ds_version");
+    pickle_put_string(w, CKPT_DS_VERSION);
+    pickle_dict_end(w);
+    snprintf(name, sizeof name, "zero_pp_rank_%d_mp_rank_00_model_states.pt", rank);
+    sparse_start(&zip, dir, name, w);
+    sparse_finish(&zip);
+}
+
+/* Sub-groups are then filled in turn, each to its flat tensor's length exactly. */
+START_TEST(one_dictionary_fills_the_sub_groups_in_turn)
+{
+    for (int v = 0; v < 12; v++) {
+        const struct rig_case c = {.stage = 3,
+                                   .world_size = 1 + v % 3,
+                                   .dtype = dtypes[v % 3],
+                                   .two_groups = v % 2 == 1,
+                                   .sub_group_size = v < 4   ? 1
+                                                     : v < 8 ? 20
+                                                             : 1000,
+                                   .step = 12};
+        struct rig r;
+        rig_init(&r, &c);
+        const char *dir = write_folder(&r, false);
+        check_folder(&r, dir, false);
+        for (int rank = 0; rank < c.world_size; rank++) merge_shapes(&r, dir, rank, v % 4 < 2);
+        check_folder(&r, dir, false);
+        test_tmp_remove(dir);
+        rig_free(&r);
+    }
+}
+END_TEST
+
 static size_t group_by_rig(const char *name, void *user)
 {
     const struct rig *r = user;
@@ -336,7 +397,8 @@ START_TEST(several_threads_read_one_checkpoint)
 END_TEST
 
 TEST_MAIN("checkpoint/ckpt_synthetic", stage_1_opens_whole, stage_2_opens_whole,
-          stage_3_opens_whole, stage_3_of_many_ranks_opens_whole, stage_0_opens_whole,
+          stage_3_opens_whole, stage_3_of_many_ranks_opens_whole,
+          one_dictionary_fills_the_sub_groups_in_turn, stage_0_opens_whole,
           stage_0_in_fp32_opens_whole, states_that_could_be_anyones_are_refused,
           runs_end_at_partitions, many_ranks_need_few_descriptors,
           several_threads_read_one_checkpoint)

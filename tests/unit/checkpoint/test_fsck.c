@@ -508,8 +508,23 @@ START_TEST(flips_in_deepspeeds_records_are_found)
 }
 END_TEST
 
+/* A universal tag has no manifest and a file per tensor: what is missing shows when it is opened. */
+START_TEST(a_universal_tag_that_misses_a_file_is_damaged)
+{
+    char tmp[64], dir[128], path[256];
+    snprintf(tmp, sizeof tmp, "%s", fast_tmp());
+    snprintf(dir, sizeof dir, "%s/u", tmp);
+    copy_fixture("checkpoints/expected/u3", dir);
+    expect_clean(dir);
+    snprintf(path, sizeof path, "%s/t3/zero/l2.weight/fp32.pt", dir);
+    ck_ok(file_remove(path));
+    expect_sentence(dir, path);
+    ck_ok(store_remove_tree(tmp));
+}
+END_TEST
+
 TEST_MAIN("checkpoint/fsck", every_random_flip_in_what_we_wrote_is_found,
           every_byte_outside_tensors_is_found, cut_and_grown_files_are_found,
           missing_and_stale_files_are_found, single_files_and_folders_of_weights,
           safetensors_have_their_structure_checked, findings_of_many_files_come_in_their_order,
-          flips_in_deepspeeds_records_are_found)
+          flips_in_deepspeeds_records_are_found, a_universal_tag_that_misses_a_file_is_damaged)
