@@ -174,6 +174,70 @@ START_TEST(broken_files_get_a_place_and_a_reason)
 }
 END_TEST
 
+/* Both ends of each range of Unicode's table 3-7, and the sequences just outside. */
+START_TEST(strings_are_utf8_to_the_edges)
+{
+    static const char *const good[] = {"\x7f",
+                                       "\xc2\x80",
+                                       "\xdf\xbf",
+                                       "\xe0\xa0\x80",
+                                       "\xe0\xbf\xbf",
+                                       "\xe1\x80\x80",
+                                       "\xec\xbf\xbf",
+                                       "\xed\x80\x80",
+                                       "\xed\x9f\xbf",
+                                       "\xee\x80\x80",
+                                       "\xef\xbf\xbf",
+                                       "\xf0\x90\x80\x80",
+                                       "\xf0\xbf\xbf\xbf",
+                                       "\xf1\x80\x80\x80",
+                                       "\xf3\xbf\xbf\xbf",
+                                       "\xf4\x80\x80\x80",
+                                       "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",
+                                      "\xbf",
+                                      "\xc0\x80",
+                                      "\xc1\xbf",
+                                      "\xc2\x7f",
+                                      "\xc2\xc0",
+                                      "\xdf",
+                                      "\xe0\x80\x80",
+                                      "\xe0\x9f\xbf",
+                                      "\xe1\x80",
+                                      "\xe1\x80\x7f",
+                                      "\xe1\x7f\x80",
+                                      "\xe1\xc0\x80",
+                                      "\xed\xa0\x80",
+                                      "\xed\xaf\xbf",
+                                      "\xed\xb0\x80",
+                                      "\xed\xbf\xbf",
+                                      "\xf0\x80\x80\x80",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf1\x80\x80",
+                                      "\xf1\x80\x80\x7f",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xf8\x88\x80\x80",
+                                      "\xfe",
+                                      "\xff"};
+    char text[64];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(good); i++) {
+        const char *s;
+        snprintf(text, sizeof text, "[\"%s\"]", good[i]);
+        struct json_doc *doc = parse(text, JSON_STRICT);
+        ck_ok(json_as_string(json_child(json_root(doc), 0), &s));
+        ck_assert_str_eq(s, good[i]);
+        json_free(doc);
+    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
+        snprintf(text, sizeof text, "[\"%s\"]", bad[i]);
+        refuses(text, JSON_STRICT, CZ_CORRUPT, "is not UTF-8");
+        snprintf(text, sizeof text, "{\"%s\": 1}", bad[i]);
+        refuses(text, JSON_CONFIG, CZ_INVALID, "is not UTF-8");
+    }
+}
+END_TEST
+
 START_TEST(depth_is_bounded)
 {
     char deep[100001];
@@ -234,5 +298,5 @@ END_TEST
 TEST_MAIN("formats/json", values_paths_and_places, numbers_keep_their_kind_and_digits,
           duplicate_keys_are_told_at_any_depth, large_objects_find_their_keys,
           config_dialect_takes_comments_and_optional_commas, config_dialect_names_the_rest_of_hjson,
-          broken_files_get_a_place_and_a_reason, depth_is_bounded, a_missing_file_says_so,
-          no_bytes_crash_it)
+          broken_files_get_a_place_and_a_reason, strings_are_utf8_to_the_edges, depth_is_bounded,
+          a_missing_file_says_so, no_bytes_crash_it)

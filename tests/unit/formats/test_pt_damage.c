@@ -258,6 +258,47 @@ static void another_local_name(struct memfile *m)
     local(m, 4)[ZIP_LOCAL_NBYTES] = 'x';
 }
 
+/* With a descriptor behind the payload the sum here is 0, or the right one. */
+static void another_local_sum(struct memfile *m)
+{
+    local(m, 4)[14] ^= 1;
+}
+
+static void another_local_size(struct memfile *m)
+{
+    put_u32(local(m, 4) + 18, 47);
+}
+
+static void another_local_full_size(struct memfile *m)
+{
+    put_u32(local(m, 4) + 22, 47);
+}
+
+static void another_local_method(struct memfile *m)
+{
+    local(m, 4)[8] = 8;
+}
+
+static void encrypted_by_its_header(struct memfile *m)
+{
+    local(m, 4)[6] |= 1;
+}
+
+static void shorter_local_name(struct memfile *m)
+{
+    local(m, 4)[26]--;
+}
+
+static void another_descriptor_size(struct memfile *m)
+{
+    payload(m, 4)[48 + 8] ^= 1;
+}
+
+static void another_descriptor_full_size(struct memfile *m)
+{
+    payload(m, 4)[48 + 12] ^= 1;
+}
+
 static void local_header_gone(struct memfile *m)
 {
     local(m, 4)[0] = 'Q';
@@ -420,37 +461,46 @@ static const struct {
     void (*damage)(struct memfile *m);
     cz_status want;
     const char *says;
-} contradictions[] = {{one_name_twice, CZ_CORRUPT, "data/0 occurs twice"},
-                      {no_pickle, CZ_CORRUPT, "no record data.pkl"},
-                      {no_version, CZ_CORRUPT, "no record version"},
-                      {no_storage, CZ_CORRUPT, "data/1, is missing"},
-                      {wrong_storage, CZ_CORRUPT, "data/0 has 20 bytes, but a storage of 48"},
-                      {another_local_name, CZ_CORRUPT, "data/0: its header at byte"},
-                      {local_header_gone, CZ_CORRUPT, "data/0: no header at byte"},
-                      {offset_of_another, CZ_CORRUPT, "overlaps"},
-                      {offset_outside, CZ_CORRUPT, "overlaps"},
-                      {larger_than_its_place, CZ_CORRUPT, "data/0: its 500 bytes"},
-                      {sizes_differ, CZ_CORRUPT, "data/0: stored as 47 bytes"},
-                      {size_missing, CZ_CORRUPT, "data/0: its size or place is missing"},
-                      {another_descriptor, CZ_CORRUPT, "data/0: what follows its payload"},
-                      {another_directory_sum, CZ_CORRUPT, "data/0"},
-                      {encrypted, CZ_UNSUPPORTED, "data/0 is encrypted"},
-                      {out_of_the_folder, CZ_CORRUPT, "not in the folder"},
-                      {name_with_nul, CZ_CORRUPT, "no proper name"},
-                      {directory_outside, CZ_CORRUPT, "is outside the file"},
-                      {ends_disagree, CZ_CORRUPT, "disagree"},
-                      {counts_disagree, CZ_CORRUPT, "several files"},
-                      {end64_gone, CZ_CORRUPT, "no zip64 end"},
-                      {locator_outside, CZ_CORRUPT, "outside the file"},
-                      {too_few_entries, CZ_CORRUPT, "after its last entry"},
-                      {too_many_entries, CZ_CORRUPT, "no directory entry"},
-                      {no_entries, CZ_CORRUPT, "after its last entry"},
-                      {bytes_behind_the_end, CZ_CORRUPT, "no end of a zip directory"},
-                      {version_eleven, CZ_VERSION, "version 11"},
-                      {version_word, CZ_CORRUPT, "version has no number"},
-                      {odd_byteorder, CZ_CORRUPT, "neither little nor big"},
-                      {big_endian, CZ_UNSUPPORTED, "big endian"},
-                      {damaged_pickle, CZ_CORRUPT, "data.pkl"}};
+} contradictions[] = {
+    {one_name_twice, CZ_CORRUPT, "data/0 occurs twice"},
+    {no_pickle, CZ_CORRUPT, "no record data.pkl"},
+    {no_version, CZ_CORRUPT, "no record version"},
+    {no_storage, CZ_CORRUPT, "data/1, is missing"},
+    {wrong_storage, CZ_CORRUPT, "data/0 has 20 bytes, but a storage of 48"},
+    {another_local_name, CZ_CORRUPT, "data/0: its header at byte"},
+    {another_local_sum, CZ_CORRUPT, "data/0: its header at byte"},
+    {another_local_size, CZ_CORRUPT, "data/0: its header at byte"},
+    {another_local_full_size, CZ_CORRUPT, "data/0: its header at byte"},
+    {another_local_method, CZ_CORRUPT, "data/0: its header at byte"},
+    {encrypted_by_its_header, CZ_CORRUPT, "data/0: its header at byte"},
+    {shorter_local_name, CZ_CORRUPT, "data/0: its header at byte"},
+    {another_descriptor_size, CZ_CORRUPT, "data/0: what follows its payload"},
+    {another_descriptor_full_size, CZ_CORRUPT, "data/0: what follows its payload"},
+    {local_header_gone, CZ_CORRUPT, "data/0: no header at byte"},
+    {offset_of_another, CZ_CORRUPT, "overlaps"},
+    {offset_outside, CZ_CORRUPT, "overlaps"},
+    {larger_than_its_place, CZ_CORRUPT, "data/0: its 500 bytes"},
+    {sizes_differ, CZ_CORRUPT, "data/0: stored as 47 bytes"},
+    {size_missing, CZ_CORRUPT, "data/0: its size or place is missing"},
+    {another_descriptor, CZ_CORRUPT, "data/0: what follows its payload"},
+    {another_directory_sum, CZ_CORRUPT, "data/0"},
+    {encrypted, CZ_UNSUPPORTED, "data/0 is encrypted"},
+    {out_of_the_folder, CZ_CORRUPT, "not in the folder"},
+    {name_with_nul, CZ_CORRUPT, "no proper name"},
+    {directory_outside, CZ_CORRUPT, "is outside the file"},
+    {ends_disagree, CZ_CORRUPT, "disagree"},
+    {counts_disagree, CZ_CORRUPT, "several files"},
+    {end64_gone, CZ_CORRUPT, "no zip64 end"},
+    {locator_outside, CZ_CORRUPT, "outside the file"},
+    {too_few_entries, CZ_CORRUPT, "after its last entry"},
+    {too_many_entries, CZ_CORRUPT, "no directory entry"},
+    {no_entries, CZ_CORRUPT, "after its last entry"},
+    {bytes_behind_the_end, CZ_CORRUPT, "no end of a zip directory"},
+    {version_eleven, CZ_VERSION, "version 11"},
+    {version_word, CZ_CORRUPT, "version has no number"},
+    {odd_byteorder, CZ_CORRUPT, "neither little nor big"},
+    {big_endian, CZ_UNSUPPORTED, "big endian"},
+    {damaged_pickle, CZ_CORRUPT, "data.pkl"}};
 
 START_TEST(contradictions_are_refused_by_name)
 {
@@ -466,6 +516,29 @@ START_TEST(contradictions_are_refused_by_name)
             "\"%s\": %s, %s", contradictions[i].says, cz_status_name(st), cz_last_error());
         memfile_free(&m);
     }
+}
+END_TEST
+
+/* There sum and sizes are in the local header. */
+START_TEST(headers_without_descriptors_agree_with_the_directory)
+{
+    struct memfile m;
+    struct pt *pt;
+    memfile_init(&m, test_fixture("formats/pt/zipfile.pt"));
+    for (int record = 0; record < 3; record++)
+        for (size_t at = 14; at < 28; at++) { /* sum, sizes, length of the name */
+            unsigned char *byte = local(&m, record) + at;
+            ck_assert(!(get_u16(local(&m, record) + 6) & ZIP_HAS_DESCRIPTOR));
+            *byte ^= 1;
+            memfile_put(&m, m.nbytes);
+            ck_assert_msg(pt_open(m.path, &pt) == CZ_CORRUPT, "record %d, byte %zu", record, at);
+            ck_assert_ptr_nonnull(strstr(cz_last_error(), "disagrees with the directory"));
+            *byte ^= 1;
+        }
+    memfile_put(&m, m.nbytes);
+    ck_ok(pt_open(m.path, &pt));
+    pt_close(pt);
+    memfile_free(&m);
 }
 END_TEST
 
@@ -545,5 +618,6 @@ END_TEST
 
 TEST_MAIN("formats/pt_damage", our_file_is_whole, every_truncation_is_refused,
           every_random_flip_is_found, wild_damage_crashes_nothing,
-          contradictions_are_refused_by_name, a_damaged_payload_is_found_by_verify,
-          a_directory_of_gigabytes_is_refused, a_pickle_of_gigabytes_is_refused)
+          contradictions_are_refused_by_name, headers_without_descriptors_agree_with_the_directory,
+          a_damaged_payload_is_found_by_verify, a_directory_of_gigabytes_is_refused,
+          a_pickle_of_gigabytes_is_refused)

@@ -2,7 +2,7 @@
  * types; what is not read is refused with a sentence that says why. */
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
-#include "tests/support/check_main.h"
+#include "tests/support/descriptors.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -248,6 +248,32 @@ START_TEST(no_file_an_empty_one_and_a_folder)
 }
 END_TEST
 
+static void open_each(void *user)
+{
+    static const char *const names[] = {"simple.pt", "no_crc.pt",   "legacy.pt",
+                                        "tar.pt",    "deflated.pt", "script.pt"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        char relative[64];
+        struct pt *pt;
+        snprintf(relative, sizeof relative, "formats/pt/%s", names[i]);
+        cz_status st = pt_open(test_fixture(relative), &pt);
+        ck_assert_int_eq(st, i < 2 ? CZ_OK : CZ_UNSUPPORTED);
+        pt_close(pt);
+        ck_fails(pt_open(user, &pt), CZ_CORRUPT);
+    }
+}
+
+START_TEST(no_descriptor_stays_open)
+{
+    const char *dir = test_tmp_make();
+    char *path = file_join(dir, "x.pt");
+    ck_ok(file_save(path, "not a zip at all, just some text", 32));
+    descriptors_stay(open_each, path);
+    free(path);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 TEST_MAIN("formats/pt_read", files_of_many_writers, storages_in_any_order, any_strides_any_range,
           types_are_widened, numbers_from_tensors_and_plain, threads_read_one_file,
-          other_formats_are_named, no_file_an_empty_one_and_a_folder)
+          other_formats_are_named, no_file_an_empty_one_and_a_folder, no_descriptor_stays_open)

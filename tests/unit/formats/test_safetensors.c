@@ -3,7 +3,7 @@
  * act as one set; an unfinished or failed write leaves nothing behind. */
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
-#include "tests/support/check_main.h"
+#include "tests/support/descriptors.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -598,6 +598,33 @@ START_TEST(base_dtypes_map_both_ways)
 }
 END_TEST
 
+/* ---- descriptors ------------------------------------------------------------------------------
+ */
+
+static void open_all(void *user)
+{
+    const char *dir = user;
+    struct safetensors *st;
+    ck_ok(safetensors_open(test_fixture("formats/safetensors/all_dtypes.safetensors"), &st));
+    safetensors_close(st);
+    ck_ok(safetensors_dir_open(test_fixture("formats/safetensors/sharded"), &st));
+    safetensors_close(st);
+    /* two shards are open when the third turns out to be missing */
+    ck_fails(safetensors_dir_open(dir, &st), CZ_NOTFOUND);
+    ck_fails(safetensors_open(in_dir(dir, "model.safetensors.index.json"), &st), CZ_CORRUPT);
+}
+
+START_TEST(no_descriptor_stays_open)
+{
+    char dir[64];
+    snprintf(dir, sizeof dir, "%s", test_tmp_make());
+    ck_ok(save_shards(dir, 64));
+    ck_ok(file_remove(in_dir(dir, "model-00003-of-00003.safetensors")));
+    descriptors_stay(open_all, dir);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 TEST_MAIN("formats/safetensors", reads_every_dtype_of_the_reference,
           reads_pieces_and_refuses_those_outside, widens_to_fp32_in_place, broken_headers_are_named,
           lengths_beyond_the_file_are_named, damage_anywhere_ends_in_a_status,
@@ -605,4 +632,4 @@ TEST_MAIN("formats/safetensors", reads_every_dtype_of_the_reference,
           a_folder_reads_as_one_set, a_new_save_replaces_the_old_files, index_and_shards_must_agree,
           the_index_decides_between_two_copies, wrong_declarations_are_refused,
           an_unfinished_write_leaves_nothing, a_full_disk_keeps_the_old_file,
-          metadata_is_written_as_given, base_dtypes_map_both_ways)
+          metadata_is_written_as_given, base_dtypes_map_both_ways, no_descriptor_stays_open)
