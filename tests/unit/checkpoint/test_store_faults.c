@@ -1,12 +1,15 @@
 /* Claims: killed before any system call of a save, or with any of them failing, or on a full disk,
  * `latest` names the whole old tag or the whole new one, every visible tag is whole, and the next
- * save works and leaves nothing behind. Also where folders cannot be exchanged. */
+ * save works and leaves nothing behind; no descriptor stays open. Also where folders cannot be
+ * exchanged. */
 #include "checkpoint/store/store_impl.h"
-#include "tests/support/check_main.h"
-#include "tests/support/faults_names.h"
 #include "tests/support/checkpoint/tag_scenarios.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/faults_names.h"
 
 #include <sys/wait.h>
+
+#define LEAVES_OPEN 7 /* what a process exits with whose descriptors did not all close */
 
 /* Do `act` in a process of its own under the faults that `plan` sets; true when it succeeded. */
 static bool act_under(const struct scenario *s, const char *dir, void (*plan)(long), long arg)
@@ -16,11 +19,17 @@ static bool act_under(const struct scenario *s, const char *dir, void (*plan)(lo
     if (pid == 0) {
         faults_no_exchange = s->no_exchange;
         faults_clear();
+        char names[4096];
+        int n = descriptors_open(names, sizeof names);
         plan(arg);
-        _exit(s->act(dir) == CZ_OK ? 0 : 1);
+        cz_status st = s->act(dir);
+        if (descriptors_open(names, sizeof names) != n) _exit(LEAVES_OPEN);
+        _exit(st == CZ_OK ? 0 : 1);
     }
     ck_assert_int_eq(waitpid(pid, &how, 0), pid);
     ck_assert(WIFEXITED(how) || WTERMSIG(how) == SIGKILL);
+    ck_assert_msg(!WIFEXITED(how) || WEXITSTATUS(how) != LEAVES_OPEN,
+                  "%s, %ld: descriptors stay open", s->name, arg);
     return WIFEXITED(how) && WEXITSTATUS(how) == 0;
 }
 
