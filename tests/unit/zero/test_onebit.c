@@ -21,6 +21,7 @@ struct tiny {
     struct zero *z;
     void *blocks[ZERO_N_BLOCKS];
     size_t numel;
+    double norm; /* of the last step's gradients */
 };
 
 static const size_t the_param[] = {0}, the_group[] = {0};
@@ -103,11 +104,9 @@ static void tiny_free(struct tiny *t)
     param_table_free(&t->table);
 }
 
-/* An update by these gradients. */
-static cz_status tiny_step(struct tiny *t, uint64_t n, const float *g)
+/* A backward pass that gives these gradients. */
+static cz_status tiny_backward(struct tiny *t, const float *g)
 {
-    struct zero_scan scan;
-    double norm;
     TRY(zero_pass_begin(t->z, ZERO_PASS_LAST));
     TRY(zero_unit_acquire(t->z, 0));
     TRY(zero_unit_release(t->z, 0));
@@ -115,10 +114,17 @@ static cz_status tiny_step(struct tiny *t, uint64_t n, const float *g)
     memcpy(zero_grads(t->z)[0], g, t->numel * sizeof *g);
     TRY(zero_grads_ready(t->z, 0));
     TRY(zero_unit_release(t->z, 0));
-    TRY(zero_pass_end(t->z));
+    return zero_pass_end(t->z);
+}
+
+/* An update by these gradients. */
+static cz_status tiny_step(struct tiny *t, uint64_t n, const float *g)
+{
+    struct zero_scan scan;
+    TRY(tiny_backward(t, g));
     TRY(zero_reduce(t->z));
     TRY(zero_scan(t->z, &scan));
-    TRY(zero_norm(t->z, scan.max_abs, &norm));
+    TRY(zero_norm(t->z, scan.max_abs, &t->norm));
     TRY(zero_step(t->z, n, 1, 1));
     TRY(zero_gather(t->z));
     zero_grads_drop(t->z);
@@ -160,7 +166,9 @@ static cz_status check_spec(struct tiny *t, int rank)
                                      .5842389, .1761065, .1761065,  .1761065};
     float m[5];
     TRY(tiny_warm(t, ones));
+    rank_check(near((float)t->norm, sqrt(5))); /* of the mean */
     TRY(tiny_step(t, 3, spec_x[rank]));
+    rank_check(near((float)t->norm, sqrt((14.25 + 9.25) / 2))); /* the ranks' own, per rank */
     TRY(zero_read(t->z, ZERO_STATE, 0, 0, 0, 5, m));
     for (int i = 0; i < 5; i++) rank_check(near(m[i], first[i]));
     for (int i = 0; i < 16 && rank == 0; i++)
@@ -288,6 +296,56 @@ START_TEST(nothing_is_lost_and_nothing_moves_what_has_no_gradient)
 }
 END_TEST
 
+/* ---- the first offender -----------------------------------------------------------------------
+ */
+
+/* Gradients that stay with their ranks: the lowest rank that has a bad one is named on all. */
+static cz_status scan_bad(struct tiny *t, int rank, int first_bad)
+{
+    static const float ones[5] = {1, 1, 1, 1, 1};
+    struct zero_scan scan;
+    float g[5] = {1, 2, 3, 4, 5};
+    TRY(tiny_warm(t, ones));
+    if (rank >= first_bad) g[4 - rank] = rank == 2 ? INFINITY : NAN;
+    TRY(tiny_backward(t, g));
+    TRY(zero_reduce(t->z));
+    TRY(zero_scan(t->z, &scan));
+    rank_check(!scan.finite && scan.rank == first_bad);
+    rank_check(scan.elem == (size_t)(4 - first_bad) && scan.param_idx == 0);
+    rank_check(first_bad == 2 ? isinf(scan.value) : isnan(scan.value));
+    rank_check(scan.max_abs == 5);
+    return CZ_OK;
+}
+
+struct bad_trial {
+    int stage, first_bad;
+};
+
+static cz_status bad_rank(struct ranks *ranks, int rank, void *arg)
+{
+    const struct bad_trial *trial = arg;
+    struct comm *comm;
+    struct tiny t;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(tiny_make(&t, comm, 5, trial->stage, tiny_hyper));
+    TRY(scan_bad(&t, rank, trial->first_bad));
+    tiny_free(&t);
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+START_TEST(of_several_ranks_with_bad_gradients_the_first_is_named)
+{
+    for (int stage = 0; stage <= 1; stage++)
+        for (int first_bad = 0; first_bad < 3; first_bad++) {
+            struct bad_trial trial = {stage, first_bad};
+            struct ranks ranks;
+            ranks_start(&ranks, 3, bad_rank, &trial);
+            ranks_expect_ok(&ranks, 60);
+        }
+}
+END_TEST
+
 /* ---- ranks that move alone --------------------------------------------------------------------
  */
 
@@ -390,4 +448,5 @@ END_TEST
 
 TEST_MAIN("zero.onebit", an_exchange_gives_the_figures_of_the_specification,
           nothing_is_lost_and_nothing_moves_what_has_no_gradient,
+          of_several_ranks_with_bad_gradients_the_first_is_named,
           what_is_set_or_read_between_exchanges_is_everyones, what_it_cannot_do_is_refused)

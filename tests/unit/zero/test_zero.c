@@ -1,6 +1,8 @@
 /* Claims: a rank's partition behaves to the bit like its slice of the whole, whatever the stage,
  * the number of ranks and the tile size; masters start from the rounded parameters; the first
- * non-finite gradient is named; single tensors are read and written in place. */
+ * non-finite gradient is named, of the first rank that has one; single tensors are read and written
+ * in place. */
+#include "tests/support/ranks.h"
 #include "tests/support/zero/zero_world.h"
 
 /* Three updates; gives the last norm. */
@@ -165,6 +167,38 @@ START_TEST(the_first_offender_is_named)
 }
 END_TEST
 
+/* Every element of every rank is bad. */
+static cz_status all_bad(struct ranks *ranks, int rank, void *arg)
+{
+    (void)arg;
+    struct world_setting s = plain;
+    s.world_size = ranks->n;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &s.comm));
+    for (s.stage = 0; s.stage <= 3; s.stage++) {
+        struct world w;
+        struct zero_scan scan;
+        world_make(&w, s);
+        w.share = NAN;
+        fill_grads(&w, 1, s.dtype);
+        TRY(zero_reduce(w.z));
+        TRY(zero_scan(w.z, &scan));
+        rank_check(!scan.finite && scan.rank == 0 && scan.elem == 0);
+        rank_check(isnan(scan.value));
+        zero_grads_drop(w.z);
+        world_free(&w);
+    }
+    comm_destroy(s.comm);
+    return CZ_OK;
+}
+
+START_TEST(of_several_offenders_the_first_rank_s_is_named)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, 3, all_bad, NULL);
+    ranks_expect_ok(&ranks, 60);
+}
+END_TEST
+
 START_TEST(single_tensors_are_written_in_place)
 {
     struct world_setting s = plain;
@@ -210,5 +244,5 @@ END_TEST
 
 TEST_MAIN("zero", a_rank_repeats_its_slice_of_the_whole, every_element_belongs_to_one_rank,
           masters_start_from_rounded_parameters, groups_and_dtypes_do_not_mix_parameters_up,
-          the_first_offender_is_named, single_tensors_are_written_in_place,
-          parameters_can_be_their_own_masters)
+          the_first_offender_is_named, of_several_offenders_the_first_rank_s_is_named,
+          single_tensors_are_written_in_place, parameters_can_be_their_own_masters)
