@@ -114,6 +114,13 @@ done
 expect 2 "global_step99" -- "$ckpt" "$work/x" -t global_step99
 expect 2 "global_step98" -- "$ckpt" "$work/x" -tglobal_step98
 expect 2 "global_step97" -- "$ckpt" "$work/x" -t=global_step97
+tag_of=$(cat "$ckpt/latest")
+for form in "-t $tag_of" "-t$tag_of" "-t=$tag_of"; do
+  # shellcheck disable=SC2086
+  expect 0 "" -- "$ckpt" "$work/by-tag" $form --quiet
+  [ -s "$work/by-tag/pytorch_model.bin" ] || complain "$form: no weights in $(ls "$work/by-tag")"
+  rm -rf "$work/by-tag"
+done
 expect 2 "unknown option -x" -- "$ckpt" "$work/x" -xyz
 mkdir "$work/empty"
 expect 2 "$work/empty" -- "$work/empty" "$work/x"
