@@ -265,7 +265,7 @@ START_TEST(all_open_files_can_be_removed_at_once)
 }
 END_TEST
 
-/* Somebody removes the swap file and has the name for a file of their own. */
+/* Another program removes the swap file and creates a file of that name. */
 START_TEST(another_file_of_that_name_stays)
 {
     char path[PATH_MAX];
