@@ -267,8 +267,9 @@ cz_status swap_dir_free(const char *dir, size_t *nbytes)
     char *path;
     *nbytes = 0;
     TRY(swap_folder_resolve(dir, &path));
-    int dir_fd = swap_folder_lock(path);
-    uint64_t leftovers = dir_fd < 0 ? 0 : swap_folder_leftovers(dir_fd);
+    bool is_locked;
+    int dir_fd = swap_folder_lock(path, &is_locked);
+    uint64_t leftovers = is_locked ? swap_folder_leftovers(dir_fd) : 0;
     swap_folder_unlock(dir_fd);
     while (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR) && path[1]) {
         char *slash = strrchr(path, '/');

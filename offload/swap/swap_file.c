@@ -105,20 +105,20 @@ static cz_status preallocate(struct swap_file *f)
 
 /* ---- name and lock --------------------------------------------------------------------------- */
 
-/* A new file under a new name, locked. If the folder's lock does not work, another process may have
- * taken it for a leftover before this one locked it: then it has no name any more. 0 or an errno.
- */
+/* A new file under a new name, locked. Without the folder's lock another process may take it for a
+ * leftover before this one has locked it: then that process has its lock, or it has no name any
+ * more. 0 or an errno. */
 static int create_one(struct swap_file *f, int dir_fd)
 {
     struct stat info;
     int fd = openat(dir_fd, f->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return errno;
-    while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
-    }
-    if (fstat(fd, &info) == 0 && info.st_nlink > 0) {
+    const bool is_taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!is_taken && fstat(fd, &info) == 0 && info.st_nlink > 0) {
         f->lock_fd = fd;
         return 0;
     }
+    if (is_taken) unlinkat(dir_fd, f->name, 0);
     close(fd);
     return EEXIST;
 }
@@ -217,9 +217,10 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
     f->next = open_files;
     open_files = f;
     int dir_fd;
-    cz_status st = swap_folder_make(f->dir, &dir_fd);
+    bool is_locked;
+    cz_status st = swap_folder_make(f->dir, &dir_fd, &is_locked);
     if (st == CZ_OK) {
-        swap_folder_reclaim(dir_fd, f->dir);
+        if (is_locked) swap_folder_reclaim(dir_fd, f->dir);
         st = create_named(f, dir_fd, rank);
         if (st == CZ_OK) st = open_for_transfers(f, dir_fd);
         swap_folder_unlock(dir_fd);
@@ -236,13 +237,14 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
 static void remove_name(const struct swap_file *f)
 {
     struct stat own, named;
-    int dir_fd = f->dir ? swap_folder_lock(f->dir) : -1;
+    bool is_locked;
+    int dir_fd = f->dir ? swap_folder_lock(f->dir, &is_locked) : -1;
     if (dir_fd < 0) return;
     if (f->lock_fd >= 0 && fstat(f->lock_fd, &own) == 0 &&
         fstatat(dir_fd, f->name, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_ino == named.st_ino &&
         own.st_dev == named.st_dev)
         unlinkat(dir_fd, f->name, 0);
-    swap_folder_leave(f->dir);
+    if (is_locked) swap_folder_leave(f->dir);
     swap_folder_unlock(dir_fd);
 }
 

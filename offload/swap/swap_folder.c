@@ -1,6 +1,10 @@
-/* The folder of swap files. Opening and closing one holds the folder's lock; a swap file that no
- * process has locked was left by a run that was killed. Folders that czero made hold an empty file,
- * SWAP_MARK: the run that removes the last swap file removes them too. */
+/* The folder of swap files. Opening and closing one holds the folder's lock; a swap file of this
+ * user that no process has locked was left by a run that was killed. Folders that czero made hold
+ * an empty file, SWAP_MARK: the run that removes the last swap file removes them too.
+ *
+ * Any user who can read the folder can hold its lock for as long as they like. So a run waits for
+ * it for a moment only, and works without: leftovers and folders then stay for a later run. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "offload/swap/swap_impl.h"
 
@@ -13,9 +17,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define TRIES_MAX 100 /* another run may remove the folder that we are about to use */
+#define TRIES_MAX   100 /* another run may remove the folder that we are about to use */
+#define LOCK_NS_MAX (500 * INT64_C(1000000)) /* other ranks hold it for milliseconds */
+#define LOCK_NAP_NS (5 * 1000000)
 
 /* ---- named ----------------------------------------------------------------------------------- */
 
@@ -77,13 +84,23 @@ static void mark_path(char out[PATH_MAX + 32], const char *dir)
     snprintf(out, PATH_MAX + 32, "%s/" SWAP_MARK, dir);
 }
 
-/* 0 or an errno. */
+/* Of a folder that czero made for this user: both are the user's, and neither is a link. */
+static bool has_mark(const char *dir)
+{
+    char path[PATH_MAX + 32];
+    struct stat mark, folder;
+    mark_path(path, dir);
+    return lstat(path, &mark) == 0 && S_ISREG(mark.st_mode) && mark.st_uid == geteuid() &&
+           lstat(dir, &folder) == 0 && S_ISDIR(folder.st_mode) && folder.st_uid == geteuid();
+}
+
+/* 0 or an errno. Something else of that name is left as it is: then the folder has no mark. */
 static int put_mark(const char *dir)
 {
     char path[PATH_MAX + 32];
     mark_path(path, dir);
-    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd < 0) return errno;
+    int fd = open(path, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0) return errno == EEXIST ? 0 : errno;
     close(fd);
     return 0;
 }
@@ -122,33 +139,57 @@ static int make_all(const char *dir, char *part)
     return 0;
 }
 
-/* While this waited for the lock another run may have removed the folder and made a new one: then
- * the path does not name what is open. File systems without such locks go without; names are tried
+/* False: another process has it and does not give it back in time. A process that was kept waiting
+ * once waits no more until it has had the lock again, so that all of its files together take no
+ * longer than one. File systems without such locks are no reason to do without: names are tried
  * again where it matters. */
-int swap_folder_lock(const char *dir)
+static bool take_lock(int fd, const char *dir)
+{
+    static _Atomic bool is_kept_waiting;
+    const int64_t until = clock_now_ns() + (is_kept_waiting ? 0 : LOCK_NS_MAX);
+    for (;;) {
+        const bool is_held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (!is_held) is_kept_waiting = false;
+        if (!is_held) return true;
+        if (clock_now_ns() >= until) break;
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_NAP_NS}, NULL);
+    }
+    if (!atomic_exchange(&is_kept_waiting, true))
+        LOGV(LOG_WARN, SUB_SWAP,
+             "nvme_path \"%s\": another process keeps the folder locked; the run continues, but "
+             "what "
+             "killed runs left there is not removed",
+             dir);
+    return false;
+}
+
+/* While this waited for the lock another run may have removed the folder and made a new one: then
+ * the path does not name what is open. */
+int swap_folder_lock(const char *dir, bool *is_locked)
 {
     struct stat here, there;
+    *is_locked = false;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return -1;
-    while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
-    }
+    *is_locked = take_lock(fd, dir);
     if (fstat(fd, &here) == 0 && stat(dir, &there) == 0 && here.st_ino == there.st_ino &&
         here.st_dev == there.st_dev)
         return fd;
     close(fd);
+    *is_locked = false;
     errno = ENOENT;
     return -1;
 }
 
 /* Between making and locking it, another run that ends may remove the folder: then once more. */
-cz_status swap_folder_make(const char *dir, int *dir_fd)
+cz_status swap_folder_make(const char *dir, int *dir_fd, bool *is_locked)
 {
     char part[PATH_MAX];
     int error = ENOENT;
     for (int i = 0; i < TRIES_MAX && error == ENOENT; i++) {
         error = make_all(dir, part);
         if (error != 0) continue;
-        *dir_fd = swap_folder_lock(dir);
+        *dir_fd = swap_folder_lock(dir, is_locked);
         if (*dir_fd >= 0) return CZ_OK;
         error = errno;
     }
@@ -162,15 +203,17 @@ void swap_folder_unlock(int dir_fd)
 
 /* ---- leftovers ------------------------------------------------------------------------------- */
 
-/* Open a swap file that no process holds; negative: it is not one. Its lock is ours until close().
- * Network file systems may keep locks to each host: there, other hosts' files are left alone. */
+/* Open a swap file of this user that no process holds; negative: it is not one. Its lock is ours
+ * until close(). The lock tells for all processes under this kernel, in whatever container. Network
+ * file systems may keep locks to each host: there, other hosts' files are left alone. */
 static int open_leftover(int dir_fd, const char *name, struct stat *info)
 {
     if (!swap_name_is_ours(name)) return -1;
     if (!swap_name_is_of_this_host(name) && !swap_folder_is_local(dir_fd)) return -1;
     int fd = openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -1;
-    if (fstat(fd, info) == 0 && S_ISREG(info->st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+    if (fstat(fd, info) == 0 && S_ISREG(info->st_mode) && info->st_uid == geteuid() &&
+        info->st_nlink == 1 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
     close(fd);
     return -1;
@@ -248,8 +291,8 @@ static struct contents look_into(const char *dir)
 static bool remove_one(const char *dir)
 {
     char mark[PATH_MAX + 32];
+    if (!has_mark(dir)) return false;
     mark_path(mark, dir);
-    if (access(mark, F_OK) != 0) return false;
     struct contents c = look_into(dir);
     if (c.has_ours) return false;
     unlink(mark);

@@ -51,10 +51,12 @@ bool swap_folder_is_local(int dir_fd);
 cz_status swap_folder_resolve(const char *dir, char **out);
 
 /* Make `dir` and the folders above it where they are missing, open and lock it: no other process
- * looks for leftovers or removes it until swap_folder_unlock(). Errors: CZ_INVALID, CZ_IO. */
-cz_status swap_folder_make(const char *dir, int *dir_fd);
-int swap_folder_lock(const char *dir); /* one that is there; −1: it is not */
-void swap_folder_unlock(int dir_fd);   /* accepts −1 */
+ * looks for leftovers or removes it until swap_folder_unlock(). *is_locked false: another process
+ * has the lock and did not give it back within half a second (a warning has said so); files can
+ * come and go all the same. Errors: CZ_INVALID, CZ_IO. */
+cz_status swap_folder_make(const char *dir, int *dir_fd, bool *is_locked);
+int swap_folder_lock(const char *dir, bool *is_locked); /* one that is there; −1: it is not */
+void swap_folder_unlock(int dir_fd);                    /* accepts −1 */
 
 /* With the lock: remove what killed runs left; or only say how many bytes it takes. */
 void swap_folder_reclaim(int dir_fd, const char *dir);

@@ -149,8 +149,106 @@ START_TEST(ranks_that_start_together_leave_each_other_alone)
 }
 END_TEST
 
+/* Look-alikes that another user put there, or gave a second name, are not this user's leftovers. */
+START_TEST(only_this_user_s_files_are_leftovers)
+{
+    static const char theirs[] = "czero-swap-rank0-0123456701234567";
+    static const char linked[] = "czero-swap-rank1-0123456701234567";
+    base = test_tmp_make();
+    close(open(below(linked), O_CREAT | O_WRONLY, 0600));
+    ck_assert_int_eq(link(below(linked), below("mine")), 0);
+    close(open(below(theirs), O_CREAT | O_WRONLY, 0600));
+    const bool is_root = geteuid() == 0;
+    if (is_root) ck_assert_int_eq(chown(below(theirs), 65534, 65534), 0);
+    swap_close(open_in(base));
+    ck_assert(exists(below(linked)) && exists(below("mine")));
+    ck_assert_int_eq(exists(below(theirs)), is_root);
+    test_tmp_remove(base);
+}
+END_TEST
+
+/* ---- locks ------------------------------------------------------------------------------------
+ */
+
+/* Another process, of another user where this is root, that locks `dir` until it is killed. */
+static pid_t locked_by_another(const char *dir)
+{
+    int ready[2];
+    char c = 0;
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (geteuid() == 0 && (setegid(65534) != 0 || seteuid(65534) != 0)) _exit(1);
+        int fd = open(dir, O_RDONLY | O_DIRECTORY);
+        if (fd < 0 || flock(fd, LOCK_EX) != 0) _exit(1);
+        if (write(ready[1], "y", 1) == 1) pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+    return child;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* A user who can read the folder can lock it; runs wait a moment, once, and then do without. */
+START_TEST(a_lock_that_another_user_keeps_stops_no_run)
+{
+    size_t nbytes;
+    base = test_tmp_make();
+    ck_assert_int_eq(chmod(base, 0755), 0);
+    killed_run(below("made"));
+    ck_assert_int_eq(chmod(below("made"), 0755), 0);
+    ck_assert_int_eq(swap_rig_entries(below("made")), 2);
+    pid_t keeper = locked_by_another(below("made"));
+    const double since = seconds();
+    ck_ok(swap_dir_free(below("made"), &nbytes));
+    struct swap *a = open_in(below("made")), *b = open_in(below("made"));
+    struct swap *c = open_in(below("made"));
+    ck_assert_int_eq(swap_rig_entries(below("made")), 5); /* the leftover stays */
+    ck_ok(swap_write(a, 5, 1, "x"));
+    swap_close(a);
+    ck_assert_int_eq(swap_rig_entries(below("made")), 4);
+    swap_remove_files();
+    swap_close(b);
+    swap_close(c);
+    ck_assert_double_lt(seconds() - since, 2);
+    ck_assert_int_eq(swap_rig_entries(below("made")), 2);
+    kill(keeper, SIGKILL);
+    ck_assert_int_eq(waitpid(keeper, NULL, 0), keeper);
+    swap_close(open_in(below("made")));
+    ck_assert_int_eq(swap_rig_entries(base), 0);
+    test_tmp_remove(base);
+}
+END_TEST
+
 /* ---- folders ----------------------------------------------------------------------------------
  */
+
+/* A mark that is a link, or another user's, says nothing of the folder: it is not czero's. */
+START_TEST(folders_with_a_planted_mark_stay)
+{
+    base = test_tmp_make();
+    mkdir(below("x"), 0700);
+    mkdir(below("y"), 0700);
+    close(open(below("mine"), O_CREAT | O_WRONLY, 0600));
+    ck_assert_int_eq(symlink("../mine", below("x/" SWAP_MARK)), 0);
+    close(open(below("y/" SWAP_MARK), O_CREAT | O_WRONLY, 0600));
+    const bool is_root = geteuid() == 0;
+    if (is_root) ck_assert_int_eq(chown(below("y/" SWAP_MARK), 65534, 65534), 0);
+    swap_close(open_in(below("x")));
+    swap_close(open_in(below("y")));
+    ck_assert(exists(below("x/" SWAP_MARK)) && exists(below("mine")));
+    ck_assert_int_eq(exists(below("y/" SWAP_MARK)), is_root);
+    test_tmp_remove(base);
+}
+END_TEST
 
 START_TEST(folders_that_were_made_go)
 {
@@ -444,9 +542,10 @@ START_TEST(a_limit_on_file_sizes_is_named)
 END_TEST
 
 TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
-          live_files_and_other_peoples_files_stay, ranks_that_start_together_leave_each_other_alone,
-          folders_that_were_made_go, links_to_folders_are_followed,
-          the_last_one_removes_the_folder_whoever_made_it,
+          live_files_and_other_peoples_files_stay, only_this_user_s_files_are_leftovers,
+          a_lock_that_another_user_keeps_stops_no_run, folders_with_a_planted_mark_stay,
+          ranks_that_start_together_leave_each_other_alone, folders_that_were_made_go,
+          links_to_folders_are_followed, the_last_one_removes_the_folder_whoever_made_it,
           folders_with_somebodys_files_stay_without_ours, a_folder_removed_under_way_is_no_error,
           all_open_files_can_be_removed_at_once, another_file_of_that_name_stays,
           the_current_folder_may_change, impossible_folders_end_in_a_sentence,
