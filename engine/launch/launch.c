@@ -1,6 +1,9 @@
 /* The ranks of this host: started, watched, their output passed on, and none left behind. One loop
  * waits for signals, output and deadlines; the launcher outlives every rank, so that an exit code,
- * a reason and the memory of a dead rank can be reported by a process that still works. */
+ * a reason and the memory of a dead rank can be reported by a process that still works.
+ *
+ * The process may be a user's, with children of its own. Signals go to process descriptors of
+ * ranks; what ranks leave behind is known by a variable in its environment, LAUNCH_ENV. */
 #include "engine/launch/launch_impl.h"
 
 #include "base/clock.h"
@@ -9,18 +12,24 @@
 #include "base/size.h"
 #include "comm/shm/shm.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define LAUNCH_ENV "CZERO_LAUNCH" /* which launch_local() of which process */
 
 /* Others stop by themselves within moments of a failure; those that cannot are helped. A killed
  * rank's peers must be gone after 2 s (they may be deep in a computation). */
@@ -31,6 +40,7 @@
 
 struct rank {
     pid_t pid;          /* 0: not started, or gone */
+    int pidfd;          /* -1: none, also on kernels before 5.3 */
     int code;           /* it ended with, by itself; -1: otherwise */
     size_t peak_nbytes; /* of its resident memory, once it has ended */
     struct launch_stream out, err;
@@ -51,6 +61,9 @@ struct launch {
     sigset_t old_mask;
     struct sigaction old_sigchld;
     struct rlimit old_files;
+    bool is_reaper; /* of what ranks leave behind; was_reaper: before */
+    int was_reaper;
+    char variable[64]; /* LAUNCH_ENV=… */
 
     enum ending ending;
     int64_t deadline_ns; /* of the stage of ending */
@@ -106,14 +119,15 @@ static cz_status prepare(struct launch *l)
     l->polls = calloc((size_t)o->n_ranks * 2 + 1, sizeof *l->polls);
     if (!l->ranks || !l->polls) return err_set(CZ_NOMEM, 0, "no memory for %d ranks", o->n_ranks);
     for (int r = 0; r < o->n_ranks; r++) {
+        l->ranks[r].pidfd = -1;
         l->ranks[r].out = (struct launch_stream){.fd = -1, .rank = r};
         l->ranks[r].err = (struct launch_stream){.fd = -1, .rank = r, .to_stderr = true};
     }
     if (getrlimit(RLIMIT_NOFILE, &l->old_files) != 0)
         return err_set(CZ_IO, errno, "cannot read the limit of open files");
-    /* Two pipes a rank may be more than the soft limit of open files. */
+    /* Two pipes and a process descriptor a rank may be more than the soft limit of open files. */
     struct rlimit limit = l->old_files;
-    rlim_t needed = (rlim_t)l->options->n_ranks * 2 + 64;
+    rlim_t needed = (rlim_t)l->options->n_ranks * 3 + 64;
     if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < needed) {
         limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
         setrlimit(RLIMIT_NOFILE, &limit); /* refused: opening the pipes will say so */
@@ -123,13 +137,17 @@ static cz_status prepare(struct launch *l)
     TRY(watch_signals(l));
     if (pipe2(l->exec_pipe, O_CLOEXEC) != 0) return err_set(CZ_IO, errno, "cannot open a pipe");
     /* What a rank's own children leave behind comes to us, and ends with the ranks. */
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    static _Atomic uint64_t n_launches;
+    snprintf(l->variable, sizeof l->variable, LAUNCH_ENV "=%ld-%" PRId64 "-%" PRIu64,
+             (long)getpid(), clock_now_ns(), atomic_fetch_add(&n_launches, 1));
+    l->is_reaper =
+        prctl(PR_GET_CHILD_SUBREAPER, &l->was_reaper) == 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
     return CZ_OK;
 }
 
 /* ---- one rank ------------------------------------------------------------------------------- */
 
-enum { N_VARIABLES = 6, VARIABLE_NBYTES = 64 };
+enum { N_VARIABLES = 7, VARIABLE_NBYTES = 64 };
 
 struct environment {
     char variables[N_VARIABLES][VARIABLE_NBYTES];
@@ -162,6 +180,7 @@ static cz_status make_environment(const struct launch *l, int rank, struct envir
     snprintf(env->variables[env->n++], VARIABLE_NBYTES, "%s=%d", COMM_ENV_WORLD_SIZE,
              l->options->n_ranks);
     snprintf(env->variables[env->n++], VARIABLE_NBYTES, "OMP_NUM_THREADS=%d", l->shares.n_threads);
+    snprintf(env->variables[env->n++], VARIABLE_NBYTES, "%s", l->variable);
     if (l->shares.passive && !getenv("OMP_WAIT_POLICY"))
         snprintf(env->variables[env->n++], VARIABLE_NBYTES, "OMP_WAIT_POLICY=passive");
     if (l->options->bind == LAUNCH_BIND_NONE) /* ranks would divide the cores by themselves */
@@ -240,8 +259,10 @@ static cz_status start_rank(struct launch *l, int rank)
         if (pid == 0) become_rank(l, rank, &p, parent, env.v);
         if (pid < 0)
             st = err_set(CZ_IO, errno, "cannot start rank %d of %d", rank, l->options->n_ranks);
-        else
+        else {
             l->ranks[rank].pid = pid;
+            l->ranks[rank].pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        }
     }
     if (st == CZ_OK) {
         l->n_alive++;
@@ -256,10 +277,19 @@ static cz_status start_rank(struct launch *l, int rank)
 
 /* ---- how it ends ---------------------------------------------------------------------------- */
 
-static void signal_all(const struct launch *l, int signal_number)
+/* Without a descriptor the number is good as long as nothing else in this process waits for it. */
+static void signal_rank(const struct rank *rank, int number)
 {
-    for (int r = 0; r < l->options->n_ranks; r++)
-        if (l->ranks[r].pid > 0) kill(l->ranks[r].pid, signal_number);
+    if (rank->pid <= 0) return;
+    if (rank->pidfd >= 0)
+        syscall(SYS_pidfd_send_signal, rank->pidfd, number, NULL, 0);
+    else
+        kill(rank->pid, number);
+}
+
+static void signal_all(const struct launch *l, int number)
+{
+    for (int r = 0; r < l->options->n_ranks; r++) signal_rank(&l->ranks[r], number);
 }
 
 /* A number above the named ones (real-time signals) has no name. */
@@ -326,7 +356,9 @@ static bool all_ended_with(const struct launch *l, int code)
 /* A clean end is no reason to end the others: ranks finish at different times. */
 static void rank_ended(struct launch *l, int rank, int wait_status)
 {
+    if (l->ranks[rank].pidfd >= 0) close(l->ranks[rank].pidfd);
     l->ranks[rank].pid = 0;
+    l->ranks[rank].pidfd = -1;
     l->ranks[rank].code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
     l->n_alive--;
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return;
@@ -338,14 +370,17 @@ static void rank_ended(struct launch *l, int rank, int wait_status)
         clock_now_ns() + (WIFSIGNALED(wait_status) ? GRACE_KILLED_NS : GRACE_FAILED_NS);
 }
 
-/* wait4() rather than waitpid(): the peak memory of each rank is part of the verdict. */
+/* wait4() rather than waitpid(): the peak memory of each rank is part of the verdict. A rank that
+ * another part of the program has waited for counts as failed: how it ended is lost. */
 static void reap(struct launch *l)
 {
-    int wait_status;
-    struct rusage used;
     for (int r = 0; r < l->options->n_ranks; r++) {
-        if (l->ranks[r].pid <= 0 || wait4(l->ranks[r].pid, &wait_status, WNOHANG, &used) <= 0)
-            continue;
+        int wait_status = 0;
+        struct rusage used = {.ru_maxrss = 0};
+        if (l->ranks[r].pid <= 0) continue;
+        pid_t pid = wait4(l->ranks[r].pid, &wait_status, WNOHANG, &used);
+        if (pid == 0 || (pid < 0 && errno != ECHILD)) continue;
+        if (pid < 0) wait_status = W_EXITCODE(1, 0);
         l->ranks[r].peak_nbytes = (size_t)used.ru_maxrss * 1024;
         rank_ended(l, r, wait_status);
     }
@@ -438,21 +473,67 @@ static cz_status run(struct launch *l)
 
 /* ---- afterwards ----------------------------------------------------------------------------- */
 
-/* End what ranks have started and left behind: it has become our child. */
-static void end_orphans(void)
+/* Whether the environment with which the process was started has our variable. */
+static bool has_variable(const struct launch *l, long pid)
 {
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    for (int round = 0; round < 16; round++) {
-        FILE *f = fopen(path, "re");
-        size_t n = f ? fread(line, 1, sizeof line - 1, f) : 0;
-        if (f) fclose(f);
-        if (n == 0) return;
-        line[n] = '\0';
+    char path[64];
+    char *variable = NULL;
+    size_t capacity = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+    FILE *f = fopen(path, "re");
+    while (f && !found && getdelim(&variable, &capacity, '\0', f) > 0)
+        found = strcmp(variable, l->variable) == 0;
+    if (f) fclose(f);
+    free(variable);
+    return found;
+}
+
+/* The descriptor is opened first: if it still names a process afterwards, that one has the
+ * variable. */
+static bool end_orphan(const struct launch *l, long pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+    if (fd < 0) return false;
+    const bool ends =
+        has_variable(l, pid) && syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0;
+    if (ends)
+        while (waitid(P_PIDFD, (id_t)fd, &(siginfo_t){.si_pid = 0}, WEXITED) != 0 && errno == EINTR)
+            continue;
+    close(fd);
+    return ends;
+}
+
+/* Among the children of one of our threads. */
+static int end_orphans_of(const struct launch *l, const char *thread)
+{
+    char path[sizeof "/proc/self/task//children" + 256];
+    char *line = NULL;
+    size_t capacity = 0;
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%s/children", thread);
+    FILE *f = fopen(path, "re");
+    if (f && getline(&line, &capacity, f) > 0) {
         char *end, *at = line;
-        for (long pid; (pid = strtol(at, &end, 10)) > 0 && *end == ' '; at = end)
-            kill((pid_t)pid, SIGKILL);
-        while (waitpid(-1, NULL, 0) > 0) continue;
+        for (long pid; (pid = strtol(at, &end, 10)) > 0 && end != at; at = end)
+            n += end_orphan(l, pid);
+    }
+    if (f) fclose(f);
+    free(line);
+    return n;
+}
+
+/* End what ranks have started and left behind: it has become our child. What it has started in turn
+ * comes to us then. */
+static void end_orphans(const struct launch *l)
+{
+    for (int round = 0, n = 1; round < 16 && n > 0; round++) {
+        n = 0;
+        DIR *threads = opendir("/proc/self/task");
+        if (!threads) return;
+        for (struct dirent *e; (e = readdir(threads));)
+            if (e->d_name[0] != '.') n += end_orphans_of(l, e->d_name);
+        closedir(threads);
     }
 }
 
@@ -464,11 +545,13 @@ static void finish(struct launch *l)
         for (int r = 0; r < l->options->n_ranks; r++)
             if (l->ranks[r].pid > 0) waitpid(l->ranks[r].pid, NULL, 0);
     }
-    end_orphans();
+    if (l->is_reaper) end_orphans(l);
+    if (l->is_reaper) prctl(PR_SET_CHILD_SUBREAPER, l->was_reaper);
     if (l->ranks) pump_all(l, true);
     for (int r = 0; l->ranks && r < l->options->n_ranks; r++) {
         if (l->ranks[r].out.fd >= 0) close(l->ranks[r].out.fd);
         if (l->ranks[r].err.fd >= 0) close(l->ranks[r].err.fd);
+        if (l->ranks[r].pidfd >= 0) close(l->ranks[r].pidfd);
     }
     for (int i = 0; i < 2; i++)
         if (l->exec_pipe[i] >= 0) close(l->exec_pipe[i]);

@@ -1,8 +1,8 @@
 /* Starting the ranks of a world: on this host over shared memory, or on several through mpirun.
  *
- * launch_local() is meant for a program that does nothing else meanwhile: it waits for its
- * children, takes signals for them, and becomes the reaper of whatever the ranks leave behind. The
- * ranks join the world with engine_world_create(). */
+ * launch_local() is meant for a program that does nothing else meanwhile: it takes signals for the
+ * ranks and becomes the reaper of what they leave behind. It ends and waits for those processes alone,
+ * no other child of the program. The ranks join the world with engine_world_create(). */
 #ifndef CZ_ENGINE_LAUNCH_LAUNCH_H
 #define CZ_ENGINE_LAUNCH_LAUNCH_H
 
