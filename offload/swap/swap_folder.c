@@ -2,8 +2,9 @@
  * user that no process has locked was left by a run that was killed. Folders that czero made hold
  * an empty file, SWAP_MARK: the run that removes the last swap file removes them too.
  *
- * Any user who can read the folder can hold its lock for as long as they like. So a run waits for
- * it for a moment only, and works without: leftovers and folders then stay for a later run. */
+ * Any user with read access to the folder can hold its lock for as long as they like. So a run
+ * waits for it for a moment only, and works without: leftovers and folders then stay for a later
+ * run. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "offload/swap/swap_impl.h"

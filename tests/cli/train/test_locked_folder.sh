@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Claim: a user who can read nvme_path and keeps its lock stops no run. Whether the lock is taken before the
+# Claim: a user with read access to nvme_path that keeps its lock stops no run. Whether the lock is taken before the
 # run starts, while it trains or before it ends, the run trains, ends by itself, and obeys SIGTERM
 # and SIGHUP within two seconds; one sentence says what is left out, and its swap file goes.
 # The lock's keeper is another user where this test runs as root.

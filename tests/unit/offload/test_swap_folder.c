@@ -197,7 +197,8 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* A user who can read the folder can lock it; runs wait a moment, once, and then do without. */
+/* Any user with read access to the folder can lock it; runs wait a moment, once, and then do
+ * without. */
 START_TEST(a_lock_that_another_user_keeps_stops_no_run)
 {
     size_t nbytes;
