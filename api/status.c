@@ -4,7 +4,6 @@
 #include "base/log.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #define STRING(x)  #x
 #define VERSION(x) STRING(x)
@@ -16,12 +15,11 @@ const char *cz_version(void)
 
 cz_status cz_error(cz_status status, const char *fmt, ...)
 {
-    char text[4096];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    err_vset(status, fmt, args);
     va_end(args);
-    return err_set(status, 0, "%s", text);
+    return status;
 }
 
 void cz_clear_error(void)

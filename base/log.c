@@ -3,7 +3,7 @@
  * warnings. */
 #include "base/log.h"
 
-#include "base/utf8.h"
+#include "base/printable.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -61,17 +61,8 @@ bool log_enabled(enum cz_log_level level, enum log_subsystem sub)
     return shown;
 }
 
-/* The bytes of a character that the end of the buffer cut in two. */
-static size_t cut_tail(const char *line, size_t len)
-{
-    size_t n = 0;
-    while (n < 3 && n < len && ((unsigned char)line[len - 1 - n] & 0xc0u) == 0x80u) n++;
-    if (n == len) return 0;
-    const char *lead = line + len - 1 - n;
-    return utf8_length(lead, n + 1) == -1 ? n + 1 : 0;
-}
-
-/* A line that is too long is cut at a character's border. */
+/* A line that is too long is cut at a character's border; strings are escaped, so that a name cannot
+ * begin a line of its own. */
 void log_line(enum cz_log_level level, const char *fmt, ...)
 {
     char line[2048];
@@ -82,13 +73,8 @@ void log_line(enum cz_log_level level, const char *fmt, ...)
                                logger.world_size, (long long)logger.step);
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line + len, sizeof line - len, fmt, ap);
+    printable_vformat(line + len, sizeof line - len, 0, fmt, ap);
     va_end(ap);
-    if (n >= (int)(sizeof line - len)) {
-        len = sizeof line - 1;
-        line[len - cut_tail(line, len)] = '\0';
-    }
-    utf8_make_printable(line);
     if (logger.sink) logger.sink(level, line, logger.user);
     pthread_mutex_unlock(&logger.lock);
 }

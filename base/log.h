@@ -41,6 +41,7 @@ void log_set_level(enum cz_log_level level, unsigned mask);
 void log_set_rank(int rank, int world_size);
 void log_set_step(int64_t step);
 
+/* Strings among the arguments of a line are escaped (base/printable.h). */
 bool log_enabled(enum cz_log_level level, enum log_subsystem sub);
 void log_line(enum cz_log_level level, const char *fmt, ...) CZ_PRINTF(2, 3);
 

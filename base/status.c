@@ -3,7 +3,7 @@
  * or pass it on. */
 #include "base/status.h"
 
-#include "base/utf8.h"
+#include "base/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,18 +47,36 @@ const char *cz_last_trace(void)
     return trace;
 }
 
+/* So that a name of any length leaves the sentence after it. */
+#define ARG_NBYTES_MAX 1024
+
+/* The arguments may point into the old text (a wrapped sentence), so sentences are formatted aside
+ * first. What they quote is escaped (base/printable.h); `after`, already a sentence, is not. */
+static void set_text(const char *before, const char *after, const char *fmt, va_list ap)
+{
+    char text[sizeof current.text];
+    size_t len = (size_t)snprintf(text, sizeof text, "%s", before);
+    len += printable_vformat(text + len, sizeof text - len, ARG_NBYTES_MAX, fmt, ap);
+    if (len < sizeof text) snprintf(text + len, sizeof text - len, "%s", after);
+    memcpy(current.text, text, sizeof text);
+}
+
+cz_status err_vset(cz_status status, const char *fmt, va_list ap)
+{
+    set_text("", "", fmt, ap);
+    current.status = status;
+    trace[0] = '\0';
+    return status;
+}
+
 cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...)
 {
-    /* The arguments may point into the old text (a wrapped sentence), so format aside first. */
-    char text[sizeof current.text];
+    char reason[256] = "";
+    if (sys_errno != 0) snprintf(reason, sizeof reason, ": %s", strerror(sys_errno));
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    set_text("", reason, fmt, ap);
     va_end(ap);
-    size_t len = strlen(text);
-    if (sys_errno != 0) snprintf(text + len, sizeof text - len, ": %s", strerror(sys_errno));
-    utf8_make_printable(text);
-    memcpy(current.text, text, sizeof text);
     current.status = status;
     trace[0] = '\0';
     return status;
@@ -66,15 +84,24 @@ cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...)
 
 cz_status err_prefix(const char *fmt, ...)
 {
-    char text[sizeof current.text];
+    char after[sizeof current.text + 2];
+    snprintf(after, sizeof after, ": %s", current.text);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    set_text("", after, fmt, ap);
     va_end(ap);
-    size_t len = strlen(text);
-    snprintf(text + len, sizeof text - len, ": %s", current.text);
-    utf8_make_printable(text);
-    memcpy(current.text, text, sizeof text);
+    return current.status;
+}
+
+cz_status err_add_line(const char *fmt, ...)
+{
+    char before[sizeof current.text];
+    if ((size_t)snprintf(before, sizeof before, "%s\n", current.text) >= sizeof before)
+        return current.status;
+    va_list ap;
+    va_start(ap, fmt);
+    set_text(before, "", fmt, ap);
+    va_end(ap);
     return current.status;
 }
 

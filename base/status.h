@@ -9,15 +9,26 @@
 
 #include "base/compiler.h"
 
+#include <stdarg.h>
+
 CZ_EXTERN_C_BEGIN
 
 /* Record `status` with a formatted sentence and return it. `sys_errno` other than 0 appends
- * ": <strerror text>". Replaces any earlier error of this thread. */
+ * ": <strerror text>". Replaces any earlier error of this thread. Strings among the arguments are
+ * escaped for one line (base/printable.h), and of those above 1024 bytes the middle is left out;
+ * line feeds of the format stay. */
 cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
 
 /* Put "<formatted>: " in front of the current sentence; the status stays. Returns cz_last_status().
  * For a caller that knows what was being attempted (a path, a config key). */
 cz_status err_prefix(const char *fmt, ...) CZ_PRINTF(1, 2);
+
+/* Put a further line under the current text; the status stays. Returns cz_last_status(). For lists
+ * of problems, whose lines must stay lines. */
+cz_status err_add_line(const char *fmt, ...) CZ_PRINTF(1, 2);
+
+/* err_set() for a caller with arguments of its own. */
+cz_status err_vset(cz_status status, const char *fmt, va_list ap) CZ_PRINTF(2, 0);
 
 /* Add one frame to the trace; returns `status`. Used by TRY. */
 cz_status err_trace(cz_status status, const char *func, int line);

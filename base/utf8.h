@@ -4,6 +4,8 @@
 
 #include "base/compiler.h"
 
+#include <string.h>
+
 /* Bytes of the character at s (1 … 4, shortest form, no surrogates, at most U+10FFFF);
  * 0: not UTF-8; -1: what is here could begin a character, but n bytes end inside it. n > 0. */
 static inline int utf8_length(const char *s, size_t n)
@@ -74,12 +76,18 @@ static inline bool utf8_is_valid(const char *s, size_t n)
     return true;
 }
 
-/* Names and values from damaged files stand in sentences; a terminal must not obey them. */
-static inline void utf8_make_printable(char *text)
+/* Copy text to dst; what does not fit is cut between characters. */
+static inline void utf8_copy(char *dst, size_t dst_nbytes, const char *text)
 {
-    for (; *text; text++)
-        if (((unsigned char)*text < ' ' && *text != '\n' && *text != '\t') || *text == 0x7f)
-            *text = '?';
+    size_t n = 0;
+    while (text[n]) {
+        int len = utf8_length(text + n, strnlen(text + n, 4));
+        size_t step = len > 0 ? (size_t)len : 1;
+        if (n + step >= dst_nbytes) break;
+        n += step;
+    }
+    memcpy(dst, text, n);
+    dst[n] = '\0';
 }
 
 #endif

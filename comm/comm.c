@@ -3,6 +3,8 @@
  * kind therefore needs two calls, and all kinds give the same results. */
 #include "comm/comm_impl.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,7 +221,7 @@ cz_status comm_agree(struct comm *comm, cz_status mine)
     struct comm_note note = {.value = (uint64_t)(int64_t)mine};
     struct err reason;
     err_capture(&reason);
-    if (mine != CZ_OK) snprintf(note.text, sizeof note.text, "%s", cz_last_error());
+    if (mine != CZ_OK) utf8_copy(note.text, sizeof note.text, cz_last_error());
     cz_status st = exchange_notes(comm, &note);
     if (mine != CZ_OK) {
         err_restore(&reason);
@@ -227,9 +229,12 @@ cz_status comm_agree(struct comm *comm, cz_status mine)
     }
     TRY(st);
     for (int r = 0; r < comm->world_size; r++)
-        if (comm->notes[r].value != (uint64_t)CZ_OK)
-            return err_set(CZ_PEER, 0, "rank %d of %d failed: %s", r, comm->world_size,
-                           comm->notes[r].text);
+        if (comm->notes[r].value != (uint64_t)CZ_OK) { /* its sentence may have several lines */
+            utf8_copy(reason.text, sizeof reason.text, comm->notes[r].text);
+            reason.status = CZ_PEER;
+            err_restore(&reason);
+            return err_prefix("rank %d of %d failed", r, comm->world_size);
+        }
     return CZ_OK;
 }
 

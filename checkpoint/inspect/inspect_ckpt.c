@@ -41,8 +41,10 @@ static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
         json_write_text(&in->w, "\n");
     }
     put_label(in, "states");
-    for (size_t i = 0; i < info->n_states; i++)
-        json_write_format(&in->w, "%s%s", i > 0 ? ", " : "", info->states[i]);
+    for (size_t i = 0; i < info->n_states; i++) {
+        json_write_text(&in->w, i > 0 ? ", " : "");
+        inspect_puts(in, info->states[i]);
+    }
     json_write_text(&in->w, info->n_states > 0 ? "\n" : "none\n");
     return CZ_OK;
 }
@@ -150,8 +152,10 @@ static cz_status put_tensor(struct inspect *in, const struct ckpt *ck, size_t id
     }
     const struct ckpt_info *info = ckpt_get_info(ck);
     for (size_t s = 0; s < info->n_states; s++)
-        if (ckpt_at(ck, idx)->kind == CKPT_TRAINED && !ckpt_has_state(ck, idx, s))
-            json_write_format(&in->w, "  no %s", info->states[s]);
+        if (ckpt_at(ck, idx)->kind == CKPT_TRAINED && !ckpt_has_state(ck, idx, s)) {
+            json_write_text(&in->w, "  no ");
+            inspect_puts(in, info->states[s]);
+        }
     if (in->options->sums) {
         TRY(sum(ck, idx, CKPT_MASTER, &sums, &has));
         if (has) inspect_put_sums(in, &sums);

@@ -21,7 +21,7 @@ cz_status inspect_count_node(struct inspect *in);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Bytes as UTF-8 without control characters: others become \n, \x1b, \xff … */
+/* Text from the file, escaped for one line (base/printable.h). */
 void inspect_put(struct inspect *in, const char *text, size_t n);
 void inspect_puts(struct inspect *in, const char *text);
 
@@ -47,7 +47,7 @@ struct inspect_window inspect_window(const struct inspect *in, size_t n, size_t 
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Strings of any bytes: what is not UTF-8 becomes U+FFFD. */
+/* Strings of any bytes (json_write_string_n). */
 void inspect_json_text(struct inspect *in, const char *text, size_t n);
 void inspect_json_key(struct inspect *in, const char *key, size_t n);
 

@@ -3,41 +3,14 @@
  * string. */
 #include "checkpoint/inspect/inspect_impl.h"
 
-#include "base/utf8.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the character at text that may be shown as they are; 0: not. C1 controls are none. */
-static size_t printable(const char *text, size_t n)
-{
-    const unsigned char c = (unsigned char)text[0];
-    if (c < 0x20 || c == 0x7f) return 0;
-    const int len = utf8_length(text, n);
-    if (len <= 0) return 0;
-    return len == 2 && c == 0xC2 && (unsigned char)text[1] < 0xA0 ? 0 : (size_t)len;
-}
-
 void inspect_put(struct inspect *in, const char *text, size_t n)
 {
-    while (n > 0) {
-        const size_t len = printable(text, n);
-        if (len > 0)
-            json_write_format(&in->w, "%.*s", (int)len, text);
-        else {
-            const unsigned char c = (unsigned char)text[0];
-            if (c == '\n')
-                json_write_text(&in->w, "\\n");
-            else if (c == '\t')
-                json_write_text(&in->w, "\\t");
-            else
-                json_write_format(&in->w, "\\x%02x", c);
-        }
-        text += len > 0 ? len : 1;
-        n -= len > 0 ? len : 1;
-    }
+    json_write_printable(&in->w, text, n);
 }
 
 void inspect_puts(struct inspect *in, const char *text)
@@ -101,37 +74,14 @@ struct inspect_window inspect_window(const struct inspect *in, size_t n, size_t 
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Invalid UTF-8 becomes U+FFFD, one for each byte: JSON must be valid. */
-static void put_json(struct json_writer *w, const char *text, size_t n)
-{
-    while (n > 0) {
-        const unsigned char c = (unsigned char)text[0];
-        const int len = utf8_length(text, n);
-        if (len <= 0)
-            json_write_text(w, "\\ufffd");
-        else if (c == '"' || c == '\\')
-            json_write_format(w, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            json_write_format(w, "\\u%04x", c);
-        else
-            json_write_format(w, "%.*s", len, text);
-        text += len > 0 ? len : 1;
-        n -= len > 0 ? (size_t)len : 1;
-    }
-}
-
 void inspect_json_text(struct inspect *in, const char *text, size_t n)
 {
-    json_write_raw(&in->w, "\"");
-    put_json(&in->w, text, n);
-    json_write_text(&in->w, "\"");
+    json_write_string_n(&in->w, text, n);
 }
 
 void inspect_json_key(struct inspect *in, const char *key, size_t n)
 {
-    inspect_json_text(in, key, n);
-    json_write_text(&in->w, ": ");
-    in->w.after_key = true;
+    json_write_key_n(&in->w, key, n);
 }
 
 void inspect_json_string(struct inspect *in, const char *key, const char *value)

@@ -85,12 +85,11 @@ static cz_status resolve(struct ds_config *config, const struct config_options *
     config_resolve(c);
     /* All problems in one message: a config is corrected in one go. */
     if (c->n_errors != 0) {
-        const char *all = c->errors[0];
-        for (size_t i = 1; i < c->n_errors; i++)
-            all = cv_text(&c->pool, "%s\n%s", all, c->errors[i]);
+        err_set(CZ_INVALID, 0, "%s", c->errors[0]);
+        for (size_t i = 1; i < c->n_errors; i++) err_add_line("%s", c->errors[i]);
         if (c->n_errors_dropped)
-            all = cv_text(&c->pool, "%s\n%s: %zu more problems", all, c->file, c->n_errors_dropped);
-        return err_set(CZ_INVALID, 0, "%s", all);
+            err_add_line("%s: %zu more problems", c->file, c->n_errors_dropped);
+        return CZ_INVALID;
     }
     config_fill(config);
     return CZ_OK;
@@ -169,21 +168,21 @@ const struct config_note *config_note(const struct ds_config *config, size_t idx
 cz_status config_check(const struct ds_config *config)
 {
     const struct config_impl *c = config->impl;
-    struct json_writer all; /* used for its growing buffer */
     cz_status status = CZ_OK;
-    json_writer_init(&all, 0);
     for (size_t i = 0; i < c->n_notes; i++) {
-        bool refused = c->notes[i].kind == CONFIG_NOTE_ENGINE_REJECTS;
-        if (!refused && c->notes[i].kind != CONFIG_NOTE_UNSUPPORTED) continue;
-        if (status != CZ_INVALID) status = refused ? CZ_INVALID : CZ_UNSUPPORTED;
-        json_write_text(&all, all.nbytes ? "\n" : "");
-        json_write_text(&all, c->notes[i].text);
+        if (c->notes[i].kind == CONFIG_NOTE_ENGINE_REJECTS) status = CZ_INVALID;
+        if (c->notes[i].kind == CONFIG_NOTE_UNSUPPORTED && status == CZ_OK) status = CZ_UNSUPPORTED;
     }
-    if (status == CZ_OK) return CZ_OK;
-    char *text;
-    TRY(json_writer_take(&all, &text, NULL));
-    err_set(status, 0, "%s", text);
-    free(text);
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_notes; i++) {
+        const struct config_note *note = &c->notes[i];
+        if (note->kind != CONFIG_NOTE_ENGINE_REJECTS && note->kind != CONFIG_NOTE_UNSUPPORTED)
+            continue;
+        if (n++ == 0)
+            err_set(status, 0, "%s", note->text);
+        else
+            err_add_line("%s", note->text);
+    }
     return status;
 }
 

@@ -1,6 +1,8 @@
 /* From what a file gives to what DeepSpeed's parser would make of it. */
 #include "engine/config/config_impl.h"
 
+#include "base/printable.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,11 +30,14 @@ const char *config_place(struct config_impl *c, const struct cv *value, const ch
     return cv_text(&c->pool, "%s%s%s", c->file, colon, path);
 }
 
-static const char *vtext(struct cv_pool *pool, const char *fmt, va_list args)
+/* "PLACE: text", escaped: keys and values are a stranger's. */
+static const char *sentence(struct config_impl *c, const struct cv *value, const char *path,
+                            const char *fmt, va_list args)
 {
-    char buf[1024];
-    vsnprintf(buf, sizeof buf, fmt, args);
-    return cv_text(pool, "%s", buf);
+    char buf[4096];
+    size_t n = printable_format(buf, sizeof buf, sizeof buf / 2, "%s: ", config_place(c, value, path));
+    printable_vformat(buf + n, sizeof buf - n, sizeof buf / 4, fmt, args);
+    return cv_text(&c->pool, "%s", buf);
 }
 
 void config_error(struct config_impl *c, const struct cv *value, const char *path, const char *fmt,
@@ -44,9 +49,8 @@ void config_error(struct config_impl *c, const struct cv *value, const char *pat
     }
     va_list args;
     va_start(args, fmt);
-    const char *text = vtext(&c->pool, fmt, args);
+    c->errors[c->n_errors++] = sentence(c, value, path, fmt, args);
     va_end(args);
-    c->errors[c->n_errors++] = cv_text(&c->pool, "%s: %s", config_place(c, value, path), text);
 }
 
 void config_say(struct config_impl *c, enum config_note_kind kind, const struct cv *value,
@@ -58,14 +62,14 @@ void config_say(struct config_impl *c, enum config_note_kind kind, const struct 
     }
     va_list args;
     va_start(args, fmt);
-    const char *text = vtext(&c->pool, fmt, args);
+    const char *text = sentence(c, value, path, fmt, args);
     va_end(args);
     c->notes[c->n_notes++] = (struct config_note){
         .kind = kind,
         .path = cv_text(&c->pool, "%s", path),
         .line = value && value->node ? json_line(value->node) : 0,
         .column = value && value->node ? json_column(value->node) : 0,
-        .text = cv_text(&c->pool, "%s: %s", config_place(c, value, path), text),
+        .text = text,
     };
 }
 

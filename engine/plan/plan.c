@@ -363,20 +363,20 @@ cz_status cz_plan_check(const struct cz_plan *p)
     if (cz_plan_fits(p)) return CZ_OK;
     TRY(cz_plan_table(p, &table));
     if (p->nvme_nbytes > p->nvme_free_nbytes)
-        err_set(CZ_NOMEM, 0, "the swap file needs %s, but %s has %s free for it.\n%s",
+        err_set(CZ_NOMEM, 0, "the swap file needs %s, but %s has %s free for it.",
                 size_human(p->nvme_nbytes, want, sizeof want), p->nvme_path,
-                size_human(p->nvme_free_nbytes, have, sizeof have), table);
+                size_human(p->nvme_free_nbytes, have, sizeof have));
     else if (plan_device_need(p) > p->device_free_nbytes)
-        err_set(
-            CZ_NOMEM, 0,
-            "the run needs %s of GPU memory, but the GPU has %s free; %s would make it less.\n%s",
-            size_human(plan_device_need(p), want, sizeof want),
-            size_human(p->device_free_nbytes, have, sizeof have), relief(p, less, sizeof less),
-            table);
+        err_set(CZ_NOMEM, 0,
+                "the run needs %s of GPU memory, but the GPU has %s free; %s would make it less.",
+                size_human(plan_device_need(p), want, sizeof want),
+                size_human(p->device_free_nbytes, have, sizeof have), relief(p, less, sizeof less));
     else
-        err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.\n%s",
+        err_set(CZ_NOMEM, 0, "the run needs %s more memory, but the %s allows %s.",
                 size_human(need, want, sizeof want), p->host_limit,
-                size_human(p->host_free_nbytes, have, sizeof have), table);
+                size_human(p->host_free_nbytes, have, sizeof have));
+    for (const char *line = table; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        err_add_line("%.*s", (int)strcspn(line, "\n"), line);
     free(table);
     return CZ_NOMEM;
 }

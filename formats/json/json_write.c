@@ -3,6 +3,8 @@
  * of put calls in a row stay readable. */
 #include "formats/json/json_write.h"
 
+#include "base/printable.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -67,6 +69,18 @@ static void put_text(struct json_writer *w, const char *text)
 void json_write_text(struct json_writer *w, const char *text)
 {
     put_text(w, text);
+}
+
+void json_write_printable(struct json_writer *w, const char *text, size_t n)
+{
+    char escape[PRINTABLE_NBYTES];
+    for (size_t len; n > 0; text += len, n -= len) {
+        len = printable_next(PRINTABLE_LINE, text, n, escape);
+        if (escape[0])
+            put_text(w, escape);
+        else
+            put(w, text, len);
+    }
 }
 
 /* Short texts go over the stack; longer ones are formatted again into memory of their size. */
@@ -152,33 +166,40 @@ void json_end_array(struct json_writer *w)
     close_level(w, "]");
 }
 
-/* Runs without escapes are copied at once. Bytes above 0x7f go out as they are, as
- * json.dumps(ensure_ascii=False) writes them. */
-static void put_quoted(struct json_writer *w, const char *s)
+/* Runs without escapes are copied at once. Characters above 0x7f are written as they are, as
+ * json.dumps(ensure_ascii=False) writes them, except those that a terminal must not get
+ * (base/printable.h): a JSON reader sees no difference. */
+static void put_quoted(struct json_writer *w, const char *s, size_t n)
 {
+    char escape[PRINTABLE_NBYTES];
     put(w, "\"", 1);
-    for (const char *run = s;; s++) {
-        unsigned char ch = (unsigned char)*s;
-        if (ch >= 0x20 && ch != '"' && ch != '\\') continue;
-        put(w, run, (size_t)(s - run));
-        if (ch == '\0') break;
-        char escape[8];
-        const char *found = strchr("\"\"\\\\\bb\ff\nn\rr\tt", ch);
-        if (found) {
-            snprintf(escape, sizeof escape, "\\%c", found[1]);
-        } else {
-            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)ch);
+    const char *run = s, *end = s + n;
+    while (s < end) {
+        const unsigned char ch = (unsigned char)*s;
+        if (ch >= 0x20 && ch < 0x7f && ch != '"' && ch != '\\') {
+            s++;
+            continue;
         }
+        const size_t len = printable_next(PRINTABLE_JSON, s, (size_t)(end - s), escape);
+        s += len;
+        if (!escape[0]) continue;
+        put(w, run, (size_t)(s - len - run));
         put_text(w, escape);
-        run = s + 1;
+        run = s;
     }
+    put(w, run, (size_t)(end - run));
     put(w, "\"", 1);
 }
 
 void json_write_key(struct json_writer *w, const char *key)
 {
+    json_write_key_n(w, key, strlen(key));
+}
+
+void json_write_key_n(struct json_writer *w, const char *key, size_t n)
+{
     separate(w);
-    put_quoted(w, key);
+    put_quoted(w, key, n);
     put(w, ": ", 2);
     w->after_key = true;
 }
@@ -214,8 +235,13 @@ void json_write_double(struct json_writer *w, double value)
 
 void json_write_string(struct json_writer *w, const char *utf8)
 {
+    json_write_string_n(w, utf8, strlen(utf8));
+}
+
+void json_write_string_n(struct json_writer *w, const char *utf8, size_t n)
+{
     separate(w);
-    put_quoted(w, utf8);
+    put_quoted(w, utf8, n);
 }
 
 void json_put_bool(struct json_writer *w, const char *key, bool value)

@@ -2,7 +2,8 @@
  *
  * Life cycle: json_writer_init(); begin/end and values in document order; json_writer_take() hands
  * the text out. The first failure (no memory) is kept and reported by json_writer_take(), so the
- * calls in between need no checks. One writer, one thread. */
+ * calls in between need no checks. Characters that a terminal must not get (base/printable.h) are
+ * written as \\u escapes. One writer, one thread. */
 #ifndef CZ_FORMATS_JSON_JSON_WRITE_H
 #define CZ_FORMATS_JSON_JSON_WRITE_H
 
@@ -41,6 +42,9 @@ void json_write_bool(struct json_writer *w, bool value);
 void json_write_int(struct json_writer *w, int64_t value);
 void json_write_double(struct json_writer *w, double value); /* shortest round trip */
 void json_write_string(struct json_writer *w, const char *utf8);
+/* The same for n bytes, which may contain NUL; a byte that is not UTF-8 becomes U+FFFD. */
+void json_write_key_n(struct json_writer *w, const char *key, size_t n);
+void json_write_string_n(struct json_writer *w, const char *utf8, size_t n);
 void json_write_raw(struct json_writer *w, const char *json); /* already JSON */
 
 /* A member of an object: key and value in one. A string that is NULL becomes null, and so does a
@@ -52,7 +56,11 @@ void json_put_double(struct json_writer *w, const char *key, double value);
 void json_put_figure(struct json_writer *w, const char *key, double value);
 void json_put_string(struct json_writer *w, const char *key, const char *utf8);
 
-/* Append bytes as they are, JSON or not: the writer as a growing buffer of text. */
+/* Append n bytes for people, escaped for one line (base/printable.h). */
+void json_write_printable(struct json_writer *w, const char *text, size_t n);
+
+/* Append bytes as they are, JSON or not: the writer as a growing buffer of text. Strings from files
+ * go through json_write_printable() instead. */
 void json_write_text(struct json_writer *w, const char *text);
 void json_write_format(struct json_writer *w, const char *fmt, ...) CZ_PRINTF(2, 3);
 

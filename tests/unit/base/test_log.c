@@ -119,6 +119,14 @@ START_TEST(a_long_line_is_cut_between_characters)
 }
 END_TEST
 
+START_TEST(a_name_begins_no_line_of_its_own)
+{
+    listen(LOG_INFO, SUB_ALL);
+    LOGV(LOG_INFO, SUB_ENGINE, "model %s", "x\nczero: \x1b[0m\xc2\x9b\xe2\x80\xae\xff");
+    ck_assert_str_eq(seen.last, "model x\\nczero: \\x1b[0m\\u009b\\u202e\\xff");
+}
+END_TEST
+
 static void *chatter(void *user)
 {
     for (int i = 0; i < 500; i++) LOGV(LOG_INFO, SUB_ENGINE, "%s", (const char *)user);
@@ -152,4 +160,4 @@ END_TEST
 
 TEST_MAIN("base/log", without_a_sink_nothing_is_evaluated, levels_promise_volume,
           masks_pick_subsystems, ranks_other_than_0_only_warn,
-          a_long_line_is_cut_between_characters, lines_of_threads_do_not_mix)
+          a_long_line_is_cut_between_characters, a_name_begins_no_line_of_its_own, lines_of_threads_do_not_mix)
