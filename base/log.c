@@ -61,8 +61,8 @@ bool log_enabled(enum cz_log_level level, enum log_subsystem sub)
     return shown;
 }
 
-/* A line that is too long is cut at a character's border; strings are escaped, so that a name cannot
- * begin a line of its own. */
+/* A line that is too long is cut at a character's border; strings are escaped, so that a name
+ * cannot begin a line of its own. */
 void log_line(enum cz_log_level level, const char *fmt, ...)
 {
     char line[2048];

@@ -76,16 +76,23 @@ static inline bool utf8_is_valid(const char *s, size_t n)
     return true;
 }
 
-/* Copy text to dst; what does not fit is cut between characters. */
-static inline void utf8_copy(char *dst, size_t dst_nbytes, const char *text)
+/* Bytes of whole characters at text's beginning, at most nbytes_max. */
+static inline size_t utf8_fit(const char *text, size_t nbytes_max)
 {
     size_t n = 0;
     while (text[n]) {
         int len = utf8_length(text + n, strnlen(text + n, 4));
         size_t step = len > 0 ? (size_t)len : 1;
-        if (n + step >= dst_nbytes) break;
+        if (n + step > nbytes_max) break;
         n += step;
     }
+    return n;
+}
+
+/* Copy text to dst; what does not fit is cut between characters. */
+static inline void utf8_copy(char *dst, size_t dst_nbytes, const char *text)
+{
+    size_t n = utf8_fit(text, dst_nbytes - 1);
     memcpy(dst, text, n);
     dst[n] = '\0';
 }

@@ -3,12 +3,15 @@
  * FSCK_FINDINGS_MAX are kept and the rest is counted, which bounds memory. */
 #include "checkpoint/fsck/fsck_impl.h"
 
+#include "base/printable.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SENTENCE_NBYTES 4096
+#define NAME_NBYTES_MAX 1000
 
 /* Takes copies of all texts: the sentence is a caller's buffer, and path and tensor may go with the
  * manifest. */
@@ -33,17 +36,16 @@ static cz_status add(struct fsck_findings *f, const char *path, const char *tens
     return err_set(CZ_NOMEM, 0, "%s: no memory for what was found", path);
 }
 
-/* The sentence is "PATH: …". A path that fills the buffer is left out rather than the text after
- * it. */
+/* The sentence is "PATH: …". Names in it are escaped, and of long ones the middle is left out, so
+ * that the text after them fits. */
 cz_status fsck_note(struct fsck_findings *f, const char *path, const char *tensor, uint64_t off,
                     uint64_t nbytes, const char *fmt, ...)
 {
     char sentence[SENTENCE_NBYTES];
-    int n = snprintf(sentence, sizeof sentence, "%s: ", path);
-    if (n < 0 || (size_t)n >= sizeof sentence) n = 0;
+    const size_t n = printable_format(sentence, sizeof sentence, NAME_NBYTES_MAX, "%s: ", path);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(sentence + n, sizeof sentence - (size_t)n, fmt, args);
+    printable_vformat(sentence + n, sizeof sentence - n, NAME_NBYTES_MAX, fmt, args);
     va_end(args);
     return add(f, path, tensor, off, nbytes, sentence);
 }
@@ -87,7 +89,8 @@ void fsck_report_findings(const struct cz_fsck_options *options, const struct fs
     if (f->n_more == 0 || !options->finding) return;
     char sentence[SENTENCE_NBYTES];
     const char *path = f->items[0].path;
-    snprintf(sentence, sizeof sentence, "%s: and %zu more", path, f->n_more);
+    printable_format(sentence, sizeof sentence, NAME_NBYTES_MAX, "%s: and %zu more", path,
+                     f->n_more);
     const struct cz_fsck_finding more = {path, "", 0, 0, sentence};
     options->finding(&more, options->user);
 }

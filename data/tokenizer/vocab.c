@@ -199,8 +199,10 @@ cz_status vocab_save(const struct vocab *v, const char *dir)
     TRY(file_make_dirs(dir));
     struct json_writer w;
     json_writer_init(&w, 0);
-    for (uint32_t i = 0; i < v->tokens.n; i++)
-        json_write_format(&w, "%.*s\n", (int)v->tokens.rows[i].nbytes, strings_text(&v->tokens, i));
+    for (uint32_t i = 0; i < v->tokens.n; i++) {
+        json_write_bytes(&w, strings_text(&v->tokens, i), v->tokens.rows[i].nbytes);
+        json_write_text(&w, "\n");
+    }
     TRY(save_in(dir, "vocab.txt", &w));
     return save_config(v, dir);
 }

@@ -1,7 +1,6 @@
 /* From what a file gives to what DeepSpeed's parser would make of it. */
-#include "engine/config/config_impl.h"
-
 #include "base/printable.h"
+#include "engine/config/config_impl.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -35,7 +34,8 @@ static const char *sentence(struct config_impl *c, const struct cv *value, const
                             const char *fmt, va_list args)
 {
     char buf[4096];
-    size_t n = printable_format(buf, sizeof buf, sizeof buf / 2, "%s: ", config_place(c, value, path));
+    size_t n =
+        printable_format(buf, sizeof buf, sizeof buf / 2, "%s: ", config_place(c, value, path));
     printable_vformat(buf + n, sizeof buf - n, sizeof buf / 4, fmt, args);
     return cv_text(&c->pool, "%s", buf);
 }

@@ -1,6 +1,7 @@
 /* The plan as a table for people and as JSON: rows, totals, and what each phase of a step touches,
  * moves and takes. Both forms show the same figures; a figure that is not known is left out of the
  * table and null in JSON. */
+#include "base/printable.h"
 #include "base/size.h"
 #include "engine/plan/plan_impl.h"
 
@@ -22,20 +23,22 @@ static double mib(size_t nbytes)
 static void print_totals(FILE *f, const struct cz_plan *p)
 {
     char buf[24];
-    fprintf(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s (%s)\n", "peak", "host",
-            mib(p->host_peak_nbytes), size_human(p->host_free_nbytes, buf, sizeof buf),
-            p->host_limit);
+    printable_print(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s (%s)\n", "peak",
+                    "host", mib(p->host_peak_nbytes),
+                    size_human(p->host_free_nbytes, buf, sizeof buf), p->host_limit);
     if (!cz_plan_fits(p)) fprintf(f, "It does not fit here.\n");
     if (p->device_peak_nbytes > 0)
-        fprintf(f, "  %-22s %-7s %11.1f MiB\n", "peak", "device", mib(p->device_peak_nbytes));
+        printable_print(f, "  %-22s %-7s %11.1f MiB\n", "peak", "device",
+                        mib(p->device_peak_nbytes));
     if (p->nvme_nbytes > 0)
-        fprintf(f, "  %-22s %-7s %11.1f MiB\n", "swap file", "nvme", mib(p->nvme_nbytes));
+        printable_print(f, "  %-22s %-7s %11.1f MiB\n", "swap file", "nvme", mib(p->nvme_nbytes));
     if (p->sent_nbytes_per_step > 0)
-        fprintf(f, "Each rank sends %s per optimizer step, in %zu collectives.\n",
-                size_human(p->sent_nbytes_per_step, buf, sizeof buf), p->n_collectives_per_step);
+        printable_print(f, "Each rank sends %s per optimizer step, in %zu collectives.\n",
+                        size_human(p->sent_nbytes_per_step, buf, sizeof buf),
+                        p->n_collectives_per_step);
     if (p->sent_nbytes_frozen > 0)
-        fprintf(f, "With the variance frozen an exchange sends %s.\n",
-                size_human(p->sent_nbytes_frozen, buf, sizeof buf));
+        printable_print(f, "With the variance frozen an exchange sends %s.\n",
+                        size_human(p->sent_nbytes_frozen, buf, sizeof buf));
     if (p->stage == 3 && p->world_size > 1)
         fprintf(f, "At most %.1f M parameters are gathered at the same time.\n",
                 (double)p->live_numel_max / 1e6);
@@ -46,13 +49,13 @@ static void print_totals(FILE *f, const struct cz_plan *p)
 static void print_amount(FILE *f, size_t nbytes, const char *what)
 {
     char buf[24];
-    if (nbytes > 0) fprintf(f, "; %s %s", size_human(nbytes, buf, sizeof buf), what);
+    if (nbytes > 0) printable_print(f, "; %s %s", size_human(nbytes, buf, sizeof buf), what);
 }
 
 static void print_part(FILE *f, double seconds, const char *what, const char **between)
 {
     if (!(seconds > 0)) return;
-    fprintf(f, "%s%s %.3g s", *between, what, seconds);
+    printable_print(f, "%s%s %.3g s", *between, what, seconds);
     *between = ", ";
 }
 
@@ -71,14 +74,14 @@ static void print_seconds(FILE *f, const struct plan_cost *c)
 static void print_phase(FILE *f, const struct cz_plan *p, enum plan_phase phase)
 {
     const struct plan_cost *c = &p->phases[phase];
-    fprintf(f, "  %-9s  uses ", plan_phase_name(phase));
+    printable_print(f, "  %-9s  uses ", plan_phase_name(phase));
     /* Only places that hold something in this phase. */
     char buf[24];
     const char *between = "";
     for (int place = 0; place < PLAN_N_PLACES; place++) {
         if (c->in_use_nbytes[place] == 0) continue;
-        fprintf(f, "%s%s %s", between, plan_place_name((enum plan_place)place),
-                size_human(c->in_use_nbytes[place], buf, sizeof buf));
+        printable_print(f, "%s%s %s", between, plan_place_name((enum plan_place)place),
+                        size_human(c->in_use_nbytes[place], buf, sizeof buf));
         between = ", ";
     }
     if (c->flops > 0) fprintf(f, "; %.3g Tflop", c->flops / 1e12);
@@ -104,10 +107,11 @@ static double written_per_day(const struct cz_plan *p)
 
 static void print_phases(FILE *f, const struct cz_plan *p)
 {
-    fprintf(f,
-            "Phases of an optimizer step of %lld micro-batch%s, and a save (what each touches; "
-            "memory is allocated once):\n",
-            (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
+    printable_print(
+        f,
+        "Phases of an optimizer step of %lld micro-batch%s, and a save (what each touches; "
+        "memory is allocated once):\n",
+        (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) print_phase(f, p, (enum plan_phase)phase);
     if (p->beside_s > 0)
         fprintf(f, "The update overlaps with the last backward pass for %.3g s.\n", p->beside_s);
@@ -115,8 +119,8 @@ static void print_phases(FILE *f, const struct cz_plan *p)
         fprintf(f, "Predicted: %.3g s a step, %.4g tokens/s over all ranks.\n", p->step_s,
                 (double)(p->B * p->T * p->accumulation * p->world_size) / p->step_s);
     else if (p->missing_rate)
-        fprintf(f, "No time is predicted: the machine profile has no figure for %s.\n",
-                p->missing_rate);
+        printable_print(f, "No time is predicted: the machine profile has no figure for %s.\n",
+                        p->missing_rate);
     /* Drives are rated by the bytes written to them. */
     if (written_per_day(p) > 0)
         fprintf(f, "At that pace each rank writes %.3g TB a day to NVMe.\n",
@@ -131,23 +135,24 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
     *out = NULL;
     FILE *f = open_memstream(out, &nbytes);
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for the plan's table");
-    fprintf(f, "Memory of one rank: %s (%.1f M parameters", plan->model_name,
-            (double)plan->numel / 1e6);
+    printable_print(f, "Memory of one rank: %s (%.1f M parameters", plan->model_name,
+                    (double)plan->numel / 1e6);
     if (plan->numel_trainable != plan->numel)
         fprintf(f, ", %.1f M trained", (double)plan->numel_trainable / 1e6);
-    fprintf(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n", dtype_name(plan->dtype),
-            plan->stage, (long long)plan->world_size, plan->world_size == 1 ? "" : "s",
-            (long long)plan->B, (long long)plan->T);
+    printable_print(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n",
+                    dtype_name(plan->dtype), plan->stage, (long long)plan->world_size,
+                    plan->world_size == 1 ? "" : "s", (long long)plan->B, (long long)plan->T);
     /* Rows of the plan, then memory outside of it that still counts against the host's memory. */
     for (size_t i = 0; i < plan->n_rows; i++)
         if (plan->rows[i].nbytes > 0)
-            fprintf(f, "  %-22s %-7s %11.1f MiB   %s\n", plan->rows[i].name,
-                    places[plan->rows[i].place], mib(plan->rows[i].nbytes), plan->rows[i].how);
+            printable_print(f, "  %-22s %-7s %11.1f MiB   %s\n", plan->rows[i].name,
+                            places[plan->rows[i].place], mib(plan->rows[i].nbytes),
+                            plan->rows[i].how);
     if (plan->comm_nbytes > 0)
-        fprintf(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n", "communicator",
-                "host", mib(plan->comm_nbytes));
-    fprintf(f, "  %-22s %-7s %11.1f MiB   measured in this process\n", "program and libraries",
-            "host", mib(plan->baseline_nbytes));
+        printable_print(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n",
+                        "communicator", "host", mib(plan->comm_nbytes));
+    printable_print(f, "  %-22s %-7s %11.1f MiB   measured in this process\n",
+                    "program and libraries", "host", mib(plan->baseline_nbytes));
     print_totals(f, plan);
     print_phases(f, plan);
     if (fclose(f) != 0 || !*out) {

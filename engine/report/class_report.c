@@ -3,6 +3,7 @@
  * rather than from rounded quotients. */
 #include "engine/report/class_report.h"
 
+#include "base/printable.h"
 #include "engine/report/text_width.h"
 
 #include <errno.h>
@@ -182,12 +183,14 @@ static void print_report(const struct table *t, const struct class_summary *s, i
     size_t width = t->name_width;
     if (width < strlen("weighted avg")) width = strlen("weighted avg");
     text_print_right(t->stream, "", width);
-    fprintf(t->stream, "  %9s %9s %9s %9s\n\n", "precision", "recall", "f1-score", "support");
+    printable_print(t->stream, "  %9s %9s %9s %9s\n\n", "precision", "recall", "f1-score",
+                    "support");
     for (size_t k = 0; k < t->n; k++)
         if (t->occurs[k]) print_row(t, t->names[k], width, digits, &t->figures[k]);
     putc('\n', t->stream);
     text_print_right(t->stream, "accuracy", width);
-    fprintf(t->stream, "  %9s %9s %9.*f %9.0f\n", "", "", digits, s->accuracy, s->n_examples);
+    printable_print(t->stream, "  %9s %9s %9.*f %9.0f\n", "", "", digits, s->accuracy,
+                    s->n_examples);
     print_row(t, "macro avg", width, digits, &s->macro);
     print_row(t, "weighted avg", width, digits, &s->weighted);
 }
@@ -252,7 +255,7 @@ cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
         const char *before = "\nneither labelled nor predicted: ";
         for (size_t k = 0; k < t.n; k++) {
             if (t.occurs[k]) continue;
-            fprintf(t.stream, "%s", before);
+            fputs(before, t.stream);
             text_print_left(t.stream, t.names[k], 0);
             before = ", ";
         }

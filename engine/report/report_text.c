@@ -3,6 +3,7 @@
 #include "engine/report/report_text.h"
 
 #include "base/host/proc.h"
+#include "base/printable.h"
 #include "formats/json/json_write.h"
 
 #include <stdarg.h>
@@ -18,15 +19,15 @@ void report_line_begin(struct report_line *line)
     line->text[0] = '\0';
 }
 
-/* A line that is full loses its end: reports are no reason to fail. */
+/* A line that is full loses its end: reports are no reason to fail. Names in it are escaped. */
 void report_put(struct report_line *line, const char *fmt, ...)
 {
     size_t room = sizeof line->text - line->len;
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line->text + line->len, room, fmt, ap);
+    size_t n = printable_vformat(line->text + line->len, room, 0, fmt, ap);
     va_end(ap);
-    if (n > 0) line->len += (size_t)n < room ? (size_t)n : room - 1;
+    line->len += n < room ? n : strlen(line->text + line->len);
 }
 
 void report_put_float(struct report_line *line, double value)

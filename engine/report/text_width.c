@@ -1,62 +1,31 @@
-/* Widths of text in columns of a terminal. Class names and file names come from outside: control
- * characters and direction marks are shown as "?", so that a name cannot repaint the screen. */
+/* Widths of text in columns of a terminal. Class names and file names come from outside: they are
+ * escaped (base/printable.h), and an escape takes as many columns as it has characters. */
 #include "engine/report/text_width.h"
 
+#include "base/printable.h"
 #include "base/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>
 
-/* Line and paragraph separators would break a table. */
-static bool is_control(utf8proc_int32_t c)
+/* An escape has a column per byte. */
+size_t text_char(const char *text, size_t *width, char escape[PRINTABLE_NBYTES])
 {
-    switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return true;
-    default: break;
-    }
-    /* Marks that turn the direction of what follows. */
-    return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
-}
-
-/* A byte that is no UTF-8 counts as one character, one column wide. */
-size_t text_char(const char *text, size_t *width, bool *is_shown)
-{
-    utf8proc_int32_t c;
-    int len = utf8_length(text, strnlen(text, 4));
-    *width = 1;
-    *is_shown = false;
-    if (len <= 0) return 1;
-    utf8proc_iterate((const utf8proc_uint8_t *)text, len, &c);
-    if (is_control(c)) return (size_t)len;
-    *width = (size_t)utf8proc_charwidth(c);
-    *is_shown = true;
-    return (size_t)len;
+    const size_t len = printable_next(PRINTABLE_LINE, text, strnlen(text, 4), escape);
+    *width = escape[0] ? strlen(escape)
+                       : (size_t)utf8proc_charwidth((utf8proc_int32_t)utf8_decode(text, (int)len));
+    return len;
 }
 
 size_t text_width(const char *text)
 {
+    char escape[PRINTABLE_NBYTES];
     size_t sum = 0, width;
-    bool is_shown;
     while (*text) {
-        text += text_char(text, &width, &is_shown);
+        text += text_char(text, &width, escape);
         sum += width;
     }
     return sum;
-}
-
-static void print_chars(FILE *stream, const char *text)
-{
-    size_t width, len;
-    bool is_shown;
-    for (; *text; text += len) {
-        len = text_char(text, &width, &is_shown);
-        if (is_shown)
-            fwrite(text, 1, len, stream);
-        else
-            putc('?', stream);
-    }
 }
 
 static void print_spaces(FILE *stream, const char *text, size_t width)
@@ -67,11 +36,11 @@ static void print_spaces(FILE *stream, const char *text, size_t width)
 void text_print_right(FILE *stream, const char *text, size_t width)
 {
     print_spaces(stream, text, width);
-    print_chars(stream, text);
+    printable_put(stream, PRINTABLE_LINE, text, strlen(text));
 }
 
 void text_print_left(FILE *stream, const char *text, size_t width)
 {
-    print_chars(stream, text);
+    printable_put(stream, PRINTABLE_LINE, text, strlen(text));
     print_spaces(stream, text, width);
 }

@@ -1,12 +1,11 @@
 /* Text in columns: how wide names are on a terminal, and names printed to a width.
  *
  * East Asian wide characters and emoji take two columns, combining marks none (utf8proc's widths).
- * Bytes that are not UTF-8, and control characters (which could move the cursor), count and print
- * as one '?' each. Pure functions. */
+ * What base/printable.h escapes counts and prints as its escape. Pure functions. */
 #ifndef CZ_ENGINE_REPORT_TEXT_WIDTH_H
 #define CZ_ENGINE_REPORT_TEXT_WIDTH_H
 
-#include "base/compiler.h"
+#include "base/printable.h"
 
 #include <stdio.h>
 
@@ -15,9 +14,9 @@ CZ_EXTERN_C_BEGIN
 /* Columns that `text` takes. */
 size_t text_width(const char *text);
 
-/* Bytes of the character at `text` (≥ 1; not at the end) and its columns; *is_shown: false when '?'
- * stands for it. */
-size_t text_char(const char *text, size_t *width, bool *is_shown);
+/* Bytes of the character at `text` (≥ 1; not at the end) and its columns; escape: what stands for
+ * it, "" when it is shown as it is. */
+size_t text_char(const char *text, size_t *width, char escape[PRINTABLE_NBYTES]);
 
 /* Print `text` and spaces up to `width` columns, the text at the right or at the left end; a longer
  * text is not cut. The stream's error flag tells of failures. */

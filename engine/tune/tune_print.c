@@ -1,4 +1,5 @@
 /* Offers as a table for people and as JSON. */
+#include "base/printable.h"
 #include "base/size.h"
 #include "engine/tune/tune_impl.h"
 #include "formats/json/json_write.h"
@@ -16,18 +17,21 @@ static void print_head(FILE *f, const struct tune *t)
 {
     const struct tune_options *o = &t->options;
     char gpu[24], host[24], nvme[24];
-    fprintf(f, "%s (%.1f M parameters), %s, %lld rank%s, %lld tokens a row; ", t->model_name,
-            (double)t->numel / 1e6, dtype_name(o->dtype), (long long)o->world_size,
-            o->world_size == 1 ? "" : "s", (long long)t->T);
-    if (o->gpu_nbytes > 0) fprintf(f, "GPU %s, ", size_human(o->gpu_nbytes, gpu, sizeof gpu));
-    fprintf(f, "host %s", size_human(o->host_nbytes, host, sizeof host));
-    if (o->nvme_nbytes > 0) fprintf(f, ", NVMe %s", size_human(o->nvme_nbytes, nvme, sizeof nvme));
-    fprintf(f, ".\n%s\n",
-            tune_is_timed(t) ? "Fastest first, by the machine profile:"
-            : o->profile ? "The machine profile lacks figures for this, so the results are sorted "
-                           "by bytes moved per token:"
-                         : "There is no machine profile (czero bench --profile FILE), so the "
-                           "results are sorted by bytes moved per token:");
+    printable_print(f, "%s (%.1f M parameters), %s, %lld rank%s, %lld tokens a row; ",
+                    t->model_name, (double)t->numel / 1e6, dtype_name(o->dtype),
+                    (long long)o->world_size, o->world_size == 1 ? "" : "s", (long long)t->T);
+    if (o->gpu_nbytes > 0)
+        printable_print(f, "GPU %s, ", size_human(o->gpu_nbytes, gpu, sizeof gpu));
+    printable_print(f, "host %s", size_human(o->host_nbytes, host, sizeof host));
+    if (o->nvme_nbytes > 0)
+        printable_print(f, ", NVMe %s", size_human(o->nvme_nbytes, nvme, sizeof nvme));
+    printable_print(f, ".\n%s\n",
+                    tune_is_timed(t) ? "Fastest first, by the machine profile:"
+                    : o->profile
+                        ? "The machine profile lacks figures for this, so the results are sorted "
+                          "by bytes moved per token:"
+                        : "There is no machine profile (czero bench --profile FILE), so the "
+                          "results are sorted by bytes moved per token:");
 }
 
 /* A budget that is not there has no column. */
@@ -35,7 +39,7 @@ static void print_need(FILE *f, size_t nbytes, size_t budget)
 {
     char buf[24];
     if (budget > 0 || nbytes > 0)
-        fprintf(f, " %11s", nbytes > 0 ? size_human(nbytes, buf, sizeof buf) : "-");
+        printable_print(f, " %11s", nbytes > 0 ? size_human(nbytes, buf, sizeof buf) : "-");
 }
 
 cz_status tune_table(const struct tune *t, size_t n_max, char **out)
@@ -45,24 +49,25 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
     FILE *f = open_memstream(out, &nbytes);
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for a table");
     print_head(f, t);
-    fprintf(f, "  # %9s%s %11s%s\n", "tokens/s", t->options.gpu_nbytes > 0 ? "         GPU" : "",
-            "host", t->options.nvme_nbytes > 0 ? "        NVMe" : "");
+    printable_print(f, "  # %9s%s %11s%s\n", "tokens/s",
+                    t->options.gpu_nbytes > 0 ? "         GPU" : "", "host",
+                    t->options.nvme_nbytes > 0 ? "        NVMe" : "");
     /* One line per offer, best first; "?" stands for a time that no profile can tell. */
     for (size_t i = 0; i < n; i++) {
         const struct tune_offer *o = &t->offers[i];
         char text[192];
         fprintf(f, "%3zu", i + 1);
         if (!o->fits)
-            fprintf(f, " %9s", "-");
+            printable_print(f, " %9s", "-");
         else if (!isnan(o->tokens_per_s))
             fprintf(f, " %9.4g", o->tokens_per_s);
         else
-            fprintf(f, " %9s", "?");
+            printable_print(f, " %9s", "?");
         if (t->options.gpu_nbytes > 0) print_need(f, o->need_nbytes[TUNE_GPU], 1);
         print_need(f, o->need_nbytes[TUNE_HOST], 1);
         if (t->options.nvme_nbytes > 0) print_need(f, o->need_nbytes[TUNE_NVME], 1);
-        fprintf(f, "  %s%s%s\n", tune_describe(o, text, sizeof text), o->why[0] ? ": " : "",
-                o->why);
+        printable_print(f, "  %s%s%s\n", tune_describe(o, text, sizeof text), o->why[0] ? ": " : "",
+                        o->why);
     }
     if (n < t->n_offers) fprintf(f, "and %zu more (--all)\n", t->n_offers - n);
     if (fclose(f) == 0 && *out) return CZ_OK;

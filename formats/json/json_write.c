@@ -71,6 +71,11 @@ void json_write_text(struct json_writer *w, const char *text)
     put_text(w, text);
 }
 
+void json_write_bytes(struct json_writer *w, const char *bytes, size_t n)
+{
+    put(w, bytes, n);
+}
+
 void json_write_printable(struct json_writer *w, const char *text, size_t n)
 {
     char escape[PRINTABLE_NBYTES];
@@ -86,22 +91,18 @@ void json_write_printable(struct json_writer *w, const char *text, size_t n)
 /* Short texts go over the stack; longer ones are formatted again into memory of their size. */
 void json_write_format(struct json_writer *w, const char *fmt, ...)
 {
-    char small[512];
-    va_list args, again;
+    char small[512], *text = small;
+    va_list args;
     va_start(args, fmt);
-    va_copy(again, args);
-    int n = vsnprintf(small, sizeof small, fmt, args);
-    va_end(args);
-    if (n >= 0 && (size_t)n < sizeof small) {
-        put(w, small, (size_t)n);
-    } else {
-        char *large = n < 0 ? NULL : malloc((size_t)n + 1);
-        if (large) vsnprintf(large, (size_t)n + 1, fmt, again);
-        if (large) put(w, large, (size_t)n);
-        w->failed |= !large;
-        free(large);
+    const size_t n = printable_vformat(small, sizeof small, 0, fmt, args);
+    if (n >= sizeof small) {
+        text = malloc(n + 1);
+        if (text) printable_vformat(text, n + 1, 0, fmt, args);
     }
-    va_end(again);
+    va_end(args);
+    if (text) put(w, text, n);
+    w->failed |= !text;
+    if (text != small) free(text);
 }
 
 static void new_line(struct json_writer *w)

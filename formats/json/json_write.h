@@ -56,12 +56,12 @@ void json_put_double(struct json_writer *w, const char *key, double value);
 void json_put_figure(struct json_writer *w, const char *key, double value);
 void json_put_string(struct json_writer *w, const char *key, const char *utf8);
 
-/* Append n bytes for people, escaped for one line (base/printable.h). */
-void json_write_printable(struct json_writer *w, const char *text, size_t n);
-
-/* Append bytes as they are, JSON or not: the writer as a growing buffer of text. Strings from files
- * go through json_write_printable() instead. */
+/* Append to the writer as a growing buffer of text, JSON or not. Bytes go in as they are; the
+ * strings of a format, and n bytes of text for people, are escaped for one line
+ * (base/printable.h). */
 void json_write_text(struct json_writer *w, const char *text);
+void json_write_bytes(struct json_writer *w, const char *bytes, size_t n);
+void json_write_printable(struct json_writer *w, const char *text, size_t n);
 void json_write_format(struct json_writer *w, const char *fmt, ...) CZ_PRINTF(2, 3);
 
 /* Shortest text that reads back as `value`, spelled as Python's repr: "0.001", "1e-05", "1.0",

@@ -75,7 +75,7 @@ static const struct edit *edit_of(const struct edits *e, const char *key)
 /* The user's bytes, unchanged: comments in strings, spacing, number formats. */
 static void put_bytes(struct json_writer *w, const char *from, const char *to)
 {
-    json_write_format(w, "%.*s", (int)(to - from), from);
+    json_write_bytes(w, from, (size_t)(to - from));
 }
 
 /* The root's text with the edits in it, and as many empty lines in front as it has above it. */
@@ -102,7 +102,8 @@ static void put_edited(struct json_writer *w, const struct json_node *root, cons
     bool first = json_count(root) == 0;
     for (size_t i = 0; i < e->n; i++) {
         if (json_get(root, e->at[i].key)) continue;
-        json_write_format(w, "%s\"%s\": %s", first ? "" : ", ", e->at[i].key, e->at[i].value);
+        json_write_format(w, "%s\"%s\": ", first ? "" : ", ", e->at[i].key);
+        json_write_text(w, e->at[i].value);
         first = false;
     }
     json_write_text(w, "}");

@@ -4,6 +4,7 @@
 #ifndef CZ_TESTS_FUZZ_H
 #define CZ_TESTS_FUZZ_H
 
+#include "base/printable.h"
 #include "base/status.h"
 
 #include <fcntl.h>
@@ -34,8 +35,11 @@ static inline void fuzz_refused(cz_status status)
                status == CZ_VERSION);
     FUZZ_CHECK(cz_last_status() == status);
     FUZZ_CHECK(text[0] != '\0');
-    for (; *text; text++)
-        FUZZ_CHECK(((unsigned char)*text >= ' ' && *text != 0x7f) || strchr("\n\t", *text));
+    char escape[PRINTABLE_NBYTES];
+    while (*text) {
+        text += printable_next(PRINTABLE_TEXT, text, strlen(text), escape);
+        FUZZ_CHECK(!escape[0]);
+    }
 }
 
 /* The bytes as a file in memory; the path is good until the next call. */

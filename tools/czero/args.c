@@ -2,6 +2,8 @@
  * command makes all four, so that help cannot disagree with what is parsed. */
 #include "args.h"
 
+#include "base/printable.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -20,7 +22,7 @@ static void complain(const struct arg_command *c, const char *fmt, ...)
     va_list ap;
     if (c->silent) return;
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    printable_vprint(stderr, fmt, ap);
     va_end(ap);
 }
 

@@ -4,6 +4,8 @@
 #include "bar.h"
 
 #include "base/clock.h"
+#include "base/printable.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -59,7 +61,7 @@ static void draw(struct bar *bar, double seconds, double done, double total)
     bar_duration(rate > 0 ? (total - done) / rate : 0, eta, sizeof eta);
     snprintf(line, sizeof line, "%s %s%.2f of %.2f GB  %.2f GB/s  eta %s", bar->what, marks,
              done * gb, total * gb, rate * gb, eta);
-    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    printable_print(stderr, "\r%.*s\033[K", (int)utf8_fit(line, (size_t)columns - 1), line);
     fflush(stderr);
     bar->line_open = true;
 }

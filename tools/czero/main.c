@@ -1,5 +1,6 @@
 /* czero: one binary, one sub-command per task. The table below is the only list of commands:
  * dispatch, help and `czero launch` read it. */
+#include "base/printable.h"
 #include "engine/engine.h"
 #include "tool.h"
 
@@ -50,7 +51,7 @@ static int print_help(void)
     printf("Usage: czero COMMAND [options]\n\n"
            "Train language models from a DeepSpeed config, in C.\n\nCommands:\n");
     for (size_t i = 0; commands[i].name; i++)
-        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+        printable_print(stdout, "  %-10s %s\n", commands[i].name, commands[i].summary);
     printf("\n`czero COMMAND --help` explains a command; `czero --version` prints the version.\n\n"
            "Exit codes: 0 success, 1 run-time failure, 2 usage or config error,\n"
            "            3 does not fit in memory, 4 damaged input.\n"
@@ -72,7 +73,7 @@ static int help_on(char *name)
     const struct command *command = find_command(name);
     char option[] = "--help", *words[] = {name, option, NULL};
     if (command) return command->run(2, words);
-    fprintf(stderr, "czero help: unknown command \"%s\" (see czero --help)\n", name);
+    printable_print(stderr, "czero help: unknown command \"%s\" (see czero --help)\n", name);
     return EXIT_USAGE;
 }
 
@@ -82,7 +83,7 @@ static bool environment_is_valid(void)
     const char *compat = getenv("CZERO_COMPAT");
     if (!compat || !*compat || strcmp(compat, "0.16") == 0 || strcmp(compat, "0.19") == 0)
         return true;
-    fprintf(stderr, "czero: CZERO_COMPAT=%s: use 0.16 or 0.19\n", compat);
+    printable_print(stderr, "czero: CZERO_COMPAT=%s: use 0.16 or 0.19\n", compat);
     return false;
 }
 
@@ -95,13 +96,13 @@ int main(int argc, char **argv)
     }
     if (is_help(argv[1])) return tool_finish_stdout(argc > 2 ? help_on(argv[2]) : print_help());
     if (strcmp(argv[1], "--version") == 0) {
-        printf("czero %s\n", CZERO_VERSION);
+        printable_print(stdout, "czero %s\n", CZERO_VERSION);
         return tool_finish_stdout(EXIT_OK);
     }
     if (!environment_is_valid()) return EXIT_USAGE;
     const struct command *command = find_command(argv[1]);
     if (command && !command->over_ranks && engine_world_started_as() > 0) return EXIT_OK;
     if (command) return tool_finish_stdout(command->run(argc - 1, argv + 1));
-    fprintf(stderr, "czero: unknown command \"%s\" (see czero --help)\n", argv[1]);
+    printable_print(stderr, "czero: unknown command \"%s\" (see czero --help)\n", argv[1]);
     return EXIT_USAGE;
 }

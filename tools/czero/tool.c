@@ -4,6 +4,7 @@
 #include "tool.h"
 
 #include "base/log.h"
+#include "base/printable.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,9 +53,9 @@ int tool_exit_code(cz_status status)
 
 int tool_fail(void)
 {
-    fprintf(stderr, "%s: %s\n", program, cz_last_error());
+    fprintf(stderr, "%s: %s\n", program, cz_last_error()); /* escaped where it was made */
     const char *debug = getenv("CZERO_DEBUG");
-    if (debug && *debug) fprintf(stderr, "%s: trace: %s\n", program, cz_last_trace());
+    if (debug && *debug) printable_print(stderr, "%s: trace: %s\n", program, cz_last_trace());
     return tool_exit_code(cz_last_status());
 }
 
@@ -94,9 +95,10 @@ int tool_finish_stdout(int code)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     if (errno == 0) /* it failed before, and why is forgotten */
-        fprintf(stderr, "%s: cannot write to standard output\n", program);
+        printable_print(stderr, "%s: cannot write to standard output\n", program);
     else
-        fprintf(stderr, "%s: cannot write to standard output: %s\n", program, strerror(errno));
+        printable_print(stderr, "%s: cannot write to standard output: %s\n", program,
+                        strerror(errno));
     return code == EXIT_OK ? EXIT_RUNTIME : code;
 }
 
@@ -112,14 +114,6 @@ void tool_put_json_number(FILE *out, double value)
 void tool_put_json_string(FILE *out, const char *text, size_t nbytes)
 {
     fputc('"', out);
-    for (size_t i = 0; i < nbytes; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
-        else
-            fputc(c, out);
-    }
+    printable_put(out, PRINTABLE_JSON, text, nbytes);
     fputc('"', out);
 }

@@ -41,7 +41,7 @@ void tool_hold_signals(int too);
  * of the signal as any other. `but` goes back to its own handling (0: none does). */
 void tool_tidy_at_signals(void (*tidy)(void), int but);
 
-/* Text as a JSON string, quotes included. */
+/* Text as a JSON string, quotes included; a byte that is not UTF-8 becomes U+FFFD. */
 void tool_put_json_string(FILE *out, const char *text, size_t nbytes);
 
 /* A number as JSON has it; null when it is not finite. */

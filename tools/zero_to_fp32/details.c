@@ -2,6 +2,7 @@
  * or foreign checkpoints, where the answer to "which file?" matters. */
 #include "details.h"
 
+#include "base/printable.h"
 #include "checkpoint/read/checkpoint.h"
 
 #include <string.h>
@@ -30,9 +31,10 @@ static cz_status print_runs(const struct ckpt *ck, size_t idx, FILE *out)
             fprintf(out, "    …\n");
             return CZ_OK;
         }
-        fprintf(out, "    [%llu, %llu) %s at byte %llu of %s\n", (unsigned long long)off,
-                (unsigned long long)(off + run.numel), run.dtype->torch_name,
-                (unsigned long long)run.file_off, base_name(ckpt_file_path(ck, run.file_idx)));
+        printable_print(out, "    [%llu, %llu) %s at byte %llu of %s\n", (unsigned long long)off,
+                        (unsigned long long)(off + run.numel), run.dtype->torch_name,
+                        (unsigned long long)run.file_off,
+                        base_name(ckpt_file_path(ck, run.file_idx)));
         off += run.numel;
     }
     return CZ_OK;
@@ -41,11 +43,11 @@ static cz_status print_runs(const struct ckpt *ck, size_t idx, FILE *out)
 static cz_status print_tensor(const struct ckpt *ck, size_t idx, FILE *out)
 {
     const struct ckpt_tensor *t = ckpt_at(ck, idx);
-    fprintf(out, "  %s: %s, %s, (", t->name, kinds[t->kind], t->dtype->torch_name);
+    printable_print(out, "  %s: %s, %s, (", t->name, kinds[t->kind], t->dtype->torch_name);
     for (int d = 0; d < t->ndim; d++)
         fprintf(out, d > 0 ? ", %lld" : "%lld", (long long)t->shape[d]);
     fprintf(out, ")");
-    for (size_t a = 0; a < t->n_aliases; a++) fprintf(out, ", tied: %s", t->aliases[a]);
+    for (size_t a = 0; a < t->n_aliases; a++) printable_print(out, ", tied: %s", t->aliases[a]);
     fprintf(out, "\n");
     return print_runs(ck, idx, out);
 }
@@ -59,11 +61,12 @@ cz_status details_print(const char *dir, const char *tag, FILE *out)
     cz_status st = CZ_OK;
     const struct ckpt_info *info = ckpt_get_info(ck);
     const size_t n_tensors = ckpt_count(ck);
-    fprintf(out, "%s: stage %d%s, %d rank%s, %s %s, %zu files, %.2f MB, %zu tensors\n",
-            info->tag_dir, info->stage, info->is_universal ? " (universal)" : "", info->world_size,
-            info->world_size == 1 ? "" : "s", info->is_ours ? "czero, as DeepSpeed" : "DeepSpeed",
-            *info->ds_version ? info->ds_version : "of unknown version", info->n_files,
-            (double)info->nbytes * 1e-6, n_tensors);
+    printable_print(out, "%s: stage %d%s, %d rank%s, %s %s, %zu files, %.2f MB, %zu tensors\n",
+                    info->tag_dir, info->stage, info->is_universal ? " (universal)" : "",
+                    info->world_size, info->world_size == 1 ? "" : "s",
+                    info->is_ours ? "czero, as DeepSpeed" : "DeepSpeed",
+                    *info->ds_version ? info->ds_version : "of unknown version", info->n_files,
+                    (double)info->nbytes * 1e-6, n_tensors);
     for (size_t i = 0; i < ckpt_count(ck) && st == CZ_OK; i++) st = print_tensor(ck, i, out);
     ckpt_close(ck);
     return st;

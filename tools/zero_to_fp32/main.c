@@ -2,7 +2,9 @@
  * DeepSpeed's script of that name, with the same spelling (underscores), and more: scripts that
  * call the original keep working. */
 #include "base/clock.h"
+
 #include "base/dtype.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
 #include "details.h"
@@ -111,11 +113,13 @@ static const char *plural(size_t n)
 static void print_result(const struct options *o, const struct cz_consolidate_result *r,
                          double seconds)
 {
-    printf("wrote %zu file%s, %zu tensor%s", r->n_files, plural(r->n_files), r->n_tensors,
-           plural(r->n_tensors));
-    if (r->n_aliases > 0) printf(" (and %zu tied name%s)", r->n_aliases, plural(r->n_aliases));
-    printf(", %llu parameters, %.2f MB, to %s in %.1f s%s\n", (unsigned long long)r->numel,
-           (double)r->nbytes * 1e-6, o->out_dir, seconds, o->verify ? ", verified" : "");
+    printable_print(stdout, "wrote %zu file%s, %zu tensor%s", r->n_files, plural(r->n_files),
+                    r->n_tensors, plural(r->n_tensors));
+    if (r->n_aliases > 0)
+        printable_print(stdout, " (and %zu tied name%s)", r->n_aliases, plural(r->n_aliases));
+    printable_print(stdout, ", %llu parameters, %.2f MB, to %s in %.1f s%s\n",
+                    (unsigned long long)r->numel, (double)r->nbytes * 1e-6, o->out_dir, seconds,
+                    o->verify ? ", verified" : "");
 }
 
 static int run(const struct options *o)
@@ -139,7 +143,7 @@ int main(int argc, char **argv)
     tool_begin("zero_to_fp32");
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--version") == 0) {
-            printf("zero_to_fp32 (czero) %s\n", CZERO_VERSION);
+            printable_print(stdout, "zero_to_fp32 (czero) %s\n", CZERO_VERSION);
             return tool_finish_stdout(EXIT_OK);
         }
     enum args_result parsed = args_parse(&command, argc, argv, &o);

@@ -160,4 +160,5 @@ END_TEST
 
 TEST_MAIN("base/log", without_a_sink_nothing_is_evaluated, levels_promise_volume,
           masks_pick_subsystems, ranks_other_than_0_only_warn,
-          a_long_line_is_cut_between_characters, a_name_begins_no_line_of_its_own, lines_of_threads_do_not_mix)
+          a_long_line_is_cut_between_characters, a_name_begins_no_line_of_its_own,
+          lines_of_threads_do_not_mix)

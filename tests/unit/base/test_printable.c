@@ -44,14 +44,15 @@ static const struct {
     {"\xe2\x80\xaa\xe2\x81\xa6\xe2\x81\xa9", "\\u202a\\u2066\\u2069", "\\u202a\\u2066\\u2069"},
     {"\xe2\x80\xa8\xe2\x80\xa9", "\\u2028\\u2029", "\\u2028\\u2029"},
     {"\xe2\x80\x8b\xef\xbb\xbf\xe2\x81\xa0", "\\u200b\\ufeff\\u2060", "\\u200b\\ufeff\\u2060"},
-    {"\xff\xc0\x80", "\\xff\\xc0\\x80", "\\ufffd\\ufffd\\ufffd"},             /* overlong NUL */
-    {"\xed\xa0\x80", "\\xed\\xa0\\x80", "\\ufffd\\ufffd\\ufffd"},             /* a surrogate */
+    {"\xff\xc0\x80", "\\xff\\xc0\\x80", "\\ufffd\\ufffd\\ufffd"},                 /* overlong NUL */
+    {"\xed\xa0\x80", "\\xed\\xa0\\x80", "\\ufffd\\ufffd\\ufffd"},                 /* a surrogate */
     {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"}, /* too large */
-    {"a\xe2\x80", "a\\xe2\\x80", "a\\ufffd\\ufffd"},                          /* cut off */
-    {"\x9b\x1b", "\\x9b\\x1b", "\\ufffd\\u001b"},                             /* CSI of Latin-1 */
+    {"a\xe2\x80", "a\\xe2\\x80", "a\\ufffd\\ufffd"},                              /* cut off */
+    {"\x9b\x1b", "\\x9b\\x1b", "\\ufffd\\u001b"}, /* CSI of Latin-1 */
     {"\"\\\b\f", "\"\\\\x08\\x0c", "\\\"\\\\\\b\\f"},
     {"h\xc3\xa9llo \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80", NULL, NULL}, /* as they are */
-    {"\xd9\x85\xdb\x8c\xe2\x80\x8c\xd8\xae \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb", NULL, NULL},
+    {"\xd9\x85\xdb\x8c\xe2\x80\x8c\xd8\xae \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb", NULL,
+     NULL},
 };
 
 START_TEST(hostile_text_is_escaped_and_other_text_is_not)
@@ -139,7 +140,8 @@ START_TEST(nothing_is_cut_in_two)
         const size_t len = strlen(got);
         ck_assert_uint_lt(len, cap);
         ck_assert_int_eq(strncmp(got, whole, len), 0);
-        ck_assert(len == 0 || len == 1 || len == 5 || len == 8 || len == 12 || len == 16 || len == 17);
+        ck_assert(len == 0 || len == 1 || len == 5 || len == 8 || len == 12 || len == 16 ||
+                  len == 17);
     }
 }
 END_TEST

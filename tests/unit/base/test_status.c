@@ -39,12 +39,10 @@ START_TEST(sentences_hold_no_control_characters)
              CZ_CORRUPT);
     ck_assert_str_eq(cz_last_error(), "no class \\x1b[2J\\x07\\x7f\n\tin h\xc3\xa9");
     err_prefix("%s", "\x1b]0;x");
-    ck_assert_str_eq(cz_last_error(),
-                     "\\x1b]0;x: no class \\x1b[2J\\x07\\x7f\n\tin h\xc3\xa9");
+    ck_assert_str_eq(cz_last_error(), "\\x1b]0;x: no class \\x1b[2J\\x07\\x7f\n\tin h\xc3\xa9");
     ck_fails(err_set(CZ_CORRUPT, 0, "record %s is damaged", "k\nczero: no damage\n\xc2\x9b\xff"),
              CZ_CORRUPT);
-    ck_assert_str_eq(cz_last_error(),
-                     "record k\\nczero: no damage\\n\\u009b\\xff is damaged");
+    ck_assert_str_eq(cz_last_error(), "record k\\nczero: no damage\\n\\u009b\\xff is damaged");
 }
 END_TEST
 

@@ -1,5 +1,6 @@
 /* czero bench: how fast this machine is, for people and for plans. Ctrl-C ends the measurement
  * early: what has been measured is kept and the file of the disk test removed. */
+#include "base/printable.h"
 #include "base/threads.h"
 #include "engine/tune/machine.h"
 #include "tools/czero/args.h"
@@ -64,7 +65,7 @@ static bool stopped(void *user)
 static void say(void *user, const char *what)
 {
     (void)user;
-    fprintf(stderr, "measuring %s\n", what);
+    printable_print(stderr, "measuring %s\n", what);
 }
 
 int cmd_bench(int argc, char **argv)
@@ -93,7 +94,8 @@ int cmd_bench(int argc, char **argv)
     /* JSON ends without a newline, tables with one. */
     char *text;
     if ((o.json ? machine_json : machine_table)(&profile, &text) != CZ_OK) return tool_fail();
-    printf("%s%s", text, o.json ? "\n" : "");
+    fputs(text, stdout);
+    if (o.json) putchar('\n');
     free(text);
     return EXIT_OK;
 }

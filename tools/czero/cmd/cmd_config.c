@@ -1,5 +1,6 @@
 /* czero config show|check|diff|reference: what a ds_config.json resolves to, without a model or a
  * device. */
+#include "base/printable.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 
@@ -67,7 +68,7 @@ static int fail(void)
     const char *text = cz_last_error();
     while (*text) {
         size_t n = strcspn(text, "\n");
-        fprintf(stderr, "czero: %.*s\n", (int)n, text);
+        printable_print(stderr, "czero: %.*s\n", (int)n, text);
         text += n + (text[n] == '\n');
     }
     return cz_last_status() == CZ_NOMEM ? EXIT_MEMORY : EXIT_USAGE;
@@ -83,7 +84,7 @@ static void print_notes(const struct config_words *o, const struct ds_config *co
 {
     for (size_t i = 0; !o->quiet && i < config_n_notes(config); i++)
         if (refusals || !is_refusal(config_note(config, i)))
-            fprintf(stderr, "czero: %s\n", config_note(config, i)->text);
+            printable_print(stderr, "czero: %s\n", config_note(config, i)->text);
 }
 
 static cz_status load(const struct config_words *o, const char *file, struct ds_config **out)
@@ -130,7 +131,8 @@ static int check(const struct config_words *o)
     int code = EXIT_OK;
     if (config_check(config) == CZ_OK) {
         /* The derived numbers are shown: they are what DeepSpeed would train with. */
-        printf(
+        printable_print(
+            stdout,
             "%s: can train: batch %lld = %lld x %lld accumulated x %lld rank%s, %s, ZeRO stage %d, "
             "optimizer %s, schedule %s\n",
             o->file, (long long)config->train_batch_size,
@@ -228,6 +230,6 @@ int cmd_config(int argc, char **argv)
     }
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
         if (strcmp(argv[1], names[i]) == 0) return run(i, argc - 1, argv + 1);
-    fprintf(stderr, "czero config: unknown action \"%s\"\n", argv[1]);
+    printable_print(stderr, "czero config: unknown action \"%s\"\n", argv[1]);
     return usage(stderr);
 }

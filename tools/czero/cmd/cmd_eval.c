@@ -1,5 +1,6 @@
 /* czero eval: how good a model is on given data. Classifiers and language models differ in data and
  * figures; each has its half of this file. */
+#include "base/printable.h"
 #include "base/status.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
@@ -111,11 +112,11 @@ static cz_status print_json(const struct scorer *s, const struct tally *t)
     }
     printf("}, \"confusion\": [");
     for (size_t i = 0; i < t->n * t->n; i++)
-        printf("%s%.0f%s",
-               i % t->n ? ", "
-               : i      ? ", ["
-                        : "[",
-               t->confusion[i], i % t->n == t->n - 1 ? "]" : "");
+        printable_print(stdout, "%s%.0f%s",
+                        i % t->n ? ", "
+                        : i      ? ", ["
+                                 : "[",
+                        t->confusion[i], i % t->n == t->n - 1 ? "]" : "");
     printf("]}\n");
     free(each);
     return CZ_OK;

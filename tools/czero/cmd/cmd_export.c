@@ -2,7 +2,9 @@
  * it comes from the model that --save described, or from --model; that it fits the weights is
  * checked before anything is written. */
 #include "base/clock.h"
+
 #include "base/dtype.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
 #include "model/model.h"
@@ -167,10 +169,12 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
         TRY(st);
     }
     if (o->quiet) return CZ_OK;
-    printf("wrote %s: config.json and %zu file%s of weights, %zu tensors, %.2f MB, in %.1f s%s\n",
-           o->out_dir, result.n_files, result.n_files == 1 ? "" : "s", result.n_tensors,
-           (double)result.nbytes * 1e-6, (double)(clock_now_ns() - begin) * 1e-9,
-           o->verify ? ", verified" : "");
+    printable_print(
+        stdout,
+        "wrote %s: config.json and %zu file%s of weights, %zu tensors, %.2f MB, in %.1f s%s\n",
+        o->out_dir, result.n_files, result.n_files == 1 ? "" : "s", result.n_tensors,
+        (double)result.nbytes * 1e-6, (double)(clock_now_ns() - begin) * 1e-9,
+        o->verify ? ", verified" : "");
     return CZ_OK;
 }
 

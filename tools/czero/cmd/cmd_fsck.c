@@ -1,5 +1,6 @@
 /* czero fsck: is this checkpoint what was saved? Findings are printed as they come, or collected
  * into one JSON object. Reading everything takes minutes, so there is a progress bar. */
+#include "base/printable.h"
 #include "checkpoint/fsck/fsck.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
@@ -53,7 +54,7 @@ static void show_finding(const struct cz_fsck_finding *finding, void *user)
         return;
     }
     bar_end(&s->bar);
-    printf("%s\n", finding->sentence);
+    printable_print(stdout, "%s\n", finding->sentence);
 }
 
 static void show_progress(uint64_t done, uint64_t total, void *user)
@@ -68,7 +69,7 @@ static int show_json(const struct session *s, const struct cz_fsck_report *repor
 {
     char *text;
     if (fsck_json_take(s->json, report, error, &text) != CZ_OK) return tool_fail();
-    printf("%s\n", text);
+    puts(text);
     free(text);
     return EXIT_OK;
 }
@@ -101,15 +102,18 @@ int cmd_fsck(int argc, char **argv)
     if (st != CZ_OK) failed = tool_fail();
     if (s.json && show_json(&s, &report, error) != EXIT_OK) failed = EXIT_RUNTIME;
     if (!o.json && !o.quiet && st == CZ_OK) {
-        printf("%s: %zu file%s, %zu tensor%s, %" PRIu64 " bytes: ", report.tag_dir, report.n_files,
-               plural(report.n_files), report.n_tensors, plural(report.n_tensors), report.nbytes);
+        printable_print(stdout, "%s: %zu file%s, %zu tensor%s, %" PRIu64 " bytes: ", report.tag_dir,
+                        report.n_files, plural(report.n_files), report.n_tensors,
+                        plural(report.n_tensors), report.nbytes);
         if (report.n_findings == 0)
             printf("no damage\n");
         else
-            printf("%zu finding%s\n", report.n_findings, plural(report.n_findings));
+            printable_print(stdout, "%zu finding%s\n", report.n_findings,
+                            plural(report.n_findings));
         if (report.n_unchecked > 0)
-            printf("%zu piece%s without a checksum: only their structure was checked\n",
-                   report.n_unchecked, plural(report.n_unchecked));
+            printable_print(stdout,
+                            "%zu piece%s without a checksum: only their structure was checked\n",
+                            report.n_unchecked, plural(report.n_unchecked));
     }
     const int code = report.n_findings > 0 ? EXIT_DAMAGED : failed;
     free(error);

@@ -1,5 +1,6 @@
 /* czero generate: text that continues a prompt, printed token by token. */
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
@@ -17,7 +18,7 @@ struct generate_cli {
     const char *model, *prompt, *tokenizer, *dtype, *device;
     int64_t max_new_tokens, top_k, seed;
     double temperature;
-    bool no_cache, no_echo, no_end;
+    bool no_cache, no_echo, no_end, raw;
 };
 
 #define AT(field) offsetof(struct generate_cli, field)
@@ -41,6 +42,7 @@ static const struct arg_spec specs[] = {
     {"--no-echo", ARG_FLAG, AT(no_echo), NULL, "print only the new text, without the prompt", 0,
      false},
     {"--no-end", ARG_FLAG, AT(no_end), NULL, "continue after end tokens", 0, false},
+    {"--raw", ARG_FLAG, AT(raw), NULL, "print control characters as they are", 0, false},
     {"--no-cache", ARG_FLAG, AT(no_cache), NULL,
      "recompute the whole text for each token (to check the key/value cache)", 0, false},
 };
@@ -50,23 +52,36 @@ static const struct arg_command command = {
     .summary = "Generate text from a prompt.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue = "The text goes to standard output as it is generated. When the model's context is\n"
-                "full, czero drops its older half.",
+    .epilogue =
+        "The text goes to standard output as it is generated. Control characters other\n"
+        "than line feeds and tabs, and marks that turn the direction of text, are printed\n"
+        "as escapes (\\x1b, \\u202e), so that no model can control a terminal; --raw prints\n"
+        "the text as it is. When the model's context is full, czero drops its older half.",
 };
 
 /* Text on its way to standard output; the prompt goes first, once something can follow it. */
 struct printer {
     struct cz_tokenizer_decoder *decoder;
     const char *prompt; /* NULL: printed, or not wanted */
+    bool raw;
 };
+
+/* The decoder hands out whole characters. */
+static void put_text(const struct printer *p, const char *text, size_t nbytes)
+{
+    if (p->raw)
+        fwrite(text, 1, nbytes, stdout);
+    else
+        printable_put(stdout, PRINTABLE_TEXT, text, nbytes);
+}
 
 /* The prompt is printed with the first text that follows it: a run that fails before prints
  * nothing. */
 static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
 {
-    if (p->prompt) fputs(p->prompt, stdout);
+    if (p->prompt) put_text(p, p->prompt, strlen(p->prompt));
     p->prompt = NULL;
-    fwrite(text, 1, nbytes, stdout);
+    put_text(p, text, nbytes);
     return fflush(stdout) == 0 ? CZ_OK : err_set(CZ_IO, errno, "cannot write to standard output");
 }
 
@@ -129,7 +144,7 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
                                                 .dtype = dtype_of(o->dtype),
                                                 .no_cache = o->no_cache,
                                                 .device = o->device};
-    struct printer printer = {decoder, o->no_echo ? NULL : o->prompt};
+    struct printer printer = {decoder, o->no_echo ? NULL : o->prompt, o->raw};
     int32_t *ids;
     int64_t n_ids;
     size_t nbytes;

@@ -1,6 +1,7 @@
 /* czero init: writes a ds_config and a command line for a model, data and a machine. The search for
  * a configuration is czero tune's; this file collects what that search needs and writes its
  * result. */
+#include "base/printable.h"
 #include "base/size.h"
 #include "engine/tune/tune.h"
 #include "model/families.h"
@@ -164,7 +165,7 @@ static void put_word(FILE *out, const char *word)
     static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                "_-./:=,+@%";
     if (*word && word[strspn(word, safe)] == '\0') {
-        fprintf(out, " %s", word);
+        printable_print(out, " %s", word);
         return;
     }
     fprintf(out, " '");
@@ -179,19 +180,19 @@ static void put_word(FILE *out, const char *word)
 static void put_option(FILE *out, const char *name, const char *value)
 {
     if (!value) return;
-    fprintf(out, " \\\n  %s", name);
+    printable_print(out, " \\\n  %s", name);
     put_word(out, value);
 }
 
 static void put_number(FILE *out, const char *name, int64_t value)
 {
-    if (value > 0) fprintf(out, " \\\n  %s %lld", name, (long long)value);
+    if (value > 0) printable_print(out, " \\\n  %s %lld", name, (long long)value);
 }
 
 static void put_list(FILE *out, const char *name, const struct arg_list *list)
 {
     if (list->n == 0) return;
-    fprintf(out, " \\\n  %s", name);
+    printable_print(out, " \\\n  %s", name);
     for (size_t i = 0; i < list->n; i++) put_word(out, list->items[i]);
 }
 
@@ -265,6 +266,32 @@ static cz_status check_files(const struct init_flags *flags, const struct files 
     return CZ_OK;
 }
 
+/* A script is for people to read before they run it: no name may hide a part of it. */
+static cz_status check_names(const struct init *in, const struct files *f)
+{
+    const char *const names[] = {f->config,
+                                 f->script,
+                                 in->model,
+                                 in->tokenizer,
+                                 in->flags->text_column,
+                                 in->flags->pair_column,
+                                 in->flags->label_column};
+    const size_t n_names = CZ_ARRAY_LEN(names), n = n_names + in->data.n + in->eval_data.n;
+    for (size_t i = 0; i < n; i++) {
+        char escape[PRINTABLE_NBYTES] = "";
+        const char *name = i < n_names ? names[i]
+                           : i < n_names + in->data.n
+                               ? in->data.items[i - n_names]
+                               : in->eval_data.items[i - n_names - in->data.n];
+        for (const char *at = name; at && *at && !escape[0];)
+            at += printable_next(PRINTABLE_LINE, at, strlen(at), escape);
+        if (escape[0])
+            return err_set(CZ_INVALID, 0, "%s: contains %s, which a script would hide: rename it",
+                           name, escape);
+    }
+    return CZ_OK;
+}
+
 static cz_status write_files(const struct init *in, const struct tune *t, const struct files *f)
 {
     if (*f->dir && mkdir(f->dir, 0777) != 0 && errno != EEXIST)
@@ -286,16 +313,17 @@ static void tell(const struct init *in, const struct tune_offer *o, const struct
 {
     static const char *const devices[] = {"", ", optimizer in host memory", ", optimizer on NVMe"};
     char host[24], gpu[24];
-    fprintf(stderr, "%s: ZeRO stage %d%s, micro-batch %lld × %lld, %s%s needs %s of host memory",
-            f->config, o->stage,
-            in->on_gpu || o->optimizer == CONFIG_OFFLOAD_NVME ? devices[o->optimizer] : "",
-            (long long)o->micro_batch, (long long)o->accumulation, dtype_name(in->dtype),
-            o->checkpoint_every > 0 ? ", recomputing activations;" : ";",
-            size_human(o->need_nbytes[TUNE_HOST], host, sizeof host));
+    printable_print(stderr,
+                    "%s: ZeRO stage %d%s, micro-batch %lld × %lld, %s%s needs %s of host memory",
+                    f->config, o->stage,
+                    in->on_gpu || o->optimizer == CONFIG_OFFLOAD_NVME ? devices[o->optimizer] : "",
+                    (long long)o->micro_batch, (long long)o->accumulation, dtype_name(in->dtype),
+                    o->checkpoint_every > 0 ? ", recomputing activations;" : ";",
+                    size_human(o->need_nbytes[TUNE_HOST], host, sizeof host));
     if (in->on_gpu)
-        fprintf(stderr, " and %s of each GPU",
-                size_human(o->need_nbytes[TUNE_GPU], gpu, sizeof gpu));
-    fprintf(stderr, "\n%s: the command line\n", f->script);
+        printable_print(stderr, " and %s of each GPU",
+                        size_human(o->need_nbytes[TUNE_GPU], gpu, sizeof gpu));
+    printable_print(stderr, "\n%s: the command line\n", f->script);
 }
 
 /* Exit code. */
@@ -303,7 +331,7 @@ static int finish(const struct init *in, const struct tune *t, const struct file
 {
     const struct tune_offer *best = tune_best(t);
     if (!best) {
-        fprintf(stderr, "czero init: %s\n", tune_missing(t));
+        printable_print(stderr, "czero init: %s\n", tune_missing(t));
         return EXIT_MEMORY;
     }
     if (write_files(in, t, f) != CZ_OK) return tool_fail();
@@ -329,6 +357,7 @@ int cmd_init(int argc, char **argv)
     cz_status st = name_files(&flags, &files);
     if (st == CZ_OK) st = check_files(&flags, &files);
     if (st == CZ_OK) st = init_ask(&in);
+    if (st == CZ_OK) st = check_names(&in, &files);
     if (st == CZ_OK) st = look_at_data(&in, &texts);
     if (st == CZ_OK) st = search(&in, texts, &t);
     int code = st == CZ_OK ? finish(&in, t, &files) : tool_fail();

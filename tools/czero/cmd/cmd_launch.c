@@ -1,5 +1,6 @@
 /* czero launch: runs a command, or a program of the user's, on several ranks. Words after "--"
  * belong to the command and are not parsed here. */
+#include "base/printable.h"
 #include "engine/launch/launch.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
@@ -49,7 +50,7 @@ static const struct arg_command command = {
 
 static int complain(const char *sentence)
 {
-    fprintf(stderr, "czero launch: %s\n", sentence);
+    printable_print(stderr, "czero launch: %s\n", sentence);
     return EXIT_USAGE;
 }
 

@@ -1,5 +1,6 @@
 /* czero plan: the memory of a run, before it starts. No weights are read and nothing is allocated
  * for them: the plan is what the engine would allocate by. */
+#include "base/printable.h"
 #include "engine/plan/plan.h"
 #include "engine/tune/machine.h"
 #include "model/families.h"
@@ -54,7 +55,8 @@ static cz_status show(const struct cz_plan *plan, bool json)
     char *text;
     cz_status st = json ? cz_plan_json(plan, &text) : cz_plan_table(plan, &text);
     if (st != CZ_OK) return st;
-    printf("%s%s", text, json ? "\n" : "");
+    fputs(text, stdout);
+    if (json) putchar('\n');
     free(text);
     return CZ_OK;
 }

@@ -1,5 +1,6 @@
 /* czero plot: curves of training runs, as SVG or in the terminal. Nothing is written before all
  * files have been read and drawn: a damaged CSV must not cost an earlier plot. */
+#include "base/printable.h"
 #include "tools/czero/args.h"
 #include "tools/czero/plot/plot.h"
 #include "tools/czero/tool.h"
@@ -131,12 +132,13 @@ static cz_status draw_svg(const struct plot_figure *f, const struct plot_command
 static void tell_oddities(const struct plot_table *t, const struct plot_figure *f)
 {
     if (t->n_cut > 0)
-        fprintf(stderr, "czero plot: %s: ignoring the incomplete last line\n", t->path);
+        printable_print(stderr, "czero plot: %s: ignoring the incomplete last line\n", t->path);
     for (size_t i = 0; i < f->n_panels; i++) {
         const struct plot_column *c = plot_table_column(t, f->panels[i].name);
         if (c && c->n_not_finite > 0)
-            fprintf(stderr, "czero plot: %s: %zu values of %s are not finite and leave gaps\n",
-                    t->path, c->n_not_finite, c->name);
+            printable_print(stderr,
+                            "czero plot: %s: %zu values of %s are not finite and leave gaps\n",
+                            t->path, c->n_not_finite, c->name);
     }
 }
 
@@ -162,7 +164,7 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
     cz_status st = plot_build(tables, o->files.n, &options, f);
     for (size_t i = 0; st == CZ_OK && i < o->files.n; i++) tell_oddities(&tables[i], f);
     for (size_t i = 0; st == CZ_OK && i < f->n_empty; i++)
-        fprintf(stderr, "czero plot: no numbers of %s yet\n", f->empty[i]);
+        printable_print(stderr, "czero plot: no numbers of %s yet\n", f->empty[i]);
     if (st == CZ_OK && o->out) st = draw_svg(f, o);
     if (st == CZ_OK && (!o->out || o->text)) st = plot_draw_text(f, stdout, &style);
     plot_figure_free(f);

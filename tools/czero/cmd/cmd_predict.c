@@ -1,4 +1,5 @@
 /* czero predict: the classes of texts, in the order of the input. */
+#include "base/printable.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/score.h"
@@ -78,11 +79,16 @@ static size_t likeliest(const double *p, size_t n)
 
 /* ---- printing ------------------------------------------------------------------------------- */
 
-/* A cell of the table: tabs and line ends would be others' cells. */
+/* A cell of the table: tabs and line ends, which would be others' cells, become spaces. */
 static void put_cell(FILE *out, const char *text, size_t nbytes)
 {
-    for (size_t i = 0; i < nbytes; i++)
-        fputc(text[i] == '\t' || text[i] == '\n' || text[i] == '\r' ? ' ' : text[i], out);
+    for (size_t at = 0; at < nbytes;) {
+        size_t n = 0;
+        while (at + n < nbytes && !strchr("\t\n\r", text[at + n])) n++;
+        printable_put(out, PRINTABLE_LINE, text + at, n);
+        at += n;
+        if (at++ < nbytes) fputc(' ', out);
+    }
 }
 
 static void print_table(const struct results *r, const struct scorer *s,
@@ -148,7 +154,7 @@ static void print_results(const struct predict_options *o, const struct results 
     if (!texts && !o->json) {
         for (size_t i = 0; i < r->n; i++) {
             const size_t best = likeliest(r->p, r->n);
-            fprintf(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
+            printable_print(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
             r->p[best] = -1; /* the next one */
         }
     }

@@ -1,5 +1,6 @@
 /* czero tune: which configurations of a model fit a machine, fastest first. All of the search is in
  * engine/tune; this is its command line. */
+#include "base/printable.h"
 #include "base/size.h"
 #include "engine/engine.h"
 #include "engine/tune/machine.h"
@@ -74,7 +75,8 @@ static cz_status show(const struct tune *t, const struct tune_command *o)
     cz_status st =
         o->json ? tune_json(t, &text) : tune_table(t, o->all ? SIZE_MAX : LINES_SHOWN, &text);
     if (st != CZ_OK) return st;
-    printf("%s%s", text, o->json ? "\n" : "");
+    fputs(text, stdout);
+    if (o->json) putchar('\n');
     free(text);
     return CZ_OK;
 }
@@ -106,7 +108,7 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
             continue;
         }
         if (st == CZ_UNSUPPORTED) { /* the list and the file are good all the same */
-            fprintf(stderr, "not measured: %s\n", cz_last_error());
+            printable_print(stderr, "not measured: %s\n", cz_last_error());
             return CZ_OK;
         }
         if (st != CZ_OK) return st;
@@ -128,11 +130,11 @@ static int report(const struct tune *t, const struct tune_command *o)
 {
     if (show(t, o) != CZ_OK) return tool_fail();
     if (!tune_best(t)) {
-        fprintf(stderr, "czero tune: %s\n", tune_missing(t));
+        printable_print(stderr, "czero tune: %s\n", tune_missing(t));
         return EXIT_MEMORY;
     }
     if (o->out && tune_config_save(t, tune_best(t), o->out) != CZ_OK) return tool_fail();
-    if (o->out) fprintf(stderr, "The best is in %s\n", o->out);
+    if (o->out) printable_print(stderr, "The best is in %s\n", o->out);
     if (o->measure && measure(t, o) != CZ_OK) return tool_fail();
     return EXIT_OK;
 }

@@ -1,4 +1,5 @@
 /* czero verify: compares a model's logits, loss and gradients with recorded ones. */
+#include "base/printable.h"
 #include "engine/infer/verify.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
@@ -41,7 +42,7 @@ static void show(void *user, const struct verify_row *row)
 {
     struct tally *tally = user;
     const bool beyond = !(row->error <= WORST_ALLOWED); /* NaN is beyond */
-    printf("%-52s %9.2e", row->name, row->error);
+    printable_print(stdout, "%-52s %9.2e", row->name, row->error);
     if (beyond)
         printf("  beyond %.0e, worst at element %lld", WORST_ALLOWED, (long long)row->worst_idx);
     printf("\n");
@@ -58,7 +59,7 @@ int cmd_verify(int argc, char **argv)
     tool_log_init(true);
     struct tally tally = {0};
     if (verify_run_on(o.device, o.dir, o.dump, show, &tally) != CZ_OK) return tool_fail();
-    printf("%d tensors compared, worst relative error %.2e: %s\n", tally.n_rows, tally.worst,
-           tally.n_beyond ? "they differ" : "they agree");
+    printable_print(stdout, "%d tensors compared, worst relative error %.2e: %s\n", tally.n_rows,
+                    tally.worst, tally.n_beyond ? "they differ" : "they agree");
     return tally.n_beyond ? EXIT_RUNTIME : EXIT_OK;
 }

@@ -1,5 +1,6 @@
 /* czero vocab: builds a WordPiece or character vocabulary from texts. It reads texts as training
  * does (columns, --strip-spaces), otherwise the vocabulary would not match what is trained on. */
+#include "base/printable.h"
 #include "base/status.h"
 #include "data/tokenizer/vocab.h"
 #include "tools/czero/args.h"
@@ -122,7 +123,7 @@ static void print_report(const struct vocab_cli *o, const struct vocab_report *r
     if (r->n_tokens < o->size)
         printf("smaller    than --size %lld: nothing else occurs --min-count (%lld) times\n",
                (long long)o->size, (long long)o->min_count);
-    printf("written    %s/vocab.txt, tokenizer_config.json\n", o->out);
+    printable_print(stdout, "written    %s/vocab.txt, tokenizer_config.json\n", o->out);
 }
 
 static cz_status run(const struct vocab_cli *o)

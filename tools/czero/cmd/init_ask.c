@@ -1,6 +1,7 @@
 /* The questions of czero init. Every value has one way in (take_*), whether it comes from an
  * option, the terminal or a default: what is checked for one is checked for all. The order of the
  * table matters: later defaults depend on earlier answers. */
+#include "base/printable.h"
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
 
@@ -469,13 +470,13 @@ static cz_status ask_terminal(struct init *in, const struct question *q, const c
         const char *answer = NULL;
         char list[512];
         fputs(q->text, stderr);
-        if (q->list) fprintf(stderr, " (%s)", q->list(list, sizeof list));
-        fprintf(stderr, guess ? " [%s]: " : ": ", guess);
+        if (q->list) printable_print(stderr, " (%s)", q->list(list, sizeof list));
+        printable_print(stderr, guess ? " [%s]: " : ": ", guess);
         TRY(read_answer(in, q, &answer));
         if (!*answer && !guess) continue;
         st = q->take(in, *answer ? answer : guess);
         if (st == CZ_OK) return CZ_OK;
-        fprintf(stderr, "  %s\n", cz_last_error());
+        printable_print(stderr, "  %s\n", cz_last_error());
         free(in->lines[--in->n_lines]); /* it has no owner */
     }
     return st == CZ_OK ? st : err_set(CZ_INVALID, 0, "%s: no valid answer was given", q->flag);

@@ -1,10 +1,10 @@
 /* Figures as SVG: plain shapes and one style sheet, light or dark as the page around it. Text is
  * measured by assuming a width per character, because SVG without scripts cannot ask; space is
  * therefore reckoned generously. */
-#include "tools/czero/plot/plot.h"
-
+#include "base/printable.h"
 #include "base/utf8.h"
 #include "engine/report/text_width.h"
+#include "tools/czero/plot/plot.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,17 +31,18 @@ struct box {
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* What XML allows of UTF-8; '?' for the rest. */
+/* What XML allows of UTF-8; all control characters, which it does not, are escaped. */
 static void put_text(const struct svg *s, const char *text, size_t columns_max)
 {
+    char escape[PRINTABLE_NBYTES];
     size_t width, len, columns = 0;
-    bool is_shown, cut = text_width(text) > columns_max;
+    const bool cut = text_width(text) > columns_max;
     for (; *text; text += len) {
-        len = text_char(text, &width, &is_shown);
+        len = text_char(text, &width, escape);
         columns += width;
         if (cut && columns + 1 > columns_max) break;
-        if (!is_shown)
-            putc('?', s->out);
+        if (escape[0])
+            fputs(escape, s->out);
         else if (*text == '<')
             fprintf(s->out, "&lt;");
         else if (*text == '>')
@@ -60,7 +61,7 @@ static void put_text(const struct svg *s, const char *text, size_t columns_max)
 
 static void text_at(const struct svg *s, double x, double y, const char *class, const char *text)
 {
-    fprintf(s->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
+    printable_print(s->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
     put_text(s, text, SIZE_MAX / 2);
     fprintf(s->out, "</text>\n");
 }
@@ -102,9 +103,10 @@ static void begin(const struct svg *s)
     static const char *const colours[PLOT_FILES_MAX] = {"#2f7ed8", "#e8710a", "#25a060", "#d6455d",
                                                         "#9563d4", "#0fa3b1", "#c27c0e", "#d457a6"};
     for (int i = 0; i < PLOT_FILES_MAX; i++)
-        fprintf(s->out,
-                ".c%d { stroke: %s; } circle.c%d { fill: %s; } circle.ring.c%d { fill: none; }\n",
-                i, colours[i], i, colours[i], i);
+        printable_print(
+            s->out,
+            ".c%d { stroke: %s; } circle.c%d { fill: %s; } circle.ring.c%d { fill: none; }\n", i,
+            colours[i], i, colours[i], i);
     fprintf(s->out, "</style>\n<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n");
 }
 
@@ -146,12 +148,12 @@ static void draw_swatch(const struct svg *s, const struct entry *e, double x, do
 {
     char colour[16] = "axis";
     if (e->colour >= 0) snprintf(colour, sizeof colour, "c%d", e->colour);
-    fprintf(s->out, "<path class=\"%s %s\" d=\"M%.1f %.1fh20\"/>\n", colour,
-            e->is_eval ? "eval" : "line", x, y);
+    printable_print(s->out, "<path class=\"%s %s\" d=\"M%.1f %.1fh20\"/>\n", colour,
+                    e->is_eval ? "eval" : "line", x, y);
     if (!e->is_eval) return;
     if (e->colour >= 0)
-        fprintf(s->out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", colour, x + 10,
-                y);
+        printable_print(s->out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", colour,
+                        x + 10, y);
     else
         fprintf(s->out, "<circle class=\"axis paper\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", x + 10,
                 y);
@@ -226,7 +228,7 @@ static void put_tenths(FILE *out, long tenths)
     if (tenths % 10 == 0)
         fprintf(out, "%ld", tenths / 10);
     else
-        fprintf(out, "%s%ld.%ld", sign, labs(tenths) / 10, labs(tenths) % 10);
+        printable_print(out, "%s%ld.%ld", sign, labs(tenths) / 10, labs(tenths) % 10);
 }
 
 /* Relative to the rounded point before, so that rounding errors do not accumulate along a line. */
@@ -249,7 +251,7 @@ static void draw_line(const struct svg *s, const struct plot_panel *p, const str
     struct pen pen = {.out = s->out};
     size_t idx[4], n;
     bool is_gap;
-    fprintf(s->out, "<path class=\"c%d %s\" d=\"", colour_of(s->f, series), class);
+    printable_print(s->out, "<path class=\"c%d %s\" d=\"", colour_of(s->f, series), class);
     while ((n = plot_walk_next(&walk, idx, &is_gap)) > 0)
         for (size_t i = 0; i < n; i++)
             pen_to(&pen, place_x(b, p, series->x[idx[i]]), place_y(b, p, y[idx[i]]),

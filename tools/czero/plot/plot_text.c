@@ -1,7 +1,7 @@
 /* Figures as text: curves in braille dots (two by four a character), or in ASCII marks. */
-#include "tools/czero/plot/plot.h"
-
+#include "base/printable.h"
 #include "engine/report/text_width.h"
+#include "tools/czero/plot/plot.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -118,7 +118,7 @@ static const char *const ansi[PLOT_FILES_MAX] = {"34", "33", "32", "31", "35", "
 static void print_cell(const struct canvas *c, const struct cell *cell)
 {
     bool coloured = c->style->coloured && cell->colour >= 0 && (cell->mark || cell->dots);
-    if (coloured) fprintf(c->out, "\033[%sm", ansi[cell->colour]);
+    if (coloured) printable_print(c->out, "\033[%sm", ansi[cell->colour]);
     if (cell->mark == '@' && c->style->utf8)
         fprintf(c->out, "◉");
     else if (cell->mark == 'o' && c->style->utf8)
@@ -184,14 +184,15 @@ static void print_x_axis(const struct canvas *c, const struct plot_figure *f,
         if (begin < 0) begin = 0;
         if (begin + len > c->width) begin = c->width - len;
         if (begin < at + (at > 0)) continue;
-        fprintf(c->out, "%*s%s", begin - at, "", xs.text[i]);
+        printable_print(c->out, "%*s%s", begin - at, "", xs.text[i]);
         at = begin + len;
     }
     int n_name = (int)strlen(f->x_label);
     if (at + 2 + n_name <= c->width)
-        fprintf(c->out, "%*s%s\n", c->width - at - n_name, "", f->x_label);
+        printable_print(c->out, "%*s%s\n", c->width - at - n_name, "", f->x_label);
     else
-        fprintf(c->out, "\n%*s%s\n", (int)label_width + 2 + c->width - n_name, "", f->x_label);
+        printable_print(c->out, "\n%*s%s\n", (int)label_width + 2 + c->width - n_name, "",
+                        f->x_label);
 }
 
 static cz_status draw_panel(const struct plot_figure *f, struct plot_panel *p, FILE *out,
@@ -240,8 +241,8 @@ static cz_status draw_panel(const struct plot_figure *f, struct plot_panel *p, F
 static void put_key(FILE *out, const struct plot_text_style *style, int colour, const char *mark,
                     const char *text)
 {
-    if (style->coloured) fprintf(out, "\033[%sm", ansi[colour]);
-    fprintf(out, "%s", mark);
+    if (style->coloured) printable_print(out, "\033[%sm", ansi[colour]);
+    printable_print(out, "%s", mark);
     if (style->coloured) fprintf(out, "\033[0m");
     putc(' ', out);
     text_print_left(out, text, 0);
@@ -262,9 +263,9 @@ static void print_legend(const struct plot_figure *f, FILE *out,
         put_key(out, style, 0, line, "train   ");
         put_key(out, style, 1, point, "eval");
     }
-    if (f->n_files > 1 && both && !letters) fprintf(out, "   %s eval", point);
+    if (f->n_files > 1 && both && !letters) printable_print(out, "   %s eval", point);
     bool any = f->n_files > 1 || both;
-    if (f->has_eval && any) fprintf(out, "   %s best", style->utf8 ? "◉" : "@");
+    if (f->has_eval && any) printable_print(out, "   %s best", style->utf8 ? "◉" : "@");
     if (any) putc('\n', out);
 }
 

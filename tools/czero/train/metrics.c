@@ -3,6 +3,7 @@
  * wrote after the checkpoint. */
 #include "tools/czero/train/metrics.h"
 
+#include "base/printable.h"
 #include "engine/report/monitor.h"
 
 #include <errno.h>
@@ -152,7 +153,7 @@ cz_status metrics_write(struct metrics *m, const struct metrics_row *row)
     if (m->csv) {
         fprintf(m->csv, "%lld", (long long)row->step);
         put_number(m->csv, row->epoch);
-        fprintf(m->csv, ",%s", row->is_eval ? "eval" : "train");
+        printable_print(m->csv, ",%s", row->is_eval ? "eval" : "train");
         put_number(m->csv, row->loss);
         put_number(m->csv, row->accuracy);
         put_number(m->csv, row->macro_f1);

@@ -4,6 +4,8 @@
 #include "tools/czero/train/progress.h"
 
 #include "base/clock.h"
+#include "base/printable.h"
+#include "base/utf8.h"
 #include "tools/czero/bar.h"
 #include "tools/czero/tool.h"
 
@@ -91,14 +93,14 @@ static void draw_terminal(struct progress *p, const struct progress_step *s)
     snprintf(line, sizeof line, "%s%lld/%lld  eta %s  %s", bar, (long long)s->step,
              (long long)p->options.last_step, eta, figures);
     /* Carriage return, text cut to the terminal, erase to the end of the line. */
-    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    printable_print(stderr, "\r%.*s\033[K", (int)utf8_fit(line, (size_t)columns - 1), line);
     fflush(stderr);
     p->line_open = true;
 }
 
 static void print_json_number(const char *key, double value)
 {
-    printf(", \"%s\": ", key);
+    printable_print(stdout, ", \"%s\": ", key);
     tool_put_json_number(stdout, value);
 }
 
@@ -160,8 +162,8 @@ void progress_update(struct progress *p, const struct progress_step *step)
             char figures[LINE_NBYTES], eta[32];
             format_figures(p, step, figures, sizeof figures);
             bar_duration(steps_left_seconds(p, step->step), eta, sizeof eta);
-            fprintf(stderr, "step %lld/%lld  eta %s  %s\n", (long long)step->step,
-                    (long long)p->options.last_step, eta, figures);
+            printable_print(stderr, "step %lld/%lld  eta %s  %s\n", (long long)step->step,
+                            (long long)p->options.last_step, eta, figures);
         }
         return;
     }

@@ -1,6 +1,7 @@
 /* The run itself: steps, what is shown of them, evaluations, saves, the end. Invariant: every rank
  * takes the same branch at every step, since all of them lead to collective operations; whatever
  * one rank alone knows (a signal, its accuracy) is exchanged first. */
+#include "base/printable.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
@@ -111,7 +112,7 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
         if (e->has_classes)
             printf(", \"eval_accuracy\": %.9g, \"eval_macro_f1\": %.9g, \"eval_weighted_f1\": %.9g",
                    e->classes.accuracy, e->classes.macro.f1, e->classes.weighted.f1);
-        printf(", \"best\": %s}\n", is_best ? "true" : "false");
+        printable_print(stdout, ", \"best\": %s}\n", is_best ? "true" : "false");
         fflush(stdout);
     }
     if (o->quiet) return;
@@ -119,7 +120,7 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
             run_epoch(r, step), e->loss);
     if (e->has_classes)
         fprintf(stderr, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
-    fprintf(stderr, "%s\n", is_best ? "  (best)" : "");
+    printable_print(stderr, "%s\n", is_best ? "  (best)" : "");
 }
 
 /* The result is kept as r->last: the end of the run need not evaluate the same weights twice. */
