@@ -1,5 +1,5 @@
 /* Escapes for text from files, and a printf that applies them to its string arguments. Formats are
- * the program's own and pass as they are; arguments are anybody's. Escaping at this place means
+ * the program's own and pass as they are; arguments may hold anything. Escaping at this place means
  * that a message which quotes a name needs no thought, and that no name can be forgotten. */
 #include "base/printable.h"
 

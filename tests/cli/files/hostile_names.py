@@ -171,7 +171,7 @@ def torch_files(what, s):
     run(what, "fsck", "k.pt")
     run(what, "fsck", "k.pt", "--json")
     HostileClass.__module__, HostileClass.__qualname__ = "os", s
-    # A class by hand: pickle refuses names that it cannot import.
+    # A class written manually: pickle refuses names that it cannot import.
     with zipfile.ZipFile("c.pt", "w", zipfile.ZIP_STORED) as z:
         z.writestr("archive/data.pkl", b"\x80\x02}X\x01\0\0\0ac" + b"os\n" + s.replace("\n", " ").encode() + b"\n)R.")
         z.writestr("archive/version", "3\n")
