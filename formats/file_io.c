@@ -83,6 +83,25 @@ cz_status file_pread(int fd, const char *path, void *dst, size_t nbytes, uint64_
     return CZ_OK;
 }
 
+cz_status file_stamp_take(int fd, const char *path, struct file_stamp *out)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) return err_set(CZ_IO, errno, "%s: cannot be examined", path);
+    *out = (struct file_stamp){(uint64_t)info.st_size, info.st_mtim};
+    return CZ_OK;
+}
+
+/* The time shows what the size does not: a file that was truncated and written anew. */
+cz_status file_stamp_check(int fd, const char *path, const struct file_stamp *stamp)
+{
+    struct file_stamp now;
+    TRY(file_stamp_take(fd, path, &now));
+    if (now.nbytes == stamp->nbytes && now.mtime.tv_sec == stamp->mtime.tv_sec &&
+        now.mtime.tv_nsec == stamp->mtime.tv_nsec)
+        return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "%s: changed while it was read", path);
+}
+
 /* 0 bytes written is an error, too: retrying would not end. */
 cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, uint64_t off)
 {

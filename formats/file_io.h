@@ -11,6 +11,8 @@
 
 #include "base/status.h"
 
+#include <time.h>
+
 CZ_EXTERN_C_BEGIN
 
 /* A path made of "dir/name" (just name when dir is ""), NULL when memory ran out; free() it. */
@@ -28,6 +30,17 @@ cz_status file_take_regular(int opened, const char *path, int *fd, uint64_t *nby
  * Errors: CZ_IO; CZ_CORRUPT when the file ends before the read does. */
 cz_status file_pread(int fd, const char *path, void *dst, size_t nbytes, uint64_t off);
 cz_status file_pwrite(int fd, const char *path, const void *src, size_t nbytes, uint64_t off);
+
+/* What an open file was at one moment, to notice that it was written or truncated since: a reader
+ * that checked the file when it opened it would else return what was never checked. */
+struct file_stamp {
+    uint64_t nbytes;
+    struct timespec mtime;
+};
+cz_status file_stamp_take(int fd, const char *path, struct file_stamp *out); /* CZ_IO */
+
+/* After a read: CZ_CORRUPT when the file is not the same any more; CZ_IO. */
+cz_status file_stamp_check(int fd, const char *path, const struct file_stamp *stamp);
 
 /* The whole file, with a NUL after it, as a block to free(). Errors: as above, CZ_INVALID when it
  * is longer than nbytes_max, CZ_NOMEM. */

@@ -177,5 +177,8 @@ cz_status ckpt_file_open_pt(const struct ckpt *ck, size_t file_idx, struct pt **
 cz_status ckpt_file_acquire(const struct ckpt *ck, size_t file_idx, int *fd);
 void ckpt_file_release(const struct ckpt *ck, size_t file_idx);
 
+/* After reading from fd: CZ_CORRUPT when the file is not what it was at ckpt_open(). */
+cz_status ckpt_file_check(const struct ckpt *ck, size_t file_idx, int fd);
+
 CZ_EXTERN_C_END
 #endif

@@ -1,7 +1,7 @@
 /* The files of an open checkpoint. A large run has thousands of shards, and a process may have
  * 1,024 descriptors, so at most CKPT_FILES_IDLE_MAX stay open; the least recently used one is
- * closed when another is needed. A file is remembered by device, inode and size: reopening it after
- * another save has replaced it is noticed. */
+ * closed when another is needed. A file is remembered by device, inode, size and time: reopening it
+ * after another save has replaced it is noticed, and so is reading what was changed in place. */
 #include "checkpoint/read/checkpoint_impl.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
@@ -16,7 +16,7 @@
 struct ckpt_file {
     char *path;
     const char *name; /* in path: what it is called in the tag's folder */
-    uint64_t nbytes;
+    struct file_stamp stamp;
     dev_t dev;
     ino_t ino;
     int fd; /* -1: closed */
@@ -85,7 +85,7 @@ cz_status ckpt_file_add(struct ckpt *ck, const char *name, uint32_t *file_idx)
     }
     fs->files[fs->n] = (struct ckpt_file){.path = path,
                                           .name = path + strlen(path) - strlen(name),
-                                          .nbytes = (uint64_t)info.st_size,
+                                          .stamp = {(uint64_t)info.st_size, info.st_mtim},
                                           .dev = info.st_dev,
                                           .ino = info.st_ino,
                                           .fd = -1};
@@ -114,7 +114,7 @@ const char *ckpt_file_path(const struct ckpt *ck, size_t file_idx)
 
 uint64_t ckpt_file_nbytes(const struct ckpt *ck, size_t file_idx)
 {
-    return ck->files->files[file_idx].nbytes;
+    return ck->files->files[file_idx].stamp.nbytes;
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
@@ -145,8 +145,8 @@ static cz_status check_same(const struct ckpt_file *file, int fd)
     struct stat info;
     if (fstat(fd, &info) != 0) return err_set(CZ_IO, errno, "%s: cannot be examined", file->path);
     if (info.st_dev == file->dev && info.st_ino == file->ino &&
-        (uint64_t)info.st_size == file->nbytes)
-        return CZ_OK;
+        (uint64_t)info.st_size == file->stamp.nbytes)
+        return file_stamp_check(fd, file->path, &file->stamp);
     return err_set(CZ_CORRUPT, 0, "%s: was replaced while the checkpoint was being read",
                    file->path);
 }
@@ -192,6 +192,12 @@ cz_status ckpt_file_acquire(const struct ckpt *ck, size_t file_idx, int *fd)
     *fd = file->fd;
     pthread_mutex_unlock(&fs->lock);
     return st;
+}
+
+cz_status ckpt_file_check(const struct ckpt *ck, size_t file_idx, int fd)
+{
+    const struct ckpt_file *file = &ck->files->files[file_idx];
+    return file_stamp_check(fd, file->path, &file->stamp);
 }
 
 void ckpt_file_release(const struct ckpt *ck, size_t file_idx)

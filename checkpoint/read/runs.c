@@ -119,6 +119,7 @@ cz_status ckpt_read_raw(const struct ckpt *ck, size_t idx, int what, uint64_t el
         TRY(ckpt_file_acquire(ck, run.file_idx, &fd));
         cz_status st =
             file_pread(fd, ckpt_file_path(ck, run.file_idx), at, n * run.dtype->size, run.file_off);
+        if (st == CZ_OK) st = ckpt_file_check(ck, run.file_idx, fd);
         ckpt_file_release(ck, run.file_idx);
         TRY(st);
         at += n * run.dtype->size;

@@ -3,22 +3,20 @@
 #include "data/corpus/store_impl.h"
 #include "formats/file_io.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define IDX_MAGIC         "MMIDIDX\0\0"
 #define IDX_MAGIC_NBYTES  9
 #define IDX_HEADER_NBYTES 34
+#define PIECE_N           1024 /* sequences or marks read at once: an index may be larger than memory */
 
 struct idx {
+    const struct token_file *file;
     const char *path;
-    const unsigned char *bytes;
     uint64_t nbytes;
     uint64_t n_sequences, n_marks;
     enum token_kind kind;
-    const unsigned char *lengths, *offsets, *marks;
+    uint64_t lengths, offsets, marks; /* where they begin in the file */
 };
 
 static uint64_t load_u64(const unsigned char *src)
@@ -42,14 +40,13 @@ static int64_t load_i32(const unsigned char *src)
     return v;
 }
 
-static cz_status parse_kind(struct idx *idx)
+static cz_status parse_kind(struct idx *idx, int code)
 {
     static const struct {
         int code;
         enum token_kind kind;
     } codes[] = {{1, TOKEN_U8},  {2, TOKEN_I8},  {3, TOKEN_I16},
                  {4, TOKEN_I32}, {5, TOKEN_I64}, {8, TOKEN_U16}};
-    int code = idx->bytes[17];
     for (size_t i = 0; i < CZ_ARRAY_LEN(codes); i++) {
         if (codes[i].code != code) continue;
         idx->kind = codes[i].kind;
@@ -67,16 +64,18 @@ static cz_status parse_header(struct idx *idx)
     if (idx->nbytes < IDX_HEADER_NBYTES)
         return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes are too few for the header of %d",
                        idx->path, (unsigned long long)idx->nbytes, IDX_HEADER_NBYTES);
-    if (memcmp(idx->bytes, IDX_MAGIC, IDX_MAGIC_NBYTES) != 0)
+    unsigned char header[IDX_HEADER_NBYTES];
+    TRY(store_bytes(idx->file, 0, sizeof header, header));
+    if (memcmp(header, IDX_MAGIC, IDX_MAGIC_NBYTES) != 0)
         return err_set(CZ_CORRUPT, 0, "%s: does not begin with Megatron's magic MMIDIDX",
                        idx->path);
-    uint64_t version = load_u64(idx->bytes + 9);
+    uint64_t version = load_u64(header + 9);
     if (version != 1)
         return err_set(CZ_VERSION, 0, "%s: version %llu of Megatron's index; 1 is read", idx->path,
                        (unsigned long long)version);
-    TRY(parse_kind(idx));
-    idx->n_sequences = load_u64(idx->bytes + 18);
-    idx->n_marks = load_u64(idx->bytes + 26);
+    TRY(parse_kind(idx, header[17]));
+    idx->n_sequences = load_u64(header + 18);
+    idx->n_marks = load_u64(header + 26);
     uint64_t left = idx->nbytes - IDX_HEADER_NBYTES;
     bool fits = idx->n_sequences <= left / 12 && idx->n_marks <= (left - 12 * idx->n_sequences) / 8;
     if (fits) left -= 12 * idx->n_sequences + 8 * idx->n_marks;
@@ -90,17 +89,25 @@ static cz_status parse_header(struct idx *idx)
                        idx->path, fits ? "damaged" : "truncated",
                        (unsigned long long)idx->n_sequences, (unsigned long long)idx->n_marks,
                        (unsigned long long)idx->nbytes);
-    idx->lengths = idx->bytes + IDX_HEADER_NBYTES;
+    idx->lengths = IDX_HEADER_NBYTES;
     idx->offsets = idx->lengths + 4 * idx->n_sequences;
     idx->marks = idx->offsets + 8 * idx->n_sequences;
     return CZ_OK;
 }
 
+static size_t piece_of(uint64_t n_left)
+{
+    return n_left < PIECE_N ? (size_t)n_left : PIECE_N;
+}
+
 static cz_status check_marks(const struct idx *idx)
 {
+    unsigned char marks[8 * PIECE_N];
     int64_t last = 0;
     for (uint64_t d = 0; d < idx->n_marks; d++) {
-        int64_t mark = load_i64(idx->marks + 8 * d);
+        if (d % PIECE_N == 0)
+            TRY(store_bytes(idx->file, idx->marks + 8 * d, 8 * piece_of(idx->n_marks - d), marks));
+        int64_t mark = load_i64(marks + 8 * (d % PIECE_N));
         if (mark < last || (uint64_t)mark > idx->n_sequences || (d == 0 && mark != 0))
             return err_set(CZ_CORRUPT, 0,
                            "%s: document %llu starts at sequence %lld (there are %llu)", idx->path,
@@ -118,9 +125,13 @@ static cz_status add_sequences(struct token_store *s, const struct idx *idx, siz
 {
     const struct token_file *bin = &s->files[bin_idx];
     const uint64_t width = token_kind_size(idx->kind);
+    unsigned char lengths[4 * PIECE_N], offsets[8 * PIECE_N];
     uint64_t end_max = 0, before = s->n_tokens;
     for (uint64_t i = 0; i < idx->n_sequences; i++) {
-        int64_t length = load_i32(idx->lengths + 4 * i), offset = load_i64(idx->offsets + 8 * i);
+        const size_t at = i % PIECE_N, n = piece_of(idx->n_sequences - i);
+        if (at == 0) TRY(store_bytes(idx->file, idx->lengths + 4 * i, 4 * n, lengths));
+        if (at == 0) TRY(store_bytes(idx->file, idx->offsets + 8 * i, 8 * n, offsets));
+        int64_t length = load_i32(lengths + 4 * at), offset = load_i64(offsets + 8 * at);
         if (length < 0 || offset < 0 || (uint64_t)offset % width != 0)
             return err_set(CZ_CORRUPT, 0, "%s: sequence %llu: %lld tokens at byte %lld", idx->path,
                            (unsigned long long)i, (long long)length, (long long)offset);
@@ -142,19 +153,19 @@ static cz_status add_sequences(struct token_store *s, const struct idx *idx, siz
 
 cz_status store_add_megatron(struct token_store *s, const char *idx_path, const char *bin_path)
 {
-    /* The index is mapped through a store of its own and let go once its runs are known. */
+    /* The index is opened by a store of its own and let go once its runs are known. */
     struct token_file file;
-    struct token_store mapped;
+    struct token_store own;
     size_t file_idx, bin_idx;
     cz_status st;
-    store_init(&mapped, &file);
-    TRY_GOTO(store_map(&mapped, idx_path, &file_idx), done);
-    struct idx idx = {.path = idx_path, .bytes = file.bytes, .nbytes = file.nbytes};
+    store_init(&own, &file);
+    TRY_GOTO(store_open(&own, idx_path, &file_idx), done);
+    struct idx idx = {.file = &file, .path = idx_path, .nbytes = file.nbytes};
     TRY_GOTO(parse_header(&idx), done);
     TRY_GOTO(check_marks(&idx), done);
-    TRY_GOTO(store_map(s, bin_path, &bin_idx), done);
+    TRY_GOTO(store_open(s, bin_path, &bin_idx), done);
     TRY_GOTO(add_sequences(s, &idx, bin_idx), done);
 done:
-    store_free(&mapped);
+    store_free(&own);
     return st;
 }

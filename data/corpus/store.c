@@ -1,22 +1,16 @@
-/* Tokens of all files as one sequence: mapped files, and runs of tokens in them. Files are mapped,
- * not read, so opening terabytes takes no time, and the page cache is shared by the ranks of a
- * host; pages that were read are given back from time to time, because a container's limit counts
- * them. */
+/* Tokens of all files as one sequence: open files, and runs of tokens in them. Files are read in
+ * pieces when their tokens are needed, so opening terabytes takes no time and memory stays small;
+ * the page cache is shared by the ranks of a host. They are not mapped: a file that is truncated
+ * meanwhile would end the process with SIGBUS, and a read is an error that can be told. */
 #include "data/corpus/store_impl.h"
 #include "formats/file_io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-/* Mapped pages are given back when about this much may be resident. A page fault brings in 64 KiB
- * around it, and a piece may begin two. */
-#define HELD_NBYTES_MAX ((uint64_t)8 << 20)
-#define FAULT_NBYTES    ((uint64_t)128 << 10)
+/* Read and widened at once: in the first-level caches, and a small part of any read's cost. */
+#define PIECE_NBYTES ((size_t)16 << 10)
 
 size_t token_kind_size(enum token_kind kind)
 {
@@ -67,14 +61,10 @@ void store_init(struct token_store *s, struct token_file *files)
     s->files = files;
 }
 
-/* Encoded files are memory, the others mappings; fd is -1 where no file is open. */
-void store_unmap(struct token_file *f)
+void store_close(struct token_file *f)
 {
-    if (f->encoded)
-        free(f->encoded);
-    else if (f->bytes)
-        munmap((void *)(uintptr_t)f->bytes, f->nbytes);
     if (f->fd >= 0) close(f->fd);
+    free(f->encoded);
     free(f->path);
     memset(f, 0, sizeof *f);
     f->fd = -1;
@@ -82,13 +72,12 @@ void store_unmap(struct token_file *f)
 
 void store_free(struct token_store *s)
 {
-    for (size_t i = 0; i < s->n_files; i++) store_unmap(&s->files[i]);
+    for (size_t i = 0; i < s->n_files; i++) store_close(&s->files[i]);
     free(s->runs);
     memset(s, 0, sizeof *s);
 }
 
-/* Shared and read-only: ranks of one host read the same pages. */
-cz_status store_map(struct token_store *s, const char *path, size_t *file_idx)
+cz_status store_open(struct token_store *s, const char *path, size_t *file_idx)
 {
     struct token_file *f = &s->files[s->n_files];
     memset(f, 0, sizeof *f);
@@ -98,11 +87,16 @@ cz_status store_map(struct token_store *s, const char *path, size_t *file_idx)
     f->path = strdup(path);
     if (!f->path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
     if (f->nbytes == 0) return err_set(CZ_INVALID, 0, "%s: is empty", path);
-    if (f->nbytes > SIZE_MAX) return err_set(CZ_NOMEM, 0, "%s: too large to map", path);
-    void *map = mmap(NULL, (size_t)f->nbytes, PROT_READ, MAP_SHARED, f->fd, 0);
-    if (map == MAP_FAILED) return err_set(CZ_IO, errno, "%s: cannot be mapped", path);
-    f->bytes = map;
     return CZ_OK;
+}
+
+/* All offsets were checked against the length that the file had. */
+cz_status store_bytes(const struct token_file *f, uint64_t off, size_t nbytes, void *dst)
+{
+    cz_status st = file_pread(f->fd, f->path, dst, nbytes, off);
+    if (st != CZ_CORRUPT) return st;
+    return err_set(CZ_CORRUPT, 0, "%s: became shorter while it was read (it had %llu bytes)",
+                   f->path, (unsigned long long)f->nbytes);
 }
 
 /* Runs that continue each other become one, since every read searches the list of runs. file_first
@@ -139,20 +133,6 @@ cz_status store_add_run(struct token_store *s, size_t file_idx, enum token_kind 
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-/* Reading a mapped page that the file no longer has would kill the process. A file may be truncated
- * between this and the read; that race is left, the usual one (a file rewritten between two epochs)
- * is caught. */
-static cz_status check_length(const struct token_file *f)
-{
-    struct stat info;
-    if (f->encoded) return CZ_OK;
-    if (fstat(f->fd, &info) != 0) return err_set(CZ_IO, errno, "%s: cannot be examined", f->path);
-    if ((uint64_t)info.st_size < f->nbytes)
-        return err_set(CZ_IO, 0, "%s: became shorter while it was read (%llu of %llu bytes)",
-                       f->path, (unsigned long long)info.st_size, (unsigned long long)f->nbytes);
-    return CZ_OK;
-}
 
 /* memcpy because ids of a .npy may begin at any byte. */
 static int64_t load_token(enum token_kind kind, const unsigned char *src)
@@ -218,29 +198,24 @@ static bool widen(enum token_kind kind, const unsigned char *src, size_t n, int6
     return bad;
 }
 
-/* Slow, and only after widen() has seen a bad id: the fast loop keeps no position. */
-static cz_status name_bad_token(const struct token_store *s, const struct token_run *run,
-                                uint64_t skip, size_t n, int64_t vocab_size)
+/* Slow, and only after widen() has seen a bad id: the fast loop keeps no position. `at`: of the
+ * first of these tokens in its file. */
+static cz_status name_bad_token(const struct token_run *run, const char *path,
+                                const unsigned char *src, uint64_t at, size_t n, int64_t vocab_size)
 {
-    const struct token_file *f = &s->files[run->file_idx];
-    size_t width = token_kind_size(run->kind);
-    for (uint64_t i = skip; i < skip + n; i++) {
-        int64_t id = load_token(run->kind, f->bytes + run->byte_off + i * width);
-        if (id >= 0 && id < vocab_size) continue;
-        return err_set(
-            CZ_INVALID, 0,
-            "token %lld at position %llu of %s is outside the model's vocabulary of %lld",
-            (long long)id, (unsigned long long)(run->file_first + i), f->path,
-            (long long)vocab_size);
-    }
-    return err_set(CZ_IO, 0, "%s: changed while it was read", f->path);
+    const size_t width = token_kind_size(run->kind);
+    size_t i = 0;
+    int64_t id = load_token(run->kind, src);
+    while (id >= 0 && id < vocab_size && i + 1 < n) id = load_token(run->kind, src + ++i * width);
+    return err_set(CZ_INVALID, 0,
+                   "token %lld at position %llu of %s is outside the model's vocabulary of %lld",
+                   (long long)id, (unsigned long long)(at + i), path, (long long)vocab_size);
 }
 
-/* Pages that were read count as resident; above HELD_NBYTES_MAX the mappings are given back, so a
- * large corpus does not push out memory that the training needs. */
 cz_status store_read(struct token_store *s, uint64_t first, size_t n, int64_t vocab_size,
                      int32_t *dst)
 {
+    unsigned char piece[PIECE_NBYTES];
     size_t lo = 0, hi = s->n_runs;
     while (hi - lo > 1) {
         size_t mid = lo + (hi - lo) / 2;
@@ -249,26 +224,20 @@ cz_status store_read(struct token_store *s, uint64_t first, size_t n, int64_t vo
         else
             hi = mid;
     }
-    const struct token_run *run = &s->runs[lo];
-    for (; n > 0; run++) {
+    for (const struct token_run *run = &s->runs[lo]; n > 0;) {
         const struct token_file *f = &s->files[run->file_idx];
-        uint64_t skip = first - run->first;
-        size_t width = token_kind_size(run->kind);
+        const size_t width = token_kind_size(run->kind);
+        const uint64_t skip = first - run->first, off = run->byte_off + skip * width;
+        const unsigned char *src = f->encoded ? f->encoded + off : piece;
         size_t take = run->n_tokens - skip < n ? (size_t)(run->n_tokens - skip) : n;
-        TRY(check_length(f));
-        s->held_nbytes += take * width + FAULT_NBYTES;
-        if (widen(run->kind, f->bytes + run->byte_off + skip * width, take, vocab_size, dst))
-            return name_bad_token(s, run, skip, take, vocab_size);
+        if (take > sizeof piece / width) take = sizeof piece / width;
+        if (!f->encoded) TRY(store_bytes(f, off, take * width, piece));
+        if (widen(run->kind, src, take, vocab_size, dst))
+            return name_bad_token(run, f->path, src, run->file_first + skip, take, vocab_size);
         dst += take;
         first += take;
         n -= take;
-    }
-    if (s->held_nbytes > HELD_NBYTES_MAX) {
-        for (size_t i = 0; i < s->n_files; i++)
-            if (!s->files[i].encoded) /* a hint: failure costs memory, not correctness */
-                (void)madvise((void *)(uintptr_t)s->files[i].bytes, (size_t)s->files[i].nbytes,
-                              MADV_DONTNEED);
-        s->held_nbytes = 0;
+        if (skip + take == run->n_tokens) run++;
     }
     return CZ_OK;
 }

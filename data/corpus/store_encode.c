@@ -1,7 +1,7 @@
 /* Text under a trained tokenizer: encoded once, when it is opened, by all threads; the ids are kept
- * instead of the mapping. A wave of parts is cut where the tokenizer says that no token reaches
+ * instead of the text. A wave of parts is read, cut where the tokenizer says that no token reaches
  * across, encoded in parallel, and appended in order: the ids are those of the whole text, whatever
- * the number of threads. */
+ * the number of threads. Where a text can be cut nowhere in sight, more of it is read. */
 #include "base/log.h"
 #include "base/threads.h"
 #include "data/corpus/store_impl.h"
@@ -9,12 +9,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
-#define PART_NBYTES     ((size_t)1 << 20)
-#define PARTS_MAX       64
+#define PART_NBYTES ((size_t)1 << 20)
+#define PARTS_MAX   64
+/* A place to cut is one also for the text that is not read yet: the next character and an added
+ * token decide, which are shorter than this. */
+#define SIGHT_NBYTES    ((size_t)1 << 20)
 #define REPORTED_NBYTES ((size_t)64 << 20) /* from here on the log says how far it is */
 
 struct part {
@@ -27,8 +28,10 @@ struct part {
 /* The ids of a file as they come: 16 bits each when the vocabulary allows. */
 struct encoder {
     const struct cz_tokenizer *tok;
-    const char *path, *text;
+    const struct token_file *file;
     size_t nbytes, done;
+    char *text; /* [done, done + n_text) of the file */
+    size_t n_text, text_cap;
     unsigned char *ids;
     size_t width, n, cap;
     struct part parts[PARTS_MAX];
@@ -37,12 +40,33 @@ struct encoder {
 
 /* ---- a wave ---------------------------------------------------------------------------------- */
 
-/* The tokenizer finds the place; one that cannot (no `cut`) gets the whole text at once. */
+/* Reads on until `want` bytes, or all that is left, are in memory. */
+static cz_status read_text(struct encoder *e, size_t want)
+{
+    const size_t left = e->nbytes - e->done;
+    if (want > left) want = left;
+    if (want <= e->n_text) return CZ_OK;
+    if (want > e->text_cap) {
+        char *text = realloc(e->text, want);
+        if (!text) return err_set(CZ_NOMEM, 0, "%s: no memory to encode it", e->file->path);
+        e->text = text;
+        e->text_cap = want;
+    }
+    TRY(store_bytes(e->file, e->done + e->n_text, want - e->n_text, e->text + e->n_text));
+    e->n_text = want;
+    return CZ_OK;
+}
+
+/* Where the part that begins at `begin` of the text in memory ends; 0: more has to be read. The
+ * tokenizer finds the place; one that cannot (no `cut`) gets the whole text at once. */
 static size_t part_end(const struct encoder *e, size_t begin)
 {
-    size_t left = e->nbytes - begin;
-    if (left <= PART_NBYTES + PART_NBYTES / 2 || !e->tok->cls->cut) return e->nbytes;
-    return begin + e->tok->cls->cut(e->tok, e->text + begin, left, PART_NBYTES);
+    const size_t left = e->n_text - begin;
+    const bool has_end = e->done + e->n_text == e->nbytes;
+    if (has_end && (left <= PART_NBYTES + PART_NBYTES / 2 || !e->tok->cls->cut)) return e->n_text;
+    if (!e->tok->cls->cut || (!has_end && left < PART_NBYTES + SIGHT_NBYTES)) return 0;
+    const size_t n = e->tok->cls->cut(e->tok, e->text + begin, left, PART_NBYTES);
+    return has_end || n + SIGHT_NBYTES <= left ? begin + n : 0;
 }
 
 static void encode_parts(struct encoder *e)
@@ -61,7 +85,7 @@ static cz_status ids_reserve(struct encoder *e, size_t n)
     size_t cap = e->cap + e->cap / 4;
     if (cap < e->n + n) cap = e->n + n;
     unsigned char *ids = cap > SIZE_MAX / e->width ? NULL : realloc(e->ids, cap * e->width);
-    if (!ids) return err_set(CZ_NOMEM, 0, "no memory for %zu tokens", cap);
+    if (!ids) return err_set(CZ_NOMEM, 0, "%s: no memory for %zu tokens", e->file->path, cap);
     e->ids = ids;
     e->cap = cap;
     return CZ_OK;
@@ -77,23 +101,26 @@ static cz_status append_part(struct encoder *e, const struct part *p)
         for (size_t i = 0; i < p->list.n; i++) dst[i] = (uint16_t)p->list.ids[i];
     }
     e->n += p->list.n;
-    e->done = (size_t)(p->text - e->text) + p->nbytes;
     return CZ_OK;
 }
 
 /* Two parts per thread, so that threads with short texts do not wait long. */
 static cz_status encode_wave(struct encoder *e)
 {
-    size_t begin = e->done;
-    size_t max = 2 * (size_t)threads_count(), at = e->done;
+    size_t max = 2 * (size_t)threads_count(), end = 0;
     if (max > PARTS_MAX) max = PARTS_MAX;
-    for (e->n_parts = 0; e->n_parts < max && at < e->nbytes; e->n_parts++) {
-        struct part *p = &e->parts[e->n_parts];
-        size_t end = part_end(e, at);
-        p->text = e->text + at;
-        p->nbytes = end - at;
-        p->list.n = 0;
-        at = end;
+    size_t want = max * (PART_NBYTES + PART_NBYTES / 2) + SIGHT_NBYTES;
+    for (e->n_parts = 0; e->n_parts == 0; want *= 2) {
+        TRY(read_text(e, want));
+        for (size_t at = 0; e->n_parts < max && at < e->n_text; at = end) {
+            const size_t next = part_end(e, at);
+            if (next == 0) break;
+            struct part *p = &e->parts[e->n_parts++];
+            p->text = e->text + at;
+            p->nbytes = next - at;
+            p->list.n = 0;
+            end = next;
+        }
     }
     encode_parts(e);
     for (size_t i = 0; i < e->n_parts; i++) {
@@ -103,15 +130,13 @@ static cz_status encode_wave(struct encoder *e)
              * sentence on this thread. */
             p->list.n = 0;
             p->st = e->tok->cls->encode(e->tok, p->text, p->nbytes, &p->list);
-            TRY(p->st);
+            if (p->st != CZ_OK) return err_prefix("%s", e->file->path);
         }
         TRY(append_part(e, p));
     }
-    /* Give back the pages of the mapping that were read. */
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t lo = begin / page * page, hi = e->done / page * page;
-    if (hi > lo) /* a hint: failure costs memory, not correctness */
-        (void)madvise((void *)(uintptr_t)(e->text + lo), hi - lo, MADV_DONTNEED);
+    e->done += end;
+    e->n_text -= end;
+    memmove(e->text, e->text + end, e->n_text);
     return CZ_OK;
 }
 
@@ -129,8 +154,8 @@ static void report(const struct encoder *e, size_t before, double seconds)
 {
     size_t tenth = e->nbytes / 10 + 1;
     if (e->nbytes < REPORTED_NBYTES || e->done / tenth == before / tenth) return;
-    LOGV(LOG_INFO, SUB_DATA, "%s: %zu%% encoded, %.1f MB/s", e->path, 100 * e->done / e->nbytes,
-         (double)e->done / 1e6 / (seconds > 0 ? seconds : 1));
+    LOGV(LOG_INFO, SUB_DATA, "%s: %zu%% encoded, %.1f MB/s", e->file->path,
+         100 * e->done / e->nbytes, (double)e->done / 1e6 / (seconds > 0 ? seconds : 1));
 }
 
 static cz_status encode_all(struct encoder *e)
@@ -142,25 +167,24 @@ static cz_status encode_all(struct encoder *e)
         report(e, before, now_seconds() - start);
     }
     LOGV(LOG_INFO, SUB_DATA, "%s: %.1f MB of text are %zu tokens of the %s tokenizer (%.1f s)",
-         e->path, (double)e->nbytes / 1e6, e->n, e->tok->cls->name, now_seconds() - start);
+         e->file->path, (double)e->nbytes / 1e6, e->n, e->tok->cls->name, now_seconds() - start);
     return CZ_OK;
 }
 
-/* The mapped text is replaced by its ids; on an error the file stays as it was. */
+/* The text is replaced by its ids; on an error the file stays as it was. */
 cz_status store_encode(struct token_store *s, size_t file_idx, const struct cz_tokenizer *tok)
 {
     struct token_file *f = &s->files[file_idx];
     struct encoder *e = calloc(1, sizeof *e);
     if (!e) return err_set(CZ_NOMEM, 0, "%s: no memory to encode it", f->path);
     e->tok = tok;
-    e->path = f->path;
-    e->text = (const char *)f->bytes;
+    e->file = f;
     e->nbytes = (size_t)f->nbytes;
     e->width = tok->vocab_size <= UINT16_MAX + 1 ? sizeof(uint16_t) : sizeof(int32_t);
     cz_status st = encode_all(e);
-    if (st != CZ_OK) st = err_prefix("%s", f->path);
     if (st == CZ_OK && e->n == 0) st = err_set(CZ_INVALID, 0, "%s: contains no tokens", f->path);
     for (size_t i = 0; i < PARTS_MAX; i++) free(e->parts[i].list.ids);
+    free(e->text);
     if (st != CZ_OK) {
         free(e->ids);
         free(e);
@@ -169,9 +193,8 @@ cz_status store_encode(struct token_store *s, size_t file_idx, const struct cz_t
     unsigned char *fitted = realloc(e->ids, e->n * e->width);
     struct token_file encoded = {
         .path = f->path, .fd = -1, .encoded = fitted ? fitted : e->ids, .nbytes = e->n * e->width};
-    encoded.bytes = encoded.encoded;
     f->path = NULL;
-    store_unmap(f);
+    store_close(f);
     *f = encoded;
     st = store_add_run(s, file_idx, e->width == 2 ? TOKEN_U16 : TOKEN_I32, 0, e->n);
     free(e);

@@ -35,15 +35,16 @@ static char *with_suffix(const char *path, size_t n_drop, const char *suffix)
     return out;
 }
 
-/* By the magic number. */
-static const struct llmc_form *llmc_form(const struct token_file *f)
+/* By the magic number; NULL: another kind of file. */
+static cz_status find_llmc_form(const struct token_file *f, const struct llmc_form **out)
 {
     int32_t magic;
-    if (f->nbytes < sizeof magic) return NULL;
-    memcpy(&magic, f->bytes, sizeof magic);
-    for (size_t i = 0; i < CZ_ARRAY_LEN(llmc_forms); i++)
-        if (llmc_forms[i].magic == magic) return &llmc_forms[i];
-    return NULL;
+    *out = NULL;
+    if (f->nbytes < sizeof magic) return CZ_OK;
+    TRY(store_bytes(f, 0, sizeof magic, &magic));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(llmc_forms) && !*out; i++)
+        if (llmc_forms[i].magic == magic) *out = &llmc_forms[i];
+    return CZ_OK;
 }
 
 /* The header's count must fit the file's length exactly: a truncated file is damage, not a shorter
@@ -55,7 +56,7 @@ static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct l
     if (f->nbytes < LLMC_HEADER_NBYTES)
         return err_set(CZ_CORRUPT, 0, "%s: truncated: %llu bytes are too few for the header of %u",
                        f->path, (unsigned long long)f->nbytes, LLMC_HEADER_NBYTES);
-    memcpy(header, f->bytes, sizeof header);
+    TRY(store_bytes(f, 0, sizeof header, header));
     if (header[1] != form->version)
         return err_set(CZ_VERSION, 0, "%s: version %d of the llm.c token format; %d is read",
                        f->path, header[1], form->version);
@@ -75,7 +76,7 @@ static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct l
 static cz_status add_plain(struct token_store *s, const char *path, enum token_kind kind)
 {
     size_t file_idx, width = token_kind_size(kind);
-    TRY(store_map(s, path, &file_idx));
+    TRY(store_open(s, path, &file_idx));
     uint64_t nbytes = s->files[file_idx].nbytes;
     if (nbytes % width != 0)
         return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are not a multiple of %zu-bit tokens", path,
@@ -108,8 +109,9 @@ cz_status store_add(struct token_store *s, const char *path, const struct cz_tok
     if (strncmp(path, "u32:", 4) == 0) return add_plain(s, path + 4, TOKEN_U32);
     if (!is_megatron(path, &n_drop)) {
         size_t file_idx;
-        TRY(store_map(s, path, &file_idx));
-        const struct llmc_form *form = llmc_form(&s->files[file_idx]);
+        const struct llmc_form *form;
+        TRY(store_open(s, path, &file_idx));
+        TRY(find_llmc_form(&s->files[file_idx], &form));
         if (form) return add_llmc(s, file_idx, form);
         if (ends_with(path, ".bin"))
             return err_set(

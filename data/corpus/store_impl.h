@@ -1,7 +1,8 @@
 /* The token store: the tokens of all files as one stream.
  *
- * Life cycle: store_init() → store_add() per path → store_read() → store_free(). A file is mapped;
- * a text for a trained tokenizer is encoded into memory. One thread at a time. */
+ * Life cycle: store_init() → store_add() per path → store_read() → store_free(). A file stays open
+ * and is read in pieces; a text for a trained tokenizer is encoded into memory. One thread at a
+ * time. */
 #ifndef CZ_DATA_CORPUS_STORE_IMPL_H
 #define CZ_DATA_CORPUS_STORE_IMPL_H
 
@@ -12,10 +13,9 @@ enum token_kind { TOKEN_U8, TOKEN_I8, TOKEN_U16, TOKEN_I16, TOKEN_U32, TOKEN_I32
 
 struct token_file {
     char *path;
-    int fd;
-    const unsigned char *bytes; /* mapped, or `encoded` */
+    int fd; /* -1: `encoded` */
     uint64_t nbytes;
-    unsigned char *encoded; /* NULL: mapped */
+    unsigned char *encoded; /* the ids of a text; NULL: the file is read */
 };
 
 /* A run of tokens that are contiguous in a file. */
@@ -34,7 +34,6 @@ struct token_store {
     struct token_run *runs;
     size_t n_runs, runs_capacity;
     uint64_t n_tokens;
-    uint64_t held_nbytes; /* upper bound on the mapped bytes resident since the last release */
 };
 
 void store_init(struct token_store *s, struct token_file *files);
@@ -44,7 +43,7 @@ void store_init(struct token_store *s, struct token_file *files);
 cz_status store_add(struct token_store *s, const char *path, const struct cz_tokenizer *tok);
 
 /* dst[0 … n) = tokens first … first + n of the stream. Errors: CZ_INVALID for an id outside
- * [0, vocab_size) with file and position; CZ_IO when a file became shorter. */
+ * [0, vocab_size) with file and position; CZ_CORRUPT when a file became shorter; CZ_IO. */
 cz_status store_read(struct token_store *s, uint64_t first, size_t n, int64_t vocab_size,
                      int32_t *dst);
 
@@ -62,15 +61,18 @@ size_t token_kind_size(enum token_kind kind);
 cz_status store_add_run(struct token_store *s, size_t file_idx, enum token_kind kind,
                         uint64_t byte_off, uint64_t n_tokens);
 
-/* Map a file as the store's next. Errors: CZ_INVALID (empty), CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
-cz_status store_map(struct token_store *s, const char *path, size_t *file_idx);
+/* Open a file as the store's next. Errors: CZ_INVALID (empty), CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
+cz_status store_open(struct token_store *s, const char *path, size_t *file_idx);
 
-/* The text of a mapped file becomes its ids, kept in memory instead of the mapping. Errors:
- * CZ_INVALID (no tokens), CZ_NOMEM. */
+/* Bytes [off, off + nbytes) of an open file. Errors: CZ_CORRUPT (it became shorter), CZ_IO. */
+cz_status store_bytes(const struct token_file *f, uint64_t off, size_t nbytes, void *dst);
+
+/* The text of an open file becomes its ids, kept in memory instead of the file. Errors: CZ_INVALID
+ * (no tokens), CZ_CORRUPT (it became shorter), CZ_IO, CZ_NOMEM. */
 cz_status store_encode(struct token_store *s, size_t file_idx, const struct cz_tokenizer *tok);
 
-/* Unmap, close and empty one file. */
-void store_unmap(struct token_file *f);
+/* Close and empty one file. */
+void store_close(struct token_file *f);
 
 /* Megatron's PREFIX.idx and PREFIX.bin. */
 cz_status store_add_megatron(struct token_store *s, const char *idx_path, const char *bin_path);

@@ -3,6 +3,7 @@
 #ifndef CZ_FORMATS_PT_PT_IMPL_H
 #define CZ_FORMATS_PT_PT_IMPL_H
 
+#include "formats/file_io.h"
 #include "formats/pt/pt.h"
 
 #define ZIP_LOCAL          0x04034B50u
@@ -87,6 +88,7 @@ struct pt {
     char *path;
     int fd;
     uint64_t nbytes;
+    struct file_stamp stamp; /* when it was opened */
     struct pt_zip zip;
     struct pickle *pickle;
 };

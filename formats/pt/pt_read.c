@@ -169,6 +169,7 @@ cz_status pt_open_in(const char *dir, const char *name, struct pt **out)
         goto fail;
     }
     TRY_GOTO(beneath_open(dir, name, &pt->fd, &pt->nbytes), fail);
+    TRY_GOTO(file_stamp_take(pt->fd, pt->path, &pt->stamp), fail);
     TRY_GOTO(check_format(pt), fail);
     TRY_GOTO(pt_zip_read(&pt->zip, pt->fd, pt->path, pt->nbytes), fail);
     TRY_GOTO(check_marks(pt), fail);

@@ -131,7 +131,10 @@ cz_status pt_read(const struct pt *pt, const struct pickle_tensor *t, uint64_t e
     if (numel == 0) return CZ_OK;
     const struct pt_record *r = pt_storage(pt, t);
     uint64_t base = r->off + t->off * size;
-    if (t->is_contiguous) return file_pread(pt->fd, pt->path, dst, nbytes, base + elem_off * size);
+    if (t->is_contiguous) {
+        TRY(file_pread(pt->fd, pt->path, dst, nbytes, base + elem_off * size));
+        return file_stamp_check(pt->fd, pt->path, &pt->stamp);
+    }
     struct view v;
     v.ndim = 0;
     for (int d = 0; d < t->ndim; d++) {
@@ -146,7 +149,8 @@ cz_status pt_read(const struct pt *pt, const struct pickle_tensor *t, uint64_t e
         v.shape[v.ndim] = n;
         v.stride[v.ndim++] = stride;
     }
-    return read_view(pt, &v, base, elem_off, numel, size, dst);
+    TRY(read_view(pt, &v, base, elem_off, numel, size, dst));
+    return file_stamp_check(pt->fd, pt->path, &pt->stamp);
 }
 
 /* ---- as fp32 --------------------------------------------------------------------------------- */

@@ -15,10 +15,11 @@
 #define CORRUPT(...) err_set(CZ_CORRUPT, 0, __VA_ARGS__)
 
 /* The descriptor stays open as long as the reader, so that a file that is replaced meanwhile is
- * still read as it was opened. */
+ * still read as it was opened; one that is written in place is noticed. */
 struct st_file {
     char *path;
     int fd;
+    struct file_stamp stamp;
     void *pool; /* names, shapes and metadata of this file's tensors */
 };
 
@@ -308,7 +309,8 @@ static cz_status add_file(struct safetensors *st, size_t file_idx, const char *d
     file->path = dir ? file_join(dir, name) : strdup(name);
     if (!file->path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", name);
     TRY(beneath_open(dir, name, &file->fd, &nbytes));
-    cz_status status = header_load(&h, file->path, file->fd, nbytes);
+    cz_status status = file_stamp_take(file->fd, file->path, &file->stamp);
+    if (status == CZ_OK) status = header_load(&h, file->path, file->fd, nbytes);
     if (status == CZ_OK) status = parse_header(st, file_idx, &h);
     json_free(h.doc);
     return status;
@@ -512,8 +514,9 @@ cz_status safetensors_read(const struct safetensors *st, const struct safetensor
     size_t nbytes;
     TRY(safetensors_piece(info->path, info->name, info->dtype, info->numel, elem_off, numel,
                           &byte_off, &nbytes));
-    cz_status status = file_pread(st->files[info->file_idx].fd, info->path, dst, nbytes,
-                                  info->file_off + byte_off);
+    const struct st_file *file = &st->files[info->file_idx];
+    cz_status status = file_pread(file->fd, info->path, dst, nbytes, info->file_off + byte_off);
+    if (status == CZ_OK) status = file_stamp_check(file->fd, info->path, &file->stamp);
     if (status != CZ_OK) return err_prefix("tensor %s", info->name);
     return CZ_OK;
 }

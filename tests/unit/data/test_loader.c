@@ -8,7 +8,9 @@
 #include <czero/data.h>
 
 #include <malloc.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 
 static char dir[64];
 
@@ -631,9 +633,93 @@ START_TEST(a_shrinking_file_is_an_error_not_a_crash)
     struct cz_batch batch = {.size = sizeof batch};
     ck_ok(cz_data_next(l, &batch));
     ck_assert_int_eq(truncate(path, 10), 0);
-    ck_fails(cz_data_next(l, &batch), CZ_IO);
+    ck_fails(cz_data_next(l, &batch), CZ_CORRUPT);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "text: became shorter"));
     cz_data_close(l);
+    teardown();
+}
+END_TEST
+
+/* A file has all its bytes, or few, from one moment to the next. */
+static pid_t shrink_again_and_again(const char *path, off_t few, off_t all)
+{
+    pid_t child = fork();
+    if (child != 0) return child;
+    for (;;)
+        if (truncate(path, few) != 0 || truncate(path, all) != 0) _exit(1);
+}
+
+static void read_what_shrinks(const char *path)
+{
+    enum { ALL = 1 << 20 };
+    int n_read = 0, n_failed = 0;
+    const struct cz_data_options o = {
+        .size = sizeof o, .seq_len = 32768, .micro_batch = 1, .world_size = 1};
+    char *bytes = calloc(1, ALL);
+    ck_ok(file_save(in_dir("tokens"), bytes, ALL));
+    free(bytes);
+    struct cz_data_loader *l = open_one(o, path);
+    pid_t child = shrink_again_and_again(in_dir("tokens"), 100, ALL);
+    for (int i = 0; i < 200000 && (i < 5000 || n_read == 0 || n_failed == 0); i++) {
+        struct cz_batch batch = {.size = sizeof batch};
+        cz_status st = cz_data_next(l, &batch);
+        if (st != CZ_OK) ck_assert_ptr_nonnull(strstr(cz_last_error(), "tokens: became shorter"));
+        ck_assert_int_eq(st, st == CZ_OK ? CZ_OK : CZ_CORRUPT);
+        *(st == CZ_OK ? &n_read : &n_failed) += 1;
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    ck_assert_int_gt(n_read, 0);
+    ck_assert_int_gt(n_failed, 0);
+    cz_data_close(l);
+}
+
+/* A row has all its tokens, or there is an error. */
+START_TEST(a_file_that_shrinks_during_a_read_is_an_error_not_a_crash)
+{
+    char tokens[256];
+    setup();
+    read_what_shrinks(in_dir("tokens"));
+    snprintf(tokens, sizeof tokens, "u16:%s", in_dir("tokens"));
+    read_what_shrinks(tokens);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_text_that_shrinks_while_it_is_encoded_is_an_error_not_a_crash)
+{
+    static const char vocab[] = "{\"e\": 0, \"ee\": 1, \"\xC4\xA0\": 2}";
+    static char text[3 << 20];
+    int n_failed = 0;
+    struct cz_tokenizer *tok;
+    setup();
+    memset(text, 'e', sizeof text);
+    for (size_t i = 0; i < sizeof text; i += 5) text[i] = ' ';
+    ck_ok(file_save(in_dir("vocab.json"), vocab, strlen(vocab)));
+    ck_ok(file_save(in_dir("merges.txt"), "e e\n", 4));
+    ck_ok(cz_tokenizer_open(dir, &tok));
+    ck_ok(file_save(in_dir("text"), text, sizeof text));
+    const char *path = in_dir("text");
+    const struct cz_data_options o = {.size = sizeof o,
+                                      .paths = &path,
+                                      .n_paths = 1,
+                                      .tokenizer = tok,
+                                      .seq_len = 8,
+                                      .micro_batch = 1,
+                                      .world_size = 1};
+    pid_t child = shrink_again_and_again(path, 1000, sizeof text);
+    for (int i = 0; i < 5000 && n_failed < 20; i++) {
+        struct cz_data_loader *l;
+        cz_status st = cz_data_open(&o, &l); /* a text of 1000 bytes is a text, too */
+        if (st != CZ_OK) ck_assert_ptr_nonnull(strstr(cz_last_error(), "text: became shorter"));
+        ck_assert_int_eq(st, st == CZ_OK ? CZ_OK : CZ_CORRUPT);
+        n_failed += st != CZ_OK;
+        cz_data_close(l);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    ck_assert_int_gt(n_failed, 0);
+    cz_tokenizer_close(tok);
     teardown();
 }
 END_TEST
@@ -689,4 +775,7 @@ TEST_MAIN("data/loader", rows_follow_the_formula, the_last_token_needs_a_target,
           token_files_give_the_same_stream, megatron_sequences_may_lie_in_any_order,
           several_paths_are_one_stream, bad_files_are_named, bad_megatron_indexes_are_named,
           impossible_options_are_named, tokens_outside_the_vocabulary_are_located,
-          a_shrinking_file_is_an_error_not_a_crash, reading_holds_little_and_allocates_nothing)
+          a_shrinking_file_is_an_error_not_a_crash,
+          a_file_that_shrinks_during_a_read_is_an_error_not_a_crash,
+          a_text_that_shrinks_while_it_is_encoded_is_an_error_not_a_crash,
+          reading_holds_little_and_allocates_nothing)
