@@ -148,7 +148,7 @@ static const char *const model_keys[] = {"module",
 static void check_module(const struct rig *r, const struct pt *pt)
 {
     const struct pickle_node *module = get(pt_root(pt), "module");
-    ck_assert_str_eq(module->name, "OrderedDict");
+    ck_assert_str_eq(module->more->name, "OrderedDict");
     size_t at = 0;
     for (size_t i = 0; i < r->table.n_params; i++) {
         if (is_frozen(r, i) && r->c.exclude_frozen) continue;
@@ -163,7 +163,7 @@ static void check_module(const struct rig *r, const struct pt *pt)
         at++;
     }
     ck_assert_uint_eq(module->n_pairs, at);
-    const struct pickle_node *metadata = pickle_get(module->state, "_metadata");
+    const struct pickle_node *metadata = pickle_get(module->more->state, "_metadata");
     ck_assert_int_eq(get_int(get(metadata, ""), "version"), 1);
     ck_assert_int_eq(get_int(get(metadata, "h.0.l1"), "version"), 1);
     ck_assert_ptr_null(pickle_get(metadata, "h.0.l1.weight"));
@@ -323,7 +323,7 @@ static void check_slice_mappings(const struct rig *r, const struct pickle_node *
         const struct pickle_node *address = map->pairs[at++].value;
         int64_t start, numel;
         ck_assert_str_eq(pickle_to_string(map->pairs[at - 1].key), r->table.params[param_idx].name);
-        ck_assert_str_eq(address->name, "fragment_address");
+        ck_assert_str_eq(address->more->name, "fragment_address");
         ck_assert(pickle_to_int(pickle_attr(address, "start"), &start));
         ck_assert(pickle_to_int(pickle_attr(address, "numel"), &numel));
         ck_assert_int_eq(start, (int64_t)piece.range_off);
@@ -374,7 +374,7 @@ static void check_sub_groups(const struct rig *r, const struct pt *pt, const str
             check_tensor(r, pt, master, rank, &source, source.off, sub->numel);
             snprintf(ds_id, sizeof ds_id, "%zu_%zu", shard->params[sub->first].param_idx,
                      shard->params[sub->first + sub->n_params - 1].param_idx);
-            ck_assert_str_eq(pickle_to_string(get(master->state, "ds_id")), ds_id);
+            ck_assert_str_eq(pickle_to_string(get(master->more->state, "ds_id")), ds_id);
             check_states(r, pt, get(sd, "optimizer_state_dict"), running, &source, rank,
                          sub->numel);
             source.off += sub->numel;
@@ -390,8 +390,8 @@ static void check_scaler(const struct rig *r, const struct pickle_node *sd)
     const struct pickle_node *scaler = get(sd, "loss_scaler");
     bool dynamic = r->c.dtype == DTYPE_F16;
     double scale;
-    ck_assert_str_eq(scaler->module, "deepspeed.runtime.fp16.loss_scaler");
-    ck_assert_str_eq(scaler->name, dynamic ? "DynamicLossScaler" : "LossScaler");
+    ck_assert_str_eq(scaler->more->module, "deepspeed.runtime.fp16.loss_scaler");
+    ck_assert_str_eq(scaler->more->name, dynamic ? "DynamicLossScaler" : "LossScaler");
     ck_assert(pickle_to_double(pickle_attr(scaler, "cur_scale"), &scale));
     ck_assert_double_eq(scale, dynamic ? 4096.0 : 1.0);
     ck_assert_int_eq(get(sd, "dynamic_loss_scale")->boolean, dynamic);
@@ -405,7 +405,7 @@ static void check_optim(const struct rig *r, const char *dir, int rank)
     const size_t one_each[RIG_GROUPS_MAX] = {1, 1};
     ck_assert_uint_eq(pt_root(pt)->n_pairs, 3);
     ck_assert_int_eq(get_int(sd, "zero_stage"), r->c.stage);
-    ck_assert_str_eq(get(sd, "zero_stage")->name, "ZeroStageEnum");
+    ck_assert_str_eq(get(sd, "zero_stage")->more->name, "ZeroStageEnum");
     check_scaler(r, sd);
     if (r->c.stage == 3) {
         check_sub_groups(r, pt, sd, rank);
