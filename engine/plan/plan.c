@@ -11,6 +11,7 @@
 #include "engine/tiers_impl.h"
 #include "offload/ring.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,8 @@ static cz_status measure_disk(struct cz_engine *e)
 {
     const struct swap_options options = tiers_swap_options(e);
     if (options.nbytes == 0) return CZ_OK;
-    snprintf(e->plan.nvme_path, sizeof e->plan.nvme_path, "%s", options.dir);
+    if (snprintf(e->plan.nvme_path, sizeof e->plan.nvme_path, "%s", options.dir) >= PATH_MAX)
+        return err_set(CZ_INVALID, ENAMETOOLONG, "nvme_path \"%.60s…\"", options.dir);
     TRY(swap_dir_free(options.dir, &e->plan.nvme_free_nbytes));
     e->plan.nvme_free_nbytes /= (size_t)e->comm->n_ranks_host;
     return CZ_OK;

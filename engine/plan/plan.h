@@ -10,6 +10,8 @@
 
 #include <czero/plan.h>
 
+#include <limits.h>
+
 CZ_EXTERN_C_BEGIN
 
 struct machine_profile; /* engine/tune/machine.h */
@@ -80,7 +82,7 @@ struct cz_plan {
     int64_t checkpoint_every; /* 0: no activation checkpointing */
 
     size_t unpinned_nbytes;    /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
-    char nvme_path[256];       /* where the swap file goes; "": there is none */
+    char nvme_path[PATH_MAX];  /* where the swap file goes; "": there is none */
     size_t nvme_free_nbytes;   /* limit of the swap files of this host's ranks, for one of them;
                                   SIZE_MAX: unknown */
     size_t host_free_nbytes;   /* what may still be allocated here: memory, cgroup and rlimits */

@@ -3,6 +3,7 @@
  * fits already) is skipped. The best of each kind is kept, so that a user sees alternatives. */
 #include "engine/tune/tune_impl.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -334,7 +335,8 @@ static cz_status search(struct tune *t, struct cz_model *model)
 }
 
 /* Copies, because the caller's strings may go. */
-static void keep_options(struct tune *t, const struct tune_options *o, const struct cz_model *model)
+static cz_status keep_options(struct tune *t, const struct tune_options *o,
+                              const struct cz_model *model)
 {
     const struct param_table *table = model_params(model);
     t->options = *o;
@@ -342,7 +344,8 @@ static void keep_options(struct tune *t, const struct tune_options *o, const str
     if (o->profile) t->options.profile = &t->profile;
     const char *path = o->nvme_path ? o->nvme_path : "/tmp";
     if (!o->nvme_path && o->profile && *o->profile->nvme_path) path = o->profile->nvme_path;
-    snprintf(t->nvme_path, sizeof t->nvme_path, "%s", path);
+    if (snprintf(t->nvme_path, sizeof t->nvme_path, "%s", path) >= (int)sizeof t->nvme_path)
+        return err_set(CZ_INVALID, ENAMETOOLONG, "the folder on NVMe, \"%.60s…\"", path);
     t->options.nvme_path = t->nvme_path;
     snprintf(t->model_name, sizeof t->model_name, "%s", cz_model_name(model));
     t->T = cz_model_t_max(model);
@@ -350,6 +353,7 @@ static void keep_options(struct tune *t, const struct tune_options *o, const str
     t->numel = param_table_numel(table, false);
     for (size_t i = 0; i < table->n_params; i++)
         if (table->params[i].numel > t->largest_numel) t->largest_numel = table->params[i].numel;
+    return CZ_OK;
 }
 
 /* Rows must divide evenly: an offer that trains another batch than asked for would be no answer. */
@@ -369,8 +373,8 @@ cz_status tune_create(const struct tune_options *options, struct cz_model *model
                        (long long)options->micro_batch, (long long)options->batch);
     struct tune *t = calloc(1, sizeof *t);
     if (!t) return err_set(CZ_NOMEM, 0, "no memory for a search");
-    keep_options(t, options, model);
-    cz_status st = search(t, model);
+    cz_status st = keep_options(t, options, model);
+    if (st == CZ_OK) st = search(t, model);
     if (st == CZ_OK)
         *out = t;
     else

@@ -5,10 +5,12 @@
 #include "engine/tune/machine.h"
 #include "engine/tune/tune.h"
 
+#include <limits.h>
+
 struct tune {
     struct tune_options options;
     struct machine_profile profile; /* options.profile, kept */
-    char nvme_path[256];
+    char nvme_path[PATH_MAX];
     char model_name[64];
     int64_t T;
     size_t n_layers, numel, largest_numel; /* of the model's parameters */

@@ -184,9 +184,10 @@ static bool find_described(const char *dir, char path[PATH_MAX])
     static const char *const places[] = {"", "../", "../../"};
     char config[PATH_MAX];
     for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++) {
-        snprintf(path, PATH_MAX, "%s/%s" SAVER_MODEL_FOLDER, dir, places[i]);
-        snprintf(config, sizeof config, "%s/config.json", path);
-        if (access(config, F_OK) == 0) return true;
+        if (snprintf(path, PATH_MAX, "%s/%s" SAVER_MODEL_FOLDER, dir, places[i]) < PATH_MAX &&
+            snprintf(config, sizeof config, "%s/config.json", path) < PATH_MAX &&
+            access(config, F_OK) == 0)
+            return true;
     }
     return false;
 }

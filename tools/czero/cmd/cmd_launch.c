@@ -122,6 +122,7 @@ int cmd_launch(int argc, char **argv)
         return tool_fail();
     }
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (len == (ssize_t)sizeof self - 1) return complain("czero's own path is too long");
     if (len <= 0) return complain("cannot find czero itself: is /proc mounted?");
     self[len] = '\0';
     tool_log_init(false);

@@ -43,9 +43,10 @@ static const char *given_model(const struct init *in)
 static cz_status take_model(struct init *in, const char *answer)
 {
     char config[4096];
+    if ((size_t)snprintf(config, sizeof config, "%s/config.json", answer) >= sizeof config)
+        return err_set(CZ_INVALID, ENAMETOOLONG, "the model's folder, \"%.60s…\"", answer);
     struct cz_model *m = cz_model_open(answer);
     if (!m) return cz_last_status();
-    snprintf(config, sizeof config, "%s/config.json", answer);
     in->model = answer;
     in->head = cz_model_labels(m);
     in->is_preset = access(config, F_OK) != 0;
@@ -452,6 +453,9 @@ static cz_status read_answer(struct init *in, const struct question *q, const ch
     char line[4096];
     if (!fgets(line, sizeof line, stdin))
         return err_set(CZ_INVALID, 0, "%s is missing: end of input", q->flag);
+    if (strlen(line) == sizeof line - 1 && line[sizeof line - 2] != '\n')
+        return err_set(CZ_INVALID, 0, "%s: the answer is longer than %zu bytes", q->flag,
+                       sizeof line - 2);
     char *begin = line + strspn(line, " \t");
     size_t len = strlen(begin);
     while (len > 0 && strchr(" \t\r\n", begin[len - 1])) len--;

@@ -5,6 +5,7 @@
 #include "engine/tune/tune.h"
 #include "tests/support/check_main.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -232,6 +233,35 @@ START_TEST(a_disk_makes_room_for_states)
 }
 END_TEST
 
+/* A path that is cut off is another path. */
+START_TEST(a_long_path_is_kept_whole_or_refused)
+{
+    char path[PATH_MAX + 100], want[PATH_MAX + 200], *config;
+    struct tune_options o = {.gpu_nbytes = 16 * GB,
+                             .host_nbytes = 32 * GB,
+                             .nvme_nbytes = 200 * GB,
+                             .nvme_path = path,
+                             .profile = &machine,
+                             .dtype = DTYPE_BF16,
+                             .world_size = 1,
+                             .baseline_nbytes = 16 << 20};
+    for (size_t i = 0; i < sizeof path; i++) path[i] = i % 100 == 0 ? '/' : 'x';
+    path[1000] = '\0';
+    struct tune *t = tune_of("gpt2-7b", 512, o);
+    ck_ok(tune_config(t, tune_best(t), &config));
+    snprintf(want, sizeof want, "\"nvme_path\": \"%s\"", path);
+    ck_assert_ptr_nonnull(strstr(config, want));
+    free(config);
+    tune_destroy(t);
+    path[1000] = '/';
+    path[PATH_MAX] = '\0';
+    struct cz_model *m = open_shape("gpt2-7b", 512);
+    ck_fails(tune_create(&o, m, &t), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "too long"));
+    cz_model_destroy(m);
+}
+END_TEST
+
 START_TEST(a_cpu_has_nothing_to_offload_to_itself)
 {
     const struct tune_options o = {.host_nbytes = 4 * GB, .dtype = DTYPE_F32, .profile = &machine};
@@ -334,6 +364,6 @@ END_TEST
 TEST_MAIN("engine/tune", the_best_fills_the_gpu_before_it_spills, nothing_leaves_a_gpu_with_room,
           a_gpu_keeps_what_the_host_cannot_hold, without_a_profile_the_order_is_by_bytes_moved,
           what_is_missing_is_what_would_do, a_disk_makes_room_for_states,
-          a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
-          impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
-          what_needs_a_gpu_cannot_be_measured_here)
+          a_long_path_is_kept_whole_or_refused, a_cpu_has_nothing_to_offload_to_itself,
+          a_given_batch_is_met, impossible_questions_are_refused,
+          the_chosen_one_trains_inside_its_budget, what_needs_a_gpu_cannot_be_measured_here)
