@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +130,7 @@ cz_status file_load_opened(int fd, const char *path, uint64_t size, size_t nbyte
     *out = NULL;
     char *text = NULL;
     if (size > nbytes_max)
-        st = err_set(CZ_INVALID, 0, "%s: %llu bytes are more than the %zu allowed here", path,
+        st = err_set(CZ_INVALID, 0, "%s: has %llu bytes, more than the %zu allowed here", path,
                      (unsigned long long)size, nbytes_max);
     else if (!(text = malloc((size_t)size + 1)))
         st = err_set(CZ_NOMEM, 0, "%s: no memory for its %llu bytes", path,
@@ -154,6 +155,67 @@ cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nby
     *out = NULL;
     TRY(file_open_read(path, &fd, &size));
     return file_load_opened(fd, path, size, nbytes_max, out, nbytes);
+}
+
+static cz_status too_long(const char *path, size_t nbytes_max)
+{
+    return err_set(CZ_INVALID, 0, "%s: has more than the %zu bytes allowed here", path, nbytes_max);
+}
+
+/* Until something can be read, or the end. A handled signal ends the wait: the program may have
+ * been asked to stop, and a pipe that no process opens for writing is waited for endlessly. */
+static cz_status wait_readable(int fd, const char *path)
+{
+    struct pollfd wanted = {.fd = fd, .events = POLLIN};
+    if (poll(&wanted, 1, -1) >= 0) return CZ_OK;
+    return err_set(CZ_IO, errno, "%s: waiting for its content", path);
+}
+
+/* By reading until the end, because a pipe has no size. */
+static cz_status read_stream(int fd, const char *path, size_t nbytes_max, char **out,
+                             size_t *nbytes)
+{
+    size_t capacity = 4096, n = 0;
+    char *text = malloc(capacity + 1);
+    while (text) {
+        cz_status st = wait_readable(fd, path);
+        ssize_t got = st == CZ_OK ? read(fd, text + n, capacity - n) : 0;
+        if (st == CZ_OK && got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (st == CZ_OK && got < 0) st = err_set(CZ_IO, errno, "%s: reading at byte %zu", path, n);
+        if (st != CZ_OK) {
+            free(text);
+            return st;
+        }
+        n += (size_t)got;
+        if (got == 0 || n > nbytes_max) break;
+        if (n < capacity) continue;
+        capacity *= 2;
+        char *grown = realloc(text, capacity + 1);
+        if (!grown) free(text);
+        text = grown;
+    }
+    if (!text) return err_set(CZ_NOMEM, 0, "%s: no memory for more than %zu bytes", path, n);
+    if (n > nbytes_max) {
+        free(text);
+        return too_long(path, nbytes_max);
+    }
+    text[n] = '\0';
+    *out = text;
+    if (nbytes) *nbytes = n;
+    return CZ_OK;
+}
+
+cz_status file_load_named(const char *path, size_t nbytes_max, char **out, size_t *nbytes)
+{
+    struct stat info;
+    *out = NULL;
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
+        return file_load(path, nbytes_max, out, nbytes);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened", path);
+    cz_status st = read_stream(fd, path, nbytes_max, out, nbytes);
+    close(fd);
+    return st;
 }
 
 /* Like mkdir -p for one level. Creating first and examining then leaves no moment in which another

@@ -18,7 +18,8 @@ CZ_EXTERN_C_BEGIN
 /* A path made of "dir/name" (just name when dir is ""), NULL when memory ran out; free() it. */
 char *file_join(const char *dir, const char *name);
 
-/* Open for reading. Directories are refused. *nbytes: the size (may be NULL).
+/* Open for reading. Only regular files: folders, pipes and devices are refused, without waiting for
+ * them. *nbytes: the size (may be NULL).
  * Errors: CZ_NOTFOUND (no such file), CZ_IO. */
 cz_status file_open_read(const char *path, int *fd, uint64_t *nbytes);
 
@@ -49,6 +50,11 @@ cz_status file_load(const char *path, size_t nbytes_max, char **out, size_t *nby
 /* The same of an open file of `size` bytes, which is closed. */
 cz_status file_load_opened(int fd, const char *path, uint64_t size, size_t nbytes_max, char **out,
                            size_t *nbytes);
+
+/* The same of a file that the user named: it may also be a pipe or a device, which is read to its
+ * end, but no further than nbytes_max. A pipe is waited for, until a signal with a handler arrives
+ * (CZ_IO). */
+cz_status file_load_named(const char *path, size_t nbytes_max, char **out, size_t *nbytes);
 
 /* Create a folder and its missing parents. An existing folder is fine. Errors: CZ_IO. */
 cz_status file_make_dirs(const char *dir);

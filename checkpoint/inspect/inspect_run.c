@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_NBYTES_MAX ((size_t)1 << 20)
 
 static int64_t integer(const struct json_node *node, const char *key)
 {
@@ -81,7 +80,7 @@ static cz_status show(struct inspect *in, const char *tag_dir, const char *path)
     char *text;
     size_t nbytes;
     struct json_doc *doc;
-    TRY(beneath_load(tag_dir, CKPT_STATE, STATE_NBYTES_MAX, &text, &nbytes));
+    TRY(beneath_load(tag_dir, CKPT_STATE, CKPT_STATE_NBYTES_MAX, &text, &nbytes));
     cz_status st = json_parse(text, nbytes, path, JSON_STRICT, &doc);
     if (st == CZ_OK && in->options->json) {
         trim(text, nbytes);

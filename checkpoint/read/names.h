@@ -10,6 +10,7 @@ CZ_EXTERN_C_BEGIN
 #define CKPT_LATEST           "latest"
 #define CKPT_LATEST_UNIVERSAL "latest_universal"
 #define CKPT_MANIFEST         "czero_manifest.json" /* ours, in the tag's folder; DeepSpeed ignores it */
+#define CKPT_STATE_NBYTES_MAX ((size_t)64 << 20) /* of the next */
 #define CKPT_STATE            "czero_state.json" /* the same: what a run needs beyond DeepSpeed's keys */
 #define CKPT_ONEBIT_PREFIX    "czero_onebit_rank_" /* the same: see ckpt_onebit_name() */
 #define CKPT_NAME_MAX         96

@@ -5,7 +5,7 @@
 #include "checkpoint/store/manifest.h"
 
 #define MANIFEST_FORMAT      "czero manifest"
-#define MANIFEST_NBYTES_MAX  ((size_t)1 << 30)
+#define MANIFEST_NBYTES_MAX  ((size_t)256 << 20)
 #define MANIFEST_NBYTES_FILE 255 /* of a file's name */
 
 /* Why `name` cannot be a listed file; NULL when it can. */

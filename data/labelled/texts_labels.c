@@ -1,6 +1,8 @@
 /* The classes of labelled texts: collected from the labels seen, or matched to known names. */
 #include "data/labelled/texts_impl.h"
 
+#include "base/hash.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -131,9 +133,7 @@ void label_table_free(struct label_table *l)
 
 static size_t hash_label(enum label_kind kind, const char *name, size_t nbytes)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)kind; /* FNV-1a */
-    for (size_t i = 0; i < nbytes; i++) h = (h ^ (unsigned char)name[i]) * 0x100000001b3u;
-    return (size_t)(h ^ h >> 32);
+    return (size_t)(hash_bytes(name, nbytes) + (uint64_t)kind);
 }
 
 /* The slot that holds this label, or the empty one where it belongs. At most half of the slots are

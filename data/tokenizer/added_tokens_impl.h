@@ -34,7 +34,12 @@ struct added_tokens {
 void added_tokens_init(struct added_tokens *set);
 void added_tokens_free(struct added_tokens *set); /* accepts a zeroed set */
 
-/* A content given twice takes the later token. Errors: CZ_INVALID (empty), CZ_NOMEM. */
+/* Contents are walked along at every place of a text where one may begin, so they must be short;
+ * those of Hugging Face's models have up to 93 bytes (31 times U+2581). */
+#define ADDED_TOKEN_NBYTES_MAX 256
+
+/* A content given twice takes the later token. Errors: CZ_INVALID (empty), CZ_UNSUPPORTED (too
+ * long), CZ_NOMEM. */
 cz_status added_tokens_add(struct added_tokens *set, const char *content, size_t nbytes,
                            const struct added_token *token);
 

@@ -52,6 +52,10 @@ struct tokenizer_frame {
     size_t n;
 };
 
+/* Places that `cut` looks at before it gives up: each may need a look at all added tokens near it.
+ */
+#define TOKENIZER_CUTS_TRIED 1000
+
 /* The head of every kind's own struct, which begins with it. */
 struct cz_tokenizer {
     const struct tokenizer_class *cls;

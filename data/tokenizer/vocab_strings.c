@@ -2,6 +2,7 @@
  * referred to by number, since the block moves as it grows. */
 #include "data/tokenizer/vocab_impl.h"
 
+#include "base/hash.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
@@ -19,9 +20,7 @@ size_t vocab_symbol(const char *word, size_t nbytes, size_t at, char *dst, size_
 
 static uint32_t hash_of(const char *text, size_t nbytes)
 {
-    uint64_t h = 0xCBF29CE484222325u; /* FNV-1a */
-    for (size_t i = 0; i < nbytes; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001B3u;
-    return (uint32_t)(h ^ h >> 32);
+    return (uint32_t)(hash_bytes(text, nbytes) >> 32);
 }
 
 /* The slot that holds the string, or the empty one where it belongs. */

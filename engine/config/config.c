@@ -126,7 +126,7 @@ static size_t doc_nbytes(const struct json_doc *doc)
     return n;
 }
 
-/* json_load() calls every unreadable file CZ_IO; a wrong path is the caller's mistake and has its
+/* An unreadable file is CZ_IO; a wrong path is the caller's mistake and has its
  * own status. */
 cz_status config_load(const char *path, const struct config_options *options,
                       struct ds_config **out)

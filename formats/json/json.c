@@ -1,6 +1,6 @@
-/* JSON documents: cJSON's tree, tied to places in the text. The scanner (json_scan.c) checks the
- * text, notes where each value is, and hands cJSON a strict version; so every error can name line,
- * column and path, and readers can have the original digits of a number.
+/* JSON documents: a tree of small nodes that point into the text and into one block of decoded
+ * strings. The scanner (json_scan.c) checks the text and makes the nodes; so every error can name
+ * line, column and path, and readers can have the original digits of a number.
  *
  * Members of an object are found by a walk when there are few, by a hash table otherwise; repeated
  * keys are refused, as they hide mistakes in configs. */
@@ -12,81 +12,102 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SMALL_OBJECT 8 /* up to here a walk is faster than a table */
 
+/* ---- from a node to the others --------------------------------------------------------------- */
+
+static const struct json_doc *doc_of(const struct json_node *node)
+{
+    const char *first = (const char *)(node - node->idx);
+    const struct json_nodes *nodes = (const void *)(first - offsetof(struct json_nodes, at));
+    return nodes->doc;
+}
+
+static const struct json_node *parent_of(const struct json_node *node)
+{
+    return node->idx > 0 ? node - node->idx + node->parent : NULL;
+}
+
+static const struct json_node *child_of(const struct json_doc *doc, const struct json_node *node,
+                                        size_t idx)
+{
+    return &doc->nodes->at[doc->children[node->first_child + idx]];
+}
+
+static bool is_container(const struct json_node *node)
+{
+    return node->type == JSON_OBJECT || node->type == JSON_ARRAY;
+}
+
+static const char *key_of(const struct json_doc *doc, const struct json_node *node)
+{
+    return doc->strings + node->key_off;
+}
+
 /* ---- making a document ----------------------------------------------------------------------- */
 
-/* A power of two, at least twice the number of members; 0 for objects that are walked. */
-static uint32_t slot_count(uint32_t n_children)
-{
-    if (n_children <= SMALL_OBJECT) return 0;
-    uint32_t n = 16;
-    while (n < 2 * n_children) n *= 2;
-    return n;
-}
-
-/* FNV-1a; with at most half of the slots used, a file of colliding keys costs time but ends. */
-static uint32_t hash_key(const char *key)
-{
-    uint32_t h = 2166136261u;
-    for (; *key; key++) h = (h ^ (unsigned char)*key) * 16777619u;
-    return h ^ (h >> 15);
-}
-
-/* Places the children of each container next to each other in doc->children. Nodes come from the
- * scanner in the order of the text, each with its parent's index in first_child; the first pass
- * turns that into a pointer and gives every container its range. */
+/* Places the children of each container next to each other in doc->children, in two passes: how
+ * many each has is known, and so where they begin. */
 static cz_status link_children(struct json_doc *doc)
 {
-    size_t n_slots = 0;
-    for (size_t i = 0; i < doc->n_nodes; i++)
-        if (doc->nodes[i].type == JSON_OBJECT) n_slots += slot_count(doc->nodes[i].n_children);
-    if (n_slots > UINT32_MAX) return err_set(CZ_NOMEM, 0, "%s: too many keys", doc->name);
-    doc->children = calloc(doc->n_nodes, sizeof *doc->children);
-    doc->slots = calloc(n_slots ? n_slots : 1, sizeof *doc->slots);
-    if (!doc->children || !doc->slots)
+    struct json_node *nodes = doc->nodes->at;
+    uint32_t at = 0;
+    doc->children = malloc(doc->n_nodes * sizeof *doc->children);
+    if (!doc->children)
         return err_set(CZ_NOMEM, 0, "%s: no memory for %zu JSON values", doc->name, doc->n_nodes);
-    uint32_t child = 0, slot = 0;
     for (size_t i = 0; i < doc->n_nodes; i++) {
-        struct json_node *node = &doc->nodes[i];
-        if (i > 0) node->parent = &doc->nodes[node->first_child];
-        node->first_child = child;
-        node->first_slot = slot;
-        child += node->n_children;
-        if (node->type == JSON_OBJECT) slot += slot_count(node->n_children);
-        node->n_children = 0; /* counts up again below */
+        if (!is_container(&nodes[i])) continue;
+        nodes[i].first_child = at;
+        at += nodes[i].n_children;
+        nodes[i].n_children = 0; /* counts up again below */
     }
     for (size_t i = 1; i < doc->n_nodes; i++) {
-        struct json_node *parent = &doc->nodes[doc->nodes[i].parent - doc->nodes];
-        doc->children[parent->first_child + parent->n_children++] = &doc->nodes[i];
+        struct json_node *parent = &nodes[nodes[i].parent];
+        doc->children[parent->first_child + parent->n_children++] = (uint32_t)i;
     }
     return CZ_OK;
 }
 
-/* Among the first n children, so that a repeated key is found while the object is indexed. */
-static const struct json_node *small_find(const struct json_node *node, uint32_t n, const char *key)
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+struct wanted {
+    const struct json_doc *doc;
+    const struct json_node *object;
+    const char *key;
+};
+
+static bool is_member(const void *key, size_t item)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        const struct json_node *child = node->doc->children[node->first_child + i];
-        if (strcmp(child->item->string, key) == 0) return child;
-    }
-    return NULL;
+    const struct wanted *w = key;
+    const struct json_node *node = &w->doc->nodes->at[item];
+    return node->parent == w->object->idx && strcmp(key_of(w->doc, node), w->key) == 0;
 }
 
-/* The slot of `key`: of its child, or the empty one where it would go. */
-static uint32_t *find_slot(const struct json_node *node, const char *key)
+/* One table for all objects of a document: objects with equal keys differ by their number. */
+static uint64_t hash_member(const struct json_node *object, const char *key)
 {
-    uint32_t mask = slot_count(node->n_children) - 1;
-    uint32_t *slots = node->doc->slots + node->first_slot;
-    for (uint32_t i = hash_key(key) & mask;; i = (i + 1) & mask) {
-        if (slots[i] == 0) return &slots[i];
-        const struct json_node *child = node->doc->children[node->first_child + slots[i] - 1];
-        if (strcmp(child->item->string, key) == 0) return &slots[i];
+    return hash_text(key) ^ hash_number(hash_key(), object->idx);
+}
+
+/* Among the first n children, so that a repeated key is found while the object is indexed. */
+static const struct json_node *find_among(const struct json_doc *doc, const struct json_node *node,
+                                          uint32_t n, const char *key)
+{
+    if (node->n_children > SMALL_OBJECT) {
+        size_t at = hash_index_find(&doc->keys, hash_member(node, key), is_member,
+                                    &(struct wanted){doc, node, key});
+        return at == HASH_NONE ? NULL : &doc->nodes->at[at];
     }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct json_node *child = child_of(doc, node, i);
+        if (strcmp(key_of(doc, child), key) == 0) return child;
+    }
+    return NULL;
 }
 
 /* Both places are named, since the first one is usually far up in the file. */
@@ -94,90 +115,73 @@ static cz_status fail_duplicate(const struct json_node *second, const struct jso
 {
     int line, column;
     char path[256];
-    json_locate(first->doc, first->text_off, &line, &column);
-    return json_fail(second->doc, second->text_off, CZ_CORRUPT,
+    const struct json_doc *doc = doc_of(first);
+    json_locate(doc, first->text_off, &line, &column);
+    return json_fail(doc, second->text_off, CZ_CORRUPT,
                      "duplicate key \"%s\": %s has a value at line %d, column %d already",
-                     second->item->string, json_path(first, path, sizeof path), line, column);
+                     key_of(doc, second), json_path(first, path, sizeof path), line, column);
 }
 
 /* Called once per object, before any reader can ask: a repeated key is an error of the document,
  * whichever key is read later. */
-static cz_status index_object(struct json_node *node)
+static cz_status index_object(struct json_doc *doc, const struct json_node *node)
 {
-    bool small = slot_count(node->n_children) == 0;
     for (uint32_t i = 0; i < node->n_children; i++) {
-        const struct json_node *child = node->doc->children[node->first_child + i];
-        if (small) {
-            const struct json_node *first = small_find(node, i, child->item->string);
-            if (first) return fail_duplicate(child, first);
-            continue;
-        }
-        uint32_t *slot = find_slot(node, child->item->string);
-        if (*slot != 0)
-            return fail_duplicate(child, node->doc->children[node->first_child + *slot - 1]);
-        *slot = i + 1;
+        const struct json_node *child = child_of(doc, node, i);
+        const char *key = key_of(doc, child);
+        const struct json_node *first = find_among(doc, node, i, key);
+        if (first) return fail_duplicate(child, first);
+        if (node->n_children > SMALL_OBJECT)
+            TRY(hash_index_add(&doc->keys, hash_member(node, key), child->idx));
     }
     return CZ_OK;
 }
 
-/* cJSON makes the values and the scanner the places; nothing of cJSON is visible outside of this
- * file and json_impl.h. */
 static cz_status build(struct json_doc *doc)
 {
-    char *strict;
-    TRY(json_scan(doc, &strict));
-    doc->tree = cJSON_Parse(strict);
-    free(strict);
-    if (!doc->tree) /* the scanner accepts nothing that cJSON refuses */
-        return err_set(CZ_NOMEM, 0, "%s: cJSON could not build the tree", doc->name);
-    /* Both trees list values in the same order, so one walk over cJSON's gives every node its item.
-     */
-    size_t next = 0;
-    const cJSON *item = doc->tree;
-    const cJSON *stack[JSON_DEPTH_MAX + 1];
-    int depth = 0;
-    while (item) {
-        doc->nodes[next++].item = item;
-        if (item->child) {
-            stack[depth++] = item;
-            item = item->child;
-            continue;
-        }
-        while (item && !item->next) item = depth > 0 ? stack[--depth] : NULL;
-        if (item) item = item->next;
-    }
+    size_t n_indexed = 0;
+    TRY(json_scan(doc));
     TRY(link_children(doc));
+    const struct json_node *nodes = doc->nodes->at;
     for (size_t i = 0; i < doc->n_nodes; i++)
-        if (doc->nodes[i].type == JSON_OBJECT) TRY(index_object(&doc->nodes[i]));
+        if (nodes[i].type == JSON_OBJECT && nodes[i].n_children > SMALL_OBJECT)
+            n_indexed += nodes[i].n_children;
+    if (n_indexed > 0) TRY(hash_index_reserve(&doc->keys, n_indexed));
+    for (size_t i = 0; i < doc->n_nodes; i++)
+        if (nodes[i].type == JSON_OBJECT) TRY(index_object(doc, &nodes[i]));
     return CZ_OK;
 }
 
-/* Takes over `text` (allocated, one byte longer than nbytes, for the terminator that the scanner
- * relies on). */
-static cz_status adopt(char *text, size_t nbytes, const char *name, enum json_dialect dialect,
-                       struct json_doc **out)
+cz_status json_adopt(char *text, size_t nbytes, const char *name, enum json_dialect dialect,
+                     struct json_doc **out)
 {
     cz_status st;
+    *out = NULL;
+    if (!name) name = "<memory>";
     struct json_doc *doc = calloc(1, sizeof *doc);
     if (!doc) {
         free(text);
         return err_set(CZ_NOMEM, 0, "%s: no memory", name);
     }
-    text[nbytes] = '\0';
     doc->text = text;
     doc->nbytes = nbytes;
     doc->dialect = dialect;
     doc->name = strdup(name);
-    if (!doc->name) {
+    if (!doc->name)
         st = err_set(CZ_NOMEM, 0, "%s: no memory", name);
-        goto fail;
+    else if (nbytes > JSON_NBYTES_MAX)
+        st = err_set(CZ_UNSUPPORTED, 0, "%s: %zu bytes of JSON; at most %zu are read", name, nbytes,
+                     JSON_NBYTES_MAX);
+    else {
+        text[nbytes] = '\0';
+        st = build(doc);
     }
-    TRY_GOTO(build(doc), fail);
+    if (st != CZ_OK) {
+        json_free(doc);
+        return err_trace(st, __func__, __LINE__);
+    }
     *out = doc;
     return CZ_OK;
-fail:
-    json_free(doc);
-    return st;
 }
 
 /* The text is copied: nodes point into it for numbers and messages, as long as the document is
@@ -190,44 +194,26 @@ cz_status json_parse(const char *text, size_t nbytes, const char *name, enum jso
     char *copy = nbytes < SIZE_MAX / 4 ? malloc(nbytes + 1) : NULL;
     if (!copy) return err_set(CZ_NOMEM, 0, "%s: no memory for %zu bytes of JSON", name, nbytes);
     if (nbytes) memcpy(copy, text, nbytes);
-    return adopt(copy, nbytes, name, dialect, out);
+    return json_adopt(copy, nbytes, name, dialect, out);
 }
 
-/* By reading until the end, because a size may not be known: the path may be a pipe. */
-static cz_status read_all(FILE *file, const char *path, char **text, size_t *nbytes)
+/* A config's length is the user's mistake, that of another file is damage, as with json_fail(). */
+static cz_status too_long(cz_status st, enum json_dialect dialect)
 {
-    size_t capacity = 4096, n = 0;
-    char *buf = malloc(capacity + 1);
-    while (buf) {
-        n += fread(buf + n, 1, capacity - n, file);
-        if (n < capacity) break;
-        capacity *= 2;
-        char *grown = capacity < SIZE_MAX / 4 ? realloc(buf, capacity + 1) : NULL;
-        if (!grown) free(buf);
-        buf = grown;
-    }
-    if (!buf) return err_set(CZ_NOMEM, 0, "%s: no memory to read the file", path);
-    if (ferror(file)) {
-        cz_status st = err_set(CZ_IO, errno, "%s: cannot read", path);
-        free(buf);
-        return st;
-    }
-    *text = buf;
-    *nbytes = n;
-    return CZ_OK;
+    if (st != CZ_INVALID || dialect == JSON_CONFIG) return st;
+    struct err err;
+    err_capture(&err);
+    err.status = CZ_CORRUPT;
+    return err_restore(&err);
 }
 
 cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc **out)
 {
+    char *text;
+    size_t nbytes;
     *out = NULL;
-    FILE *file = fopen(path, "rb");
-    if (!file) return err_set(CZ_IO, errno, "%s: cannot open", path);
-    char *text = NULL;
-    size_t nbytes = 0;
-    cz_status st = read_all(file, path, &text, &nbytes);
-    fclose(file);
-    TRY(st);
-    return adopt(text, nbytes, path, dialect, out);
+    TRY(too_long(file_load_named(path, JSON_NAMED_NBYTES_MAX, &text, &nbytes), dialect));
+    return json_adopt(text, nbytes, path, dialect, out);
 }
 
 /* Only a regular file: nothing in a folder of unknown origin may be a pipe to wait for. */
@@ -238,8 +224,8 @@ cz_status json_load_in(const char *dir, const char *name, enum json_dialect dial
     size_t nbytes;
     *out = NULL;
     if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for a path", name);
-    cz_status st = beneath_load(dir, name, JSON_FILE_NBYTES_MAX, &text, &nbytes);
-    if (st == CZ_OK) st = adopt(text, nbytes, path, dialect, out);
+    cz_status st = too_long(beneath_load(dir, name, JSON_FILE_NBYTES_MAX, &text, &nbytes), dialect);
+    if (st == CZ_OK) st = json_adopt(text, nbytes, path, dialect, out);
     free(path);
     return st;
 }
@@ -248,10 +234,11 @@ cz_status json_load_in(const char *dir, const char *name, enum json_dialect dial
 void json_free(struct json_doc *doc)
 {
     if (!doc) return;
-    cJSON_Delete(doc->tree);
+    hash_index_free(&doc->keys);
+    free(doc->marks);
+    free(doc->strings);
     free(doc->nodes);
     free(doc->children);
-    free(doc->slots);
     free(doc->name);
     free(doc->text);
     free(doc);
@@ -261,12 +248,12 @@ void json_free(struct json_doc *doc)
 
 const struct json_node *json_root(const struct json_doc *doc)
 {
-    return &doc->nodes[0];
+    return &doc->nodes->at[0];
 }
 
 enum json_type json_type(const struct json_node *node)
 {
-    return node->type;
+    return (enum json_type)node->type;
 }
 
 const char *json_type_name(enum json_type type)
@@ -285,46 +272,44 @@ const char *json_type_name(enum json_type type)
 
 size_t json_count(const struct json_node *node)
 {
-    return node ? node->n_children : 0;
+    return node && is_container(node) ? node->n_children : 0;
 }
 
 /* Constant time: the children of a container are next to each other. */
 const struct json_node *json_child(const struct json_node *node, size_t idx)
 {
-    return node->doc->children[node->first_child + idx];
+    return child_of(doc_of(node), node, idx);
 }
 
 const struct json_node *json_get(const struct json_node *node, const char *key)
 {
     if (!node || node->type != JSON_OBJECT) return NULL;
-    if (slot_count(node->n_children) == 0) return small_find(node, node->n_children, key);
-    uint32_t slot = *find_slot(node, key);
-    return slot ? node->doc->children[node->first_child + slot - 1] : NULL;
+    return find_among(doc_of(node), node, node->n_children, key);
 }
 
 const char *json_key(const struct json_node *node)
 {
-    return node->parent && node->parent->type == JSON_OBJECT ? node->item->string : NULL;
+    const struct json_node *parent = parent_of(node);
+    return parent && parent->type == JSON_OBJECT ? key_of(doc_of(node), node) : NULL;
 }
 
 const char *json_text(const struct json_node *node, size_t *nbytes)
 {
     *nbytes = node->text_nbytes;
-    return node->doc->text + node->text_off;
+    return doc_of(node)->text + node->text_off;
 }
 
-/* Places are counted when asked for; most documents never have an error. */
 int json_line(const struct json_node *node)
 {
     int line, column;
-    json_locate(node->doc, node->text_off, &line, &column);
+    json_locate(doc_of(node), node->text_off, &line, &column);
     return line;
 }
 
 int json_column(const struct json_node *node)
 {
     int line, column;
-    json_locate(node->doc, node->text_off, &line, &column);
+    json_locate(doc_of(node), node->text_off, &line, &column);
     return column;
 }
 
@@ -338,14 +323,22 @@ static size_t append(char *buf, size_t buf_nbytes, size_t at, const char *text)
 /* From the root down, by recursion over parents: depth is at most JSON_DEPTH_MAX. */
 static size_t append_path(const struct json_node *node, char *buf, size_t buf_nbytes, size_t at)
 {
-    if (!node->parent) return at;
-    at = append_path(node->parent, buf, buf_nbytes, at);
-    if (node->parent->type == JSON_OBJECT) {
-        if (node->parent->parent) at = append(buf, buf_nbytes, at, ".");
-        return append(buf, buf_nbytes, at, node->item->string);
+    const struct json_node *parent = parent_of(node);
+    if (!parent) return at;
+    const struct json_doc *doc = doc_of(node);
+    at = append_path(parent, buf, buf_nbytes, at);
+    if (parent->type == JSON_OBJECT) {
+        if (parent->idx > 0) at = append(buf, buf_nbytes, at, ".");
+        return append(buf, buf_nbytes, at, key_of(doc, node));
     }
-    size_t idx = 0;
-    while (json_child(node->parent, idx) != node) idx++;
+    size_t idx = 0, end = parent->n_children; /* children are numbered in rising order */
+    while (idx + 1 < end) {
+        size_t middle = idx + (end - idx) / 2;
+        if (doc->children[parent->first_child + middle] <= node->idx)
+            idx = middle;
+        else
+            end = middle;
+    }
     char text[32];
     snprintf(text, sizeof text, "[%zu]", idx);
     return append(buf, buf_nbytes, at, text);
@@ -362,9 +355,9 @@ const char *json_where(const struct json_node *node, char *buf, size_t buf_nbyte
 {
     char path[256];
     int line, column;
-    json_locate(node->doc, node->text_off, &line, &column);
+    json_locate(doc_of(node), node->text_off, &line, &column);
     json_path(node, path, sizeof path);
-    snprintf(buf, buf_nbytes, "%s:%d:%d%s%s", node->doc->name, line, column, path[0] ? ": " : "",
+    snprintf(buf, buf_nbytes, "%s:%d:%d%s%s", doc_of(node)->name, line, column, path[0] ? ": " : "",
              path);
     return buf;
 }
@@ -377,22 +370,21 @@ static cz_status fail_type(const struct json_node *node, const char *wanted)
     char path[256];
     int shown = node->text_nbytes > 60 ? 60 : (int)node->text_nbytes;
     json_path(node, path, sizeof path);
-    return json_fail(node->doc, node->text_off, CZ_CORRUPT, "%s%sexpected %s, got %.*s", path,
-                     path[0] ? ": " : "", wanted, shown, node->doc->text + node->text_off);
+    return json_fail(doc_of(node), node->text_off, CZ_CORRUPT, "%s%sexpected %s, got %.*s", path,
+                     path[0] ? ": " : "", wanted, shown, doc_of(node)->text + node->text_off);
 }
 
 cz_status json_as_bool(const struct json_node *node, bool *out)
 {
     if (node->type != JSON_BOOL) return fail_type(node, "true or false");
-    *out = cJSON_IsTrue(node->item);
+    *out = doc_of(node)->text[node->text_off] == 't';
     return CZ_OK;
 }
 
-/* From the text: cJSON's own conversion depends on the locale. */
 cz_status json_as_double(const struct json_node *node, double *out)
 {
     if (node->type != JSON_INT && node->type != JSON_FLOAT) return fail_type(node, "a number");
-    double value = strtod(node->doc->text + node->text_off, NULL);
+    double value = strtod(doc_of(node)->text + node->text_off, NULL);
     if (!isfinite(value)) return fail_type(node, "a number that fits in a double");
     *out = value;
     return CZ_OK;
@@ -403,7 +395,7 @@ cz_status json_as_int(const struct json_node *node, int64_t *out)
 {
     if (node->type == JSON_INT) {
         errno = 0;
-        long long value = strtoll(node->doc->text + node->text_off, NULL, 10);
+        long long value = strtoll(doc_of(node)->text + node->text_off, NULL, 10);
         if (errno == ERANGE) return fail_type(node, "an integer that fits in 64 bits");
         *out = value;
         return CZ_OK;
@@ -419,7 +411,7 @@ cz_status json_as_int(const struct json_node *node, int64_t *out)
 cz_status json_as_string(const struct json_node *node, const char **out)
 {
     if (node->type != JSON_STRING) return fail_type(node, "a string");
-    *out = node->item->valuestring;
+    *out = doc_of(node)->strings + node->string_off;
     return CZ_OK;
 }
 
@@ -431,7 +423,7 @@ static cz_status find_member(const struct json_node *node, const char *key,
     *out = json_get(node, key);
     if (*out) return CZ_OK;
     json_path(node, path, sizeof path);
-    return json_fail(node->doc, node->text_off, CZ_CORRUPT, "%s%s\"%s\" is missing", path,
+    return json_fail(doc_of(node), node->text_off, CZ_CORRUPT, "%s%s\"%s\" is missing", path,
                      path[0] ? ": " : "", key);
 }
 

@@ -2,9 +2,12 @@
  * and tokenizer files, safetensors headers), with places for error sentences.
  *
  * Life cycle: json_load() or json_parse(); walk from json_root(); json_free() releases everything.
- * cJSON decodes the text; in front of it a scanner checks UTF-8, depth and duplicate keys at any
- * depth, notes where each value stands, keeps each number as it was written, and, in the config
- * dialect, takes comments and optional commas as DeepSpeed's parser does.
+ * A scanner checks UTF-8, depth and duplicate keys at any depth, notes where each value stands,
+ * keeps each number as it was written, and, in the config dialect, takes comments and optional
+ * commas as DeepSpeed's parser does.
+ *
+ * Time is linear in the text; memory at most JSON_BYTES_PER_INPUT times the text, and less than the
+ * host has left.
  *
  * Nodes live as long as their document. A document is immutable: threads may share it. */
 #ifndef CZ_FORMATS_JSON_JSON_H
@@ -15,7 +18,16 @@
 CZ_EXTERN_C_BEGIN
 
 #define JSON_DEPTH_MAX       200
-#define JSON_FILE_NBYTES_MAX ((size_t)1 << 30)
+
+/* Of any text; of a file in a folder (lists that programs write: tokenizers, indexes); of a file
+ * that the user named (settings that people write). */
+#define JSON_NBYTES_MAX       (((size_t)1 << 29) - 1)
+#define JSON_FILE_NBYTES_MAX  ((size_t)256 << 20)
+#define JSON_NAMED_NBYTES_MAX ((size_t)16 << 20)
+
+/* The dearest text is an array of digits: 28 bytes of node, 4 of its parent's list, the text and
+ * space for decoded strings for every two bytes, and a copy of the text. */
+#define JSON_BYTES_PER_INPUT 20
 
 struct json_doc;
 struct json_node;
@@ -38,18 +50,25 @@ enum json_type {
     JSON_OBJECT
 };
 
-/* Read a whole file. Errors: CZ_IO (missing, unreadable), CZ_CORRUPT ("FILE:LINE:COL: what is
- * wrong"; JSON_CONFIG reports CZ_INVALID instead), CZ_UNSUPPORTED, CZ_NOMEM. *out is NULL then. */
+/* Read a whole file that the user named, of at most JSON_NAMED_NBYTES_MAX bytes: it may be a pipe, as
+ * `--config <(…)` makes one. Errors: CZ_NOTFOUND, CZ_IO (unreadable), CZ_CORRUPT (too long, or
+ * "FILE:LINE:COL: what is wrong"; JSON_CONFIG reports CZ_INVALID instead), CZ_UNSUPPORTED, CZ_NOMEM.
+ * *out is NULL then. */
 cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc **out);
 
-/* The same of a file of a folder (formats/beneath.h), no longer than JSON_FILE_NBYTES_MAX. Errors:
- * as above, CZ_NOTFOUND, CZ_CORRUPT when the name leads out of the folder. */
+/* The same of a file of a folder (formats/beneath.h), which must be a regular file, no longer than
+ * JSON_FILE_NBYTES_MAX. Errors: as above; CZ_CORRUPT also when the name leads out of the folder. */
 cz_status json_load_in(const char *dir, const char *name, enum json_dialect dialect,
                        struct json_doc **out);
 
 /* Parse `text` of nbytes (copied; no terminator needed). `name` stands for the file in sentences.
  */
 cz_status json_parse(const char *text, size_t nbytes, const char *name, enum json_dialect dialect,
+                     struct json_doc **out);
+
+/* The same, but takes over `text`, a block of at least nbytes + 1 bytes for free(), also on error.
+ */
+cz_status json_adopt(char *text, size_t nbytes, const char *name, enum json_dialect dialect,
                      struct json_doc **out);
 
 /* Accepts NULL. */

@@ -1,9 +1,9 @@
-/* The scanner in front of cJSON: checks, comments, optional commas, and the place of each value.
+/* The scanner: checks, comments, optional commas, the place of each value, and decoded strings.
  *
- * It reads the dialect and writes strict JSON for cJSON to decode, so that everything which may be
- * wrong with a file has been reported by line and column before cJSON sees it. Limits (depth,
+ * Everything that may be wrong with a text is reported here, by line and column. Limits (depth,
  * UTF-8, no NUL) are checked here as well, which is what lets the rest of the module rely on
  * them. */
+#include "base/host/cgroup.h"
 #include "formats/json/json_impl.h"
 
 #include <stdarg.h>
@@ -16,30 +16,33 @@ struct scan {
     const char *s; /* doc->text, NUL-terminated past n */
     size_t n;
     size_t at;
-    char *out;
-    size_t out_n;
+    size_t strings_n; /* bytes of doc->strings in use */
     int depth;
-    uint32_t parent; /* index of the container being read */
+    uint32_t parent;  /* number of the container being read */
+    uint32_t key_off; /* of the member being read */
 };
 
 static cz_status scan_value(struct scan *c);
 
-/* Counts from the beginning, since positions are needed for errors only. Columns are characters,
- * not bytes. */
+/* From the nearest mark before. Columns are characters, not bytes. */
 void json_locate(const struct json_doc *doc, size_t off, int *line, int *column)
 {
-    int l = 1;
-    size_t line_start = 0;
-    for (size_t i = 0; i < off && i < doc->nbytes; i++) {
-        if (doc->text[i] != '\n') continue;
-        l++;
-        line_start = i + 1;
+    size_t mark = off / JSON_MARK_NBYTES, i = 0;
+    uint32_t l = 1, c = 1;
+    if (doc->n_marks > 0) {
+        if (mark >= doc->n_marks) mark = doc->n_marks - 1;
+        l = doc->marks[mark].line;
+        c = doc->marks[mark].column;
+        i = mark * JSON_MARK_NBYTES;
     }
-    int c = 1;
-    for (size_t i = line_start; i < off && i < doc->nbytes; i++)
-        if (((unsigned char)doc->text[i] & 0xc0u) != 0x80u) c++;
-    *line = l;
-    *column = c;
+    for (; i < off && i < doc->nbytes; i++) {
+        if (doc->text[i] == '\n')
+            l++, c = 1;
+        else if (((unsigned char)doc->text[i] & 0xc0u) != 0x80u)
+            c++;
+    }
+    *line = (int)l;
+    *column = (int)c;
 }
 
 /* In configs a mistake is the user's (CZ_INVALID); in files that a program wrote it is damage. */
@@ -72,12 +75,6 @@ static size_t utf8_length(const unsigned char *p, size_t n)
     if (p[0] == 0xf0 && p[1] < 0x90) return 0;
     if (p[0] == 0xf4 && p[1] > 0x8f) return 0;
     return want;
-}
-
-static void emit(struct scan *c, const char *bytes, size_t n)
-{
-    memcpy(c->out + c->out_n, bytes, n);
-    c->out_n += n;
 }
 
 static char peek(const struct scan *c)
@@ -137,32 +134,44 @@ static cz_status skip_blank(struct scan *c)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* Nodes are numbered in the order of the text. first_child holds the parent's index until the tree
- * is linked. */
+/* More nodes than memory allows are refused before they are asked for: what the host has left is
+ * looked up at each doubling from here on. */
+#define NODES_UNASKED ((size_t)1 << 20)
+
+static cz_status grow_nodes(struct json_doc *doc)
+{
+    size_t capacity = doc->nodes_capacity ? doc->nodes_capacity * 2 : 64;
+    size_t nbytes = sizeof *doc->nodes + capacity * sizeof doc->nodes->at[0];
+    bool is_short = capacity > NODES_UNASKED && nbytes / 2 > host_memory_left() / 2;
+    struct json_nodes *grown = is_short ? NULL : realloc(doc->nodes, nbytes);
+    if (!grown)
+        return err_set(CZ_NOMEM, 0, "%s: no memory for %zu JSON values", doc->name, capacity);
+    grown->doc = doc;
+    doc->nodes = grown;
+    doc->nodes_capacity = capacity;
+    return CZ_OK;
+}
+
+/* Nodes are numbered in the order of the text. */
 static cz_status add_node(struct scan *c, enum json_type type, uint32_t *idx)
 {
     struct json_doc *doc = c->doc;
-    if (doc->n_nodes == doc->nodes_capacity) {
-        size_t capacity = doc->nodes_capacity ? doc->nodes_capacity * 2 : 64;
-        struct json_node *grown =
-            capacity <= UINT32_MAX ? realloc(doc->nodes, capacity * sizeof *grown) : NULL;
-        if (!grown)
-            return err_set(CZ_NOMEM, 0, "%s: no memory for %zu JSON values", doc->name, capacity);
-        doc->nodes = grown;
-        doc->nodes_capacity = capacity;
-    }
+    if (doc->n_nodes == doc->nodes_capacity) TRY(grow_nodes(doc));
     *idx = (uint32_t)doc->n_nodes++;
-    doc->nodes[*idx] =
-        (struct json_node){.doc = doc, .type = type, .text_off = c->at, .first_child = c->parent};
-    if (*idx > 0) doc->nodes[c->parent].n_children++;
+    doc->nodes->at[*idx] = (struct json_node){.idx = *idx,
+                                              .parent = c->parent,
+                                              .text_off = (uint32_t)c->at,
+                                              .type = (unsigned)type & 7,
+                                              .key_off = c->key_off};
+    if (*idx > 0) doc->nodes->at[c->parent].n_children++;
     return CZ_OK;
 }
 
 /* The length is known only at the end of the value: containers are noted when they begin. */
 static void close_node(struct scan *c, uint32_t idx)
 {
-    struct json_node *node = &c->doc->nodes[idx];
-    node->text_nbytes = c->at - node->text_off;
+    struct json_node *node = &c->doc->nodes->at[idx];
+    node->text_nbytes = (uint32_t)(c->at - node->text_off) & JSON_NBYTES_MAX;
 }
 
 /* ---- strings --------------------------------------------------------------------------------- */
@@ -183,6 +192,32 @@ static int hex4(const char *p, size_t n)
     return value;
 }
 
+/* A decoded string has no more bytes than its text, so there is always space. */
+static void put(struct scan *c, unsigned byte)
+{
+    c->doc->strings[c->strings_n++] = (char)byte;
+}
+
+static void put_utf8(struct scan *c, unsigned code)
+{
+    if (code < 0x80) {
+        put(c, code);
+        return;
+    }
+    if (code < 0x800) {
+        put(c, 0xc0 | code >> 6);
+    } else {
+        if (code < 0x10000) {
+            put(c, 0xe0 | code >> 12);
+        } else {
+            put(c, 0xf0 | code >> 18);
+            put(c, 0x80 | (code >> 12 & 0x3f));
+        }
+        put(c, 0x80 | (code >> 6 & 0x3f));
+    }
+    put(c, 0x80 | (code & 0x3f));
+}
+
 /* At "\u": one code point, possibly a surrogate pair. \u0000 would end the C string that readers
  * get. */
 static cz_status scan_unicode_escape(struct scan *c)
@@ -192,49 +227,61 @@ static cz_status scan_unicode_escape(struct scan *c)
     if (unit < 0) return json_fail(c->doc, start, CZ_CORRUPT, "\\u needs four hexadecimal digits");
     if (unit == 0)
         return json_fail(c->doc, start, CZ_CORRUPT, "\\u0000 is not supported in strings");
-    size_t len = 6;
     if (unit >= 0xd800 && unit <= 0xdbff) {
         bool pair = c->n - c->at >= 12 && c->s[c->at + 6] == '\\' && c->s[c->at + 7] == 'u';
         int low = pair ? hex4(c->s + c->at + 8, 4) : -1;
         if (low < 0xdc00 || low > 0xdfff)
             return json_fail(c->doc, start, CZ_CORRUPT, "half of a surrogate pair");
-        len = 12;
-    } else if (unit >= 0xdc00 && unit <= 0xdfff) {
-        return json_fail(c->doc, start, CZ_CORRUPT, "half of a surrogate pair");
+        put_utf8(c, 0x10000u + ((unsigned)(unit - 0xd800) << 10) + (unsigned)(low - 0xdc00));
+        c->at += 12;
+        return CZ_OK;
     }
-    emit(c, c->s + c->at, len);
-    c->at += len;
+    if (unit >= 0xdc00 && unit <= 0xdfff)
+        return json_fail(c->doc, start, CZ_CORRUPT, "half of a surrogate pair");
+    put_utf8(c, (unsigned)unit);
+    c->at += 6;
     return CZ_OK;
 }
 
-/* \' is accepted in configs, where it is emitted without its backslash: JSON has no such escape,
- * and cJSON would refuse it. */
+/* \' is accepted in configs; JSON has no such escape. */
 static cz_status scan_escape(struct scan *c)
 {
+    static const char letters[] = "\"\\/bfnrt'", values[] = "\"\\/\b\f\n\r\t'";
     char ch = c->at + 1 < c->n ? c->s[c->at + 1] : '\0';
     if (ch == 'u') return scan_unicode_escape(c);
-    if (ch == '\'' && c->doc->dialect == JSON_CONFIG) {
-        emit(c, "'", 1);
-    } else if (ch != '\0' && strchr("\"\\/bfnrt", ch)) {
-        emit(c, c->s + c->at, 2);
-    } else {
+    const char *found = ch != '\0' ? strchr(letters, ch) : NULL;
+    if (!found || (ch == '\'' && c->doc->dialect != JSON_CONFIG))
         return json_fail(c->doc, c->at, CZ_CORRUPT, "\"\\%.1s\" is not an escape sequence of JSON",
                          ch >= 0x20 && ch < 0x7f ? c->s + c->at + 1 : "");
-    }
+    put(c, (unsigned char)values[found - letters]);
     c->at += 2;
     return CZ_OK;
 }
 
-/* Emits the string with escapes untouched; cJSON decodes them, and has nothing left to refuse. */
-static cz_status scan_string(struct scan *c)
+/* Bytes from `at` on that stand for themselves. */
+static size_t plain_length(const struct scan *c)
+{
+    size_t at = c->at;
+    while (at < c->n && c->s[at] != '"' && c->s[at] != '\\' && (unsigned char)c->s[at] >= 0x20)
+        at++;
+    return at - c->at;
+}
+
+/* Decodes the string into doc->strings; *off: where it is. */
+static cz_status scan_string(struct scan *c, uint32_t *off)
 {
     size_t start = c->at++;
-    emit(c, "\"", 1);
+    *off = (uint32_t)c->strings_n;
     while (!at_end(c)) {
+        size_t n = plain_length(c);
+        memcpy(c->doc->strings + c->strings_n, c->s + c->at, n);
+        c->strings_n += n;
+        c->at += n;
+        if (at_end(c)) break;
         char ch = c->s[c->at];
         if (ch == '"') {
             c->at++;
-            emit(c, "\"", 1);
+            put(c, 0);
             return CZ_OK;
         }
         if (ch == '\\') {
@@ -243,12 +290,9 @@ static cz_status scan_string(struct scan *c)
         }
         if (ch == '\n' || ch == '\r')
             return json_fail(c->doc, start, CZ_CORRUPT, "this string has no closing quote");
-        if ((unsigned char)ch < 0x20)
-            return json_fail(c->doc, c->at, CZ_CORRUPT,
-                             "control character 0x%02x inside a string: write it as an escape",
-                             (unsigned)ch);
-        emit(c, &ch, 1);
-        c->at++;
+        return json_fail(c->doc, c->at, CZ_CORRUPT,
+                         "control character 0x%02x inside a string: write it as an escape",
+                         (unsigned)ch);
     }
     return json_fail(c->doc, start, CZ_CORRUPT, "this string has no closing quote");
 }
@@ -349,9 +393,6 @@ static cz_status scan_word(struct scan *c)
     }
     uint32_t idx;
     TRY(add_node(c, type, &idx));
-    /* cJSON's doubles and its 63 digits are not enough for numbers: readers use the text. */
-    bool number = type == JSON_INT || type == JSON_FLOAT;
-    emit(c, number ? "0" : s, number ? 1 : n);
     c->at += n;
     close_node(c, idx);
     return CZ_OK;
@@ -363,9 +404,9 @@ static cz_status scan_word(struct scan *c)
  * not. */
 static cz_status scan_key(struct scan *c)
 {
-    if (peek(c) == '"') return scan_string(c);
+    if (peek(c) == '"') return scan_string(c, &c->key_off);
     if (at_end(c))
-        return json_fail(c->doc, c->doc->nodes[c->parent].text_off, CZ_CORRUPT,
+        return json_fail(c->doc, c->doc->nodes->at[c->parent].text_off, CZ_CORRUPT,
                          "this object never ends: \"}\" is missing");
     char ch = peek(c);
     if (strchr("{}[],:", ch))
@@ -376,8 +417,8 @@ static cz_status scan_key(struct scan *c)
     return json_fail(c->doc, c->at, CZ_UNSUPPORTED, "not supported: a key without double quotes");
 }
 
-/* Configs may leave commas out or have one too many (docs/deepspeed-behaviour.md, "JSON dialect");
- * the emitted text has exactly one between values. */
+/* Configs may leave commas out or have one too many (docs/deepspeed-behaviour.md, "JSON dialect").
+ */
 static cz_status scan_separator(struct scan *c, char close, bool *done)
 {
     TRY(skip_blank(c));
@@ -396,15 +437,14 @@ static cz_status scan_separator(struct scan *c, char close, bool *done)
     }
     if (!*done) {
         if (at_end(c))
-            return json_fail(c->doc, c->doc->nodes[c->parent].text_off, CZ_CORRUPT,
+            return json_fail(c->doc, c->doc->nodes->at[c->parent].text_off, CZ_CORRUPT,
                              "this %s never ends: \"%c\" is missing",
                              close == '}' ? "object" : "array", close);
-        emit(c, ",", 1);
     }
     return CZ_OK;
 }
 
-/* Keys go to cJSON as they are; duplicates are found when the tree is linked. */
+/* Duplicates are found when the tree is linked. */
 static cz_status scan_member(struct scan *c)
 {
     TRY(scan_key(c));
@@ -412,15 +452,13 @@ static cz_status scan_member(struct scan *c)
     if (peek(c) != ':')
         return json_fail(c->doc, c->at, CZ_CORRUPT, "expected \":\" between key and value");
     c->at++;
-    emit(c, ":", 1);
     TRY(skip_blank(c));
     return scan_value(c);
 }
 
-/* Depth is limited, because cJSON and the readers recurse. */
+/* Depth is limited, because the scanner and the readers recurse. */
 static cz_status scan_container(struct scan *c, enum json_type type)
 {
-    char open = type == JSON_OBJECT ? '{' : '[';
     char close = type == JSON_OBJECT ? '}' : ']';
     if (c->depth == JSON_DEPTH_MAX)
         return json_fail(c->doc, c->at, CZ_CORRUPT, "more than %d levels of nesting",
@@ -430,14 +468,12 @@ static cz_status scan_container(struct scan *c, enum json_type type)
     c->parent = idx;
     c->depth++;
     c->at++;
-    emit(c, &open, 1);
     TRY(skip_blank(c));
     for (bool done = peek(c) == close && !at_end(c); !done;) {
         TRY(type == JSON_OBJECT ? scan_member(c) : scan_value(c));
         TRY(scan_separator(c, close, &done));
     }
     c->at++;
-    emit(c, &close, 1);
     c->depth--;
     c->parent = outer;
     close_node(c, idx);
@@ -450,9 +486,10 @@ static cz_status scan_value(struct scan *c)
     case '{': return scan_container(c, JSON_OBJECT);
     case '[': return scan_container(c, JSON_ARRAY);
     case '"': {
-        uint32_t idx;
+        uint32_t idx, off;
         TRY(add_node(c, JSON_STRING, &idx));
-        TRY(scan_string(c));
+        TRY(scan_string(c, &off));
+        c->doc->nodes->at[idx].string_off = off;
         close_node(c, idx);
         return CZ_OK;
     }
@@ -466,17 +503,32 @@ static cz_status scan_value(struct scan *c)
     }
 }
 
-/* UTF-8 is checked over the whole text first, so that nothing after it has to. A byte-order mark is
- * skipped: editors of Windows write one. */
-static cz_status scan_document(struct scan *c)
+/* Checks UTF-8 over the whole text, so that nothing after it has to, and notes the marks. */
+static cz_status check_text(struct scan *c)
 {
+    struct json_doc *doc = c->doc;
+    struct json_mark now = {1, 1};
+    size_t next = 0; /* where the next mark is due */
     for (size_t i = 0; i < c->n;) {
+        for (; next <= i; next += JSON_MARK_NBYTES)
+            doc->marks[doc->n_marks++] = now; /* also of a byte inside the character before */
         size_t len = utf8_length((const unsigned char *)c->s + i, c->n - i);
         if (len == 0 || c->s[i] == '\0')
-            return json_fail(c->doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text",
+            return json_fail(doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text",
                              (unsigned)(unsigned char)c->s[i]);
+        if (c->s[i] == '\n')
+            now = (struct json_mark){now.line + 1, 1};
+        else
+            now.column++;
         i += len;
     }
+    return CZ_OK;
+}
+
+/* A byte-order mark is skipped: editors of Windows write one. */
+static cz_status scan_document(struct scan *c)
+{
+    TRY(check_text(c));
     if (looking_at(c, "\xef\xbb\xbf")) c->at += 3;
     TRY(skip_blank(c));
     if (at_end(c)) return json_fail(c->doc, c->at, CZ_CORRUPT, "the file contains no value");
@@ -493,20 +545,12 @@ static cz_status scan_document(struct scan *c)
     return CZ_OK;
 }
 
-cz_status json_scan(struct json_doc *doc, char **strict)
+cz_status json_scan(struct json_doc *doc)
 {
-    *strict = NULL;
-    /* Each byte yields at most itself and one comma that the file left out. */
-    struct scan c = {
-        .doc = doc, .s = doc->text, .n = doc->nbytes, .out = malloc(2 * doc->nbytes + 2)};
-    if (!c.out)
+    struct scan c = {.doc = doc, .s = doc->text, .n = doc->nbytes};
+    doc->marks = malloc((doc->nbytes / JSON_MARK_NBYTES + 2) * sizeof *doc->marks);
+    doc->strings = malloc(doc->nbytes + 1);
+    if (!doc->marks || !doc->strings)
         return err_set(CZ_NOMEM, 0, "%s: no memory to read %zu bytes", doc->name, doc->nbytes);
-    cz_status st;
-    TRY_GOTO(scan_document(&c), fail);
-    c.out[c.out_n] = '\0';
-    *strict = c.out;
-    return CZ_OK;
-fail:
-    free(c.out);
-    return st;
+    return scan_document(&c);
 }

@@ -12,6 +12,9 @@
 #define CORRUPT(...) err_set(CZ_CORRUPT, 0, __VA_ARGS__)
 #define ULL(x)       ((unsigned long long)(x))
 
+#define DIR_PIECE_NBYTES ((size_t)256 << 10)
+#define ENTRY_NBYTES_MAX ((size_t)ZIP_CENTRAL_NBYTES + 3 * UINT16_MAX)
+
 struct entry { /* of the central directory */
     struct pt_record record;
     const unsigned char *name; /* in the directory's bytes, no terminator, folder included */
@@ -187,21 +190,28 @@ static cz_status parse_entry(const struct source *s, const unsigned char *p, siz
     return CZ_OK;
 }
 
+/* In pieces, each parsed before the next is read: memory follows what was found to be entries, so
+ * that a file of holes cannot ask for the size that its end claims. */
 static cz_status read_directory(struct source *s)
 {
-    s->dir_bytes = malloc((size_t)s->dir.nbytes + 1);
+    const size_t nbytes = (size_t)s->dir.nbytes;
+    s->dir_bytes = malloc(nbytes + 1);
     s->entries = calloc((size_t)s->dir.n_entries + 1, sizeof *s->entries);
     if (!s->dir_bytes || !s->entries)
-        return err_set(CZ_NOMEM, 0, "%s: no memory for its directory of %llu bytes", s->path,
-                       ULL(s->dir.nbytes));
-    TRY(file_pread(s->fd, s->path, s->dir_bytes, (size_t)s->dir.nbytes, s->dir.off));
-    size_t at = 0, used = 0;
-    for (; s->n < s->dir.n_entries; s->n++, at += used)
-        TRY(parse_entry(s, s->dir_bytes + at, (size_t)s->dir.nbytes - at, &s->entries[s->n],
-                        &used));
-    if (at != s->dir.nbytes)
-        return CORRUPT("%s: its directory has %llu bytes after its last entry", s->path,
-                       ULL(s->dir.nbytes - at));
+        return err_set(CZ_NOMEM, 0, "%s: no memory for its directory of %zu bytes", s->path,
+                       nbytes);
+    size_t at = 0, used = 0, have = 0;
+    for (; s->n < s->dir.n_entries; s->n++, at += used) {
+        while (have < nbytes && have - at < ENTRY_NBYTES_MAX) {
+            size_t n = nbytes - have < DIR_PIECE_NBYTES ? nbytes - have : DIR_PIECE_NBYTES;
+            TRY(file_pread(s->fd, s->path, s->dir_bytes + have, n, s->dir.off + have));
+            have += n;
+        }
+        TRY(parse_entry(s, s->dir_bytes + at, have - at, &s->entries[s->n], &used));
+    }
+    if (at != nbytes)
+        return CORRUPT("%s: its directory has %zu bytes after its last entry", s->path,
+                       nbytes - at);
     if (s->n == 0) return CORRUPT("%s: an empty zip archive", s->path);
     return CZ_OK;
 }

@@ -95,9 +95,11 @@ static cz_status header_load(struct header *h, const char *path, int fd, uint64_
     char *text = malloc((size_t)n + 1);
     if (!text) return err_set(CZ_NOMEM, 0, "%s: no memory for its header", path);
     cz_status st = file_pread(fd, path, text, (size_t)n, sizeof length);
-    if (st == CZ_OK) st = json_parse(text, (size_t)n, path, JSON_STRICT, &h->doc);
-    free(text);
-    TRY(st);
+    if (st != CZ_OK) {
+        free(text);
+        return st;
+    }
+    TRY(json_adopt(text, (size_t)n, path, JSON_STRICT, &h->doc));
     h->path = path;
     h->data_off = sizeof length + n;
     h->data_nbytes = file_nbytes - h->data_off;

@@ -178,11 +178,14 @@ static size_t bpe_cut(const struct cz_tokenizer *tok, const char *text, size_t n
 {
     const struct bpe *b = (const struct bpe *)tok;
     bool has_prefix = false;
+    int n_tried = 0;
     for (size_t i = 0; i < b->n_steps; i++) has_prefix |= b->steps[i].add_prefix_space;
     if (b->cuts == BPE_CUTS_NONE || (b->nfc && b->normalized.n > 0)) return nbytes;
     for (size_t at = from > 0 ? from : 1; at < nbytes; at++) {
         bool is_line = !has_prefix && (text[at] == '\n' || text[at - 1] == '\n');
-        if ((text[at] == ' ' || is_line) && can_cut(b, text, nbytes, at)) return at;
+        if (text[at] != ' ' && !is_line) continue;
+        if (can_cut(b, text, nbytes, at)) return at;
+        if (++n_tried == TOKENIZER_CUTS_TRIED) break;
     }
     return nbytes;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MERGES_NBYTES_MAX ((size_t)1 << 30)
+#define MERGES_NBYTES_MAX ((size_t)256 << 20)
 
 /* What a class of transformers' does beyond its files. */
 struct bpe_kind {

@@ -9,6 +9,7 @@
 #ifndef CZ_DATA_TOKENIZER_BPE_BPE_IMPL_H
 #define CZ_DATA_TOKENIZER_BPE_BPE_IMPL_H
 
+#include "base/hash.h"
 #include "data/tokenizer/added_tokens_impl.h"
 #include "data/tokenizer/bpe/bpe_split_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
@@ -46,7 +47,8 @@ cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, si
 cz_status bpe_vocab_index(struct bpe_vocab *v);
 int32_t bpe_vocab_find(const struct bpe_vocab *v, const char *s, size_t n); /* −1: no such token */
 
-/* Of n bytes; eight at a time. */
+/* Of n bytes, eight at a time: a place in the cache, where equal hashes only push each other out.
+ */
 static inline uint64_t bpe_hash(const char *s, size_t n)
 {
     uint64_t h = n * 0x9E3779B97F4A7C15u, v;
@@ -78,6 +80,7 @@ struct bpe_merges {
     struct bpe_pair *pairs; /* open addressing */
     uint64_t *filter;       /* a bit that is not set: no such pair */
     size_t n_slots, n;
+    struct hash_key key; /* of the slots: a file cannot choose pairs that share one */
 };
 
 /* Space for n merges. CZ_NOMEM. */

@@ -23,6 +23,7 @@ cz_status bpe_merges_init(struct bpe_merges *m, size_t n)
     for (size_t i = 0; i < n_slots; i++) m->pairs[i] = (struct bpe_pair){.key = BPE_NO_PAIR};
     m->n_slots = n_slots;
     m->n = 0;
+    m->key = hash_key();
     return CZ_OK;
 }
 
@@ -38,10 +39,9 @@ static inline uint64_t pair_key(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-static inline uint64_t pair_hash(uint64_t key)
+static inline uint64_t pair_hash(const struct bpe_merges *m, uint64_t key)
 {
-    uint64_t h = key * 0x9E3779B97F4A7C15u;
-    return h ^ h >> 32;
+    return hash_number(m->key, key);
 }
 
 /* The bit of a pair: other bits of the hash than its slot's, where there are as many. */
@@ -57,7 +57,7 @@ static inline uint64_t *filter_word(const struct bpe_merges *m, uint64_t hash, u
 static inline const struct bpe_pair *find_pair(const struct bpe_merges *m, int32_t left,
                                                int32_t right)
 {
-    uint64_t key = pair_key(left, right), hash = pair_hash(key), bit;
+    uint64_t key = pair_key(left, right), hash = pair_hash(m, key), bit;
     if (!(*filter_word(m, hash, &bit) & bit)) return NULL;
     for (size_t i = (size_t)hash & (m->n_slots - 1);; i = (i + 1) & (m->n_slots - 1)) {
         if (m->pairs[i].key == key) return &m->pairs[i];
@@ -67,7 +67,7 @@ static inline const struct bpe_pair *find_pair(const struct bpe_merges *m, int32
 
 void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
-    uint64_t key = pair_key(left, right), hash = pair_hash(key), bit;
+    uint64_t key = pair_key(left, right), hash = pair_hash(m, key), bit;
     size_t i = (size_t)hash & (m->n_slots - 1);
     while (m->pairs[i].key != key && m->pairs[i].key != BPE_NO_PAIR) i = (i + 1) & (m->n_slots - 1);
     if (m->pairs[i].key == BPE_NO_PAIR) m->n++;

@@ -2,6 +2,7 @@
  * Latin-1 stand for themselves, the 68 others for U+0100 and up, in order (GPT-2's alphabet). */
 #include "data/tokenizer/bpe/bpe_impl.h"
 
+#include "base/hash.h"
 #include "data/tokenizer/chars_impl.h"
 
 #include <stdlib.h>
@@ -117,7 +118,7 @@ cz_status bpe_vocab_index(struct bpe_vocab *v)
     for (uint32_t id = 0; id < (uint32_t)v->size; id++) {
         const char *s = v->bytes + v->offs[id];
         if (v->lens[id] == 0) continue;
-        size_t i = (size_t)bpe_hash(s, v->lens[id]) & (n_slots - 1);
+        size_t i = (size_t)hash_bytes(s, v->lens[id]) & (n_slots - 1);
         while (v->slots[i] && !is_token(v, v->slots[i] - 1, s, v->lens[id]))
             i = (i + 1) & (n_slots - 1);
         if (!v->slots[i]) v->slots[i] = id + 1;
@@ -129,7 +130,7 @@ int32_t bpe_vocab_find(const struct bpe_vocab *v, const char *s, size_t n)
 {
     size_t mask = v->n_slots - 1;
     if (n > v->nbytes_max) return -1;
-    for (size_t i = (size_t)bpe_hash(s, n) & mask; v->slots[i]; i = (i + 1) & mask)
+    for (size_t i = (size_t)hash_bytes(s, n) & mask; v->slots[i]; i = (i + 1) & mask)
         if (is_token(v, v->slots[i] - 1, s, n)) return (int32_t)(v->slots[i] - 1);
     return -1;
 }

@@ -102,10 +102,12 @@ static size_t wordpiece_cut(const struct cz_tokenizer *tok, const char *text, si
                             size_t from)
 {
     const struct wordpiece *wp = (const struct wordpiece *)tok;
-    for (size_t at = from; at < nbytes && !wp->plain; at++)
-        if ((text[at] == ' ' || text[at] == '\n') &&
-            !added_tokens_touch(&wp->added, text, nbytes, at))
-            return at;
+    int n_tried = 0;
+    for (size_t at = from; at < nbytes && !wp->plain; at++) {
+        if (text[at] != ' ' && text[at] != '\n') continue;
+        if (!added_tokens_touch(&wp->added, text, nbytes, at)) return at;
+        if (++n_tried == TOKENIZER_CUTS_TRIED) break;
+    }
     return nbytes;
 }
 

@@ -58,7 +58,7 @@ fails '"auto" must be filled in; give --auto train_batch_size=VALUE' show "$tmp/
 fails 'optimizer.params.lr: "auto" must be filled in' check "$tmp/auto" --auto train_batch_size=4
 fails 'write true' show "$tmp/python"
 fails 'foo: unknown key' show "$tmp/b" --strict
-fails 'cannot open' check "$tmp/nothing"
+fails 'cannot be opened' check "$tmp/nothing"
 fails 'B is missing' diff "$tmp/a"
 fails 'unexpected word' check "$tmp/a" "$tmp/b"
 # an option of another action is no option of this one

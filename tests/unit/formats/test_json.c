@@ -255,9 +255,9 @@ END_TEST
 START_TEST(a_missing_file_says_so)
 {
     struct json_doc *doc;
-    ck_fails(json_load("/nonexistent/x.json", JSON_STRICT, &doc), CZ_IO);
+    ck_fails(json_load("/nonexistent/x.json", JSON_STRICT, &doc), CZ_NOTFOUND);
     ck_assert_str_eq(cz_last_error(),
-                     "/nonexistent/x.json: cannot open: No such file or directory");
+                     "/nonexistent/x.json: cannot be opened: No such file or directory");
     ck_fails(json_load("/", JSON_STRICT, &doc), CZ_IO);
 }
 END_TEST

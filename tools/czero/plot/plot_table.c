@@ -11,13 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_NBYTES_MAX ((size_t)1 << 20) /* a longer line is no row of figures */
+#define LINE_NBYTES_MAX ((size_t)1 << 20)   /* a longer line is no row of figures */
+#define FILE_NBYTES_MAX ((size_t)256 << 20) /* of a pipe or device, too, which may never end */
 
 struct reader {
     struct plot_table *table;
     FILE *file;
     char *line; /* without its end, terminated */
     size_t len, room, line_no;
+    size_t n_read;                     /* bytes of the file so far */
     bool has_end;                      /* the line's own, not the file's */
     char *cells[PLOT_COLUMNS_MAX + 1]; /* into line */
     size_t n_cells;
@@ -64,6 +66,10 @@ static cz_status read_line(struct reader *r, bool *more)
         TRY(put_byte(r, (char)c));
     }
     if (ferror(r->file)) return err_set(CZ_IO, errno, "%s: cannot be read", r->table->path);
+    r->n_read += r->len + 1;
+    if (r->n_read > FILE_NBYTES_MAX)
+        return err_set(CZ_INVALID, 0, "%s: has more than the %zu bytes that are read",
+                       r->table->path, FILE_NBYTES_MAX);
     r->has_end = c == '\n';
     *more = r->has_end || r->len > 0;
     while (r->len > 0 && r->line[r->len - 1] == '\r') r->line[--r->len] = '\0';

@@ -737,7 +737,7 @@ START_TEST(a_missing_file_is_named)
 {
     struct ds_config *config;
     ck_fails(config_load("/nonexistent/ds.json", NULL, &config), CZ_NOTFOUND);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "/nonexistent/ds.json: cannot open"));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "/nonexistent/ds.json: cannot be opened"));
     struct config_options options = ranks(-1);
     ck_fails(config_load_text("{}", 2, NULL, &options, &config), CZ_INVALID);
     config_free(NULL);
