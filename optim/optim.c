@@ -69,10 +69,12 @@ cz_status optim_hyper_set_pair(struct optim_hyper *hyper, const char *name, doub
     return optim_hyper_set(hyper, name, &v);
 }
 
+/* Kernels take these in fp32; written so that NaN fails. */
 cz_status optim_check_not_negative(const char *name, double v)
 {
-    if (v >= 0 && isfinite(v)) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "%s: %g must not be negative", name, v);
+    if (!(v >= 0)) return err_set(CZ_INVALID, 0, "%s: %g must not be negative", name, v);
+    if (isfinite((float)v)) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: %g is beyond the range of fp32", name, v);
 }
 
 static cz_status check_beta(double beta)
@@ -148,6 +150,14 @@ cz_status optim_group_init(struct optim_group *group, const struct optim_hyper *
     group->betas[0] = group->hyper.betas[0];
     group->betas[1] = group->hyper.betas[1];
     return CZ_OK;
+}
+
+cz_status optim_group_check(const struct optim_group *group)
+{
+    struct optim_hyper now = group->hyper;
+    now.lr = group->lr;
+    memcpy(now.betas, group->betas, sizeof now.betas);
+    return check(&now);
 }
 
 cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules, const char *name,

@@ -127,6 +127,10 @@ cz_status optim_hyper_finish(struct optim_hyper *hyper);
 cz_status optim_group_init(struct optim_group *group, const struct optim_hyper *base,
                            const struct optim_group_rule *rule);
 
+/* Check the group as it is now by the rules for a config, for values that did not come from one: a
+ * checkpoint's. CZ_INVALID. */
+cz_status optim_group_check(const struct optim_group *group);
+
 /* Which of n_rules rules takes the parameter: *idx, or n_rules when none does.
  * CZ_INVALID: a pattern is not a regular expression. */
 cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules, const char *name,

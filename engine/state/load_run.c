@@ -209,6 +209,19 @@ cz_status load_run(struct load *l)
         l->e->groups[g].lr = l->run.lrs[g];
         memcpy(l->e->groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
     }
+    /* The rules are those for a config. A schedule that cycles momentum may have left a beta1 that
+     * it would not set here. */
+    for (size_t g = 0; g < l->e->n_groups; g++) {
+        struct optim_group *group = &l->e->groups[g];
+        if (l->e->schedule.cycles_momentum && group->betas[0] >= 1)
+            group->betas[0] = SCHEDULE_BETA1_MAX;
+        struct optim_group moved = *group; /* with the sum of rates in place of the rate */
+        if (l->has_run_state && l->run.onebit.has_lrs && g < l->run.n_groups)
+            moved.lr = l->run.onebit.lrs[g];
+        if (optim_group_check(group) != CZ_OK || optim_group_check(&moved) != CZ_OK)
+            return err_set(CZ_CORRUPT, 0, "%s: parameter group %zu: %s",
+                           ckpt_get_info(l->ck)->tag_dir, g, cz_last_error());
+    }
     TRY(restore_scale(l));
     /* Updates applied so far; all groups' states have seen the same. */
     int64_t step = -1;

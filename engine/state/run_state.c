@@ -345,6 +345,7 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
 {
     const struct json_node *history;
     int64_t n_updates;
+    char where[256];
     TRY(read_version(root));
     TRY(need_range(root, "zero_stage", 0, 3, &s->stage));
     TRY(need_range(root, "world_size", 1, INT_MAX, &s->world_size));
@@ -358,13 +359,19 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
     s->n_updates = (uint64_t)n_updates;
     TRY(json_need(root, "scale_history", JSON_ARRAY, &history));
     TRY(read_list(history, SCALE_HISTORY, s->scale_history));
+    for (size_t i = 0; i < SCALE_HISTORY; i++)
+        if (s->scale_history[i] < 0)
+            return err_set(CZ_CORRUPT, 0, "%s: a loss scale cannot be %g",
+                           json_where(history, where, sizeof where), s->scale_history[i]);
     TRY(read_scale(root, &s->scale));
     s->has_schedule = json_get(root, "last_batch_iteration") != NULL;
     TRY(json_opt_int(root, "last_batch_iteration", -1, &s->last_batch_iteration));
+    if (s->last_batch_iteration < -1 || s->last_batch_iteration > COUNT_MAX)
+        return err_set(CZ_CORRUPT, 0, "%s: last_batch_iteration cannot be %lld",
+                       json_where(root, where, sizeof where), (long long)s->last_batch_iteration);
     TRY(need_u64(root, "seed", &s->seed));
     /* Counts are bounded before anything is stored. */
     const struct json_node *groups, *betas;
-    char where[256];
     TRY(json_need(root, "groups", JSON_ARRAY, &groups));
     s->n_groups = json_count(groups);
     if (s->n_groups > OPTIM_GROUPS_MAX)

@@ -4,6 +4,7 @@
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "formats/json/json_write.h"
+#include "offload/swap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +14,16 @@
 #define VERSION   1
 #define COUNT_MAX ((int64_t)1 << 53) /* larger ones are not whole in every JSON reader */
 
+#define RATE_MIN 1e-3 /* per second: times stay finite, and above 0 */
+#define RATE_MAX 1e18
+
 enum kind { TEXT, RATE, COUNT, SIZE };
 
 struct member {
     const char *key;
     enum kind kind;
     size_t offset, nbytes; /* in struct machine_profile; TEXT: with the NUL */
-    int64_t min, max;      /* COUNT */
+    int64_t min, max;      /* COUNT, SIZE; those of the config where it has the key */
 };
 
 #define AT(field)                                                                                  \
@@ -43,13 +47,13 @@ static const struct member members[] = {
     {"device_gemm_bf16_operations_per_second", RATE, AT(device_gemm_bf16), 0, 0},
     {"device_gemm_fp16_operations_per_second", RATE, AT(device_gemm_f16), 0, 0},
     {"device_copy_bytes_per_second", RATE, AT(device_copy), 0, 0},
-    {"device_memory_bytes", SIZE, AT(device_nbytes), 0, 0},
+    {"device_memory_bytes", SIZE, AT(device_nbytes), 0, COUNT_MAX},
     {"nvme_path", TEXT, AT(nvme_path), 0, 0},
     {"nvme_read_bytes_per_second", RATE, AT(nvme_read), 0, 0},
     {"nvme_write_bytes_per_second", RATE, AT(nvme_write), 0, 0},
     {"nvme_read_and_write_bytes_per_second", RATE, AT(nvme_both), 0, 0},
-    {"nvme_block_bytes", SIZE, AT(nvme_block_nbytes), 0, 0},
-    {"nvme_queue_depth", COUNT, AT(nvme_depth), 0, 1 << 16},
+    {"nvme_block_bytes", SIZE, AT(nvme_block_nbytes), 0, (int64_t)SWAP_BLOCK_NBYTES_MAX},
+    {"nvme_queue_depth", COUNT, AT(nvme_depth), 0, SWAP_QUEUE_DEPTH_MAX},
     {"nvme_how", TEXT, AT(nvme_how), 0, 0},
 };
 
@@ -122,14 +126,14 @@ static cz_status read_text(const struct json_node *node, const struct member *m,
     return CZ_OK;
 }
 
-/* 0 means "not measured"; a negative rate would make times negative. */
+/* 0 means "not measured"; other rates are divided by. */
 static cz_status read_rate(const struct json_node *node, double *out)
 {
     char where[512];
     TRY(json_as_double(node, out));
-    if (*out >= 0) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: %g is negative; 0 means that it was not measured",
-                   json_where(node, where, sizeof where), *out);
+    if (*out == 0 || (*out >= RATE_MIN && *out <= RATE_MAX)) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "%s: %g is outside %g..%g (0 means that it was not measured)",
+                   json_where(node, where, sizeof where), *out, RATE_MIN, RATE_MAX);
 }
 
 /* Bounds keep later products below overflow. */
@@ -154,7 +158,7 @@ static cz_status read_member(const struct json_node *node, const struct member *
         *(int *)out = (int)value;
         return CZ_OK;
     case SIZE:
-        TRY(read_int(node, 0, COUNT_MAX, &value));
+        TRY(read_int(node, m->min, m->max, &value));
         *(size_t *)out = (size_t)value;
         return CZ_OK;
     }

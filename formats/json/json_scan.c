@@ -525,11 +525,16 @@ static cz_status check_text(struct scan *c)
     return CZ_OK;
 }
 
-/* A byte-order mark is skipped: editors of Windows write one. */
+/* Editors of Windows write a byte-order mark into configs, where it is skipped; in files that
+ * programs write, other readers refuse it. */
 static cz_status scan_document(struct scan *c)
 {
     TRY(check_text(c));
-    if (looking_at(c, "\xef\xbb\xbf")) c->at += 3;
+    if (looking_at(c, "\xef\xbb\xbf")) {
+        if (c->doc->dialect == JSON_STRICT)
+            return json_fail(c->doc, 0, CZ_CORRUPT, "a byte-order mark: JSON has none");
+        c->at += 3;
+    }
     TRY(skip_blank(c));
     if (at_end(c)) return json_fail(c->doc, c->at, CZ_CORRUPT, "the file contains no value");
     if (c->doc->dialect == JSON_CONFIG && peek(c) != '{' && peek(c) != '[') {

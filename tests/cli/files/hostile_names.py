@@ -314,7 +314,7 @@ def machine(what, s):
         run(what, *tune, "-o", "t.json")
         run(what, *tune, "--json", json_out=True)
         written(what, "t.json")
-        run(what, "plan", "--model", "gpt2-tiny", "--config", "ds.json", "--seq-len", "8", "--machine", "p.json")
+        run(what, "plan", "--model", "gpt2-tiny", "--config", "ds.json", "--seq-len", "8", "--profile", "p.json")
 
 
 def words(what, s):

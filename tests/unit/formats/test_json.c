@@ -169,6 +169,7 @@ START_TEST(broken_files_get_a_place_and_a_reason)
         refuses(cases[i].text, JSON_CONFIG, CZ_INVALID, cases[i].sentence);
     refuses("{\"a\": 1,}", JSON_STRICT, CZ_CORRUPT, "f.json:1:8: a comma before \"}\"");
     refuses("{\"a\": 1 // x\n}", JSON_STRICT, CZ_CORRUPT, "comments are not allowed");
+    refuses("\xef\xbb\xbf{}", JSON_STRICT, CZ_CORRUPT, "f.json:1:1: a byte-order mark");
     refuses("[1 2]", JSON_STRICT, CZ_CORRUPT, "\"1 2\" is not a JSON value");
     refuses("[\"1\" 2]", JSON_STRICT, CZ_CORRUPT, "expected a comma or \"]\" here");
 }

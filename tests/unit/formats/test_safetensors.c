@@ -157,7 +157,10 @@ static const struct {
     const char *says;
 } broken[] = {
     {"", 0, ""},
-    {"[]", 0, "an array instead of an object"},
+    {"[]", 0, "its header does not begin with \"{\""},
+    {" {}", 0, "its header does not begin with \"{\""},
+    {"\n{}", 0, "its header does not begin with \"{\""},
+    {"\xef\xbb\xbf{}", 0, "its header does not begin with \"{\""},
     {"{", 0, ""},
     {"{}x", 0, ""},
     {"{\"a\":3}", 0, "tensor a: its entry is not an object"},

@@ -126,13 +126,10 @@ START_TEST(ranges_are_checked)
     const struct {
         const char *type, *name;
         double value;
-    } bad[] = {{"Adam", "lr", -1},
-               {"Adam", "eps", -1e-8},
-               {"Lion", "weight_decay", -1},
-               {"SGD", "momentum", -0.1},
-               {"Adagrad", "lr_decay", -1},
-               {"Lamb", "max_coeff", 0.001},
-               {"Adagrad", "initial_accumulator_value", -1}};
+    } bad[] = {{"Adam", "lr", -1},           {"Adam", "lr", 1e308},
+               {"Adam", "eps", -1e-8},       {"Lion", "weight_decay", -1},
+               {"SGD", "momentum", -0.1},    {"Adagrad", "lr_decay", -1},
+               {"Lamb", "max_coeff", 0.001}, {"Adagrad", "initial_accumulator_value", -1}};
     for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
         struct optim_hyper h = begin(bad[i].type, OPTIM_FUSED);
         ck_ok(optim_hyper_set_number(&h, bad[i].name, bad[i].value));
@@ -194,6 +191,21 @@ START_TEST(groups_override_and_match_in_order)
     const struct optim_group_rule bad_beta = {"bad", NAN, NAN, 2, NAN};
     ck_fails(optim_group_init(&group, &h, &bad_beta), CZ_INVALID);
     ck_says("parameter group \"bad\": betas");
+    /* A checkpoint's values follow the same rules. */
+    static const double lrs[] = {-1, NAN, INFINITY, 1e308};
+    static const double betas[][2] = {{2, 0.9}, {0.9, -1}, {1, 0.9}, {NAN, 0.9}};
+    ck_ok(optim_group_init(&group, &h, NULL));
+    ck_ok(optim_group_check(&group));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lrs); i++) {
+        struct optim_group other = group;
+        other.lr = lrs[i];
+        ck_fails(optim_group_check(&other), CZ_INVALID);
+        ck_says("lr");
+        other = group;
+        memcpy(other.betas, betas[i], sizeof other.betas);
+        ck_fails(optim_group_check(&other), CZ_INVALID);
+        ck_says("betas");
+    }
 }
 END_TEST
 
