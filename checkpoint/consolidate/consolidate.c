@@ -13,6 +13,7 @@
 #include "checkpoint/consolidate/consolidate_impl.h"
 #include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
+#include "formats/pt/pt.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -89,9 +90,10 @@ static cz_status add_tensor(struct cons_plan *plan, size_t idx)
     out->idx = idx;
     out->tensor = t;
     TRY(out_dtype(plan->options, t, &out->dtype));
-    if (__builtin_mul_overflow(t->numel, (uint64_t)out->dtype->size, &out->nbytes) ||
-        __builtin_add_overflow(plan->nbytes, out->nbytes, &plan->nbytes))
+    if (__builtin_mul_overflow(t->numel, (uint64_t)out->dtype->size, &out->nbytes))
         return err_set(CZ_CORRUPT, 0, "%s: has impossibly many elements", t->name);
+    const struct ckpt_info *info = ckpt_get_info(plan->ck);
+    TRY(pt_count_elements(info->tag_dir, info->nbytes, &plan->nbytes, t->numel, out->dtype->size));
     plan->numel += t->numel;
     plan->n_aliases += t->n_aliases;
     plan->n++;

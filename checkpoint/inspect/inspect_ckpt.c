@@ -106,13 +106,16 @@ static cz_status read_values(const void *of, uint64_t off, size_t numel, float *
 }
 
 /* *has false: it is not saved. */
-static cz_status sum(const struct ckpt *ck, size_t idx, int what, struct inspect_sums *sums,
-                     bool *has)
+static cz_status sum(struct inspect *in, const struct ckpt *ck, size_t idx, int what,
+                     struct inspect_sums *sums, bool *has)
 {
     const struct tensor_of of = {ck, idx, what};
     const struct pickle_dtype *dtype = ckpt_dtype(ck, idx, what);
     *has = dtype != NULL;
     if (!dtype) return CZ_OK;
+    const struct ckpt_info *info = ckpt_get_info(ck);
+    TRY(pt_count_elements(info->tag_dir, info->nbytes, &in->sums_nbytes, ckpt_at(ck, idx)->numel,
+                          dtype->size));
     const struct inspect_source source = {&of, read_bytes, read_values, ckpt_at(ck, idx)->numel,
                                           dtype->size};
     return inspect_sum(&source, sums);
@@ -125,7 +128,7 @@ static cz_status put_state_sums(struct inspect *in, const struct ckpt *ck, size_
     bool has;
     for (size_t s = 0; s < info->n_states; s++) {
         if (!ckpt_has_state(ck, idx, s)) continue;
-        TRY(sum(ck, idx, CKPT_STATE_0 + (int)s, &sums, &has));
+        TRY(sum(in, ck, idx, CKPT_STATE_0 + (int)s, &sums, &has));
         if (!has) continue;
         json_write_text(&in->w, "\n");
         inspect_indent(in, 4);
@@ -157,7 +160,7 @@ static cz_status put_tensor(struct inspect *in, const struct ckpt *ck, size_t id
             inspect_puts(in, info->states[s]);
         }
     if (in->options->sums) {
-        TRY(sum(ck, idx, CKPT_MASTER, &sums, &has));
+        TRY(sum(in, ck, idx, CKPT_MASTER, &sums, &has));
         if (has) inspect_put_sums(in, &sums);
         TRY(put_state_sums(in, ck, idx));
     }
@@ -332,7 +335,7 @@ static cz_status json_states(struct inspect *in, const struct ckpt *ck, size_t i
         json_begin_object(&in->w);
         inspect_json_string(in, "dtype", dtype ? dtype->torch_name : NULL);
         if (in->options->sums) {
-            TRY(sum(ck, idx, CKPT_STATE_0 + (int)s, &sums, &has));
+            TRY(sum(in, ck, idx, CKPT_STATE_0 + (int)s, &sums, &has));
             if (has) inspect_json_sums(in, &sums);
         }
         json_end_object(&in->w);
@@ -359,7 +362,7 @@ static cz_status json_tensor(struct inspect *in, const struct ckpt *ck, size_t i
     json_names(in, "aliases", t->aliases, t->n_aliases);
     TRY(json_states(in, ck, idx));
     if (in->options->sums) {
-        TRY(sum(ck, idx, CKPT_MASTER, &sums, &has));
+        TRY(sum(in, ck, idx, CKPT_MASTER, &sums, &has));
         if (has) inspect_json_sums(in, &sums);
     }
     json_end_object(&in->w);

@@ -13,6 +13,7 @@ struct inspect {
     const struct cz_inspect_options *options;
     struct json_writer w; /* of either form: the text is written to `out` when it is complete */
     size_t n_nodes;       /* pickled values shown so far, against trees that unfold without end */
+    uint64_t sums_nbytes; /* of the elements summed so far, against views that repeat them */
 };
 #define INSPECT_NODES_MAX 5000000
 
@@ -82,7 +83,7 @@ struct inspect_source {
     size_t elem_nbytes; /* 0: elements of less than a byte */
 };
 cz_status inspect_sum(const struct inspect_source *source, struct inspect_sums *out);
-cz_status inspect_sum_tensor(const struct pt *pt, const struct pickle_tensor *t,
+cz_status inspect_sum_tensor(struct inspect *in, const struct pt *pt, const struct pickle_tensor *t,
                              struct inspect_sums *out);
 void inspect_put_sums(struct inspect *in, const struct inspect_sums *s);
 void inspect_json_sums(struct inspect *in, const struct inspect_sums *s); /* members */

@@ -118,7 +118,7 @@ static cz_status put_tensor(struct inspect *in, const struct pt *pt, const struc
         inspect_puts(in, pickle_to_string(ds_id));
     }
     if (!in->options->sums || !pt) return CZ_OK;
-    TRY(inspect_sum_tensor(pt, t, &sums));
+    TRY(inspect_sum_tensor(in, pt, t, &sums));
     inspect_put_sums(in, &sums);
     return CZ_OK;
 }

@@ -98,7 +98,7 @@ static cz_status json_tensor(struct inspect *in, const struct pt *pt,
     json_put_int(&in->w, "offset", (int64_t)t->off);
     json_put_bool(&in->w, "contiguous", t->is_contiguous);
     if (in->options->sums && pt) {
-        TRY(inspect_sum_tensor(pt, t, &sums));
+        TRY(inspect_sum_tensor(in, pt, t, &sums));
         inspect_json_sums(in, &sums);
     }
     json_end_object(&in->w);

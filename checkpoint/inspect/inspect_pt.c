@@ -63,6 +63,7 @@ cz_status inspect_pt_file(struct inspect *in, const char *dir, const char *name)
 {
     struct pt *pt;
     TRY(pt_open_in(dir, name, &pt));
+    in->sums_nbytes = 0;
     cz_status st = in->options->json ? json_file(in, pt) : put_file(in, pt);
     pt_close(pt);
     return st;

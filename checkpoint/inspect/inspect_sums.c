@@ -113,9 +113,10 @@ static cz_status read_values(const void *of, uint64_t off, size_t numel, float *
     return pt_read_f32(t->pt, t->tensor, off, numel, dst);
 }
 
-cz_status inspect_sum_tensor(const struct pt *pt, const struct pickle_tensor *t,
+cz_status inspect_sum_tensor(struct inspect *in, const struct pt *pt, const struct pickle_tensor *t,
                              struct inspect_sums *sums)
 {
+    TRY(pt_count_elements(pt_path(pt), pt_nbytes(pt), &in->sums_nbytes, t->numel, t->dtype->size));
     const struct tensor_of of = {pt, t};
     const struct inspect_source source = {&of, read_bytes, read_values, t->numel, t->dtype->size};
     return inspect_sum(&source, sums);

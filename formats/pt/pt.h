@@ -46,6 +46,17 @@ void pt_close(struct pt *pt); /* accepts NULL */
 
 const char *pt_path(const struct pt *pt);
 uint64_t pt_nbytes(const struct pt *pt); /* of the file */
+
+/* What all tensors together may take, for a caller that reads every element of files of
+ * file_nbytes. Views repeat elements (expand() has a stride of 0) and share storages, so that a
+ * file of 1 KB can describe 2^60 elements; real checkpoints stay below four times their files (one
+ * byte widened to fp32), small expanded buffers aside. Adds numel
+ * elements to *nbytes. CZ_UNSUPPORTED with `name` in front: more than 16 times the files, and 16
+ * MiB. */
+#define PT_REPEAT_MAX         16
+#define PT_REPEAT_FREE_NBYTES ((uint64_t)16 << 20)
+cz_status pt_count_elements(const char *name, uint64_t file_nbytes, uint64_t *nbytes,
+                            uint64_t numel, size_t elem_nbytes);
 const struct pickle_node *pt_root(const struct pt *pt);
 
 size_t pt_n_records(const struct pt *pt); /* in the order in which they are in the file */

@@ -4,6 +4,7 @@
 #include "formats/file_io.h"
 #include "formats/pt/pt_impl.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,22 @@ static cz_status check_range(const struct pt *pt, const struct pickle_tensor *t,
                        "%s: record data/%s: elements %llu to %llu of a tensor that has %llu",
                        pt->path, t->key, ULL(elem_off), ULL(elem_off + numel), ULL(t->numel));
     return CZ_OK;
+}
+
+cz_status pt_count_elements(const char *name, uint64_t file_nbytes, uint64_t *nbytes,
+                            uint64_t numel, size_t elem_nbytes)
+{
+    uint64_t max, more;
+    if (__builtin_mul_overflow(file_nbytes, (uint64_t)PT_REPEAT_MAX, &max) ||
+        __builtin_add_overflow(max, PT_REPEAT_FREE_NBYTES, &max))
+        max = UINT64_MAX;
+    if (!__builtin_mul_overflow(numel, (uint64_t)elem_nbytes, &more) &&
+        !__builtin_add_overflow(*nbytes, more, nbytes) && *nbytes <= max)
+        return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s: its tensors have more than %d times the bytes of its files (%" PRIu64
+                   "): views repeat elements",
+                   name, PT_REPEAT_MAX, file_nbytes);
 }
 
 /* ---- strides --------------------------------------------------------------------------------- */
