@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
+#include "formats/beneath.h"
 #include "model/model.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
@@ -178,26 +179,31 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     return CZ_OK;
 }
 
-/* Beside the checkpoints; CHECKPOINT_DIR may be one of them, or the best one's folder. */
-static bool find_described(const char *dir, char path[PATH_MAX])
+/* Beside the checkpoints; CHECKPOINT_DIR may be one of them, or the best one's folder. *path is ""
+ * where there is none. A folder that is a link to elsewhere is not the checkpoint's to name. */
+static cz_status find_described(const char *dir, char path[PATH_MAX])
 {
     static const char *const places[] = {"", "../", "../../"};
-    char config[PATH_MAX];
+    char folder[PATH_MAX];
+    struct stat info;
     for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++) {
-        if (snprintf(path, PATH_MAX, "%s/%s" SAVER_MODEL_FOLDER, dir, places[i]) < PATH_MAX &&
-            snprintf(config, sizeof config, "%s/config.json", path) < PATH_MAX &&
-            access(config, F_OK) == 0)
-            return true;
+        *path = '\0';
+        if (snprintf(folder, sizeof folder, "%s/%s", dir, places[i]) >= PATH_MAX ||
+            !beneath_is_there(folder, SAVER_MODEL_FOLDER "/config.json"))
+            continue;
+        TRY(beneath_stat(folder, SAVER_MODEL_FOLDER "/config.json", &info));
+        if (snprintf(path, PATH_MAX, "%s" SAVER_MODEL_FOLDER, folder) < PATH_MAX) return CZ_OK;
     }
-    return false;
+    return CZ_OK;
 }
 
 static cz_status run(struct export_options *o)
 {
-    char described[PATH_MAX];
+    char described[PATH_MAX] = "";
     if (access(o->dir, F_OK) != 0)
         return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", o->dir);
-    if (!o->model && !find_described(o->dir, described))
+    if (!o->model) TRY(find_described(o->dir, described));
+    if (!o->model && !*described)
         return err_set(
             CZ_INVALID, 0,
             "--model is missing: %s does not name its model (folders of czero train --save do)",
