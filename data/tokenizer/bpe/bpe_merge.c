@@ -283,7 +283,7 @@ cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_
         merge_short(&b->merges, &word);
     }
     TRY(id_list_reserve(out, word.n));
-    memcpy(out->ids + out->n, word.ids, word.n * sizeof *word.ids);
+    if (word.n > 0) memcpy(out->ids + out->n, word.ids, word.n * sizeof *word.ids);
     out->n += word.n;
     if (pair) cache_put(pair, s, n, word.ids, word.n);
     return CZ_OK;
