@@ -6,6 +6,8 @@
  * memory, and then wait for it to be written anyway. */
 #include "formats/file_io.h"
 
+#include "base/host/process_mark.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -300,7 +302,7 @@ static cz_status open_temp(struct file_durable *f)
     *base = first;
     f->unnamed = f->fd >= 0;
     if (f->unnamed) return CZ_OK;
-    unlink(f->temp); /* left by a killed process that had our number */
+    unlink(f->temp); /* of our own, from a try that failed */
     f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (f->fd < 0) return err_set(CZ_IO, errno, "%s: cannot be created", f->path);
     return CZ_OK;
@@ -312,7 +314,8 @@ cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t
 {
     memset(f, 0, sizeof *f);
     f->fd = f->direct_fd = -1;
-    size_t temp_nbytes = strlen(path) + 32;
+    size_t temp_nbytes = strlen(path) + sizeof ".tmp" + PROCESS_MARK_NBYTES;
+    char mark[PROCESS_MARK_NBYTES];
     f->path = strdup(path);
     f->temp = malloc(temp_nbytes);
     cz_status st = CZ_OK;
@@ -320,7 +323,8 @@ cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t
         st = err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
         goto fail;
     }
-    snprintf(f->temp, temp_nbytes, "%s.tmp%ld", path, (long)getpid());
+    process_mark(mark);
+    snprintf(f->temp, temp_nbytes, "%s.tmp%s", path, mark);
     TRY_GOTO(open_temp(f), fail);
     TRY_GOTO(reserve(f, nbytes), fail);
     if (nbytes >= DIRECT_NBYTES_MIN) {

@@ -7,19 +7,21 @@
  * deleted before the folder was synced in the state in which it is not needed. */
 #include "checkpoint/store/store_impl.h"
 
+#include "base/host/process_mark.h"
 #include "checkpoint/store/store.h"
 #include "formats/crc32.h"
 #include "formats/file_io.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define LATEST_S_MAX 3600
 
 /* ---- leftovers of earlier saves -------------------------------------------------------------- */
 
@@ -29,43 +31,76 @@ static bool ends_in(const char *name, const char *suffix)
     return n > n_suffix + 1 && strcmp(name + n - n_suffix, suffix) == 0;
 }
 
-/* ".TAG.saving" or ".TAG.deleting". */
-static bool is_leftover_folder(const char *name)
-{
-    return name[0] == '.' && (ends_in(name, STORE_SAVING) || ends_in(name, STORE_DELETING));
-}
-
-/* "latest.tmpN", file_io's temporary name, of a process N that is gone. A process that still runs
- * may be writing it at this moment. */
-static bool is_leftover_latest(const char *name)
+/* "latest.tmp" and the mark of the process that wrote it, file_io's temporary name. One of a
+ * process that cannot be seen from here has ended if it is old: such a file exists for
+ * milliseconds. */
+static bool is_leftover_latest(const char *dir, const char *name)
 {
     static const char prefix[] = CKPT_LATEST ".tmp";
+    struct stat info;
+    struct timespec now;
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
-    const char *digits = name + sizeof prefix - 1;
-    if (!*digits || strlen(digits) > 9) return false;
-    for (const char *at = digits; *at; at++)
-        if (!isdigit((unsigned char)*at)) return false;
-    const int pid = atoi(digits);
-    return pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
+    const char *mark = name + sizeof prefix - 1;
+    char *path = file_join(dir, name);
+    const bool is_file =
+        path && lstat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
+    free(path);
+    if (!is_file || process_mark_fate(mark) == PROCESS_RUNS) return false;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return process_mark_fate(mark) == PROCESS_ENDED ||
+           (process_mark_is_mark(mark) && difftime(now.tv_sec, info.st_mtime) > LATEST_S_MAX);
 }
 
-/* A staging folder under a lock belongs to a save that another process is making. */
+/* The tag of a hidden name: ".TAG" and the suffix. False: it is not one. */
+static bool tag_of(const char *name, const char *suffix, char tag[256])
+{
+    if (name[0] != '.' || !ends_in(name, suffix)) return false;
+    snprintf(tag, 256, "%.*s", (int)(strlen(name) - strlen(suffix) - 1), name + 1);
+    return ckpt_tag_check(tag) == CZ_OK;
+}
+
+/* A staging folder is known by its mark, half a removed tag by its manifest. Others of such names
+ * are the user's. */
 static cz_status clean_one(const char *dir, const char *name)
 {
-    const bool is_folder = is_leftover_folder(name);
-    if (!is_folder && !is_leftover_latest(name)) return CZ_OK;
+    char tag[256];
+    if (tag_of(name, STORE_SAVING STORE_MARK, tag) ||
+        tag_of(name, STORE_DELETING STORE_MARK, tag)) {
+        char *path = file_join(dir, name);
+        if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+        path[strlen(path) - strlen(STORE_MARK)] = '\0';
+        cz_status st = store_remove_left(dir, path);
+        free(path);
+        return st;
+    }
+    if (tag_of(name, STORE_DELETING, tag)) {
+        struct stat info;
+        char *path = file_join(dir, name);
+        const bool is_folder =
+            path && lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && !store_has_mark(path);
+        cz_status st = is_folder ? store_finish_removal(dir, tag) : CZ_OK;
+        free(path);
+        if (st != CZ_CORRUPT && st != CZ_VERSION) return st;
+        err_clear(); /* nothing there can be trusted: it stays */
+        return CZ_OK;
+    }
+    err_clear();
+    if (!is_leftover_latest(dir, name)) return CZ_OK;
     char *path = file_join(dir, name);
-    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
-    cz_status st = CZ_OK;
-    if (!is_folder || !store_is_locked_elsewhere(path)) st = store_remove_tree(path);
+    cz_status st = path ? file_remove(path) : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
     free(path);
     return st;
 }
 
 static bool any_leftover(const struct ckpt_list *list)
 {
+    static const char latest[] = CKPT_LATEST ".tmp";
     for (size_t i = 0; i < list->n; i++)
-        if (is_leftover_folder(list->names[i]) || is_leftover_latest(list->names[i])) return true;
+        if (ends_in(list->names[i], STORE_SAVING STORE_MARK) ||
+            ends_in(list->names[i], STORE_DELETING STORE_MARK) ||
+            ends_in(list->names[i], STORE_DELETING) ||
+            strncmp(list->names[i], latest, sizeof latest - 1) == 0)
+            return true;
     return false;
 }
 
@@ -164,45 +199,48 @@ char *store_staging_path(const char *dir, const char *tag)
 
 /* ---- staging --------------------------------------------------------------------------------- */
 
-/* Leftovers are removed before the staging folder is created, so EEXIST afterwards means that a
- * lock kept one: another process is saving under this tag. The lock is taken last; a crash between
- * leaves an unlocked folder, which the next save removes. */
+/* The mark is on disk before the folder is there, so a folder with a mark is a save's, also after a
+ * power cut. */
 cz_status store_stage(const char *dir, const char *tag)
 {
     struct save s;
+    bool was_marked;
     TRY(ckpt_tag_check(tag));
     TRY(store_make_dirs(dir));
     TRY(save_init(&s, dir, tag));
-    /* The lock of a save that failed in this process would look like our own and keep store_clean()
-     * from removing its folder. */
-    store_unlock(s.staging);
-    cz_status st;
-    TRY_GOTO(store_clean(dir), done);
-    if (mkdir(s.staging, 0777) != 0) {
-        if (errno == EEXIST && store_is_locked_elsewhere(s.staging))
-            st = err_set(CZ_BUSY, 0, "%s: another process is saving under this tag", s.staging);
-        else
-            st = err_set(CZ_IO, errno, "%s: cannot be created", s.staging);
-        goto done;
+    cz_status st = store_lock(s.staging, &was_marked);
+    if (st != CZ_OK) {
+        save_free(&s);
+        return st;
     }
-    TRY_GOTO(store_lock(s.staging), done);
+    TRY_GOTO(store_sync_dir(dir), done);
+    TRY_GOTO(store_clean(dir), done);
+    if (was_marked) TRY_GOTO(store_remove_tree(s.staging), done);
+    if (mkdir(s.staging, 0777) != 0)
+        st = errno == EEXIST
+                 ? err_set(CZ_IO, 0,
+                           "%s: is there already, without the mark of a save: remove or rename it",
+                           s.staging)
+                 : err_set(CZ_IO, errno, "%s: cannot be created", s.staging);
 done:
+    if (st != CZ_OK) store_unlock(s.staging, !was_marked); /* it proves what is there */
     save_free(&s);
     return st;
 }
 
 /* The staging folder may hold the old content after an exchange that did not reach the disk yet. So
  * the parent is synced before anything is removed, and if that fails the folder stays for the next
- * save. The current error survives: a caller discards because of it. */
+ * save, with its mark. The current error survives: a caller discards because of it. */
 void store_discard(const char *dir, const char *tag)
 {
     struct err current;
     err_capture(&current);
     char *staging = store_staging_path(dir, tag);
-    if (staging && ckpt_tag_check(tag) == CZ_OK && !store_is_locked_elsewhere(staging) &&
-        store_sync_dir(dir) == CZ_OK)
-        (void)store_remove_tree(staging); /* what stays, the next save removes */
-    if (staging) store_unlock(staging);
+    if (staging && store_is_ours(staging))
+        store_unlock(staging, store_sync_dir(dir) == CZ_OK && store_remove_tree(staging) == CZ_OK &&
+                                  store_sync_dir(dir) == CZ_OK);
+    else if (staging && ckpt_tag_check(tag) == CZ_OK && store_sync_dir(dir) == CZ_OK)
+        (void)store_remove_left(dir, staging); /* rank 0, which staged it, may be dead */
     free(staging);
     err_restore(&current);
 }
@@ -350,8 +388,11 @@ static cz_status keep_as_previous(const struct save *s, char **previous)
     TRY(previous_name(s, name, previous));
     cz_status st = CZ_OK;
     staged = store_staging_path(s->dir, name);
+    bool was_marked = false;
     if (!staged) st = err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
-    if (st == CZ_OK) st = store_remove_tree(staged);
+    if (st == CZ_OK) st = store_lock(staged, &was_marked);
+    if (st == CZ_OK) st = store_sync_dir(s->dir);
+    if (st == CZ_OK && was_marked) st = store_remove_tree(staged);
     if (st == CZ_OK) st = store_link_tree(s->final, staged, &linked);
     if (st == CZ_OK && !linked)
         st = err_set(CZ_UNSUPPORTED, 0,
@@ -360,11 +401,31 @@ static cz_status keep_as_previous(const struct save *s, char **previous)
                      s->final);
     if (st == CZ_OK) st = store_rename(staged, *previous);
     if (st == CZ_OK) st = store_sync_dir(s->dir);
+    if (staged) store_unlock(staged, !file_exists(staged));
     if (st == CZ_OK) st = write_latest_temp(s, name, &latest);
     if (st == CZ_OK) st = set_latest(s, &latest);
     file_durable_abort(&latest);
     free(staged);
     return st;
+}
+
+/* Old content gets a hidden name with a mark, so that all of it goes, whatever a crash leaves. */
+static cz_status hide(const struct save *s, const char *from, const char *hidden)
+{
+    bool was_marked;
+    TRY(store_lock(hidden, &was_marked));
+    cz_status st = store_sync_dir(s->dir);
+    if (st == CZ_OK && was_marked) st = store_remove_tree(hidden);
+    if (st == CZ_OK) st = store_rename(from, hidden);
+    if (st != CZ_OK) store_unlock(hidden, !was_marked);
+    return st;
+}
+
+/* What stays, the next save removes. */
+static void remove_hidden(const struct save *s, const char *hidden)
+{
+    const bool is_gone = store_remove_tree(hidden) == CZ_OK && store_sync_dir(s->dir) == CZ_OK;
+    if (strcmp(hidden, s->staging) != 0) store_unlock(hidden, is_gone);
 }
 
 /* What publishing leaves to be removed when all is durable. */
@@ -396,8 +457,7 @@ static cz_status put_into_place(const struct save *s, struct file_durable *lates
         char **old = &r->old;
         *old = store_hidden_path(s->dir, s->tag, STORE_DELETING);
         if (!*old) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->dir);
-        TRY(store_remove_tree(*old));
-        TRY(store_rename(s->final, *old));
+        TRY(hide(s, s->final, *old));
         return store_rename(s->staging, s->final);
     }
     r->old = strdup(s->staging);
@@ -417,14 +477,18 @@ static cz_status finish(const struct save *s, struct file_durable *latest)
     if (remains.previous) {
         char *hidden =
             store_hidden_path(s->dir, strrchr(remains.previous, '/') + 1, STORE_DELETING);
-        if (hidden && store_rename(remains.previous, hidden) == CZ_OK &&
-            store_sync_dir(s->dir) == CZ_OK)
-            (void)store_remove_tree(hidden);
+        if (hidden && hide(s, remains.previous, hidden) == CZ_OK) {
+            if (store_sync_dir(s->dir) == CZ_OK)
+                remove_hidden(s, hidden);
+            else
+                store_unlock(hidden, false);
+        }
         free(hidden);
     }
-    if (remains.old) (void)store_remove_tree(remains.old);
+    if (remains.old) remove_hidden(s, remains.old);
     err_clear();
 done:
+    if (st != CZ_OK && remains.old) store_unlock(remains.old, false);
     free(remains.old);
     free(remains.previous);
     return st;
@@ -445,7 +509,7 @@ cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
     /* Written now, so that a full disk shows before anything is visible. */
     if (update_latest) TRY_GOTO(write_latest_temp(&s, tag, &latest), done);
     TRY_GOTO(finish(&s, &latest), done);
-    store_unlock(s.staging);
+    store_unlock(s.staging, !file_exists(s.staging));
 done:
     file_durable_abort(&latest);
     save_free(&s);

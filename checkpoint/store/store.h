@@ -25,10 +25,11 @@ cz_status store_check(const char *dir);
 /* DIR/.TAG.saving, for every rank; free() it. NULL: no memory. */
 char *store_staging_path(const char *dir, const char *tag);
 
-/* Create DIR (and parents) and the empty staging folder, which stays locked until it is published
- * or discarded, or this process ends; remove unlocked staging folders and half-deleted tags of
- * earlier crashes. Errors: CZ_INVALID (tag; a file called TAG or a folder called `latest` is in the
- * way), CZ_BUSY (another process saves under this tag), CZ_IO (read-only, no space, …). */
+/* Create DIR (and parents) and the empty staging folder, which stays marked and locked until it is
+ * published or discarded, or this process ends; remove staging folders of processes that have
+ * ended, and half-deleted tags. Errors: CZ_INVALID (tag; a file called TAG or a folder called
+ * `latest` is in the way), CZ_BUSY (another process saves under this tag, or may do so on another
+ * host), CZ_IO (read-only, no space, …). */
 cz_status store_stage(const char *dir, const char *tag);
 
 /* A small file in the tag's folder, in addition to the shards; the manifest lists it. */
@@ -51,11 +52,13 @@ cz_status store_publish(const char *dir, const char *tag, struct manifest *m,
  * locked stays. Keeps the current error. */
 void store_discard(const char *dir, const char *tag);
 
-/* Keep the `keep` ≥ 1 newest tags that czero saved (by step in their czero_state.json, then time),
- * and always the one that `latest` names and the newest one that is complete by its manifest's
- * sizes. Folders without czero's manifest are never changed. A tag is renamed to .TAG.deleting
- * before its files are removed. *n_removed (may be NULL). Errors: CZ_IO (the rest is still tried).
- */
+/* Keep the `keep` ≥ 1 newest tags that czero saved under their names (by step in their
+ * czero_state.json, then time), and always the one that `latest` names and the newest one that is
+ * complete by its manifest's sizes. Other folders are not counted and not changed: without czero's
+ * manifest, copied or renamed, with a state that the manifest does not list. A tag is renamed to
+ * .TAG.deleting before the files that its manifest lists are removed; if others are in it, it gets
+ * its name back with those, and a warning. *n_removed (may be NULL). Errors: CZ_IO (the rest is
+ * still tried). */
 cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed);
 
 CZ_EXTERN_C_END

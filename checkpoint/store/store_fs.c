@@ -2,6 +2,7 @@
  * here: which errors mean "not supported" and lead to another way, and which are failures. */
 #include "checkpoint/store/store_impl.h"
 
+#include "checkpoint/store/manifest.h"
 #include "formats/file_io.h"
 
 #include <dirent.h>
@@ -146,6 +147,41 @@ cz_status store_remove_tree(const char *path)
     remove_at(&r, AT_FDCWD, path, 0);
     if (!r.failed) return CZ_OK;
     return err_set(CZ_IO, r.failed, "%s: cannot be removed completely", path);
+}
+
+/* The names come from a manifest: none leads out of the folder. */
+static cz_status remove_files(const char *path, int fd, const struct manifest *m)
+{
+    struct stat info;
+    struct removal r = {.path = path};
+    for (size_t i = 0; i <= m->n_files; i++) {
+        const char *name = i < m->n_files ? m->files[i].name : CKPT_MANIFEST; /* it goes last */
+        if (fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) continue;
+        if (unlinkat(fd, name, 0) != 0) note_failure(&r);
+        if (r.failed && i + 1 >= m->n_files) break; /* it still lists what is there */
+    }
+    if (!r.failed) return CZ_OK;
+    return err_set(CZ_IO, r.failed, "%s: cannot be removed completely", path);
+}
+
+cz_status store_remove_listed(const char *path, bool *is_left)
+{
+    *is_left = false;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return CZ_OK;
+    if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened", path);
+    struct manifest m;
+    cz_status st = manifest_load(path, &m);
+    if (st == CZ_OK) st = remove_files(path, fd, &m);
+    manifest_free(&m);
+    close(fd);
+    if (st == CZ_NOTFOUND) {
+        err_clear();
+        st = CZ_OK;
+    }
+    if (st != CZ_OK || rmdir(path) == 0 || errno == ENOENT) return st;
+    *is_left = errno == ENOTEMPTY || errno == EEXIST;
+    return *is_left ? CZ_OK : err_set(CZ_IO, errno, "%s: cannot be removed", path);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 
 #define STORE_SAVING   ".saving"
 #define STORE_DELETING ".deleting"
+#define STORE_MARK     ".by" /* of a staging folder: ".TAG.saving.by" */
 
 /* Names in DIR that end so and begin with a dot are ours. NULL: no memory; free() it. */
 char *store_hidden_path(const char *dir, const char *tag, const char *suffix);
@@ -34,10 +35,28 @@ cz_status store_exchange(const char *a, const char *b, bool *done);
  * system has no hard links, or `from` holds folders; `to` is then removed. Errors: CZ_IO. */
 cz_status store_link_tree(const char *from, const char *to, bool *done);
 
-/* Mark `path` (a folder) as in use by this process until it ends or store_unlock(path).
- * Errors: CZ_BUSY (another process did), CZ_NOMEM. A file system without locks is fine. */
-cz_status store_lock(const char *path);
-void store_unlock(const char *path); /* fine when it is not ours */
-bool store_is_locked_elsewhere(const char *path);
+/* Remove the regular files in folder `path` that its manifest lists, then the manifest, then the
+ * folder. *is_left: other things are in it, and it stays with them. What is gone already is fine;
+ * without a manifest nothing but an empty folder goes. Errors: CZ_IO, CZ_CORRUPT and others of
+ * manifest_load(). */
+cz_status store_remove_listed(const char *path, bool *is_left);
+
+/* The rest of a tag's removal, from the name .TAG.deleting on: what its manifest lists goes; a
+ * folder in which other things are left is called TAG again, with a warning. Errors: CZ_IO,
+ * CZ_CORRUPT, CZ_NOMEM. */
+cz_status store_finish_removal(const char *dir, const char *tag);
+
+/* Mark the staging folder `path`, which need not exist, as in use by this process until it ends or
+ * store_unlock(). *was_marked: it had a mark, so what is there is a save's, which has ended.
+ * Sync the folder that it is in before the staging folder is made. Errors: CZ_BUSY (another process
+ * may be saving there), CZ_IO, CZ_NOMEM. */
+cz_status store_lock(const char *path, bool *was_marked);
+void store_unlock(const char *path, bool is_gone); /* is_gone: the mark goes, too; any path */
+bool store_is_ours(const char *path);
+bool store_has_mark(const char *path); /* of whatever process */
+
+/* Remove a staging folder of `dir` and its mark if a process that has ended left them; one that
+ * another process may use, and a folder without a mark, stay. Errors: CZ_IO. */
+cz_status store_remove_left(const char *dir, const char *path);
 
 #endif

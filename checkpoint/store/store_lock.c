@@ -1,20 +1,36 @@
-/* Which staging folders this process is saving into, as flock() locks on the folders: they end with
- * the process, however it ends, so a crash leaves no stale lock. flock() locks belong to an open
- * file, so a second lock of the same process on the same folder would succeed or fail by chance of
- * descriptors; therefore the process also keeps a list of its own. */
+/* Which staging folders are in use, and by which process. Beside each is its mark,
+ * ".TAG.saving.by": a file with the process_mark() of the process that saves, locked by it. It
+ * proves that the folder is a save's, and tells whether that save may still be under way: the lock
+ * within one kernel, whatever the container; the text elsewhere, and where a file system has no
+ * locks. Other users can neither open nor lock it (0600). Marks are on disk before their folders,
+ * and go after them.
+ *
+ * flock() locks belong to an open file, so a second lock of the same process on the same file would
+ * fail; therefore the process keeps a list of its own. */
 #include "checkpoint/store/store_impl.h"
 
+#include "base/host/process_mark.h"
+#include "formats/file_io.h"
+
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-/* A lock that this process holds. The descriptor keeps it. */
+#define TRIES_MAX 100 /* another process may remove the mark that was just opened */
+#define QUIET_S_MAX                                                                                \
+    3600 /* a save of another host in which nothing changes for so long has ended                  \
+          */
+
+/* A mark that this process holds. */
 struct held {
-    char *path;
+    char *path; /* of the staging folder */
     int fd;
     struct held *next;
 };
@@ -34,33 +50,146 @@ static struct held *take_out(const char *path)
     return NULL;
 }
 
-/* -1 with EWOULDBLOCK: another process has it. Locks that a file system does not support, or not
- * for folders (NFS), count as taken by us: there is nothing to wait for, and refusing to save would
- * be worse. */
-static int open_locked(const char *path)
+static bool is_held(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return -1;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
-    close(fd);
-    errno = EWOULDBLOCK;
-    return -1;
+    pthread_mutex_lock(&guard);
+    const struct held *at = first;
+    while (at && strcmp(at->path, path) != 0) at = at->next;
+    pthread_mutex_unlock(&guard);
+    return at != NULL;
 }
 
-cz_status store_lock(const char *path)
+static char *mark_path(const char *path)
 {
-    store_unlock(path);
-    int fd = open_locked(path);
-    if (fd < 0 && errno == EWOULDBLOCK)
-        return err_set(CZ_BUSY, 0, "%s: another process is saving under this tag", path);
-    if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened", path);
+    char *mark = malloc(strlen(path) + sizeof STORE_MARK);
+    if (mark) strcat(strcpy(mark, path), STORE_MARK);
+    return mark;
+}
+
+/* ---- whose it is ----------------------------------------------------------------------------- */
+
+/* Seconds since the folder, or a file in it, or its mark, was changed. */
+static double quiet_s(const char *path, int mark_fd)
+{
+    struct stat info;
+    struct timespec now;
+    time_t newest = fstat(mark_fd, &info) == 0 ? info.st_mtime : 0;
+    if (lstat(path, &info) == 0 && info.st_mtime > newest) newest = info.st_mtime;
+    DIR *entries = opendir(path);
+    for (struct dirent *e; entries && (e = readdir(entries));)
+        if (fstatat(dirfd(entries), e->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            strcmp(e->d_name, "..") != 0 && info.st_mtime > newest)
+            newest = info.st_mtime;
+    if (entries) closedir(entries);
+    clock_gettime(CLOCK_REALTIME, &now);
+    return difftime(now.tv_sec, newest);
+}
+
+/* Whether the process that wrote the mark cannot be saving any more, or is this one. is_locked: the
+ * file's lock is ours now. An empty mark is that of a process that ended before it wrote it, if
+ * locks work; else it may be about to. */
+static bool has_ended(const char *path, int fd, bool is_locked)
+{
+    char text[PROCESS_MARK_NBYTES] = "", own[PROCESS_MARK_NBYTES];
+    const ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    process_mark(own);
+    if (is_locked && !process_mark_is_mark(text)) return true;
+    if (n > 0 && strcmp(text, own) == 0) return true;
+    if (is_locked && process_mark_is_of_this_boot(text)) return true;
+    const enum process_fate fate = process_mark_fate(text);
+    return fate == PROCESS_ENDED || (fate == PROCESS_UNKNOWN && quiet_s(path, fd) > QUIET_S_MAX);
+}
+
+/* The mark of the folder at `path`, opened. CZ_NOTFOUND: there is none and `create` is false, or
+ * what has its name is not a mark of this user. CZ_BUSY: of a process that may still be saving.
+ * *is_new: it was made. CZ_IO, CZ_NOMEM. */
+static cz_status claim(const char *path, bool create, int *fd, bool *is_new)
+{
+    struct stat info, named;
+    char *mark = mark_path(path);
+    cz_status st = CZ_OK;
+    *fd = -1;
+    *is_new = false;
+    if (!mark) return err_set(CZ_NOMEM, 0, "%s: out of memory", path);
+    for (int i = 0; i < TRIES_MAX && *fd < 0 && st == CZ_OK; i++) {
+        int opened = open(mark, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        const bool is_missing = opened < 0 && errno == ENOENT;
+        if (is_missing && create)
+            opened = open(mark, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (opened < 0 && is_missing && create && errno == EEXIST) continue; /* just made: look */
+        if (opened < 0) {
+            st = create ? err_set(CZ_IO, errno, "%s: cannot be created", path)
+                        : err_set(CZ_NOTFOUND, errno, "%s: is not a mark", mark);
+            break;
+        }
+        *is_new = is_missing;
+        const bool is_locked = flock(opened, LOCK_EX | LOCK_NB) == 0;
+        if (!is_locked && errno == EWOULDBLOCK)
+            st = err_set(CZ_BUSY, 0, "%s: another process is saving under this tag", path);
+        else if (fstat(opened, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
+                 info.st_nlink > 1)
+            st = err_set(CZ_NOTFOUND, 0, "%s: is not a file of this user", mark);
+        else if (info.st_nlink == 1 && lstat(mark, &named) == 0 && named.st_ino == info.st_ino &&
+                 named.st_dev == info.st_dev) {
+            if (is_missing || has_ended(path, opened, is_locked))
+                *fd = opened;
+            else
+                st = err_set(
+                    CZ_BUSY, 0,
+                    "%s: another process is saving under this tag, perhaps on another host; "
+                    "if it has ended, remove the folder and %s",
+                    path, mark);
+        }
+        if (*fd < 0) close(opened); /* removed meanwhile: once more */
+    }
+    if (st == CZ_OK && *fd < 0) st = err_set(CZ_BUSY, 0, "%s: comes and goes", mark);
+    free(mark);
+    return st;
+}
+
+/* ---- held by this process -------------------------------------------------------------------- */
+
+static cz_status write_mark(const char *path, int fd)
+{
+    char text[PROCESS_MARK_NBYTES];
+    process_mark(text);
+    if (ftruncate(fd, 0) != 0)
+        return err_set(CZ_IO, errno, "%s" STORE_MARK ": cannot be written", path);
+    TRY(file_pwrite(fd, path, text, strlen(text), 0));
+    if (fsync(fd) != 0) return err_set(CZ_IO, errno, "%s" STORE_MARK ": cannot be synced", path);
+    return CZ_OK;
+}
+
+/* The name goes while the lock is held, so that no other process's mark is removed. */
+static void release(const char *path, int fd)
+{
+    char *mark = mark_path(path);
+    if (mark) unlink(mark);
+    free(mark);
+    close(fd);
+}
+
+cz_status store_lock(const char *path, bool *was_marked)
+{
+    int fd;
+    bool is_new;
+    *was_marked = true;
+    if (is_held(path)) return CZ_OK;
+    cz_status st = claim(path, true, &fd, &is_new);
+    if (st == CZ_NOTFOUND) st = err_set(CZ_IO, 0, "%s: remove or rename it", cz_last_error());
+    TRY(st);
+    *was_marked = !is_new;
     struct held *held = malloc(sizeof *held);
     char *copy = strdup(path);
-    if (!held || !copy) {
+    st = held && copy ? write_mark(path, fd) : err_set(CZ_NOMEM, 0, "%s: out of memory", path);
+    if (st != CZ_OK) {
         free(held);
         free(copy);
-        close(fd);
-        return err_set(CZ_NOMEM, 0, "%s: out of memory", path);
+        if (is_new)
+            release(path, fd);
+        else
+            close(fd); /* what is there keeps its mark */
+        return st;
     }
     pthread_mutex_lock(&guard);
     *held = (struct held){copy, fd, first};
@@ -69,29 +198,50 @@ cz_status store_lock(const char *path)
     return CZ_OK;
 }
 
-void store_unlock(const char *path)
+void store_unlock(const char *path, bool is_gone)
 {
     pthread_mutex_lock(&guard);
     struct held *held = take_out(path);
     pthread_mutex_unlock(&guard);
     if (!held) return;
-    if (held->fd >= 0) close(held->fd);
+    if (is_gone)
+        release(path, held->fd);
+    else
+        close(held->fd);
     free(held->path);
     free(held);
 }
 
-/* Takes the lock for a moment to find out. Another process that tries in just this moment sees the
- * folder as busy and leaves it alone, which is harmless: it only removes leftovers. */
-bool store_is_locked_elsewhere(const char *path)
+bool store_has_mark(const char *path)
 {
-    pthread_mutex_lock(&guard);
-    bool ours = false;
-    for (const struct held *at = first; at && !ours; at = at->next)
-        ours = strcmp(at->path, path) == 0;
-    pthread_mutex_unlock(&guard);
-    if (ours) return false;
-    int fd = open_locked(path);
-    bool elsewhere = fd < 0 && errno == EWOULDBLOCK;
-    if (fd >= 0) close(fd);
-    return elsewhere;
+    struct stat info;
+    char *mark = mark_path(path);
+    const bool has_one = mark && lstat(mark, &info) == 0;
+    free(mark);
+    return has_one;
+}
+
+bool store_is_ours(const char *path)
+{
+    return is_held(path);
+}
+
+cz_status store_remove_left(const char *dir, const char *path)
+{
+    int fd;
+    bool is_new;
+    if (is_held(path)) return CZ_OK;
+    cz_status st = claim(path, false, &fd, &is_new);
+    if (st != CZ_OK) {
+        const bool is_other = st == CZ_BUSY || st == CZ_NOTFOUND; /* alive, or not a save's */
+        if (is_other) err_clear();
+        return is_other ? CZ_OK : st;
+    }
+    st = store_remove_tree(path);
+    if (st == CZ_OK) st = store_sync_dir(dir);
+    if (st == CZ_OK)
+        release(path, fd);
+    else
+        close(fd);
+    return st;
 }

@@ -1,26 +1,33 @@
-/* Which tags are old, and how one is removed. Only folders with czero's manifest count: tags that
- * DeepSpeed or a user put there are never removed. Two tags always stay, whatever `keep` says: the
- * one that `latest` names, and the newest one whose files are all there, because a run must be able
- * to resume. */
+/* Which tags are old, and how one is removed. Only tags that czero saved under the name that they
+ * have count: their manifest lists a state that says so. What DeepSpeed or a user put there, copies
+ * and renamed tags are never touched. Two tags always stay, whatever `keep` says: the one that
+ * `latest` names, and the newest one whose files are all there, because a run must be able to
+ * resume. Of a tag only those files go that its manifest lists. */
 #include "checkpoint/store/store_impl.h"
 
+#include "base/log.h"
 #include "checkpoint/store/store.h"
+#include "formats/crc32.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#define STATE_NBYTES_MAX ((size_t)64 << 20)
+
 struct tag {
     const char *name; /* of the list */
-    int64_t step;     /* -1: its state does not say */
+    int64_t step;
     struct timespec time;
 };
 
-/* Whether there is a manifest, and when it was written. Links are not followed: a link to a tag
+/* When the manifest was written. False: there is none. Links are not followed: a link to a tag
  * elsewhere is the user's. */
-static bool has_manifest(const char *tag_dir, struct timespec *time)
+static bool manifest_time(const char *tag_dir, struct timespec *time)
 {
     struct stat info;
     if (lstat(tag_dir, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
@@ -31,18 +38,45 @@ static bool has_manifest(const char *tag_dir, struct timespec *time)
     return yes;
 }
 
-/* The state's global_steps, -1 if it does not say. Any failure means "unknown": pruning must not
- * stop at a damaged tag. */
-static int64_t step_of(const char *tag_dir)
+/* The state that the manifest lists, byte for byte; NULL: there is none. */
+static struct json_doc *listed_state(const char *tag_dir)
 {
+    struct manifest m;
     struct json_doc *doc = NULL;
-    int64_t step = -1;
-    if (json_load_in(tag_dir, CKPT_STATE, JSON_STRICT, &doc) != CZ_OK ||
-        json_opt_int(json_root(doc), "global_steps", -1, &step) != CZ_OK)
-        step = -1;
+    char *path = file_join(tag_dir, CKPT_STATE), *text = NULL;
+    size_t nbytes;
+    if (manifest_load(tag_dir, &m) == CZ_OK) {
+        const struct manifest_file *listed = manifest_find(&m, CKPT_STATE);
+        struct stat info;
+        if (listed && path && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+            file_load(path, STATE_NBYTES_MAX, &text, &nbytes) == CZ_OK &&
+            nbytes == listed->nbytes && crc32_update(0, text, nbytes) == listed->crc &&
+            json_parse(text, nbytes, path, JSON_STRICT, &doc) != CZ_OK)
+            doc = NULL;
+    }
+    manifest_free(&m);
+    free(text);
+    free(path);
+    return doc;
+}
+
+/* Whether czero saved this tag under this name, and at which step. States of version 0.2.0 do not
+ * name their tag: then the name must be the one that follows from the step. Any failure means "no":
+ * pruning must not stop at a damaged tag, nor remove it. */
+static bool is_saved(const char *tag_dir, const char *name, int64_t *step)
+{
+    struct json_doc *doc = listed_state(tag_dir);
+    const char *tag = NULL;
+    char by_step[64];
+    bool yes = doc && json_opt_int(json_root(doc), "global_steps", -1, step) == CZ_OK &&
+               *step >= 0 && json_opt_string(json_root(doc), "tag", NULL, &tag) == CZ_OK;
+    if (yes) {
+        snprintf(by_step, sizeof by_step, "global_step%" PRId64, *step);
+        yes = strcmp(tag ? tag : by_step, name) == 0;
+    }
     json_free(doc);
     err_clear();
-    return step;
+    return yes;
 }
 
 /* Every file that the manifest lists is there, with its size. Contents are not read: that would
@@ -83,9 +117,8 @@ static cz_status find_tags(const char *dir, const struct ckpt_list *list, struct
         struct tag *tag = &tags[*n];
         char *path = file_join(dir, list->names[i]);
         if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
-        if (has_manifest(path, &tag->time)) {
+        if (manifest_time(path, &tag->time) && is_saved(path, list->names[i], &tag->step)) {
             tag->name = list->names[i];
-            tag->step = step_of(path);
             ++*n;
         }
         free(path);
@@ -115,21 +148,40 @@ static cz_status choose(const char *dir, const struct tag *tags, size_t n, int64
     return CZ_OK;
 }
 
+/* A folder in which something is left that czero did not write gets its name back. */
+cz_status store_finish_removal(const char *dir, const char *tag)
+{
+    bool is_left = false;
+    char *path = file_join(dir, tag), *hidden = store_hidden_path(dir, tag, STORE_DELETING);
+    cz_status st = path && hidden ? store_remove_listed(hidden, &is_left)
+                                  : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    if (st == CZ_OK && is_left && !file_exists(path)) {
+        st = store_rename(hidden, path);
+        if (st == CZ_OK)
+            LOGV(LOG_WARN, SUB_CKPT,
+                 "%s: the checkpoint was removed, but not the folder: other files are in it", path);
+    }
+    free(path);
+    free(hidden);
+    return st;
+}
+
 /* The tag first gets a hidden name, so a crash half-way leaves no folder that looks like a
  * checkpoint. Its files are removed when that name is on disk. A leftover of an earlier removal may
  * have the hidden name already. */
 static cz_status remove_tag(const char *dir, const char *tag)
 {
     char *path = file_join(dir, tag), *hidden = store_hidden_path(dir, tag, STORE_DELETING);
+    bool is_left;
     cz_status st;
     if (!path || !hidden) {
         st = err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
         goto done;
     }
-    TRY_GOTO(store_remove_tree(hidden), done);
+    TRY_GOTO(store_remove_listed(hidden, &is_left), done);
     TRY_GOTO(store_rename(path, hidden), done);
     TRY_GOTO(store_sync_dir(dir), done);
-    TRY_GOTO(store_remove_tree(hidden), done);
+    TRY_GOTO(store_finish_removal(dir, tag), done);
 done:
     free(path);
     free(hidden);

@@ -124,7 +124,7 @@ static void put_onebit(struct json_writer *w, const struct run_state *s)
     json_end_object(w);
 }
 
-cz_status run_state_to_json(const struct run_state *s, char **text, size_t *nbytes)
+cz_status run_state_to_json(const struct run_state *s, const char *tag, char **text, size_t *nbytes)
 {
     struct json_writer w;
     json_writer_init(&w, 2);
@@ -132,6 +132,7 @@ cz_status run_state_to_json(const struct run_state *s, char **text, size_t *nbyt
     json_put_string(&w, "format", "czero state");
     json_put_int(&w, "version", RUN_STATE_VERSION);
     json_put_int(&w, "global_steps", s->global_steps);
+    if (tag) json_put_string(&w, "tag", tag);
     json_put_int(&w, "zero_stage", s->stage);
     json_put_int(&w, "world_size", s->world_size);
     json_put_string(&w, "dtype", dtype_name(s->dtype));

@@ -52,8 +52,9 @@ void run_state_take(const struct cz_engine *e, const struct cz_data_cursor *curs
                     struct run_state *out);
 void run_state_free(struct run_state *s); /* accepts zeroed */
 
-/* *text is the caller's to free(). */
-cz_status run_state_to_json(const struct run_state *s, char **text, size_t *nbytes);
+/* Of a save under `tag` (may be NULL), by which pruning knows it. *text is the caller's to free(). */
+cz_status run_state_to_json(const struct run_state *s, const char *tag, char **text,
+                            size_t *nbytes);
 
 /* Errors: CZ_NOTFOUND (no such file in the tag's folder), CZ_CORRUPT, CZ_VERSION; nothing is to be
  * freed then. */

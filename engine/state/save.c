@@ -247,7 +247,7 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     struct run_state state;
     run_state_take(e, o->cursor, &state);
     cz_status st = save_take_onebit(e, &state);
-    if (st == CZ_OK) st = run_state_to_json(&state, &s->state_json, &s->state_nbytes);
+    if (st == CZ_OK) st = run_state_to_json(&state, s->tag, &s->state_json, &s->state_nbytes);
     run_state_free(&state);
     TRY(st);
     TRY(save_describe(e, s->staging, o->client_state_json, o->exclude_frozen, &s->description));

@@ -22,9 +22,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
     }
     FUZZ_CHECK(s.stage >= 0 && s.stage <= 3 && s.world_size >= 1);
     FUZZ_CHECK(s.n_groups <= OPTIM_GROUPS_MAX && s.global_steps >= 0 && s.micro_steps >= 0);
-    FUZZ_CHECK(run_state_to_json(&s, &text, &n_text) == CZ_OK);
+    FUZZ_CHECK(run_state_to_json(&s, NULL, &text, &n_text) == CZ_OK);
     FUZZ_CHECK(load(text, n_text, &again) == CZ_OK);
-    FUZZ_CHECK(run_state_to_json(&again, &text_again, &n_text_again) == CZ_OK);
+    FUZZ_CHECK(run_state_to_json(&again, NULL, &text_again, &n_text_again) == CZ_OK);
     FUZZ_CHECK(n_text == n_text_again && memcmp(text, text_again, n_text) == 0);
     run_state_free(&s);
     run_state_free(&again);

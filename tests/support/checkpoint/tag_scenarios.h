@@ -40,11 +40,10 @@ static inline void a_tag_with_a_folder(const char *dir)
 static inline void leftovers(const char *dir)
 {
     two_tags(dir);
-    ck_assert_int_eq(mkdir(tags_path(dir, ".t3.saving"), 0777), 0);
-    ck_ok(file_save(tags_path(dir, ".t3.saving/x.pt"), "x", 1));
-    ck_assert_int_eq(mkdir(tags_path(dir, ".t0.deleting"), 0777), 0);
-    ck_ok(file_save(tags_path(dir, ".t0.deleting/x.pt"), "x", 1));
-    ck_ok(file_save(tags_path(dir, "latest.tmp99999999"), "x", 1));
+    tags_staged(dir, "t3", tags_ended());
+    ck_ok(tags_save(dir, "t0", 0, false));
+    ck_assert_int_eq(rename(tags_path(dir, "t0"), tags_path(dir, ".t0.deleting")), 0);
+    ck_ok(file_save(tags_latest_temp(dir, tags_ended()), "x", 1));
 }
 
 static inline cz_status save_first(const char *dir)

@@ -3,9 +3,11 @@
 #ifndef CZ_TESTS_TAGS_H
 #define CZ_TESTS_TAGS_H
 
+#include "base/host/process_mark.h"
 #include "checkpoint/store/store.h"
 #include "formats/crc32.h"
 #include "formats/file_io.h"
+#include "tests/support/check_main.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +27,46 @@ static inline const char *tags_path(const char *dir, const char *name)
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     return strcpy(paths[turn++ & 7], path);
+}
+
+/* Of a process that has ended: this host was started anew since. */
+static inline const char *tags_ended(void)
+{
+    static char mark[PROCESS_MARK_NBYTES];
+    process_mark(mark);
+    mark[0] = mark[0] == '5' ? '6' : '5';
+    return mark;
+}
+
+/* One that may run: of another host. */
+static inline const char *tags_elsewhere(void)
+{
+    static char mark[PROCESS_MARK_NBYTES];
+    process_mark(mark);
+    mark[0] = mark[0] == '5' ? '6' : '5';
+    mark[8] = mark[8] == '5' ? '6' : '5';
+    return mark;
+}
+
+/* A staging folder with a file, and the mark of its process ("": it had not written it; NULL:
+ * none). */
+static inline void tags_staged(const char *dir, const char *tag, const char *mark)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/.%s.saving", dir, tag);
+    ck_assert_int_eq(mkdir(path, 0777), 0);
+    strcat(path, "/x.pt");
+    ck_ok(file_save(path, "x", 1));
+    snprintf(path, sizeof path, "%s/.%s.saving.by", dir, tag);
+    if (mark) ck_ok(file_save(path, mark, strlen(mark)));
+}
+
+/* "latest.tmp" and a mark. */
+static inline const char *tags_latest_temp(const char *dir, const char *mark)
+{
+    char name[128];
+    snprintf(name, sizeof name, "latest.tmp%s", mark);
+    return tags_path(dir, name);
 }
 
 /* One shard, as a rank writes it: complete and synced. */
@@ -50,7 +92,7 @@ static inline cz_status tags_write_shard(const char *staging, int rank, int vers
 /* A whole save of `version` (also its step) under `tag`; discarded when it fails. */
 static inline cz_status tags_save(const char *dir, const char *tag, int version, bool update_latest)
 {
-    char state[128];
+    char state[512];
     struct manifest m;
     cz_status st = store_stage(dir, tag);
     manifest_init(&m);
@@ -60,8 +102,10 @@ static inline cz_status tags_save(const char *dir, const char *tag, int version,
     for (int rank = 0; rank < TAGS_N_SHARDS && st == CZ_OK; rank++)
         st = tags_write_shard(staging, rank, version, &m);
     free(staging);
-    snprintf(state, sizeof state,
-             "{\"format\": \"czero state\", \"version\": 1, \"global_steps\": %d}\n", version);
+    snprintf(
+        state, sizeof state,
+        "{\"format\": \"czero state\", \"version\": 1, \"global_steps\": %d, \"tag\": \"%s\"}\n",
+        version, tag);
     const struct store_extra extra = {CKPT_STATE, state, strlen(state)};
     if (st == CZ_OK) st = store_publish(dir, tag, &m, &extra, 1, update_latest);
     if (st != CZ_OK) store_discard(dir, tag);

@@ -4,8 +4,11 @@
 #include "tests/support/check_main.h"
 #include "tests/support/checkpoint/tags.h"
 
+#include "base/log.h"
+
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 static void put(const char *path, const char *text)
 {
@@ -67,12 +70,14 @@ START_TEST(links_are_not_followed)
     snprintf(run, sizeof run, "%s/run", dir);
     ck_assert_int_eq(symlink("../elsewhere", tags_path(run, "best")), 0);
     ck_assert_int_eq(symlink("../elsewhere/latest", tags_path(run, "latest")), 0);
-    ck_assert_int_eq(mkdir(tags_path(run, ".x.saving"), 0777), 0);
+    tags_staged(run, "x", tags_ended());
     ck_assert_int_eq(symlink("../../elsewhere", tags_path(run, ".x.saving/link")), 0);
     ck_assert_int_eq(symlink("../elsewhere", tags_path(run, ".y.deleting")), 0);
     ck_ok(tags_save(run, "best", 2, true));
     ck_assert_int_eq(tags_latest_version(run), 2);
-    ck_assert_int_eq(tags_n_leftovers(run), 0);
+    ck_assert_int_eq(tags_n_leftovers(run), 1);
+    struct stat info;
+    ck_assert_int_eq(lstat(tags_path(run, ".y.deleting"), &info), 0); /* no folder of ours */
     ck_assert(file_exists(tags_path(dir, "elsewhere/kept")));
     char *text;
     ck_ok(file_load(tags_path(dir, "elsewhere/latest"), 100, &text, NULL));
@@ -85,24 +90,78 @@ END_TEST
 START_TEST(what_crashes_left_goes_and_nothing_else)
 {
     const char *dir = test_tmp_make();
-    const char *const stay[] = {
-        ".hidden",   ".saving",         "latest.tmp", "latest.tmpx",
-        "notes.txt", "zero_to_fp32.py", "latest.tmp1"}; /* process 1 exists */
+    const char *const stay[] = {".hidden",   ".saving",         "latest.tmp",  "latest.tmpx",
+                                "notes.txt", "zero_to_fp32.py", "latest.tmp1", "latest.tmp99999999",
+                                ".by",       ".saving.by"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(stay); i++) put(tags_path(dir, stay[i]), "x");
     ck_assert_int_eq(mkdir(tags_path(dir, "deepspeeds"), 0777), 0);
     put(tags_path(dir, "deepspeeds/mp_rank_00_model_states.pt"), "x");
-    ck_assert_int_eq(mkdir(tags_path(dir, ".t1.saving"), 0777), 0);
+    tags_staged(dir, "t1", tags_ended());
     ck_assert_int_eq(mkdir(tags_path(dir, ".t1.saving/deep"), 0777), 0);
     put(tags_path(dir, ".t1.saving/deep/shard.pt"), "x");
+    tags_staged(dir, "t7", "");
+    put(tags_path(dir, ".t8.saving.by"), tags_ended()); /* killed before its folder was there */
     ck_assert_int_eq(mkdir(tags_path(dir, ".t0.deleting"), 0777), 0);
-    put(tags_path(dir, "latest.tmp99999999"), "x"); /* beyond any process's number */
+    put(tags_latest_temp(dir, tags_ended()), "x");
     ck_ok(tags_save(dir, "t1", 1, true));
-    ck_assert(!file_exists(tags_path(dir, ".t1.saving")));
-    ck_assert(!file_exists(tags_path(dir, ".t0.deleting")));
-    ck_assert(!file_exists(tags_path(dir, "latest.tmp99999999")));
+    static const char *const gone[] = {".t1.saving",    ".t1.saving.by", ".t7.saving",
+                                       ".t7.saving.by", ".t8.saving.by", ".t0.deleting"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(gone); i++)
+        ck_assert_msg(!file_exists(tags_path(dir, gone[i])), "%s stays", gone[i]);
+    ck_assert(!file_exists(tags_latest_temp(dir, tags_ended())));
     for (size_t i = 0; i < CZ_ARRAY_LEN(stay); i++)
         ck_assert_msg(file_exists(tags_path(dir, stay[i])), "%s is gone", stay[i]);
     ck_assert(file_exists(tags_path(dir, "deepspeeds/mp_rank_00_model_states.pt")));
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* A folder of such a name without a save's mark is the user's, and so is half a tag without a
+ * manifest: neither goes. */
+START_TEST(hidden_folders_of_the_user_stay)
+{
+    const char *dir = test_tmp_make();
+    tags_staged(dir, "notes", NULL);
+    tags_staged(dir, "theirs", tags_ended());
+    const bool is_root = geteuid() == 0;
+    if (is_root) ck_assert_int_eq(chown(tags_path(dir, ".theirs.saving.by"), 65534, 65534), 0);
+    ck_assert_int_eq(mkdir(tags_path(dir, ".old.deleting"), 0777), 0);
+    put(tags_path(dir, ".old.deleting/mine"), "x");
+    ck_ok(tags_save(dir, "t1", 1, true));
+    ck_assert(file_exists(tags_path(dir, ".notes.saving/x.pt")));
+    ck_assert_int_eq(file_exists(tags_path(dir, ".theirs.saving/x.pt")), is_root);
+    ck_assert(file_exists(tags_path(dir, "old/mine"))); /* not hidden any more */
+    ck_fails(store_stage(dir, "notes"), CZ_IO);
+    check_sentence(".notes.saving: is there already, without the mark of a save");
+    ck_assert(file_exists(tags_path(dir, ".notes.saving/x.pt")));
+    ck_assert(!file_exists(tags_path(dir, ".notes.saving.by")));
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Process numbers of other hosts and containers say nothing here. */
+START_TEST(saves_of_other_hosts_are_left_alone)
+{
+    const char *dir = test_tmp_make();
+    tags_staged(dir, "t5", tags_elsewhere());
+    put(tags_latest_temp(dir, tags_elsewhere()), "x");
+    ck_ok(tags_save(dir, "t1", 1, true));
+    ck_assert(file_exists(tags_path(dir, ".t5.saving/x.pt")));
+    ck_assert(file_exists(tags_path(dir, ".t5.saving.by")));
+    ck_assert(file_exists(tags_latest_temp(dir, tags_elsewhere())));
+    ck_fails(store_stage(dir, "t5"), CZ_BUSY);
+    check_sentence("perhaps on another host");
+    store_discard(dir, "t5");
+    ck_assert(file_exists(tags_path(dir, ".t5.saving/x.pt")));
+    /* Nothing has changed there for two hours. */
+    const struct timespec old[2] = {{.tv_sec = time(NULL) - 7200}, {.tv_sec = time(NULL) - 7200}};
+    const char *const names[] = {".t5.saving/x.pt", ".t5.saving", ".t5.saving.by"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        ck_assert_int_eq(utimensat(AT_FDCWD, tags_path(dir, names[i]), old, 0), 0);
+    ck_assert_int_eq(utimensat(AT_FDCWD, tags_latest_temp(dir, tags_elsewhere()), old, 0), 0);
+    ck_ok(tags_save(dir, "t5", 2, true));
+    ck_assert_int_eq(tags_latest_version(dir), 2);
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
     test_tmp_remove(dir);
 }
 END_TEST
@@ -273,8 +332,128 @@ START_TEST(the_last_good_tag_is_never_removed)
 }
 END_TEST
 
+/* dir/from as dir/to, byte for byte, as `cp -r` does it. */
+static void copy_tag(const char *dir, const char *from, const char *to)
+{
+    char command[2200];
+    snprintf(command, sizeof command, "cp -r '%s/%s' '%s/%s'", dir, from, dir, to);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(copies_and_other_folders_with_a_manifest_are_not_counted)
+{
+    const char *dir = test_tmp_make();
+    size_t n;
+    char name[64], path[256];
+    for (int step = 1; step <= 4; step++) {
+        snprintf(name, sizeof name, "global_step%d", step);
+        ck_ok(tags_save(dir, name, step, true));
+    }
+    copy_tag(dir, "global_step2", "best2");
+    ck_assert_int_eq(rename(tags_path(dir, "global_step1"), tags_path(dir, "first")), 0);
+    for (int i = 0; i < 3; i++) { /* with a manifest, a file of the user, and a late step */
+        snprintf(name, sizeof name, "user_data_%d", i);
+        copy_tag(dir, "global_step3", name);
+        snprintf(path, sizeof path, "%s/mine.txt", name);
+        put(tags_path(dir, path), "mine");
+        if (i == 0) continue;
+        snprintf(path, sizeof path, "%s/" CKPT_STATE, name);
+        put(tags_path(dir, path), "{\"format\": \"czero state\", \"version\": 1, "
+                                  "\"global_steps\": 1000000000000000}");
+    }
+    ck_ok(store_prune(dir, 2, &n));
+    ck_assert_uint_eq(n, 1); /* 4 and 3 stay: nothing else counts */
+    ck_assert(!file_exists(tags_path(dir, "global_step2")));
+    ck_assert_int_eq(tags_version(dir, "global_step3"), 3);
+    ck_assert_int_eq(tags_version(dir, "global_step4"), 4);
+    ck_assert_int_eq(tags_version(dir, "best2"), 2);
+    ck_assert_int_eq(tags_version(dir, "first"), 1);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "user_data_%d/mine.txt", i);
+        ck_assert(file_exists(tags_path(dir, path)));
+        snprintf(path, sizeof path, "user_data_%d/zero_pp_rank_1_mp_rank_00_model_states.pt", i);
+        ck_assert(file_exists(tags_path(dir, path)));
+    }
+    test_tmp_remove(dir);
+}
+END_TEST
+
+static char said[1024];
+static void keep_line(enum cz_log_level level, const char *line, void *user)
+{
+    (void)user;
+    if (level == LOG_WARN) snprintf(said, sizeof said, "%s", line);
+}
+
+START_TEST(a_user_s_files_in_a_tag_stay)
+{
+    const char *dir = test_tmp_make();
+    size_t n;
+    ck_ok(tags_save(dir, "t1", 1, true));
+    ck_ok(tags_save(dir, "t2", 2, true));
+    ck_ok(tags_save(dir, "t3", 3, true));
+    put(tags_path(dir, "t1/notes.txt"), "mine");
+    ck_assert_int_eq(mkdir(tags_path(dir, "t1/plots"), 0777), 0);
+    put(tags_path(dir, "t1/plots/loss.svg"), "mine");
+    cz_log_set_sink(keep_line, NULL);
+    ck_ok(store_prune(dir, 1, &n));
+    cz_log_set_sink(NULL, NULL);
+    ck_assert_uint_eq(n, 2);
+    ck_assert_msg(strstr(said, "/t1: ") && strstr(said, "other files are in it"), "%s", said);
+    ck_assert(file_exists(tags_path(dir, "t1/notes.txt")));
+    ck_assert(file_exists(tags_path(dir, "t1/plots/loss.svg")));
+    struct ckpt_list list;
+    ck_ok(ckpt_list_files(tags_path(dir, "t1"), "", &list));
+    ck_assert_uint_eq(list.n, 2);
+    ckpt_list_free(&list);
+    ck_assert(!file_exists(tags_path(dir, "t2")));
+    ck_assert_int_eq(tags_version(dir, "t3"), 3);
+    ck_ok(store_prune(dir, 1, &n)); /* it is the user's now */
+    ck_assert_uint_eq(n, 0);
+    ck_assert_int_eq(tags_n_leftovers(dir), 0);
+    /* A crash between the removal and giving the name back. */
+    ck_assert_int_eq(rename(tags_path(dir, "t1"), tags_path(dir, ".t1.deleting")), 0);
+    ck_ok(tags_save(dir, "t4", 4, true));
+    ck_assert(file_exists(tags_path(dir, "t1/notes.txt")));
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Version 0.2.0 did not write the tag into the state; its own names say the step. */
+START_TEST(older_states_are_known_by_their_step)
+{
+    const char *dir = test_tmp_make();
+    size_t n;
+    static const char *const names[] = {"global_step1", "best", "global_step3", "global_step4"};
+    for (int i = 0; i < 4; i++) {
+        char state[256], path[256];
+        struct manifest m;
+        manifest_init(&m);
+        m.world_size = 1;
+        ck_ok(store_stage(dir, names[i]));
+        snprintf(path, sizeof path, ".%s.saving", names[i]);
+        ck_ok(tags_write_shard(tags_path(dir, path), 0, i + 1, &m));
+        snprintf(state, sizeof state,
+                 "{\"format\": \"czero state\", \"version\": 1, \"global_steps\": %d}", i + 1);
+        const struct store_extra extra = {CKPT_STATE, state, strlen(state)};
+        ck_ok(store_publish(dir, names[i], &m, &extra, 1, true));
+        manifest_free(&m);
+    }
+    copy_tag(dir, "global_step4", "global_step5"); /* its state says 4 */
+    ck_ok(store_prune(dir, 1, &n));
+    ck_assert_uint_eq(n, 2);
+    ck_assert(!file_exists(tags_path(dir, "global_step1")));
+    ck_assert(!file_exists(tags_path(dir, "global_step3")));
+    ck_assert(file_exists(tags_path(dir, "best")) && file_exists(tags_path(dir, "global_step5")));
+    test_tmp_remove(dir);
+}
+END_TEST
+
 TEST_MAIN("checkpoint/store", a_tag_appears_and_latest_names_it, an_existing_tag_is_replaced_whole,
           links_are_not_followed, what_crashes_left_goes_and_nothing_else,
-          a_discarded_save_leaves_nothing, what_is_not_there_is_not_published,
-          what_stands_in_the_way_is_said_first, another_process_s_save_is_left_alone,
-          old_tags_go_newest_first_stays, the_last_good_tag_is_never_removed)
+          hidden_folders_of_the_user_stay, saves_of_other_hosts_are_left_alone,
+          copies_and_other_folders_with_a_manifest_are_not_counted, a_user_s_files_in_a_tag_stay,
+          older_states_are_known_by_their_step, a_discarded_save_leaves_nothing,
+          what_is_not_there_is_not_published, what_stands_in_the_way_is_said_first,
+          another_process_s_save_is_left_alone, old_tags_go_newest_first_stays,
+          the_last_good_tag_is_never_removed)

@@ -79,7 +79,7 @@ static const struct arg_spec train_specs[] = {
     {"--save-interval", ARG_INT, FIELD(save_interval), "N",
      "also write a checkpoint after every N steps", .min = 1},
     {"--save-keep", ARG_INT, FIELD(save_keep), "N",
-     "keep only the newest N checkpoints (default: keep all)", .min = 1},
+     "keep only the newest N checkpoints that czero saved there (default: keep all)", .min = 1},
     {"--resume", ARG_STRING, FIELD(resume), "DIR[:TAG]",
      "resume from a checkpoint of czero or DeepSpeed, of any stage and number of ranks (default "
      "tag: the latest)"},
