@@ -59,4 +59,25 @@ refused 2 "missing.json" --config missing.json --model gpt2-tiny --seq-len 64
 refused 2 "nothing.json" "${base[@]}" --profile nothing.json
 refused 2 "--seq-len" --config configs/quickstart.json --model gpt2-tiny
 refused 2 "grad_accum_dtype" "${base[@]}" --set data_types.grad_accum_dtype=bf16
+# Time grows with the number of layers, not with its square: eight times the layers take eight times
+# as long (20 at most here; CPU time, the better of two).
+seconds() { # LAYERS STAGE
+  local best=999 took
+  printf '{"model_type": "gpt2", "n_layer": %d, "n_embd": 4, "n_head": 1, "n_positions": 16, "vocab_size": 300}' \
+    "$1" >"$work/deep/config.json"
+  for _ in 1 2; do
+    took=$( { TIMEFORMAT=%U; time timeout 60 "$czero" plan --config configs/quickstart.json --model "$work/deep" \
+      --seq-len 8 --world-size 4 --set zero_optimization.stage="$2" >"$work/out"; } 2>&1 | tail -1)
+    best=$(awk -v a="$took" -v b="$best" 'BEGIN { print a < b ? a : b }')
+    awk -v t="$took" 'BEGIN { exit t < 2 }' && break
+  done
+  grep -q peak "$work/out" || echo "no plan of $1 layers" >&2
+  echo "$best"
+}
+mkdir "$work/deep"
+for stage in 0 3; do
+  few=$(seconds 4096 "$stage") many=$(seconds 32768 "$stage")
+  awk -v few="$few" -v many="$many" 'BEGIN { exit !(many > 20 * few + 0.05) }' &&
+    complain "stage $stage: 4,096 layers take $few s, 32,768 layers $many s"
+done
 exit $failed

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_NBYTES_MAX ((size_t)1 << 20)   /* a longer line is no row of figures */
-#define FILE_NBYTES_MAX ((size_t)256 << 20) /* of a pipe or device, too, which may never end */
+#define LINE_NBYTES_MAX ((size_t)1 << 20)  /* a longer line is no row of figures */
+#define FILE_NBYTES_MAX ((size_t)64 << 20) /* of a pipe or device, too, which may never end */
 
 struct reader {
     struct plot_table *table;
