@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Claim: library code never prints, exits or aborts; foreign allocation calls stay in their wrapper;
+# Claim: library code never prints, exits or aborts; foreign allocation calls stay in their wrapper; readers of
+# checkpoint and model folders open files by formats/beneath.h alone, and map none;
 # nothing in the tree names a package registry's host or a text that is not in the tree, and sections
 # of docs/deepspeed-behaviour.md that are cited exist.
 set -uo pipefail
@@ -25,6 +26,11 @@ forbid() { # pattern, what, folders…
   forbid '(?<![\w.>_])(exit|_exit|abort|quick_exit)\s*\(' 'the library ends the process' $modules
   forbid '\bcuda(Malloc|MallocHost|HostAlloc|Free)\s*\(' 'raw CUDA allocation outside device/' \
     base layout formats comm ops optim model data offload zero checkpoint engine
+  forbid '(?<![\w.>])(open|fopen|stat|file_open_read|file_load|json_load|pt_open|safetensors_open)\s*\(' \
+    'a name in a folder that is not resolved by formats/beneath.h' \
+    checkpoint/read/[!n]*.c checkpoint/fsck/fsck_*.c model data/tokenizer/*/ engine/state engine/infer
+  forbid '(?<![\w.>])mmap\s*\(' 'a mapping, which ends the process where a file is truncated' \
+    layout formats optim model data offload zero checkpoint
   forbid '\batomicAdd\s*\(\s*\(?\s*(float|double)' 'floating-point atomics' ops
   forbid '#\s*if(def|ndef)?\s+.*USE_CUDA' 'preprocessor device switch' $modules
 }
