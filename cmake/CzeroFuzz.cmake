@@ -25,6 +25,7 @@ function(cz_fuzz_targets)
     target_link_libraries(${name} PRIVATE cz_flags cz_readers cz_deps)
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
     # Tables of optimizers name kernels that no reader calls: they may be missing.
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer -no-pie
       -Wl,--unresolved-symbols=ignore-all)
   endforeach()

@@ -7,15 +7,14 @@ option(CZ_HARDEN "Stack protector, _FORTIFY_SOURCE, read-only relocations, immed
 # paths of build folders with empty elements, which mean it, if an installed file has others.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 
-include(CheckPIESupported)
-check_pie_supported(LANGUAGES C CXX)
-
 if(NOT CZ_HARDEN OR CZ_SANITIZE OR CZ_TSAN OR CZ_FUZZ) # sanitizers check more, and replace the same calls
   return()
 endif()
 include(CheckCCompilerFlag)
 include(CheckCSourceCompiles)
 include(CheckLinkerFlag)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C CXX) # else only compilers whose default it is make them
 
 # To the compilers of C and C++, and to the one that nvcc calls for the host's part.
 function(cz_harden_compile)

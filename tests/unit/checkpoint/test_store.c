@@ -172,6 +172,9 @@ START_TEST(a_discarded_save_leaves_nothing)
     ck_ok(tags_save(dir, "t1", 1, true));
     ck_ok(store_stage(dir, "t2"));
     put(tags_path(dir, ".t2.saving/shard.pt"), "x");
+    struct stat mark; /* no other user can open it, and so keep its lock */
+    ck_assert_int_eq(stat(tags_path(dir, ".t2.saving.by"), &mark), 0);
+    ck_assert_uint_eq(mark.st_mode & 07777, 0600);
     err_set(CZ_PEER, 0, "rank 1 died");
     store_discard(dir, "t2");
     ck_assert_str_eq(cz_last_error(), "rank 1 died");
