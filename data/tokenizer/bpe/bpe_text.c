@@ -155,17 +155,58 @@ static size_t compose_short(const char *s, size_t n, char *dst)
     return (size_t)k;
 }
 
+static int by_value(const void *left, const void *right)
+{
+    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* Canonical order: in each run of combining marks by their class, equal ones as they stand.
+ * utf8proc itself exchanges neighbours, which takes time quadratic in a run; runs that are in order
+ * already cost it nothing. `keys` has space for as many. */
+static void order_marks(utf8proc_int32_t *chars, size_t n, uint64_t *keys)
+{
+    for (size_t i = 0; i < n;) {
+        size_t n_run = 0;
+        for (; i + n_run < n; n_run++) {
+            const uint64_t class =
+                (uint64_t)utf8proc_get_property(chars[i + n_run])->combining_class & 0xff;
+            if (class == 0) break;
+            keys[n_run] = class << 56 | (uint64_t)n_run << 24 | (uint32_t)chars[i + n_run];
+        }
+        if (n_run > 1) qsort(keys, n_run, sizeof *keys, by_value);
+        for (size_t k = 0; k < n_run; k++) chars[i + k] = (utf8proc_int32_t)(keys[k] & 0xffffff);
+        i += n_run + 1;
+    }
+}
+
+#define PARTS_MAX 4 /* of a character, decomposed canonically */
+
 static cz_status compose_long(struct bpe_work *w, const char *s, size_t n, size_t *used)
 {
-    utf8proc_uint8_t *composed = NULL;
-    utf8proc_ssize_t k = utf8proc_map((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, &composed,
-                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    if (k < 0)
-        return err_set(CZ_NOMEM, 0, "a text could not be normalized: %s", utf8proc_errmsg(k));
-    cz_status st = bpe_work_reserve(w, BPE_TEXT_NORMALIZED, *used + (size_t)k);
-    if (st == CZ_OK) memcpy(w->text[BPE_TEXT_NORMALIZED] + *used, composed, (size_t)k);
-    *used += (size_t)k;
-    free(composed);
+    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    utf8proc_int32_t *chars = malloc((PARTS_MAX * n + 1) * sizeof *chars);
+    uint64_t *keys = malloc((PARTS_MAX * n + 1) * sizeof *keys);
+    size_t n_chars = 0, len;
+    utf8proc_ssize_t k = chars && keys ? 0 : UTF8PROC_ERROR_NOMEM;
+    int boundary = 0;
+    for (size_t at = 0; at < n && k >= 0; at += len) {
+        k = utf8proc_decompose_char(chars_at(s + at, n - at, &len), chars + n_chars, PARTS_MAX,
+                                    options, &boundary);
+        if (k > PARTS_MAX) k = UTF8PROC_ERROR_OVERFLOW;
+        if (k > 0) n_chars += (size_t)k;
+    }
+    if (k >= 0) {
+        order_marks(chars, n_chars, keys);
+        k = utf8proc_reencode(chars, (utf8proc_ssize_t)n_chars, options);
+    }
+    cz_status st =
+        k < 0 ? err_set(CZ_NOMEM, 0, "a text could not be normalized: %s", utf8proc_errmsg(k))
+              : bpe_work_reserve(w, BPE_TEXT_NORMALIZED, *used + (size_t)k);
+    if (st == CZ_OK && k > 0) memcpy(w->text[BPE_TEXT_NORMALIZED] + *used, chars, (size_t)k);
+    if (st == CZ_OK) *used += (size_t)k;
+    free(chars);
+    free(keys);
     return st;
 }
 
