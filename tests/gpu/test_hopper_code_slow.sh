@@ -13,7 +13,7 @@ failed=0
 complain() { echo "$*" >&2; failed=1; }
 for file in $(find ops -name '*_hopper_*_cuda.cu' | sort); do
   name=$(basename "$file" .cu)
-  "$nvcc" -std=c++17 --fmad=false -O3 -I. -gencode=arch=compute_90a,code=sm_90a -Xptxas -v --keep \
+  "$nvcc" -std=c++17 --fmad=false -O3 -I. -Iinclude -gencode=arch=compute_90a,code=sm_90a -Xptxas -v --keep \
     --keep-dir "$out" -c "$file" -o "$out/$name.o" >"$out/$name.log" 2>&1 || {
     cat "$out/$name.log" >&2
     exit 1
