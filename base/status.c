@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +72,7 @@ cz_status err_vset(cz_status status, const char *fmt, va_list ap)
 
 cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...)
 {
+    if (sys_errno == ENOMEM && status == CZ_IO) status = CZ_NOMEM; /* no fault of the file's */
     char reason[256] = "";
     if (sys_errno != 0) snprintf(reason, sizeof reason, ": %s", strerror(sys_errno));
     va_list ap;

@@ -14,9 +14,9 @@
 CZ_EXTERN_C_BEGIN
 
 /* Record `status` with a formatted sentence and return it. `sys_errno` other than 0 appends
- * ": <strerror text>". Replaces any earlier error of this thread. Strings among the arguments are
- * escaped for one line (base/printable.h), and of those above 1024 bytes the middle is left out;
- * line feeds of the format stay. */
+ * ": <strerror text>", and makes CZ_NOMEM of CZ_IO where it is ENOMEM. Replaces any earlier error of
+ * this thread. Strings among the arguments are escaped for one line (base/printable.h), and of those
+ * above 1024 bytes the middle is left out; line feeds of the format stay. */
 cz_status err_set(cz_status status, int sys_errno, const char *fmt, ...) CZ_PRINTF(3, 4);
 
 /* Put "<formatted>: " in front of the current sentence; the status stays. Returns cz_last_status().

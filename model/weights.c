@@ -93,26 +93,27 @@ struct binding {
 };
 
 /* Under `name`, or under what the bare model calls it. */
-static const struct tensor_entry *find_either(const struct binding *b, const char *name)
+static cz_status find_either(const struct binding *b, const char *name,
+                             const struct tensor_entry **out)
 {
-    const struct tensor_entry *e = tensor_files_find(b->files, name);
+    TRY(tensor_files_find(b->files, name, out));
     const char *prefix = b->m->family ? b->m->family->base_prefix : "";
     const size_t n = strlen(prefix);
-    if (!e && n && strncmp(name, prefix, n) == 0) e = tensor_files_find(b->files, name + n);
-    return e;
+    if (*out || !n || strncmp(name, prefix, n) != 0) return CZ_OK;
+    return tensor_files_find(b->files, name + n, out);
 }
 
-/* Under the parameter's name or a tied one. */
-static const struct tensor_entry *find_param(const struct binding *b, size_t idx)
+/* Under the parameter's name or a tied one; *out is NULL when there is none. */
+static cz_status find_param(const struct binding *b, size_t idx, const struct tensor_entry **out)
 {
     const struct param_table *t = &b->m->params;
-    const struct tensor_entry *e = find_either(b, t->params[idx].name);
-    for (size_t i = 0; !e && i < t->n_aliases; i++)
-        if (t->aliases[i].param_idx == idx) e = find_either(b, t->aliases[i].name);
+    TRY(find_either(b, t->params[idx].name, out));
+    for (size_t i = 0; !*out && i < t->n_aliases; i++)
+        if (t->aliases[i].param_idx == idx) TRY(find_either(b, t->aliases[i].name, out));
     const struct model_family *f = b->m->family;
-    if (!e && f && f->tied_param && strcmp(t->params[idx].name, f->tied_param) == 0)
-        e = tensor_files_find(b->files, f->tied_elsewhere);
-    return e;
+    if (*out || !f || !f->tied_param || strcmp(t->params[idx].name, f->tied_param) != 0)
+        return CZ_OK;
+    return tensor_files_find(b->files, f->tied_elsewhere, out);
 }
 
 static bool shape_matches(const struct param_info *p, const struct tensor_entry *e)
@@ -144,7 +145,8 @@ static cz_status bind_param(struct binding *b, size_t idx)
 {
     const struct param_info *p = &b->m->params.params[idx];
     const bool may_differ = is_of_head(b->m, p->name) && !is_of_base(b->m, p->name);
-    const struct tensor_entry *e = find_param(b, idx);
+    const struct tensor_entry *e;
+    TRY(find_param(b, idx, &e));
     if (!e)
         b->absent[idx] = NOT_STORED;
     else if (may_differ && b->head_is_foreign)

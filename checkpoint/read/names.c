@@ -129,25 +129,30 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Whether a folder holds what a tag's folder does. A universal checkpoint has no model file at its
- * top, but the folder zero. */
-static bool is_tag_folder(const char *dir)
+/* Whether a folder holds what a tag's folder does; one that cannot be listed does not. A universal
+ * checkpoint has no model file at its top, but the folder zero. Errors: CZ_NOMEM. */
+static cz_status find_tag_files(const char *dir, bool *found)
 {
     struct ckpt_list list;
-    if (ckpt_list_files(dir, "_model_states.pt", &list) != CZ_OK) {
-        err_clear();
-        return false;
+    *found = false;
+    cz_status st = ckpt_list_files(dir, "_model_states.pt", &list);
+    if (st == CZ_NOMEM) return st;
+    if (st == CZ_OK) {
+        *found = list.n > 0 || beneath_is_folder(dir, "zero");
+        ckpt_list_free(&list);
     }
-    bool yes = list.n > 0 || beneath_is_folder(dir, "zero");
-    ckpt_list_free(&list);
-    return yes;
+    err_clear();
+    return CZ_OK;
 }
 
 /* Hidden folders are those of a save under way. */
 static bool holds_tag(const char *dir, const char *name)
 {
     char *path = file_join(dir, name);
-    bool yes = path && name[0] != '.' && beneath_is_folder(dir, name) && is_tag_folder(path);
+    bool yes = false;
+    if (path && name[0] != '.' && beneath_is_folder(dir, name) &&
+        find_tag_files(path, &yes) != CZ_OK)
+        err_clear();
     free(path);
     return yes;
 }
@@ -205,7 +210,9 @@ static cz_status locate_tag(const char *dir, char *tag, const char *source, char
 /* DIR itself; its own name is the tag, also for "." and "a/..". */
 static cz_status locate_self(const char *dir, char **tag_dir, char **tag_out)
 {
-    if (!is_tag_folder(dir)) return no_tag(dir, NULL, "");
+    bool found;
+    TRY(find_tag_files(dir, &found));
+    if (!found) return no_tag(dir, NULL, "");
     char *real = realpath(dir, NULL);
     if (!real) return err_set(CZ_IO, errno, "%s: cannot be examined", dir);
     const char *slash = strrchr(real, '/');

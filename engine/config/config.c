@@ -109,7 +109,9 @@ static cz_status load(struct json_doc *doc, const char *name, size_t nbytes,
     TRY_GOTO(new_config(options, name, nbytes, &config), fail);
     config->impl->doc = doc;
     doc = NULL;
-    TRY_GOTO(resolve(config, options), fail);
+    st = resolve(config, options);
+    if (config->impl->pool.no_memory) st = err_set(CZ_NOMEM, 0, "%s: no memory to read it", name);
+    if (st != CZ_OK) goto fail;
     *out = config;
     return CZ_OK;
 fail:

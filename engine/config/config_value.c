@@ -263,11 +263,13 @@ struct cv *cv_parse(struct cv_pool *pool, const char *text, enum cv_origin origi
 {
     struct json_doc *doc;
     struct cv *out;
-    if (json_parse(text, strlen(text), NULL, JSON_STRICT, &doc) == CZ_OK) {
-        cz_status st = cv_import(pool, json_root(doc), origin, &out);
+    cz_status st = json_parse(text, strlen(text), NULL, JSON_STRICT, &doc);
+    if (st == CZ_OK) {
+        st = cv_import(pool, json_root(doc), origin, &out);
         json_free(doc);
         if (st == CZ_OK) return out;
     }
+    pool->no_memory |= st == CZ_NOMEM;
     err_clear();
     return cv_string(pool, text, origin);
 }

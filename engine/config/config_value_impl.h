@@ -14,6 +14,7 @@
 struct cv_pool {
     char *base;
     size_t used, nbytes;
+    bool no_memory; /* a value could not be read; see cv_parse() */
 };
 
 cz_status cv_pool_init(struct cv_pool *pool, size_t input_nbytes);

@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,7 +199,7 @@ static bool is_of_set(const struct shards_kind *kind, size_t n_files, const char
 cz_status shards_remove_replaced(const struct shards_kind *kind, const char *dir, size_t n_files)
 {
     DIR *listing = opendir(dir);
-    if (!listing) return err_set(CZ_IO, 0, "%s: cannot be listed", dir);
+    if (!listing) return err_set(CZ_IO, errno, "%s: cannot be listed", dir);
     cz_status st = CZ_OK;
     for (struct dirent *d; st == CZ_OK && (d = readdir(listing));) {
         if (!is_of_kind(kind, d->d_name) || is_of_set(kind, n_files, d->d_name)) continue;

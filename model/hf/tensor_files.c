@@ -192,7 +192,8 @@ static cz_status open_pt_index(struct tensor_files *files, const char *dir, cons
     /* The index must agree with the files: a half-copied folder would otherwise load with holes. */
     for (size_t i = 0; i < json_count(index.map); i++) {
         const char *tensor = json_key(json_child(index.map, i));
-        const struct tensor_entry *e = tensor_files_find(files, tensor);
+        const struct tensor_entry *e;
+        TRY_GOTO(tensor_files_find(files, tensor, &e), done);
         if (!e || strcmp(e->stored_name, tensor) != 0)
             TRY_GOTO(err_set(CZ_CORRUPT, 0, "%s/%s: tensor %s should be in %s and is not", dir,
                              name, tensor, shards_index_file(&index, tensor)),
@@ -327,18 +328,21 @@ static size_t lower_bound(const struct tensor_files *files, const char *name)
     return low;
 }
 
-const struct tensor_entry *tensor_files_find(const struct tensor_files *files, const char *name)
+cz_status tensor_files_find(const struct tensor_files *files, const char *name,
+                            const struct tensor_entry **out)
 {
-    char *plain = plain_name(name);
-    if (!plain) return NULL;
     const struct tensor_entry *found = NULL;
+    char *plain = plain_name(name);
+    *out = NULL;
+    if (!plain) return err_set(CZ_NOMEM, 0, "no memory to look for a tensor");
     for (size_t i = lower_bound(files, plain); i < files->n; i++) {
         const struct tensor_entry *e = &files->entries[i];
         if (strcmp(e->name, plain) != 0) break;
         if (!found || strcmp(e->stored_name, name) == 0) found = e;
     }
     free(plain);
-    return found;
+    *out = found;
+    return CZ_OK;
 }
 
 /* Converted to fp32 piece by piece: callers never hold a whole tensor. */

@@ -38,8 +38,10 @@ size_t tensor_files_count(const struct tensor_files *files);
 const struct tensor_entry *tensor_files_at(const struct tensor_files *files, size_t idx);
 
 /* By name, told apart without wrappers and old endings; where several are alike, the one stored
- * under `name` itself, then the one stored without either. NULL: none, or no memory. */
-const struct tensor_entry *tensor_files_find(const struct tensor_files *files, const char *name);
+ * under `name` itself, then the one stored without either. *out is NULL when there is none. Errors:
+ * CZ_NOMEM. */
+cz_status tensor_files_find(const struct tensor_files *files, const char *name,
+                            const struct tensor_entry **out);
 
 /* Elements [elem_off, elem_off + numel), widened to fp32. CZ_UNSUPPORTED unless is_weight. */
 cz_status tensor_files_read(const struct tensor_files *files, const struct tensor_entry *entry,

@@ -1,6 +1,6 @@
 /* Mutations for fuzz_pickle.c: opcodes (pickle_mutator.h), and every third time bytes. */
-#include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/pickle_mutator.h"
+#include "tests/fuzz/fuzz.h"
 
 size_t LLVMFuzzerMutate(unsigned char *data, size_t nbytes, size_t nbytes_max);
 size_t LLVMFuzzerCustomMutator(unsigned char *data, size_t nbytes, size_t nbytes_max,

@@ -81,8 +81,8 @@ static inline size_t pickle_find_ops(const unsigned char *data, size_t nbytes,
 }
 
 /* Replaces n_old bytes at off by n_new ones; false: no space. `bytes` is not inside data. */
-static inline bool mutator_splice(unsigned char *data, size_t *nbytes, size_t nbytes_max, size_t off,
-                                  size_t n_old, const void *bytes, size_t n_new)
+static inline bool mutator_splice(unsigned char *data, size_t *nbytes, size_t nbytes_max,
+                                  size_t off, size_t n_old, const void *bytes, size_t n_new)
 {
     if (*nbytes - n_old + n_new > nbytes_max) return false;
     memmove(data + off + n_new, data + off + n_old, *nbytes - off - n_old);
@@ -95,12 +95,51 @@ static inline bool mutator_splice(unsigned char *data, size_t *nbytes, size_t nb
 static inline void pickle_insert(unsigned char *data, size_t *nbytes, size_t nbytes_max, size_t off,
                                  uint32_t random)
 {
-    static const char *const snippets[] = {
-        "(", ")", "]", "}", "N", "0", "1", "2", "\x85", "\x86", "\x87", "t", "l", "d", "R", "b", "\x81", "\x92",
-        "a", "e", "s", "u", "Q", ".", "\x94", "\x8f", "\x90", "\x91", "K\x01", "M\xff\xff", "J\xff\xff\xff\xff",
-        "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f", "ccollections\nOrderedDict\n",
-        "ctorch._utils\n_rebuild_tensor_v2\n", "ctorch._utils\n_rebuild_parameter\n", "ctorch\nFloatStorage\n",
-        "ctorch\nSize\n", "cposix\nsystem\n", "iposix\nsystem\n", "I01\n", "F1e999\n", "L9L\n", "P1\n", "\x95", "\x96"};
+    static const char *const snippets[] = {"(",
+                                           ")",
+                                           "]",
+                                           "}",
+                                           "N",
+                                           "0",
+                                           "1",
+                                           "2",
+                                           "\x85",
+                                           "\x86",
+                                           "\x87",
+                                           "t",
+                                           "l",
+                                           "d",
+                                           "R",
+                                           "b",
+                                           "\x81",
+                                           "\x92",
+                                           "a",
+                                           "e",
+                                           "s",
+                                           "u",
+                                           "Q",
+                                           ".",
+                                           "\x94",
+                                           "\x8f",
+                                           "\x90",
+                                           "\x91",
+                                           "K\x01",
+                                           "M\xff\xff",
+                                           "J\xff\xff\xff\xff",
+                                           "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f",
+                                           "ccollections\nOrderedDict\n",
+                                           "ctorch._utils\n_rebuild_tensor_v2\n",
+                                           "ctorch._utils\n_rebuild_parameter\n",
+                                           "ctorch\nFloatStorage\n",
+                                           "ctorch\nSize\n",
+                                           "cposix\nsystem\n",
+                                           "iposix\nsystem\n",
+                                           "I01\n",
+                                           "F1e999\n",
+                                           "L9L\n",
+                                           "P1\n",
+                                           "\x95",
+                                           "\x96"};
     const char *s = snippets[random % (sizeof snippets / sizeof *snippets)];
     mutator_splice(data, nbytes, nbytes_max, off, 0, s, strlen(s));
 }
@@ -126,9 +165,11 @@ static inline void pickle_change(unsigned char *data, size_t *nbytes, size_t nby
         for (size_t i = 0; i < arg; i++) data[op->off + 1 + i] = (unsigned char)(length >> 8 * i);
     } else if (n_text > 0) {
         unsigned char *at = &data[text + random / 16 % n_text];
-        if (*at != '\n') *at = (unsigned char)(random % 2 ? "._/01xl \x1b\xe2"[random / 2 % 10] : *at ^ 1);
+        if (*at != '\n')
+            *at = (unsigned char)(random % 2 ? "._/01xl \x1b\xe2"[random / 2 % 10] : *at ^ 1);
     } else {
-        static const unsigned char alike[] = {'N', ')', ']', '}', 0x88, 0x89, '(', '0', 'a', 'b', 'R', 's', 'u', 'e', 't', 0x85, 0x86, 0x87};
+        static const unsigned char alike[] = {'N', ')', ']', '}', 0x88, 0x89, '(',  '0',  'a',
+                                              'b', 'R', 's', 'u', 'e',  't',  0x85, 0x86, 0x87};
         data[op->off] = alike[random % sizeof alike];
     }
 }
@@ -154,13 +195,12 @@ static inline size_t pickle_mutate(unsigned char *data, size_t nbytes, size_t nb
             memcpy(copy, data + ops[i].off, n_run);
             mutator_splice(data, &nbytes, nbytes_max, ops[j].off, 0, copy, n_run);
             break;
-        case 2:
-            pickle_insert(data, &nbytes, nbytes_max, ops[i].off, mutator_random(&state));
-            break;
+        case 2: pickle_insert(data, &nbytes, nbytes_max, ops[i].off, mutator_random(&state)); break;
         case 3: /* one opcode in another's place */
             if (ops[i].nbytes > sizeof copy) break;
             memcpy(copy, data + ops[i].off, ops[i].nbytes);
-            mutator_splice(data, &nbytes, nbytes_max, ops[j].off, ops[j].nbytes, copy, ops[i].nbytes);
+            mutator_splice(data, &nbytes, nbytes_max, ops[j].off, ops[j].nbytes, copy,
+                           ops[i].nbytes);
             break;
         default: pickle_change(data, &nbytes, nbytes_max, &ops[i], &state); break;
         }

@@ -1,5 +1,5 @@
-/* Mutations for fuzz_pt.c: fields of the zip's headers, and the opcodes of data.pkl with sizes, sums
- * and offsets made right again; every third time bytes. */
+/* Mutations for fuzz_pt.c: fields of the zip's headers, and the opcodes of data.pkl with sizes,
+ * sums and offsets made right again; every third time bytes. */
 #include "formats/crc32.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/pickle_mutator.h"
@@ -19,7 +19,19 @@ static const struct kind {
     } fields[18];
 } kinds[] = {
     {"PK\3\4", 30, {{4, 2}, {6, 2}, {8, 2}, {14, 4}, {18, 4}, {22, 4}, {26, 2}, {28, 2}}},
-    {"PK\1\2", 46, {{6, 2}, {8, 2}, {10, 2}, {16, 4}, {20, 4}, {24, 4}, {28, 2}, {30, 2}, {32, 2}, {34, 2}, {42, 4}}},
+    {"PK\1\2",
+     46,
+     {{6, 2},
+      {8, 2},
+      {10, 2},
+      {16, 4},
+      {20, 4},
+      {24, 4},
+      {28, 2},
+      {30, 2},
+      {32, 2},
+      {34, 2},
+      {42, 4}}},
     {"PK\5\6", 22, {{4, 2}, {6, 2}, {8, 2}, {10, 2}, {12, 4}, {16, 4}, {20, 2}}},
     {"PK\6\6", 56, {{4, 8}, {16, 4}, {20, 4}, {24, 8}, {32, 8}, {40, 8}, {48, 8}}},
     {"PK\6\7", 20, {{4, 4}, {8, 8}, {16, 4}}},
@@ -52,18 +64,23 @@ static void put(unsigned char *at, size_t n, uint64_t value)
     for (size_t i = 0; i < n; i++) at[i] = (unsigned char)(value >> 8 * i);
 }
 
-static void change_field(unsigned char *data, size_t nbytes, const struct header *h, uint32_t *state)
+static void change_field(unsigned char *data, size_t nbytes, const struct header *h,
+                         uint32_t *state)
 {
     size_t n = 0;
     while (n < 18 && h->kind->fields[n].nbytes > 0) n++;
     size_t f = mutator_random(state) % n, width = h->kind->fields[f].nbytes;
     unsigned char *at = data + h->off + h->kind->fields[f].off;
     uint64_t old = get(at, width);
-    const uint64_t values[] = {0, 1, old + 1, old - 1, old * 2, UINT64_MAX, nbytes, nbytes - h->off, h->off, 1ull << (8 * width - 1), 8, 0x0808};
+    const uint64_t values[] = {
+        0,          1,      old + 1,         old - 1, old * 2,
+        UINT64_MAX, nbytes, nbytes - h->off, h->off,  1ull << (8 * width - 1),
+        8,          0x0808};
     put(at, width, values[mutator_random(state) % (sizeof values / sizeof *values)]);
 }
 
-/* data.pkl with other opcodes. Zip64 archives keep their length: their pickle only changes in place. */
+/* data.pkl with other opcodes. Zip64 archives keep their length: their pickle only changes in
+ * place. */
 static size_t change_pickle(unsigned char *data, size_t nbytes, size_t nbytes_max,
                             const struct header *headers, size_t n, uint32_t seed)
 {
