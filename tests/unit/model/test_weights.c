@@ -634,7 +634,7 @@ START_TEST(missing_and_extra_weights_are_listed)
     struct cz_model *m = open_as(dir, NULL); /* a config of fewer layers than the files */
     logged(", bert.encoder.layer.10.output.dense.weight, ");
     logged(" and 5 more\n");
-    logged(": not used by this model: ?[2Jcls, "); /* a terminal does not obey names */
+    logged(": not used by this model: \\x1b[2Jcls, "); /* a terminal does not obey names */
     cz_model_destroy(m);
     drop_items(&s, "embeddings.LayerNorm.bias");
     write_safetensors(dir, &s);
