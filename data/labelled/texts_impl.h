@@ -11,6 +11,7 @@
 #ifndef CZ_DATA_LABELLED_TEXTS_IMPL_H
 #define CZ_DATA_LABELLED_TEXTS_IMPL_H
 
+#include "base/hash.h"
 #include "base/status.h"
 #include <czero/data.h>
 
@@ -108,6 +109,7 @@ struct label_table {
     size_t n, cap;
     uint32_t *slots; /* (n_slots) 1 + entry, open addressing; 0: empty */
     size_t n_slots;
+    struct hash_index known;        /* into o->labels */
     size_t first_of[LABEL_N_KINDS]; /* 1 + entry; 0: none of this kind */
     bool known_is_numbered;         /* the known names are LABEL_0, LABEL_1, … */
 };

@@ -41,9 +41,20 @@ static bool parse_integer(const char *name, int64_t *value)
 
 /* ---- known names ----------------------------------------------------------------------------- */
 
-static int compare_strings(const void *a, const void *b)
+struct wanted {
+    const struct cz_texts_options *o;
+    const char *name;
+};
+
+static bool is_label(const void *key, size_t item)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    const struct wanted *w = key;
+    return strcmp(w->o->labels[item], w->name) == 0;
+}
+
+static size_t position_of(const struct label_table *l, const char *name)
+{
+    return hash_index_find(&l->known, hash_text(name), is_label, &(struct wanted){l->o, name});
 }
 
 /* "LABEL_0", "LABEL_1", … are the names that transformers gives classes which have none. Integers
@@ -58,14 +69,12 @@ static bool is_numbered(const struct cz_texts_options *o)
     return true;
 }
 
-static bool find_known(const struct cz_texts_options *o, const char *name, int32_t *cls)
+static bool find_known(const struct label_table *l, const char *name, int32_t *cls)
 {
-    for (size_t k = 0; k < o->n_labels; k++)
-        if (strcmp(o->labels[k], name) == 0) {
-            *cls = (int32_t)k;
-            return true;
-        }
-    return false;
+    const size_t k = position_of(l, name);
+    if (k == HASH_NONE) return false;
+    *cls = (int32_t)k;
+    return true;
 }
 
 /* In this order: the name itself, then an integer as a position (numbered classes only), then
@@ -74,7 +83,7 @@ static bool find_known(const struct cz_texts_options *o, const char *name, int32
 static cz_status match_known(const struct label_table *l, const struct text_source *at,
                              struct label_entry *e)
 {
-    if (find_known(l->o, e->name, &e->cls)) return CZ_OK;
+    if (find_known(l, e->name, &e->cls)) return CZ_OK;
     bool may_count = e->kind == LABEL_INT || e->kind == LABEL_CELL;
     if (may_count && e->is_integer && l->known_is_numbered && e->value >= 0 &&
         (uint64_t)e->value < l->o->n_labels) {
@@ -82,7 +91,7 @@ static cz_status match_known(const struct label_table *l, const struct text_sour
         return CZ_OK;
     }
     if (e->kind == LABEL_BOOL && /* as Python spells them */
-        find_known(l->o, e->name[0] == 't' ? "True" : "False", &e->cls))
+        find_known(l, e->name[0] == 't' ? "True" : "False", &e->cls))
         return CZ_OK;
     char list[512];
     size_t n = 0, k = 0;
@@ -96,8 +105,7 @@ static cz_status match_known(const struct label_table *l, const struct text_sour
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Doubles are found by sorting: with them, a label's class would depend on the order of the
- * list. */
+/* With doubles, a label's class would depend on the order of the list. */
 cz_status label_table_init(struct label_table *l, const struct cz_texts_options *o)
 {
     memset(l, 0, sizeof *l);
@@ -107,17 +115,13 @@ cz_status label_table_init(struct label_table *l, const struct cz_texts_options 
             return err_set(CZ_INVALID, 0,
                            "classification needs at least two classes; \"%s\" is one",
                            o->labels[0]);
-        const char **sorted = malloc(o->n_labels * sizeof *sorted);
-        if (!sorted) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", o->n_labels);
-        memcpy(sorted, o->labels, o->n_labels * sizeof *sorted);
-        qsort(sorted, o->n_labels, sizeof *sorted, compare_strings);
-        cz_status st = CZ_OK;
-        for (size_t k = 1; st == CZ_OK && k < o->n_labels; k++)
-            if (strcmp(sorted[k - 1], sorted[k]) == 0)
-                st = err_set(CZ_INVALID, 0, "two of the %zu classes are named \"%.*s\"",
-                             o->n_labels, shown(sorted[k]), sorted[k]);
-        free(sorted);
-        TRY(st);
+        for (size_t k = 0; k < o->n_labels; k++) {
+            const char *name = o->labels[k];
+            if (position_of(l, name) != HASH_NONE)
+                return err_set(CZ_INVALID, 0, "two of the %zu classes are named \"%.*s\"",
+                               o->n_labels, shown(name), name);
+            TRY(hash_index_add(&l->known, hash_text(name), k));
+        }
     }
     l->known_is_numbered = is_numbered(o);
     return CZ_OK;
@@ -128,6 +132,7 @@ void label_table_free(struct label_table *l)
     for (size_t i = 0; i < l->n; i++) free(l->entries[i].name);
     free(l->entries);
     free(l->slots);
+    hash_index_free(&l->known);
     memset(l, 0, sizeof *l);
 }
 

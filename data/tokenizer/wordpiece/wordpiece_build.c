@@ -3,6 +3,7 @@
  * of added tokens, so that both formats give one behaviour. */
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
+#include "base/hash.h"
 #include "base/log.h"
 
 #include <inttypes.h>
@@ -103,25 +104,38 @@ static int64_t count_model_ids(const struct wp_source *src)
     return n;
 }
 
-/* An added token named twice is one token. */
-static int64_t id_of_earlier(const struct wp_source *src, size_t n, const char *content)
+struct wanted {
+    const struct wp_source *src;
+    const char *content;
+};
+
+static bool has_content(const void *key, size_t item)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(src->added[i].content, content) == 0) return src->added[i].token.id;
-    return -1;
+    const struct wanted *w = key;
+    return strcmp(w->src->added[item].content, w->content) == 0;
+}
+
+/* An added token named twice is one token. */
+static int64_t id_of_earlier(const struct wp_source *src, const struct hash_index *contents,
+                             const char *content)
+{
+    size_t i =
+        hash_index_find(contents, hash_text(content), has_content, &(struct wanted){src, content});
+    return i == HASH_NONE ? -1 : src->added[i].token.id;
 }
 
 /* Ids of added tokens; optional ones that are not in the vocabulary go. An id inside the model's
  * range is not believed: it would take the place of another token. Such a token, and one without an
  * id, gets the next free id behind the vocabulary. */
-static cz_status place_added(const struct wordpiece *wp, struct wp_source *src)
+static cz_status place_each(const struct wordpiece *wp, struct wp_source *src,
+                            struct hash_index *contents)
 {
     int64_t n_model = count_model_ids(src), next = n_model;
     size_t n = 0;
     for (size_t i = 0; i < src->n_added; i++) {
         struct wp_added a = src->added[i];
         int64_t id = find_in_model(wp, a.content);
-        if (id < 0) id = id_of_earlier(src, n, a.content);
+        if (id < 0) id = id_of_earlier(src, contents, a.content);
         if (a.content[0] == '\0' || (id < 0 && a.optional)) continue;
         if (id < 0) id = a.token.id >= n_model ? a.token.id : next;
         if (id > WP_ID_MAX)
@@ -129,10 +143,21 @@ static cz_status place_added(const struct wordpiece *wp, struct wp_source *src)
                            src->path, a.content, id, WP_ID_MAX);
         if (id >= next) next = id + 1;
         a.token.id = (int32_t)id;
-        src->added[n++] = a;
+        src->added[n] = a;
+        if (id_of_earlier(src, contents, a.content) < 0)
+            TRY(hash_index_add(contents, hash_text(a.content), n));
+        n++;
     }
     src->n_added = n;
     return CZ_OK;
+}
+
+static cz_status place_added(const struct wordpiece *wp, struct wp_source *src)
+{
+    struct hash_index contents = {0};
+    cz_status st = place_each(wp, src, &contents);
+    hash_index_free(&contents);
+    return st;
 }
 
 /* piece_nbytes_max leaves a byte for the space that decoding puts before whole words. */
