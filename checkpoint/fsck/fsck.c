@@ -13,6 +13,7 @@
 #include "checkpoint/read/names.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
+#include "formats/safetensors/safetensors.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -247,6 +248,22 @@ static cz_status check_file(const struct cz_fsck_options *options, struct cz_fsc
 
 /* ---- a folder -------------------------------------------------------------------------------- */
 
+/* Shards that are sound one by one may still not be those that the index names: another shard may
+ * hold a tensor, or two of them. As with a tag, this is looked at only if nothing was found. */
+static cz_status check_shards(const struct cz_fsck_options *options, struct cz_fsck_report *report)
+{
+    struct safetensors *shards;
+    struct fsck_findings findings = {NULL, 0, 0, 0};
+    if (!beneath_is_there(options->dir, "model.safetensors.index.json")) return CZ_OK;
+    cz_status st = safetensors_dir_open(options->dir, &shards);
+    if (st == CZ_OK) safetensors_close(shards);
+    if (st != CZ_CORRUPT && st != CZ_NOTFOUND) return st;
+    st = fsck_note_error(&findings, options->dir);
+    if (st == CZ_OK) fsck_report_findings(options, &findings, report);
+    fsck_findings_free(&findings);
+    return st;
+}
+
 static cz_status check_weights(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     struct fsck_files files = {NULL, 0, 0};
@@ -256,6 +273,7 @@ static cz_status check_weights(const struct cz_fsck_options *options, struct cz_
         fsck_report_findings(options, &findings, report);
         st = fsck_check_files(options, &files, report);
     }
+    if (st == CZ_OK && report->n_findings == 0) st = check_shards(options, report);
     fsck_files_free(&files);
     fsck_findings_free(&findings);
     return st;

@@ -75,5 +75,10 @@ cp -r "$fixtures/checkpoints/expected/u3" "$work/u3"
 expect 0 out 'no damage' -- "$work/u3"
 rm "$work/u3/t3/zero/l2.weight/fp32.pt"
 expect 4 out 'l2.weight/fp32.pt' -- "$work/u3"
+cp -r "$fixtures/formats/safetensors/sharded" "$work/sharded"
+expect 0 out 'no damage' -- "$work/sharded"
+index=$work/sharded/model.safetensors.index.json
+sed -i '0,/-0000[12]-of/s//-00003-of/' "$index"
+expect 4 out 'should be in model-00003-of-00003.safetensors and is not' -- "$work/sharded"
 [ $failed = 0 ] && echo "fsck works"
 exit $failed
