@@ -1,0 +1,80 @@
+"""Why a command may exit with 0 although its input is hostile: (cases, why). Without a reason, it is a finding."""
+
+import re
+
+INERT = "nothing that a pickle names is called or imported: it is shown as what it is, inert"
+SHOWN = "the names are sound data; what is printed is escaped"
+REASONS = [(re.compile(pattern), why) for pattern, why in (
+    (r"zip/(comment_is_an_end|comment_longest|prefix|two_archives)$", "the last end record counts, as for every reader of zips, and all that it names has its checksum"),
+    (r"zip/(patched_data|record_on_other_disk|version_needed|unix_link)$", "a field that means nothing for a stored record; its bytes have their checksum"),
+    (r"(zip/crc_of_storage|tensor/wrong_crc_kept)$", "inspect shows what is there and does not compare checksums; fsck, zero_to_fp32 and resuming do"),
+    (r"zip/(name_|script_code|folders|many_entries)", "records that the pickle does not name are listed, and not read; names of records are never paths"),
+    (r"pickle/(keys_list|keys_dict|set_of_lists|size_of_text|counter_list|setstate_|frame_splits|proto_twice|memo_largest)", "Python would refuse or ignore it; nothing depends on it here, and it costs nothing"),
+    (r"pickle/(long_|text_lone|keys_|set_)", "a sound value, read in time linear in its length"),
+    (r"pickle/key_", SHOWN),
+    (r"pickle/", INERT),
+    (r"tensor/(shape_list|device_odd|storage_twice_two_types)$", "torch reads it as well, and every element is inside its record"),
+    (r"tensor/(shape_.*zero|off_)", "a tensor without elements: nothing is read"),
+    (r"tensor/(stride_|views_)", "a sound view, as expand() and unfold() make; the time is that of its elements"),
+    (r"tensor/(hooks_|metadata_)", INERT),
+    (r"tensor/(float_nan|bool_not)", "values are data"),
+    (r"safetensors/minus_zero$", "-0 is 0"),
+    (r"safetensors/name_empty$", "a name is any text"),
+    (r"safetensors/(name_|metadata_)", SHOWN),
+    (r"safetensors/entry_", "members that the format does not know are ignored, as by the reference library"),
+    (r"safetensors/(dtype_complex|many_empty|colliding_names|nothing)$", "a sound file, read in time linear in its length"),
+    (r"index/(metadata_odd|total_size_)", "only weight_map is used"),
+    (r"index/tensor_left_out$", "the shards say what they hold"),
+    (r"index/bin_", "inspect lists the files of the folder and follows no index; verify, which loads the model, refuses"),
+    (r"index/", "the shards are sound; whether the index fits them is checked when the model is loaded"),
+    (r"checkpoint/tied_", "aliases only add names; ones that cannot be are left out"),
+    (r"checkpoint/(client_state_|config_object|version_|stage_object)", INERT + ", and does not belong to the weights"),
+    (r"checkpoint/(global_|skipped_|lr_text|scale_|step_|group_ids|states_many|state_)", "it is not part of the weights, which alone are written; resuming checks it"),
+    (r"checkpoint/(world_|tensor_parallel)", "the names and contents of the shards decide, and they agree"),
+    (r"checkpoint/buffers_many$", "names of buffers that do not exist; the time is linear"),
+    (r"checkpoint/(name_)", SHOWN),
+    (r"checkpoint/(ds_id_other|swap_link_inside)", "a file of the same folder, of the right length: which one it is only its writer knows"),
+    (r"checkpoint/swapped_state", "only weights are written, so the state's file is not opened; a warning says what cannot be shown"),
+    (r"checkpoint/(rank_|names_)", "not the name of a shard of this checkpoint: it is not opened"),
+    (r"checkpoint/placeholders", "a warning names the weight, which is read from the masters"),
+    (r"checkpoint/weight_", "the structure is sound; fsck reads no elements through views"),
+    (r"manifest/(version_float)$", "1.0 is 1"),
+    (r"manifest/bom$", "a byte order mark before JSON is skipped; every byte has its checksum"),
+    (r"manifest/(world_other|stage_other|tensor_name_escape|tensor_unknown)$", "every byte has its checksum, and the shards themselves say what they hold"),
+    (r"manifest/(state_left_out|file_of_user|missing)", "what the manifest lists has its checksum; the rest is read as DeepSpeed's folders are, and checked value by value"),
+    (r"latest/", "one sound tag of this folder is meant"),
+    (r"universal/param_", "as many elements of the right type, inside their record"),
+    (r"universal/(cat_dim|vocab_huge|step_|groups_missing|optimizer_system|state)", "it is not part of the weights, which alone are written; nothing is called"),
+    (r"state/(bom|member_unknown)$", "the values are those of a sound state"),
+    (r"state/(dtype_|groups_|schedule_|onebit_|skipped_more|updates_more|history_)", "the run has its own value, and takes it"),
+    (r"state/scale_", "fp32 runs do not scale the loss; the value is not used"),
+    (r"state/data_(epoch|sample)", "samples are numbered over all epochs, and any number has its row"),
+    (r"state/data_", "a position in another order of the same rows: the run takes the saved seed and order"),
+    (r"state/machine_", "a fast machine: the figure only changes predicted times"),
+    (r"state/", "inspect shows what can be read of a state; resuming refuses"),
+    (r"config/(bom|comment)$", "as DeepSpeed reads configs"),
+    (r"config/key", "unknown keys are warnings, as in DeepSpeed; --strict refuses them"),
+    (r"config/value_", "a name that does not exist is reported by check and train; show prints the rest"),
+    (r"config/", "a value that DeepSpeed accepts: it is taken, or has no effect here, and the plan says what it costs"),
+    (r"model/(architectures_many|auto_map|labels_many|keys_colliding)$", "other keys have no effect; nothing is loaded that they name"),
+    (r"model/(eos_|generation_)", "an end token that cannot occur, or a file that says none: the text ends at its length"),
+    (r"model/bert_label_", "class names are text; what is printed is escaped"),
+    (r"tokenizer/(tokenizer_config|special_tokens|added_tokens|added_json|eos_|class_|chat_)", "tokenizer.json rules; what is beside it and cannot be read is not used, and not exported"),
+    (r"tokenizer/", "ids are those of Hugging Face's library"),
+    (r"texts/predict_", "texts are text; what is printed is escaped"),
+    (r"texts/plot_", "names of columns are text; what is printed is escaped"),
+    (r"texts/", "texts and labels are text, read in time linear in their length"),
+    (r"tokens/(text_|megatron_bin_link)", "bytes are tokens"),
+    (r"tokens/megatron_", "every token is inside the file and the vocabulary"),
+    (r"links/(weights_|shard_|hub_)", "the links stay inside of the folder that the user named"),
+    (r"links/(companion_|generation_|secrets|traces)", "it is not needed: a warning or silence, and nothing is copied"),
+    (r"links/(output_|dangling_|save_)", "the name in the output folder is replaced; what it pointed to stays"),
+    (r"look-alikes/", "the run does its work, and what is not its own stays"),
+)]
+
+
+def why(case):
+    for pattern, reason in REASONS:
+        if pattern.match(case):
+            return reason
+    return None
