@@ -76,9 +76,10 @@ static cz_status clean_one(const char *dir, const char *name)
     if (tag_of(name, STORE_DELETING, tag)) {
         struct stat info;
         char *path = file_join(dir, name);
-        const bool is_folder =
-            path && lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && !store_has_mark(path);
-        cz_status st = is_folder ? store_finish_removal(dir, tag) : CZ_OK;
+        if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+        const bool is_ours = lstat(path, &info) == 0 && S_ISDIR(info.st_mode) &&
+                             info.st_uid == geteuid() && !store_has_mark(path);
+        cz_status st = is_ours ? store_finish_removal(dir, tag) : CZ_OK;
         free(path);
         if (st != CZ_CORRUPT && st != CZ_VERSION) return st;
         err_clear(); /* nothing there can be trusted: it stays */

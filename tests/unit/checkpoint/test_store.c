@@ -127,10 +127,13 @@ START_TEST(hidden_folders_of_the_user_stay)
     if (is_root) ck_assert_int_eq(chown(tags_path(dir, ".theirs.saving.by"), 65534, 65534), 0);
     ck_assert_int_eq(mkdir(tags_path(dir, ".old.deleting"), 0777), 0);
     put(tags_path(dir, ".old.deleting/mine"), "x");
+    ck_assert_int_eq(mkdir(tags_path(dir, ".another.deleting"), 0777), 0);
+    if (is_root) ck_assert_int_eq(chown(tags_path(dir, ".another.deleting"), 65534, 65534), 0);
     ck_ok(tags_save(dir, "t1", 1, true));
     ck_assert(file_exists(tags_path(dir, ".notes.saving/x.pt")));
     ck_assert_int_eq(file_exists(tags_path(dir, ".theirs.saving/x.pt")), is_root);
     ck_assert(file_exists(tags_path(dir, "old/mine"))); /* not hidden any more */
+    ck_assert_int_eq(file_exists(tags_path(dir, ".another.deleting")), is_root);
     ck_fails(store_stage(dir, "notes"), CZ_IO);
     check_sentence(".notes.saving: is there already, without the mark of a save");
     ck_assert(file_exists(tags_path(dir, ".notes.saving/x.pt")));
