@@ -315,6 +315,25 @@ START_TEST(a_place_of_other_data_is_refused)
     ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
     bad = good, bad.epoch = UINT64_MAX;
     ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
+    /* positions are counted up to INT64_MAX */
+    bad = good, bad.epoch = 0, bad.sample = INT64_MAX;
+    ck_ok(cz_data_seek(l, &bad));
+    bad.sample++;
+    ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
+    bad.sample = UINT64_MAX;
+    ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
+    bad.epoch = INT64_MAX / 23, bad.sample = INT64_MAX % 23;
+    ck_ok(cz_data_seek(l, &bad));
+    bad.sample++;
+    ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
+    bad.epoch = UINT64_MAX / 23, bad.sample = UINT64_MAX; /* the sum begins again at 0 */
+    ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
+    bad.epoch = UINT64_MAX / 23 + 1, bad.sample = 0; /* the product does */
+    ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
+    struct cz_data_cursor now; /* what is refused moves nothing */
+    cz_data_tell(l, &now);
+    ck_assert_uint_eq(now.epoch, INT64_MAX / 23);
+    ck_assert_uint_eq(now.sample, INT64_MAX % 23);
     cz_data_close(l);
     teardown();
 }

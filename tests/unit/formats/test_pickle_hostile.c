@@ -115,6 +115,9 @@ START_TEST(lengths_beyond_the_input)
     REFUSE("\x8b\xff\xff\xff\xff.", CZ_CORRUPT, "needs 4294967295 bytes");
     REFUSE("T\xff\xff\xff\xff.", CZ_CORRUPT, "needs");
     REFUSE("\x95\xff\0\0\0\0\0\0\0.", CZ_CORRUPT, "a frame of 255 bytes");
+    REFUSE("\x95\x03\0\0\0\0\0\0\0N.", CZ_CORRUPT, "a frame of 3 bytes, 2 are left");
+    REFUSE("\x95\0\0\0\0\0\0\0\x80N.", CZ_CORRUPT, "a frame of");
+    pickle_free(PARSE("\x95\x02\0\0\0\0\0\0\0N")); /* up to the end exactly */
     REFUSE("cposix", CZ_CORRUPT, "a name does not end");
     REFUSE("cposix\nsystem", CZ_CORRUPT, "a name does not end");
 }

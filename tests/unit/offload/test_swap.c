@@ -111,6 +111,41 @@ START_TEST(more_requests_than_the_queue_holds)
 }
 END_TEST
 
+/* Buffers that are known to the kernel in part: transfers inside, at both edges and across them. */
+static void partly_registered(const char *dir, const struct swap_way *way)
+{
+    /* so large that each is a mapping of its own, above that of the swap's buffer, which comes
+     * later */
+    size_t n = 8 * SWAP_ALIGN, large = (size_t)1 << 20;
+    unsigned char *src = swap_rig_memory(large), *dst = swap_rig_memory(large);
+    struct swap *s = swap_rig_open(dir, way, n, BLOCK, 2);
+    swap_rig_fill(src, n, 4);
+    ck_ok(swap_register(s, src + 2 * SWAP_ALIGN, 4 * SWAP_ALIGN));
+    ck_ok(swap_register(s, dst + 2 * SWAP_ALIGN, 4 * SWAP_ALIGN));
+    for (size_t from = 0; from < 8; from++)
+        for (size_t pages = 1; from + pages <= 8; pages++) {
+            size_t at = from * SWAP_ALIGN, nbytes = pages * SWAP_ALIGN;
+            uint64_t ticket;
+            memset(dst, 0, n);
+            ck_ok(swap_write_begin(s, src + at, at, nbytes, &ticket));
+            ck_ok(swap_wait(s, ticket));
+            ck_ok(swap_read_begin(s, dst + at, at, nbytes, &ticket));
+            ck_ok(swap_wait(s, ticket));
+            ck_assert_mem_eq(dst + at, src + at, nbytes);
+            ck_assert(swap_rig_is_all(dst, at, 0));
+            ck_assert(swap_rig_is_all(dst + at + nbytes, n - at - nbytes, 0));
+        }
+    swap_close(s);
+    free(src);
+    free(dst);
+}
+
+START_TEST(transfers_may_cross_the_edges_of_registered_buffers)
+{
+    each_way(partly_registered);
+}
+END_TEST
+
 /* ---- the order of blocks ---------------------------------------------------------------------
  */
 
@@ -317,7 +352,8 @@ END_TEST
 
 TEST_MAIN("offload/swap", unaligned_sizes_round_trip, aligned_sizes_round_trip,
           random_calls_agree_with_memory, never_written_bytes_read_as_zero,
-          more_requests_than_the_queue_holds, a_late_read_overtakes_a_long_write_which_goes_on,
+          more_requests_than_the_queue_holds, transfers_may_cross_the_edges_of_registered_buffers,
+          a_late_read_overtakes_a_long_write_which_goes_on,
           a_late_write_gets_its_turn_in_a_long_read, a_drain_waits_for_the_oldest_and_the_newest,
           closing_ends_what_is_under_way, single_submit_and_odd_options_work,
           wrong_calls_are_refused_and_do_no_harm, a_file_of_no_bytes_is_fine)

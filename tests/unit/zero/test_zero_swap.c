@@ -180,6 +180,63 @@ START_TEST(figures_say_what_the_file_moves)
 }
 END_TEST
 
+/* Parameters that memory may hold stay there, up to that many elements exactly. */
+START_TEST(as_many_parameters_stay_as_memory_may_hold)
+{
+    size_t read[3];
+    for (size_t k = 0; k < 3; k++) {
+        struct world_setting s = plain;
+        struct world w;
+        s.stage = 3;
+        s.dtype = s.grad_dtype = DTYPE_BF16;
+        s.swap = (struct zero_swap){.params = true, .params_in_memory = numels[2] - 1 + k};
+        s.swap_dir = test_tmp_make();
+        world_make(&w, s);
+        read[k] = zero_figures(w.z).pass_read_nbytes;
+        world_free(&w);
+        ck_assert_int_eq(rmdir(s.swap_dir), 0);
+    }
+    ck_assert_uint_gt(read[0], read[1]); /* one less than the smallest has */
+    ck_assert_uint_eq(read[1], read[2]);
+}
+END_TEST
+
+/* Whatever is prefetched: an evaluation reads what its forward visits use, and nothing that only a
+ * backward does. */
+START_TEST(an_evaluation_reads_no_more_than_its_visits_use)
+{
+    size_t used = 0;
+    for (size_t u = 0; u < 2; u++)
+        for (size_t k = 0; k < 3; k++) used += numels[u == 0 ? unit_a[k] : unit_b[k]] * 2;
+    for (size_t k = 0; k < 8; k++) {
+        struct world_setting s = plain;
+        struct world w;
+        s.stage = 3;
+        s.dtype = s.grad_dtype = DTYPE_BF16;
+        s.stage3 = (struct zero_stage3){.prefetch_numel = k & 1 ? TOTAL : 0,
+                                        .max_live = k & 2 ? 10 * TOTAL : 0,
+                                        .max_reuse = k & 4 ? 10 * TOTAL : 0};
+        s.swap = (struct zero_swap){.params = true};
+        s.swap_dir = test_tmp_make();
+        world_make(&w, s);
+        for (int again = 0; again < 2; again++) {
+            const size_t before = swap_counts(w.swap).read_nbytes;
+            ck_ok(zero_pass_begin(w.z, ZERO_PASS_EVAL));
+            for (size_t u = 0; u < N_UNITS; u++) {
+                ck_ok(zero_unit_acquire(w.z, u));
+                ck_ok(zero_unit_release(w.z, u));
+            }
+            ck_ok(zero_pass_end(w.z));
+            ck_ok(swap_drain(w.swap));
+            const size_t read = swap_counts(w.swap).read_nbytes - before;
+            ck_assert_uint_le(read, used + 6 * 4096); /* whole blocks */
+        }
+        world_free(&w);
+        ck_assert_int_eq(rmdir(s.swap_dir), 0);
+    }
+}
+END_TEST
+
 START_TEST(gradients_in_the_file_leave_little_in_memory)
 {
     struct world_setting s = plain;
@@ -219,4 +276,6 @@ END_TEST
 TEST_MAIN("zero swap", one_rank_computes_the_same, every_rank_computes_the_same,
           every_optimizer_computes_the_same, parameters_may_be_their_own_16_bit_masters,
           restores_and_single_tensors_reach_the_file, what_changes_is_claimed,
-          figures_say_what_the_file_moves, gradients_in_the_file_leave_little_in_memory)
+          figures_say_what_the_file_moves, gradients_in_the_file_leave_little_in_memory,
+          as_many_parameters_stay_as_memory_may_hold,
+          an_evaluation_reads_no_more_than_its_visits_use)
