@@ -232,8 +232,9 @@ cz_status ckpt_writer_finish(struct ckpt_writer *w, const struct manifest **out)
      * renamed. */
     for (int i = 0; i < DS_N_FILES; i++) {
         if (!w->has_file[i]) continue;
-        TRY(pt_rename(w->files[i].pt));
-        w->files[i].renamed = true;
+        cz_status st = pt_rename(w->files[i].pt);
+        w->files[i].renamed = pt_is_renamed(w->files[i].pt);
+        TRY(st);
     }
     /* Pieces of a segment are in the order of its elements, so their sums can be concatenated. */
     for (size_t i = 0; i < w->n_pieces; i++) {

@@ -130,6 +130,7 @@ struct pt_written {
  * (a storage is incomplete), CZ_IO; then only destroy makes sense. */
 cz_status pt_finish(struct pt_writer *w, bool rename, struct pt_written *out);
 cz_status pt_rename(struct pt_writer *w);
+bool pt_is_renamed(const struct pt_writer *w); /* also where the folder could not be synced then */
 
 /* Where a storage's bytes begin in the file. */
 uint64_t pt_storage_off(const struct pt_writer *w, size_t storage_idx);

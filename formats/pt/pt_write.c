@@ -232,6 +232,11 @@ cz_status pt_rename(struct pt_writer *w)
     return file_sync_parent(w->file.path);
 }
 
+bool pt_is_renamed(const struct pt_writer *w)
+{
+    return w->file.renamed;
+}
+
 uint64_t pt_storage_off(const struct pt_writer *w, size_t storage_idx)
 {
     if (storage_idx >= w->layout.n_storages) return 0;

@@ -6,8 +6,11 @@
 #include "checkpoint/fsck/fsck.h"
 #include "checkpoint/store/store_impl.h"
 #include "formats/pt/pt.h"
+#include "tests/support/checkpoint/sparse_ckpt.h"
 #include "tests/support/checkpoint/tags.h"
 #include "tests/unit/checkpoint/ds_write_rig.h"
+
+#include <sys/syscall.h>
 
 /* ---- tags of real files ---------------------------------------------------------------------- */
 
@@ -458,6 +461,60 @@ START_TEST(findings_of_many_files_come_in_their_order)
 }
 END_TEST
 
+/* ---- sectors that cannot be read --------------------------------------------------------------
+ */
+
+static off_t bad_sector = -1; /* reads of this byte of any file fail */
+
+ssize_t pread(int fd, void *dst, size_t n, off_t off)
+{
+    if (bad_sector >= off && bad_sector < off + (off_t)n) {
+        errno = EIO;
+        return -1;
+    }
+    return (ssize_t)syscall(SYS_pread64, fd, dst, n, off);
+}
+
+/* A .pt with a storage of a MiB and no checksums. */
+static void write_without_sums(const char *dir)
+{
+    const int64_t shape[1] = {1 << 18};
+    struct sparse_zip zip;
+    struct pickle_writer *w = pickle_writer_create();
+    pickle_dict_begin(w);
+    pickle_put_string(w, "large");
+    pickle_put_tensor(w,
+                      &(struct pickle_tensor_desc){
+                          .dtype = DTYPE_F32, .storage_numel = 1 << 18, .ndim = 1, .shape = shape});
+    pickle_dict_end(w);
+    sparse_start(&zip, dir, "sparse.bin", w);
+    sparse_record(&zip, "data/0", NULL, 1 << 20);
+    sparse_finish(&zip);
+}
+
+/* Records without a checksum are counted as unchecked, but they have been read. */
+START_TEST(a_record_that_cannot_be_read_is_a_finding)
+{
+    const char *dir = fast_tmp();
+    struct seen seen;
+    struct cz_fsck_report report = {.size = sizeof report};
+    write_without_sums(dir);
+    ck_ok(check_with(dir, NULL, false, &seen, &report));
+    ck_assert_uint_eq(report.n_findings, 0);
+    ck_assert_uint_eq(report.n_unchecked, 3); /* data.pkl, version, data/0 */
+    cz_fsck_report_free(&report);
+    bad_sector = 1 << 19;
+    expect_sentence(dir, "Input/output error");
+    bad_sector = -1;
+    write_large(tags_path(dir, "sparse.bin"), 1);
+    expect_clean(dir);
+    bad_sector = 1 << 22;
+    expect_sentence(dir, "Input/output error");
+    bad_sector = -1;
+    ck_ok(store_remove_tree(dir));
+}
+END_TEST
+
 /* ---- DeepSpeed's ----------------------------------------------------------------------------- */
 
 /* Copy a fixture's folder of tags. */
@@ -508,7 +565,8 @@ START_TEST(flips_in_deepspeeds_records_are_found)
 }
 END_TEST
 
-/* A universal tag has no manifest and a file per tensor: what is missing shows when it is opened. */
+/* A universal tag has no manifest and a file per tensor: what is missing shows when it is opened.
+ */
 START_TEST(a_universal_tag_that_misses_a_file_is_damaged)
 {
     char tmp[64], dir[128], path[256];
@@ -527,4 +585,5 @@ TEST_MAIN("checkpoint/fsck", every_random_flip_in_what_we_wrote_is_found,
           every_byte_outside_tensors_is_found, cut_and_grown_files_are_found,
           missing_and_stale_files_are_found, single_files_and_folders_of_weights,
           safetensors_have_their_structure_checked, findings_of_many_files_come_in_their_order,
-          flips_in_deepspeeds_records_are_found, a_universal_tag_that_misses_a_file_is_damaged)
+          a_record_that_cannot_be_read_is_a_finding, flips_in_deepspeeds_records_are_found,
+          a_universal_tag_that_misses_a_file_is_damaged)

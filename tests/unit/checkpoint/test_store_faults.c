@@ -1,11 +1,12 @@
 /* Claims: killed before any system call of a save, or with any of them failing, or on a full disk,
  * `latest` names the whole old tag or the whole new one, every visible tag is whole, and the next
  * save works and leaves nothing behind; no descriptor stays open. Also where folders cannot be
- * exchanged. */
+ * exchanged. A rank's files that could not all be written are removed, with or without a name. */
 #include "checkpoint/store/store_impl.h"
 #include "tests/support/checkpoint/tag_scenarios.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/faults_names.h"
+#include "tests/unit/checkpoint/ds_write_rig.h"
 
 #include <sys/wait.h>
 
@@ -146,5 +147,72 @@ START_TEST(short_writes_are_continued)
 }
 END_TEST
 
+/* ---- a rank's files ---------------------------------------------------------------------------
+ */
+
+/* All jobs and the end; what stays behind is looked at by the caller. */
+static cz_status write_one_rank(const struct rig *r, const char *dir)
+{
+    const struct ckpt_write_options options = rig_options(r, dir, 1);
+    struct ckpt_writer *w;
+    const struct manifest *part;
+    float buf[1024];
+    TRY(ckpt_writer_create(&options, &w));
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < ckpt_writer_n_jobs(w) && st == CZ_OK; i++) {
+        rig_fill(r, 1, ckpt_writer_job(w, i), buf);
+        st = ckpt_writer_put(w, i, buf);
+    }
+    if (st == CZ_OK) st = ckpt_writer_finish(w, &part);
+    ckpt_writer_destroy(w);
+    return st;
+}
+
+/* Whichever call fails: also the second rename, when the first file has its name already. */
+START_TEST(a_write_that_fails_leaves_nothing)
+{
+    char dir[64], names[1500];
+    snprintf(dir, sizeof dir, "%s", test_tmp_make_fast());
+    const struct rig_case c = {.stage = 3, .world_size = 2, .step = 1};
+    struct rig r;
+    struct ckpt_list left;
+    rig_init(&r, &c);
+    faults_clear();
+    ck_ok(write_one_rank(&r, dir));
+    const long n = faults_count(FAULT_ANY);
+    ck_assert_int_gt(n, 10);
+    ck_ok(ckpt_list_files(dir, "", &left));
+    ck_assert_uint_eq(left.n, 2);
+    for (size_t i = 0; i < left.n; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s", dir, left.names[i]);
+        ck_ok(file_remove(path));
+    }
+    ckpt_list_free(&left);
+    int n_failed = 0, n_open = descriptors_open(names, sizeof names);
+    for (long k = 0; k < n; k++) {
+        faults_clear();
+        faults_plan(FAULT_ANY, k, EIO);
+        cz_status st = write_one_rank(&r, dir);
+        faults_clear();
+        ck_ok(ckpt_list_files(dir, "", &left));
+        ck_assert_msg(left.n == (st == CZ_OK ? 2 : 0), "call %ld of %ld: %zu files, %s, %s: %s", k,
+                      n, left.n, left.n ? left.names[0] : "", cz_last_error(), cz_status_name(st));
+        for (size_t i = 0; i < left.n; i++) {
+            char path[1024];
+            snprintf(path, sizeof path, "%s/%s", dir, left.names[i]);
+            ck_ok(file_remove(path));
+        }
+        ckpt_list_free(&left);
+        n_failed += st != CZ_OK;
+        ck_assert_int_eq(descriptors_open(names, sizeof names), n_open);
+    }
+    ck_assert_int_gt(n_failed, 8); /* a call that only saves time may fail */
+    rig_free(&r);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 TEST_MAIN("checkpoint/store_faults", killed_before_any_call, any_call_fails,
-          the_disk_is_full_at_any_byte, short_writes_are_continued)
+          the_disk_is_full_at_any_byte, short_writes_are_continued,
+          a_write_that_fails_leaves_nothing)
