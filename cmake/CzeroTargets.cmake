@@ -217,7 +217,7 @@ function(cz_in_other_orders target name)
     string(REPLACE ":" "" suffix ${order})
     set(test ${target}.${suffix})
     add_test(NAME ${test} COMMAND ${target})
-    cz_test_properties(${test} ${name})
+    cz_test_properties(${test} ${name} 20)
     cz_on_simulated_device(${test})
     set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
       "CZERO_CUDA_SIM_ORDER=${order};CZERO_CUDA_SIM_STREAMS=random:1")
@@ -235,13 +235,15 @@ function(cz_as_ptx target name)
   else()
     add_test(NAME ${test} COMMAND sh -c "echo 'skipped: PTX is made by a build with nvcc'; exit 77")
   endif()
-  cz_test_properties(${test} ${name})
-  cz_on_simulated_device(${test})
-  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "CZERO_CUDA_SIM_CODE=ptx")
   set(label slow)
+  set(patience 20)
   if(name MATCHES "^test_(${CZ_PTX_DEFAULT})_cuda$")
     set(label unit)
+    set(patience 4) # emulated instruction by instruction
   endif()
+  cz_test_properties(${test} ${name} ${patience})
+  cz_on_simulated_device(${test})
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "CZERO_CUDA_SIM_CODE=ptx")
   set_tests_properties(${test} PROPERTIES LABELS "${label};cuda;ptx")
 endfunction()
 string(JOIN "|" CZ_PTX_DEFAULT activation attention ce_head cross_entropy dropout elementwise
@@ -267,26 +269,59 @@ set(CZ_LONG_TESTS
   zero.test_zero_swap=17 gpu.test_attention_cuda=16 engine.test_ranks=16
   engine.test_offload_calls=15 engine.test_onebit_reload=15 cli.test_resume_sh=15
   zero.test_lamb_ranks=15 gpu.test_model_cuda=14 engine.test_replay_onebit=14
-  engine.test_onebit_ranks=12 engine.test_save_faults=12 cli.test_memory_doc_sh=12)
+  engine.test_onebit_ranks=12 engine.test_save_faults=12 cli.test_memory_doc_sh=12
+  install.test_public_headers_sh=44 engine.test_replay_runs=31 engine.test_tune=30
+  lint.test_options_sh=28 cli.test_gpu_check_sh=20 install.test_install_sh=20
+  gpu.test_step_cuda.ptx=18 engine.test_replay_ranks_runs=16 gpu.test_engine_cuda=16
+  gpu.test_traffic_sh=15 lint.test_fixtures_sh=15 gpu.test_ce_head_cuda.ptx=14
+  cli.test_offload_sh=13 checkpoint.test_store_faults=12)
 
+# Hung tests end by these limits: a case of Check after a minute, unless its program allows it more
+# (TEST_MAIN_SECONDS), and a whole test after two minutes and ten times what it takes above. That is
+# eight times what they take on two cores that do nothing else, for slower machines that run two
+# tests at a time. `patience` multiplies both limits: 1, and more for what makes everything slower.
+if(CZ_SANITIZE OR CZ_TSAN)
+  set(CZ_TEST_PATIENCE 5 CACHE STRING "Multiplies the time limits of all tests")
+else()
+  set(CZ_TEST_PATIENCE 1 CACHE STRING "Multiplies the time limits of all tests")
+endif()
+
+function(cz_test_limits test patience)
+  math(EXPR patience "${patience} * ${CZ_TEST_PATIENCE}")
+  get_property(cost TEST ${test} PROPERTY COST)
+  if(NOT cost)
+    set(cost 0)
+  endif()
+  math(EXPR limit "(120 + 10 * ${cost}) * ${patience}")
+  set_tests_properties(${test} PROPERTIES TIMEOUT ${limit})
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+    "CK_DEFAULT_TIMEOUT=60;CK_TIMEOUT_MULTIPLIER=${patience}")
+endfunction()
+
+# `patience` may be given, see above; else it follows from the label.
 function(cz_test_properties test name)
   set(label unit)
+  set(patience 1)
   if(name MATCHES "_slow$")
     set(label slow)
+    set(patience 20)
   elseif(name MATCHES "_agree$")
     set(label "unit;agree")
   elseif(name MATCHES "^test_(mpi|two_hosts)")
     set(label "unit;mpi")
   endif()
-  # Passive waits: tests run side by side, and spinning threads would take the others' cores. The limits
-  # are for hangs: the longest test takes a minute of processor time, and machines may be busy.
-  set_tests_properties(${test} PROPERTIES LABELS "${label}" SKIP_RETURN_CODE 77 TIMEOUT 1800
-    ENVIRONMENT "CK_DEFAULT_TIMEOUT=600;ASAN_OPTIONS=detect_leaks=1;OMP_WAIT_POLICY=passive"
+  if(ARGC GREATER 2)
+    set(patience ${ARGV2})
+  endif()
+  # Passive waits: tests run side by side, and spinning threads would take the others' cores.
+  set_tests_properties(${test} PROPERTIES LABELS "${label}" SKIP_RETURN_CODE 77
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=1;OMP_WAIT_POLICY=passive"
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   string(REPLACE "." "\\." pattern "${test}")
   if("${CZ_LONG_TESTS}" MATCHES "(^|;)${pattern}=([0-9]+)")
     set_tests_properties(${test} PROPERTIES COST ${CMAKE_MATCH_2})
   endif()
+  cz_test_limits(${test} ${patience})
   # OpenMPI's programs share a folder in /tmp, which the last to leave removes.
   if(test MATCHES "^(comm\\.test_mpi_sh|comm\\.test_two_hosts_sh|cli\\.test_ranks_sh)$")
     set_tests_properties(${test} PROPERTIES RESOURCE_LOCK mpirun)

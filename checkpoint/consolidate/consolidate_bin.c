@@ -220,7 +220,12 @@ static cz_status bin_finish(void *sink)
         TRY(file_durable_sync(&b->index));
         if (file_exists(b->paths[0])) TRY(file_remove(b->index.path));
     }
-    for (; b->n_renamed < b->n_files; b->n_renamed++) TRY(pt_rename(b->files[b->n_renamed]));
+    while (b->n_renamed < b->n_files) {
+        const struct pt_writer *w = b->files[b->n_renamed];
+        cz_status st = pt_rename(b->files[b->n_renamed]);
+        b->n_renamed += pt_is_renamed(w);
+        TRY(st);
+    }
     if (b->has_index) TRY(file_durable_rename(&b->index));
     b->done = true;
     TRY(shards_remove_replaced(&shards, b->plan->options->out_dir, b->n_files));

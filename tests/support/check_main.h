@@ -2,11 +2,15 @@
  *
  * Use: define test cases with START_TEST, then
  *     TEST_MAIN("module/thing", case_a, case_b, …)
+ * or, where a case takes more than about seven seconds, TEST_MAIN_SECONDS(limit, "module/thing",
+ * …): a case that has not ended after that, by default 60 s, has failed (cmake/CzeroTargets.cmake).
+ * A case that leaves more descriptors open than it found has failed.
  * A test that lacks something it needs prints what and returns TEST_SKIPPED from its main. */
 #ifndef CZ_TESTS_CHECK_MAIN_H
 #define CZ_TESTS_CHECK_MAIN_H
 
 #include "base/status.h"
+#include "tests/support/descriptors.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -83,13 +87,16 @@ static inline void test_tmp_remove(const char *dir)
     ck_assert_int_eq(system(command), 0);
 }
 
-/* Each case can be run alone: CK_RUN_CASE=its_name. */
-static inline int test_run(const char *name, const TTest *const *cases, int n_cases)
+/* Each case can be run alone: CK_RUN_CASE=its_name. seconds 0: the default limit. */
+static inline int test_run_within(int seconds, const char *name, const TTest *const *cases,
+                                  int n_cases)
 {
     Suite *suite = suite_create(name);
     for (int i = 0; i < n_cases; i++) {
         TCase *tcase = tcase_create(cases[i]->name);
         tcase_add_test(tcase, cases[i]);
+        tcase_add_checked_fixture(tcase, descriptors_begin, descriptors_end);
+        if (seconds > 0) tcase_set_timeout(tcase, seconds);
         suite_add_tcase(suite, tcase);
     }
     SRunner *runner = srunner_create(suite);
@@ -99,11 +106,18 @@ static inline int test_run(const char *name, const TTest *const *cases, int n_ca
     return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-#define TEST_MAIN(name, ...)                                                                       \
+static inline int test_run(const char *name, const TTest *const *cases, int n_cases)
+{
+    return test_run_within(0, name, cases, n_cases);
+}
+
+#define TEST_MAIN(name, ...) TEST_MAIN_SECONDS(0, name, __VA_ARGS__)
+
+#define TEST_MAIN_SECONDS(seconds, name, ...)                                                      \
     int main(void)                                                                                 \
     {                                                                                              \
         const TTest *const cases[] = {__VA_ARGS__};                                                \
-        return test_run(name, cases, (int)(sizeof cases / sizeof cases[0]));                       \
+        return test_run_within(seconds, name, cases, (int)(sizeof cases / sizeof cases[0]));       \
     }
 
 #endif

@@ -4,7 +4,7 @@
  * exchanged. A rank's files that could not all be written are removed, with or without a name. */
 #include "checkpoint/store/store_impl.h"
 #include "tests/support/checkpoint/tag_scenarios.h"
-#include "tests/support/descriptors.h"
+#include "tests/support/check_main.h"
 #include "tests/support/faults_names.h"
 #include "tests/unit/checkpoint/ds_write_rig.h"
 

@@ -2,7 +2,7 @@
  * types; what is not read is refused with a sentence that says why. */
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
-#include "tests/support/descriptors.h"
+#include "tests/support/check_main.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * act as one set; an unfinished or failed write leaves nothing behind. */
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
-#include "tests/support/descriptors.h"
+#include "tests/support/check_main.h"
 
 #include <dirent.h>
 #include <fcntl.h>
