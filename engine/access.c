@@ -108,7 +108,8 @@ cz_status engine_param_set(struct cz_engine *e, const char *name, const char *wh
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: set %s after it", name);
     engine_save_settle(e);
-    return zero_write(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
+    cz_status st = zero_write(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
+    return e->swap ? comm_agree(e->comm, st) : st; /* one rank's disk may fail */
 }
 
 /* ---- getters --------------------------------------------------------------------------------- */

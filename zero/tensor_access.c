@@ -89,12 +89,15 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
         return err_set(CZ_UNSUPPORTED, 0, "%s is in part on another rank",
                        z->options.table->params[param_idx].name);
     size_t group = z->own.params[param_idx].group;
+    cz_status st = CZ_OK;
     if (mine.numel > 0 && what == ZERO_GRAD) {
-        TRY(zero_grads_get(z, group, mine.own_off, mine.numel, dst + (mine.param_off - off)));
+        st = zero_grads_get(z, group, mine.own_off, mine.numel, dst + (mine.param_off - off));
     } else if (mine.numel > 0) {
         const struct zero_placement where = own_placement(z, &t);
-        TRY(zero_placement_get(z, &where, mine.own_off, mine.numel, dst + (mine.param_off - off)));
+        st = zero_placement_get(z, &where, mine.own_off, mine.numel, dst + (mine.param_off - off));
     }
+    /* One rank's disk may fail, and the others would wait for its piece, or go on without it. */
+    TRY(z->mem.swap && !is_pretended(z) ? comm_agree(z->options.comm, st) : st);
     bool is_split = z->options.stage == 3 || (z->options.stage > 0 && group != z->options.n_groups);
     if (z->options.comm->world_size == 1) return CZ_OK;
     if (what == ZERO_STATE && zero_onebit_is_apart(z, group)) /* every rank has another: the mean */

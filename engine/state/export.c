@@ -54,21 +54,21 @@ static cz_status write_or_serve(struct whole *w, whole_writer write, void *user)
 {
     struct cz_engine *e = w->e;
     /* Other ranks answer requests for their pieces until the writer is done. */
+    struct err first = {.status = CZ_OK};
     if (e->comm->rank != 0) {
         for (;;) {
             struct piece_request r;
             TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
-            if (r.is_done) return CZ_OK;
-            TRY(read_piece(w, &r, NULL));
+            if (r.is_done) return err_restore(&first);
+            /* the writer, which hears of a failure, ends it */
+            if (read_piece(w, &r, NULL) != CZ_OK && first.status == CZ_OK) err_capture(&first);
         }
     }
     struct piece_request done = {.is_done = true};
-    struct err written;
     cz_status st = write(w, user);
-    err_capture(&written);
-    if (st != CZ_PEER && st != CZ_COMM) TRY(comm_broadcast(e->comm, &done, sizeof done, 0));
-    if (st != CZ_OK) err_restore(&written);
-    return st;
+    if (st != CZ_OK) err_capture(&first);
+    cz_status told = comm_broadcast(e->comm, &done, sizeof done, 0);
+    return st == CZ_OK ? told : err_restore(&first);
 }
 
 static cz_status write_whole(struct cz_engine *e, const char *phase, whole_writer write, void *user)

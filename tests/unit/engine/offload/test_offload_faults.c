@@ -1,19 +1,20 @@
 /* Claims: when the swap file of one rank fails under way (EIO, ENOSPC, a file that was cut off, a
- * flipped bit with checksums on), in the fetch of a parameter, in the optimizer's sweep, in a save
- * or in a load, that rank says so, naming the file, and the others learn of it, all within a
- * second; later calls fail too instead of continuing with wrong numbers, the checkpoint before
- * stays whole, and nothing remains in nvme_path. Interrupted, short and deferred transfers change
- * nothing. */
+ * flipped bit with checksums on), in the fetch of a parameter, in the optimizer's sweep, in a save,
+ * a load, an export or an access to a tensor, that rank says so, naming the file, and the others
+ * learn of it, all within a second; later calls fail too instead of continuing with wrong numbers,
+ * the checkpoint before stays whole, and nothing remains in nvme_path. Interrupted, short and
+ * deferred transfers change nothing. */
 #include "engine/engine_impl.h"
 #include "offload/swap/swap_impl.h"
 #include "tests/support/zero/tiers.h"
 
 #include <errno.h>
 
-enum moment { FETCH = 0, GRADIENTS, SWEEP, SAVE, BACKGROUND_SAVE, LOAD };
+enum moment { FETCH = 0, GRADIENTS, SWEEP, SAVE, BACKGROUND_SAVE, LOAD, EXPORT, GET, SET };
 
-static const char *const moments[] = {"fetch", "gradients",       "sweep",
-                                      "save",  "background save", "load"};
+static const char *const moments[] = {"fetch",  "gradients",       "sweep",
+                                      "save",   "background save", "load",
+                                      "export", "param_get",       "param_set"};
 
 enum mishap { FAIL = 0, CUT_OFF, FLIP, MOLEST, SLOW };
 
@@ -55,6 +56,13 @@ static const struct fault_case fault_cases[] = {
     {BACKGROUND_SAVE, FAIL, EIO, false, 2, {TIER_NVME, TIER_NONE}, 1, "Input/output error"},
     {LOAD, FAIL, EIO, true, 0, {TIER_NVME, TIER_NONE}, 1, "Input/output error"},
     {LOAD, FAIL, ENOSPC, true, 1, {TIER_NVME, TIER_NVME}, 3, "No space left on device"},
+    {EXPORT, FAIL, EIO, false, 0, {TIER_NVME, TIER_NVME}, 3, "Input/output error"},
+    {EXPORT, FAIL, EIO, false, 0, {TIER_NVME, TIER_NONE}, 2, "Input/output error"},
+    {EXPORT, FLIP, 0, false, 0, {TIER_NVME, TIER_NONE}, 1, "checksum"},
+    {GET, FAIL, EIO, false, 0, {TIER_NVME, TIER_NONE}, 0, "Input/output error"},
+    {GET, FLIP, 0, false, 0, {TIER_NVME, TIER_NVME}, 2, "checksum"},
+    {SET, FAIL, EIO, true, 0, {TIER_NVME, TIER_NONE}, 1, "Input/output error"},
+    {SET, FAIL, ENOSPC, true, 0, {TIER_NVME, TIER_NVME}, 2, "No space left on device"},
 };
 
 /* ---- mishaps -----------------------------------------------------------------------------------
@@ -120,7 +128,7 @@ static void arm(struct cz_engine *e, const struct fault_case *c)
  */
 
 struct faulty_run {
-    char config[2048], dir[160];
+    char config[2048], dir[160], export[160];
     const struct fault_case *c;
     int bad_rank, world;
     int64_t took_ns[RANKS_MAX];
@@ -162,10 +170,17 @@ static cz_status save_behind(struct cz_engine *e, const struct faulty_run *run,
 static cz_status the_moment(struct cz_engine *e, const struct faulty_run *run,
                             struct replay_data *d)
 {
+    static float x[256 * 64];
+    /* with two ranks: of the first one's partition, and of the last one's */
+    const char *name =
+        run->bad_rank == 0 ? "transformer.wte.weight" : "transformer.h.1.mlp.c_proj.weight";
     switch (run->c->moment) {
     case SAVE: return save(e, run, "second", true);
     case BACKGROUND_SAVE: return save_behind(e, run, d);
     case LOAD: return engine_load_checkpoint(e, run->dir, NULL);
+    case GET: return engine_param_get(e, name, "exp_avg", x, CZ_ARRAY_LEN(x));
+    case SET: return engine_param_set(e, name, "exp_avg", x, CZ_ARRAY_LEN(x));
+    case EXPORT: return engine_export_hf(e, run->export, DTYPE_F32);
     default: return step_or_leave(e, run, d);
     }
 }
@@ -178,8 +193,8 @@ static cz_status expect_fault(const struct faulty_run *run, int rank, const char
         return err_set(CZ_INVALID, 0, "nothing failed in the %s", moments[run->c->moment]);
     /* the others get that rank's sentence, not one about collectives that do not match */
     if (rank != run->bad_rank) {
-        if (st == CZ_PEER && strstr(text, "rank 1") && strstr(text, "czero-swap") &&
-            strstr(text, run->c->says))
+        if (st == CZ_PEER && strstr(text, run->bad_rank == 0 ? "rank 0" : "rank 1") &&
+            strstr(text, "czero-swap") && strstr(text, run->c->says))
             return CZ_OK;
         return err_set(CZ_INVALID, 0, "rank %d: %s, %s", rank, cz_status_name(st), text);
     }
@@ -279,20 +294,21 @@ static struct faulty_run *run_make(const struct fault_case *c, const char *root,
     tiers_configure(&leg, &settings, c->tiers, swap);
     memcpy(run->config, leg.config, sizeof leg.config);
     snprintf(run->dir, sizeof run->dir, "%s/ckpt", root);
+    snprintf(run->export, sizeof run->export, "%s/export", root);
     run->c = c;
     run->world = world;
-    run->bad_rank = world - 1;
     return run;
 }
 
-static void fails_cleanly(const struct fault_case *c, int world)
+static void fails_cleanly(const struct fault_case *c, int world, int bad_rank)
 {
     const char *root = world == 1 ? test_tmp_make() : test_tmp_make_fast();
     char swap[192];
     struct ranks ranks;
     struct faulty_run *run = run_make(c, root, world);
-    printf("%s, %d ranks: %s %d at %d\n", moments[c->moment], world, c->write ? "write" : "read",
-           c->mishap == FAIL ? c->error : -(int)c->mishap, c->nth);
+    run->bad_rank = bad_rank;
+    printf("%s, rank %d of %d: %s %d at %d\n", moments[c->moment], bad_rank, world,
+           c->write ? "write" : "read", c->mishap == FAIL ? c->error : -(int)c->mishap, c->nth);
     fflush(stdout);
     ranks_start(&ranks, world, faulty_rank, run);
     ranks_expect_ok(&ranks, 30);
@@ -308,7 +324,7 @@ static void fails_cleanly(const struct fault_case *c, int world)
 
 START_TEST(a_swap_file_that_fails_ends_the_run_with_its_reason)
 {
-    for (size_t i = 0; i < CZ_ARRAY_LEN(fault_cases); i++) fails_cleanly(&fault_cases[i], 1);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(fault_cases); i++) fails_cleanly(&fault_cases[i], 1, 0);
 }
 END_TEST
 
@@ -316,7 +332,14 @@ START_TEST(the_other_ranks_learn_of_it)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(fault_cases); i++)
         if (fault_cases[i].moment != GRADIENTS) /* those of several ranks stay in memory */
-            fails_cleanly(&fault_cases[i], 2);
+            fails_cleanly(&fault_cases[i], 2, 1);
+}
+END_TEST
+
+START_TEST(they_learn_of_the_first_rank_s_too)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(fault_cases); i++)
+        if (fault_cases[i].moment != GRADIENTS) fails_cleanly(&fault_cases[i], 2, 0);
 }
 END_TEST
 
@@ -408,5 +431,6 @@ START_TEST(saves_and_sweeps_meet_on_a_slow_disk)
 END_TEST
 
 TEST_MAIN("engine/offload_faults", a_swap_file_that_fails_ends_the_run_with_its_reason,
-          the_other_ranks_learn_of_it, interrupted_short_and_deferred_transfers_change_nothing,
+          the_other_ranks_learn_of_it, they_learn_of_the_first_rank_s_too,
+          interrupted_short_and_deferred_transfers_change_nothing,
           saves_and_sweeps_meet_on_a_slow_disk)
