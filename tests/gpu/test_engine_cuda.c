@@ -214,6 +214,8 @@ START_TEST(checkpoints_hold_the_state_of_their_step)
 }
 END_TEST
 
-TEST_MAIN("cuda/engine", runs_train_as_on_the_cpu, losses_that_nobody_asked_for_are_counted,
-          evaluation_between_micro_batches_changes_nothing,
-          inputs_that_wait_in_the_host_change_no_bit, checkpoints_hold_the_state_of_their_step)
+TEST_MAIN_SECONDS(180, "cuda/engine", runs_train_as_on_the_cpu,
+                  losses_that_nobody_asked_for_are_counted,
+                  evaluation_between_micro_batches_changes_nothing,
+                  inputs_that_wait_in_the_host_change_no_bit,
+                  checkpoints_hold_the_state_of_their_step)

@@ -272,7 +272,8 @@ START_TEST(decoding_with_a_cache_is_that_of_the_cpu)
 }
 END_TEST
 
-TEST_MAIN("cuda/model", decoders_train_as_on_the_cpu, encoders_train_as_on_the_cpu,
-          bf16_trains_as_on_the_cpu, evaluation_is_that_of_the_cpu,
-          recomputation_repeats_gradients_to_the_bit, keeping_all_repeats_gradients_to_the_bit,
-          decoding_with_a_cache_is_that_of_the_cpu)
+TEST_MAIN_SECONDS(180, "cuda/model", decoders_train_as_on_the_cpu, encoders_train_as_on_the_cpu,
+                  bf16_trains_as_on_the_cpu, evaluation_is_that_of_the_cpu,
+                  recomputation_repeats_gradients_to_the_bit,
+                  keeping_all_repeats_gradients_to_the_bit,
+                  decoding_with_a_cache_is_that_of_the_cpu)

@@ -197,7 +197,8 @@ START_TEST(checkpoints_go_between_devices_and_tiers)
 }
 END_TEST
 
-TEST_MAIN("offload on a CUDA device", one_rank_trains_the_same_wherever_its_state_is_kept,
-          parameters_of_the_file_wait_for_the_micro_batch_before,
-          updates_beside_the_backward_change_no_bit, two_ranks_train_the_same_at_every_stage,
-          checkpoints_go_between_devices_and_tiers)
+TEST_MAIN_SECONDS(300, "offload on a CUDA device",
+                  one_rank_trains_the_same_wherever_its_state_is_kept,
+                  parameters_of_the_file_wait_for_the_micro_batch_before,
+                  updates_beside_the_backward_change_no_bit,
+                  two_ranks_train_the_same_at_every_stage, checkpoints_go_between_devices_and_tiers)

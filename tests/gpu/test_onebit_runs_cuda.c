@@ -144,6 +144,6 @@ START_TEST(a_checkpoint_of_the_cpu_is_the_same_on_a_gpu)
 }
 END_TEST
 
-TEST_MAIN("cuda 1-bit runs", one_rank_learns_what_it_does_on_the_cpu, two_ranks_do,
-          stages_and_communicators_change_no_bit, a_run_goes_on_as_if_it_had_never_stopped,
-          one_rank_goes_on_too, a_checkpoint_of_the_cpu_is_the_same_on_a_gpu)
+TEST_MAIN_SECONDS(600, "cuda 1-bit runs", one_rank_learns_what_it_does_on_the_cpu, two_ranks_do,
+                  stages_and_communicators_change_no_bit, a_run_goes_on_as_if_it_had_never_stopped,
+                  one_rank_goes_on_too, a_checkpoint_of_the_cpu_is_the_same_on_a_gpu)

@@ -115,6 +115,6 @@ START_TEST(ranks_learn_what_ranks_on_cpus_learn)
 }
 END_TEST
 
-TEST_MAIN("cuda/ranks", stages_and_communicators_change_no_bit,
-          where_states_and_parameters_wait_changes_no_bit,
-          three_ranks_accumulate_and_read_gradients, ranks_learn_what_ranks_on_cpus_learn)
+TEST_MAIN_SECONDS(180, "cuda/ranks", stages_and_communicators_change_no_bit,
+                  where_states_and_parameters_wait_changes_no_bit,
+                  three_ranks_accumulate_and_read_gradients, ranks_learn_what_ranks_on_cpus_learn)

@@ -7,8 +7,8 @@
  * same forward pass its gradients have the bits of one with 227 KiB. CZ_CUDA_ALL=1: all of these
  * widths, with every combination of features. */
 #include "ops/attention/attention_impl.h"
-#include "tests/support/gpu/cuda_rig.h"
 #include "tests/support/cuda_sim/sim_trace.h"
+#include "tests/support/gpu/cuda_rig.h"
 
 #include <dlfcn.h>
 
@@ -791,15 +791,17 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 }
 END_TEST
 
-TEST_MAIN("cuda attention", fp32_arithmetic_takes_every_case,
-          tensor_cores_agree_alone_with_each_feature, blocks_take_turns_to_add_up_dq,
-          few_queries_agree, tensor_cores_agree_with_all_features_together,
-          tensor_cores_agree_in_a_random_order, wgmma_agrees_with_each_feature,
-          wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
-          the_row_asked_for_runs_where_it_can, little_shared_memory_takes_tensor_cores_too,
-          tiles_for_little_shared_memory_agree,
-          gradients_have_the_same_bits_whatever_shared_memory_there_is,
-          all_widths_agree_with_little_shared_memory, fp32_arithmetic_agrees_in_a_random_order,
-          results_repeat_to_the_bit, gradients_are_finite_differences_of_the_forward_pass,
-          one_visible_key_gives_no_gradient, large_scores_do_not_overflow_and_nan_shows_in_its_row,
-          nothing_to_see_gives_zeros, bad_arguments_are_refused_with_a_sentence)
+TEST_MAIN_SECONDS(300, "cuda attention", fp32_arithmetic_takes_every_case,
+                  tensor_cores_agree_alone_with_each_feature, blocks_take_turns_to_add_up_dq,
+                  few_queries_agree, tensor_cores_agree_with_all_features_together,
+                  tensor_cores_agree_in_a_random_order, wgmma_agrees_with_each_feature,
+                  wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
+                  the_row_asked_for_runs_where_it_can, little_shared_memory_takes_tensor_cores_too,
+                  tiles_for_little_shared_memory_agree,
+                  gradients_have_the_same_bits_whatever_shared_memory_there_is,
+                  all_widths_agree_with_little_shared_memory,
+                  fp32_arithmetic_agrees_in_a_random_order, results_repeat_to_the_bit,
+                  gradients_are_finite_differences_of_the_forward_pass,
+                  one_visible_key_gives_no_gradient,
+                  large_scores_do_not_overflow_and_nan_shows_in_its_row, nothing_to_see_gives_zeros,
+                  bad_arguments_are_refused_with_a_sentence)

@@ -581,9 +581,10 @@ START_TEST(a_universal_tag_that_misses_a_file_is_damaged)
 }
 END_TEST
 
-TEST_MAIN("checkpoint/fsck", every_random_flip_in_what_we_wrote_is_found,
-          every_byte_outside_tensors_is_found, cut_and_grown_files_are_found,
-          missing_and_stale_files_are_found, single_files_and_folders_of_weights,
-          safetensors_have_their_structure_checked, findings_of_many_files_come_in_their_order,
-          a_record_that_cannot_be_read_is_a_finding, flips_in_deepspeeds_records_are_found,
-          a_universal_tag_that_misses_a_file_is_damaged)
+TEST_MAIN_SECONDS(180, "checkpoint/fsck", every_random_flip_in_what_we_wrote_is_found,
+                  every_byte_outside_tensors_is_found, cut_and_grown_files_are_found,
+                  missing_and_stale_files_are_found, single_files_and_folders_of_weights,
+                  safetensors_have_their_structure_checked,
+                  findings_of_many_files_come_in_their_order,
+                  a_record_that_cannot_be_read_is_a_finding, flips_in_deepspeeds_records_are_found,
+                  a_universal_tag_that_misses_a_file_is_damaged)

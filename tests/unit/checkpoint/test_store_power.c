@@ -68,4 +68,4 @@ START_TEST(the_power_goes_at_any_moment)
 }
 END_TEST
 
-TEST_MAIN("checkpoint/store_power", the_power_goes_at_any_moment)
+TEST_MAIN_SECONDS(120, "checkpoint/store_power", the_power_goes_at_any_moment)

@@ -292,6 +292,6 @@ int main(void)
     printf("skipped: AddressSanitizer brings its own allocator\n");
     return TEST_SKIPPED;
 #else
-    return test_run("engine/no_allocation", cases, 2);
+    return test_run_within(600, "engine/no_allocation", cases, 2);
 #endif
 }

@@ -160,5 +160,5 @@ START_TEST(what_is_sent_follows_the_formulas)
 }
 END_TEST
 
-TEST_MAIN("engine.onebit_ranks", stages_agree_to_the_bit, groups_may_differ,
-          what_is_sent_follows_the_formulas)
+TEST_MAIN_SECONDS(180, "engine.onebit_ranks", stages_agree_to_the_bit, groups_may_differ,
+                  what_is_sent_follows_the_formulas)

@@ -243,9 +243,10 @@ START_TEST(who_waits_in_an_evaluation_says_so)
 }
 END_TEST
 
-TEST_MAIN("engine/ranks", who_waits_in_an_evaluation_says_so, a_skipped_step_is_said_once,
-          ranks_with_other_groups_are_told, an_engine_may_end_before_the_boundary,
-          gradients_read_before_the_boundary_are_the_same_at_every_stage,
-          two_ranks_get_the_same_bytes_at_every_stage,
-          three_ranks_get_the_same_bytes_at_every_stage, accumulation_has_two_classes,
-          frozen_parameters_and_groups_are_right_at_every_stage)
+TEST_MAIN_SECONDS(120, "engine/ranks", who_waits_in_an_evaluation_says_so,
+                  a_skipped_step_is_said_once, ranks_with_other_groups_are_told,
+                  an_engine_may_end_before_the_boundary,
+                  gradients_read_before_the_boundary_are_the_same_at_every_stage,
+                  two_ranks_get_the_same_bytes_at_every_stage,
+                  three_ranks_get_the_same_bytes_at_every_stage, accumulation_has_two_classes,
+                  frozen_parameters_and_groups_are_right_at_every_stage)

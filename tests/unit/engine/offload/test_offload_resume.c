@@ -196,6 +196,6 @@ START_TEST(checkpoints_are_the_same_files_and_load_into_any_tiers)
 }
 END_TEST
 
-TEST_MAIN("engine/offload_resume", a_killed_run_goes_on_as_if_it_had_not_been,
-          a_background_save_is_of_its_own_step,
-          checkpoints_are_the_same_files_and_load_into_any_tiers)
+TEST_MAIN_SECONDS(180, "engine/offload_resume", a_killed_run_goes_on_as_if_it_had_not_been,
+                  a_background_save_is_of_its_own_step,
+                  checkpoints_are_the_same_files_and_load_into_any_tiers)

@@ -361,9 +361,10 @@ START_TEST(what_needs_a_gpu_cannot_be_measured_here)
 }
 END_TEST
 
-TEST_MAIN("engine/tune", the_best_fills_the_gpu_before_it_spills, nothing_leaves_a_gpu_with_room,
-          a_gpu_keeps_what_the_host_cannot_hold, without_a_profile_the_order_is_by_bytes_moved,
-          what_is_missing_is_what_would_do, a_disk_makes_room_for_states,
-          a_long_path_is_kept_whole_or_refused, a_cpu_has_nothing_to_offload_to_itself,
-          a_given_batch_is_met, impossible_questions_are_refused,
-          the_chosen_one_trains_inside_its_budget, what_needs_a_gpu_cannot_be_measured_here)
+TEST_MAIN_SECONDS(180, "engine/tune", the_best_fills_the_gpu_before_it_spills,
+                  nothing_leaves_a_gpu_with_room, a_gpu_keeps_what_the_host_cannot_hold,
+                  without_a_profile_the_order_is_by_bytes_moved, what_is_missing_is_what_would_do,
+                  a_disk_makes_room_for_states, a_long_path_is_kept_whole_or_refused,
+                  a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
+                  impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
+                  what_needs_a_gpu_cannot_be_measured_here)

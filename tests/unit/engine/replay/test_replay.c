@@ -35,4 +35,4 @@ START_TEST(fp16)
 }
 END_TEST
 
-TEST_MAIN("engine/replay", fp32, bf16, fp16)
+TEST_MAIN_SECONDS(120, "engine/replay", fp32, bf16, fp16)

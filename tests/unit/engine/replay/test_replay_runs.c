@@ -66,4 +66,5 @@ START_TEST(several_ranks_in_16_bits)
 }
 END_TEST
 
-TEST_MAIN("engine/replay_runs", one_rank, several_ranks_in_fp32, several_ranks_in_16_bits)
+TEST_MAIN_SECONDS(120, "engine/replay_runs", one_rank, several_ranks_in_fp32,
+                  several_ranks_in_16_bits)

@@ -33,14 +33,14 @@ struct errors {
 
 static size_t offset_of(const char *name, size_t *numel)
 {
-    static struct cz_model *model;
-    if (!model) model = cz_model_open(test_fixture("models/gpt2-tiny"));
+    struct cz_model *model = cz_model_open(test_fixture("models/gpt2-tiny"));
     const struct param_table *table = model_params(model);
     size_t at = 0, i = 0;
     while (i < table->n_params && strcmp(table->params[i].name, name) != 0)
         at += table->params[i++].numel;
     ck_assert_msg(i < table->n_params, "%s", name);
     *numel = table->params[i].numel;
+    cz_model_destroy(model);
     return at;
 }
 
