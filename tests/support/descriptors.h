@@ -22,6 +22,7 @@ static inline int descriptors_open(char *names, size_t cap)
     size_t at = 0;
     names[0] = '\0';
     if (!dir) return -1;
+    if (getenv("CZERO_CUDA_PLUGIN")) has_driver = true;
     for (struct dirent *e; (e = readdir(dir));) {
         char path[64], name[256];
         if (e->d_name[0] == '.' || atoi(e->d_name) == dirfd(dir)) continue;
