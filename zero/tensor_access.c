@@ -96,7 +96,7 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
         const struct zero_placement where = own_placement(z, &t);
         st = zero_placement_get(z, &where, mine.own_off, mine.numel, dst + (mine.param_off - off));
     }
-    /* One rank's disk may fail, and the others would wait for its piece, or go on without it. */
+    /* One rank's disk may fail, and the others would wait for its piece, or continue without it. */
     TRY(z->mem.swap && !is_pretended(z) ? comm_agree(z->options.comm, st) : st);
     bool is_split = z->options.stage == 3 || (z->options.stage > 0 && group != z->options.n_groups);
     if (z->options.comm->world_size == 1) return CZ_OK;
