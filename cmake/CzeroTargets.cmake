@@ -274,7 +274,8 @@ set(CZ_LONG_TESTS
   lint.test_options_sh=28 cli.test_gpu_check_sh=20 install.test_install_sh=20
   gpu.test_step_cuda.ptx=18 engine.test_replay_ranks_runs=16 gpu.test_engine_cuda=16
   gpu.test_traffic_sh=15 lint.test_fixtures_sh=15 gpu.test_ce_head_cuda.ptx=14
-  cli.test_offload_sh=13 checkpoint.test_store_faults=12)
+  cli.test_hostile=40 cli.test_hostile_names_sh=24 api.test_no_memory=15 cli.test_offload_sh=13
+  checkpoint.test_store_faults=12)
 
 # Hung tests end by these limits: a case of Check after a minute, unless its program allows it more
 # (TEST_MAIN_SECONDS), and a whole test after two minutes and ten times what it takes above. That is
