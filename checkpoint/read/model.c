@@ -230,11 +230,11 @@ static cz_status check_model_file(const struct ckpt *ck)
         return err_set(CZ_UNSUPPORTED, 0,
                        "%s: 'module' is None: pipeline parallelism, which is not read here", path);
     if (!pickle_is(module, PICKLE_DICT))
-        return err_set(CZ_CORRUPT, 0, "%s: 'module' is a %s, not a dict", path,
-                       pickle_kind_name(module->kind));
+        return err_set(CZ_CORRUPT, 0, "%s: 'module' is %s, not a dict", path,
+                       pickle_kind_phrase(module->kind));
     if (!pickle_is(buffers, PICKLE_LIST) && !pickle_is(buffers, PICKLE_NONE))
-        return err_set(CZ_CORRUPT, 0, "%s: 'buffer_names' is a %s, not a list", path,
-                       pickle_kind_name(buffers->kind));
+        return err_set(CZ_CORRUPT, 0, "%s: 'buffer_names' is %s, not a list", path,
+                       pickle_kind_phrase(buffers->kind));
     return CZ_OK;
 }
 

@@ -136,7 +136,8 @@ static inline bool pickle_has_text(const struct pickle_node *node)
     return node->kind == PICKLE_STRING || node->kind == PICKLE_BYTES || node->kind == PICKLE_LONG;
 }
 
-const char *pickle_kind_name(enum pickle_kind kind); /* "dict", "tensor", … */
+const char *pickle_kind_name(enum pickle_kind kind);   /* "dict", "tensor", … */
+const char *pickle_kind_phrase(enum pickle_kind kind); /* in a sentence: "a dict", "an int", … */
 
 /* By torch's name ("bfloat16"), or from base's enum. NULL: unknown. */
 const struct pickle_dtype *pickle_dtype_find(const char *torch_name);

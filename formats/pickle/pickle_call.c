@@ -229,10 +229,10 @@ cz_status pickle_call(struct pickle_parser *p, struct pickle_node *callable,
     enum pickle_kind kind = callable->kind;
     *out = NULL;
     if (kind != PICKLE_GLOBAL && kind != PICKLE_OBJECT && kind != PICKLE_DTYPE)
-        return pickle_fail(p, CZ_CORRUPT, "a %s is called", pickle_kind_name(kind));
+        return pickle_fail(p, CZ_CORRUPT, "%s is called", pickle_kind_phrase(kind));
     if (args->kind != PICKLE_TUPLE)
-        return pickle_fail(p, CZ_CORRUPT, "the arguments of a call are a %s, not a tuple",
-                           pickle_kind_name(args->kind));
+        return pickle_fail(p, CZ_CORRUPT, "the arguments of a call are %s, not a tuple",
+                           pickle_kind_phrase(args->kind));
     if (kind == PICKLE_OBJECT) {
         /* Something is called that is an object itself: keep both in the arguments. */
         struct pickle_node *both, *items[2] = {callable, args};
@@ -260,7 +260,7 @@ cz_status pickle_set_state(struct pickle_parser *p, struct pickle_node *node,
     enum pickle_kind kind = node->kind;
     if (kind != PICKLE_OBJECT && kind != PICKLE_GLOBAL && kind != PICKLE_DICT &&
         kind != PICKLE_TENSOR)
-        return pickle_fail(p, CZ_CORRUPT, "a %s is given attributes", pickle_kind_name(kind));
+        return pickle_fail(p, CZ_CORRUPT, "%s is given attributes", pickle_kind_phrase(kind));
     struct pickle_more *more;
     TRY(pickle_more_need(p, node, &more));
     more->state = state;

@@ -28,6 +28,17 @@ const char *pickle_kind_name(enum pickle_kind kind)
     return (unsigned)kind < CZ_ARRAY_LEN(names) ? names[kind] : "?";
 }
 
+const char *pickle_kind_phrase(enum pickle_kind kind)
+{
+    static const char *const phrases[] = {
+        "None",     "a bool",  "an int",  "an int",    "a float",      "a string",
+        "bytes",    "a list",  "a tuple", "a set",     "a torch.Size", "a dict",
+        "a tensor", "a dtype", "a class", "an object",
+    };
+    _Static_assert(CZ_ARRAY_LEN(phrases) == PICKLE_OBJECT + 1, "a phrase for each kind");
+    return (unsigned)kind < CZ_ARRAY_LEN(phrases) ? phrases[kind] : "?";
+}
+
 /* Names the opcode's place in the input. */
 cz_status pickle_fail(const struct pickle_parser *p, cz_status status, const char *fmt, ...)
 {

@@ -328,7 +328,7 @@ static cz_status add_items(struct pickle_parser *p, enum pickle_kind kind,
     TRY(top(p, &to));
     enum pickle_kind got = to->kind;
     if (got != kind && got != PICKLE_OBJECT && got != PICKLE_GLOBAL)
-        return pickle_fail(p, CZ_CORRUPT, "items are added to a %s", pickle_kind_name(got));
+        return pickle_fail(p, CZ_CORRUPT, "items are added to %s", pickle_kind_phrase(got));
     return pickle_item_add(p, to, items, n);
 }
 
@@ -355,7 +355,7 @@ static cz_status set_items(struct pickle_parser *p, struct pickle_node *const *i
     TRY(top(p, &to));
     enum pickle_kind got = to->kind;
     if (got != PICKLE_DICT && got != PICKLE_OBJECT && got != PICKLE_GLOBAL)
-        return pickle_fail(p, CZ_CORRUPT, "keys are set on a %s", pickle_kind_name(got));
+        return pickle_fail(p, CZ_CORRUPT, "keys are set on %s", pickle_kind_phrase(got));
     if (n % 2 != 0) return pickle_fail(p, CZ_CORRUPT, "the last key has no value");
     for (size_t i = 0; i < n; i += 2) TRY(pickle_pair_add(p, to, items[i], items[i + 1]));
     return CZ_OK;

@@ -199,8 +199,8 @@ static cz_status rebuild_parameter(struct pickle_parser *p, const struct pickle_
                                    struct pickle_node **out)
 {
     if (args->items[0]->kind != PICKLE_TENSOR)
-        return pickle_fail(p, CZ_CORRUPT, "a parameter is made of a %s",
-                           pickle_kind_name(args->items[0]->kind));
+        return pickle_fail(p, CZ_CORRUPT, "a parameter is made of %s",
+                           pickle_kind_phrase(args->items[0]->kind));
     /* The same view under a new node, so that attributes of one are not the other's. */
     void *memory;
     TRY(pickle_alloc(p, sizeof(struct pickle_tensor), &memory));

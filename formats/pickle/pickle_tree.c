@@ -292,8 +292,8 @@ cz_status pickle_settle(struct pickle_parser *p, struct pickle_node *root)
         }
         top->next_child++;
         if (child->own_marks & PICKLE_OPEN)
-            return pickle_fail(p, CZ_CORRUPT, "a %s contains itself",
-                               pickle_kind_name(child->kind));
+            return pickle_fail(p, CZ_CORRUPT, "%s contains itself",
+                               pickle_kind_phrase(child->kind));
         if (child->own_marks & PICKLE_DONE)
             TRY(count_child(p, top, depth, child));
         else

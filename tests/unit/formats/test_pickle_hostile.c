@@ -185,7 +185,7 @@ START_TEST(cycles_are_found)
 {
     REFUSE("]q\0h\0a.", CZ_CORRUPT, "a list contains itself");
     REFUSE("}q\0K\x01h\0s.", CZ_CORRUPT, "a dict contains itself");
-    REFUSE("ca\nB\n)\x81q\0}K\x01h\0sb.", CZ_CORRUPT, "a object contains itself");
+    REFUSE("ca\nB\n)\x81q\0}K\x01h\0sb.", CZ_CORRUPT, "an object contains itself");
     REFUSE("ca\nB\n)\x81q\0h\0b.", CZ_CORRUPT, "contains itself");
     REFUSE("]q\0]q\1h\0aa.", CZ_CORRUPT, "contains itself");
     pickle_free(PARSE("]q\0h\0a0N")); /* out of reach of the root */
