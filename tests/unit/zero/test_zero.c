@@ -199,6 +199,31 @@ START_TEST(of_several_offenders_the_first_rank_s_is_named)
 }
 END_TEST
 
+static size_t bucket_of(size_t asked, int stage)
+{
+    struct world_setting s = plain;
+    struct world w;
+    s.stage = stage, s.world_size = 2, s.bucket = asked;
+    world_make(&w, s);
+    size_t numel = zero_figures(w.z).bucket_numel;
+    world_free(&w);
+    return numel;
+}
+
+/* reduce_bucket_size: units share a bucket up to that many elements exactly. */
+START_TEST(a_bucket_is_filled_to_its_size)
+{
+    for (int stage = 2; stage <= 3; stage++) {
+        const size_t all = bucket_of(SIZE_MAX, stage), least = bucket_of(1, stage);
+        ck_assert_uint_gt(all, least); /* both units, the larger one */
+        ck_assert_uint_eq(bucket_of(all, stage), all);
+        ck_assert_uint_eq(bucket_of(all + 1, stage), all);
+        ck_assert_uint_eq(bucket_of(all - 1, stage), least);
+        ck_assert_uint_eq(bucket_of(least, stage), least);
+    }
+}
+END_TEST
+
 START_TEST(single_tensors_are_written_in_place)
 {
     struct world_setting s = plain;
@@ -245,4 +270,5 @@ END_TEST
 TEST_MAIN("zero", a_rank_repeats_its_slice_of_the_whole, every_element_belongs_to_one_rank,
           masters_start_from_rounded_parameters, groups_and_dtypes_do_not_mix_parameters_up,
           the_first_offender_is_named, of_several_offenders_the_first_rank_s_is_named,
-          single_tensors_are_written_in_place, parameters_can_be_their_own_masters)
+          a_bucket_is_filled_to_its_size, single_tensors_are_written_in_place,
+          parameters_can_be_their_own_masters)
