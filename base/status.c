@@ -4,6 +4,7 @@
 #include "base/status.h"
 
 #include "base/printable.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -58,7 +59,7 @@ static void set_text(const char *before, const char *after, const char *fmt, va_
     char text[sizeof current.text];
     size_t len = (size_t)snprintf(text, sizeof text, "%s", before);
     len += printable_vformat(text + len, sizeof text - len, ARG_NBYTES_MAX, fmt, ap);
-    if (len < sizeof text) snprintf(text + len, sizeof text - len, "%s", after);
+    if (len < sizeof text) utf8_copy(text + len, sizeof text - len, after);
     memcpy(current.text, text, sizeof text);
 }
 
