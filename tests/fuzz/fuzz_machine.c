@@ -7,7 +7,7 @@
 
 static bool is_rate(double rate)
 {
-    return rate >= 0 && isfinite(rate);
+    return rate == 0 || (rate >= 1e-3 && rate <= 1e18);
 }
 
 static void check(const struct machine_profile *p)

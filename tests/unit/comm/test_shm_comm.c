@@ -3,6 +3,7 @@
  * is named within two seconds; comm_create_world() joins what the environment says, or says what
  * is wrong with it. */
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "comm/shm/transport_shm_impl.h"
 #include "tests/support/ranks.h"
 
@@ -285,6 +286,15 @@ static cz_status agreements(struct ranks *ranks, int rank, void *arg)
     rank_check(strstr(cz_last_error(), "the disk is full"));
     if (rank != 1) rank_check(strstr(cz_last_error(), "rank 1 of 3 failed"));
     TRY(comm_barrier(comm)); /* still usable */
+    /* Several lines stay lines; what does not fit is cut between characters. */
+    if (rank == 1) {
+        mine = err_set(CZ_INVALID, 0, "a.json: lr");
+        err_add_line("a.json: eps");
+        for (int i = 0; i < 100; i++) err_add_line("€€€");
+    }
+    rank_check(comm_agree(comm, mine) == (rank == 1 ? CZ_INVALID : CZ_PEER));
+    rank_check(strstr(cz_last_error(), "a.json: lr\na.json: eps\n€€€\n"));
+    rank_check(utf8_is_valid(cz_last_error(), strlen(cz_last_error())));
     TRY(comm_same(comm, "the config", "stage: 1\nlr: 2\n"));
     const char *text = rank == 2 ? "stage: 1\nlr: 3\n" : "stage: 1\nlr: 2\n";
     rank_check(comm_same(comm, "the config", text) == CZ_INVALID);
