@@ -164,13 +164,18 @@ static cz_status too_long(const char *path, size_t nbytes_max)
     return err_set(CZ_INVALID, 0, "%s: has more than the %zu bytes allowed here", path, nbytes_max);
 }
 
-/* Until something can be read, or the end. A handled signal ends the wait: the program may have
- * been asked to stop, and a pipe that no process opens for writing is waited for endlessly. */
+#define AFTER_SIGNAL_MS 1500
+
+/* Until something can be read, or the end. After a handled signal the wait is short: the program
+ * may have been asked to stop, and a pipe that no process opens for writing is waited for
+ * endlessly; what is on its way still arrives. */
 static cz_status wait_readable(int fd, const char *path)
 {
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
-    if (poll(&wanted, 1, -1) >= 0) return CZ_OK;
-    return err_set(CZ_IO, errno, "%s: waiting for its content", path);
+    int n = poll(&wanted, 1, -1);
+    if (n < 0 && errno == EINTR) n = poll(&wanted, 1, AFTER_SIGNAL_MS);
+    if (n > 0) return CZ_OK;
+    return err_set(CZ_IO, n == 0 ? EINTR : errno, "%s: waiting for its content", path);
 }
 
 /* By reading until the end, because a pipe has no size. */
