@@ -81,17 +81,17 @@ grep -q '^  run           seed 42; data: [0-9]* of [0-9]* rows taken in epoch [0
 "$czero" inspect stop --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["run"]["seed"] == "42"'
 
 # Asked before the first step: there is nothing to save, and `latest` stays. (Its config comes through
-# a pipe, twice, so that the signal finds it between its start and its first step.)
+# a pipe, so that the signal finds it between its start and its first step.)
 mkfifo pipe.json
 cp -r stop early
 "$czero" "${train[@]}" --config pipe.json --steps 1000000 --save early &
 pid=$!
 exec 3>pipe.json
+cp ds.json second.json
+mv second.json pipe.json # for the second reading
 kill -TERM $pid
 cat ds.json >&3
 exec 3>&-
-while readlink /proc/$pid/fd/* 2>/dev/null | grep -q pipe.json; do sleep 0.05; done # first reading ends
-timeout 30 cp ds.json pipe.json
 wait $pid
 diff -r stop early
 
