@@ -286,6 +286,25 @@ START_TEST(flat_groups_pad_only_what_does_not_divide)
 }
 END_TEST
 
+/* A range that ends where a parameter begins has nothing of it, not a piece of no elements. */
+START_TEST(a_range_has_what_begins_before_its_end)
+{
+    struct flat_group g;
+    struct flat_piece p;
+    flat_make(&g, (size_t[]){4, 4}, 2, (struct flat_options){.world_size = 2});
+    for (size_t end = 1; end <= 8; end++) {
+        size_t n = 0, numel = 0;
+        for (size_t pos = 0; flat_group_next(&g, 0, end, &pos, &p); n++) {
+            ck_assert_uint_gt(p.numel, 0);
+            numel += p.numel;
+        }
+        ck_assert_uint_eq(n, end <= 4 ? 1 : 2);
+        ck_assert_uint_eq(numel, end);
+    }
+    flat_group_free(&g);
+}
+END_TEST
+
 START_TEST(sizes_that_overflow_are_refused)
 {
     struct sizes s;
@@ -320,5 +339,5 @@ TEST_MAIN("layout/flat", ten_elements_over_four_ranks, parameters_cross_partitio
           stage_3_sub_groups_close_when_full, stage_3_small_parameters_persist_within_a_budget,
           stage_3_sub_groups_close_at_their_size_exactly,
           stage_3_thresholds_of_persistence_are_inclusive,
-          flat_groups_pad_only_what_does_not_divide, sizes_that_overflow_are_refused,
-          tiles_cover_a_partition)
+          flat_groups_pad_only_what_does_not_divide, a_range_has_what_begins_before_its_end,
+          sizes_that_overflow_are_refused, tiles_cover_a_partition)
