@@ -17,8 +17,8 @@ build of a copy of the tree, each behind a switch that the environment variable 
 default test runs once without a change, which gives its time and the changes that it reaches; then each change
 runs with the tests that reach it until one fails. A change in code that no test reaches survives.
 
-tests/mutation/equivalent.txt names changes that alter nothing a caller can see, with the reason; they are not
-counted. Exit: 0 every module reaches --floor percent (default 85), 1 not, 2 this machine cannot do it.
+tests/mutation/equivalent.txt (if there is one) names changes that alter nothing a caller can see, each as printed by
+--list without its line number, after a comment with the reason; they are not counted. Exit: 0 every module reaches --floor percent (default 85), 1 not, 2 this machine cannot do it.
 The results stay in DIR/results.tsv.
 """
 import argparse
