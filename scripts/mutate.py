@@ -18,8 +18,8 @@ default test runs once without a change, which gives its time and the changes th
 runs with the tests that reach it until one fails. A change in code that no test reaches survives.
 
 tests/mutation/equivalent.txt (if there is one) names changes that alter nothing a caller can see, each as printed by
---list without its line number, after a comment with the reason; they are not counted. Exit: 0 every module reaches --floor percent (default 85), 1 not, 2 this machine cannot do it.
-The results stay in DIR/results.tsv.
+--list without its line number, after a comment with the reason; they are not counted. The results stay in
+DIR/results.tsv. Exit: 0 every module reaches --floor percent (default 85), 1 not, 2 this machine cannot do it.
 """
 import argparse
 import concurrent.futures
@@ -592,7 +592,7 @@ def main():
     mutants = choose(options)
     if options.list:
         for m in mutants:
-            print(f"{m.path}:{m.line} | {m.what} | {m.shown}")
+            print(f"{m.path}:{m.line} | {m.shown} | {m.what}")
         return 0
     prepare_folder(options)
     build, mutants = build_all(options, mutants)
