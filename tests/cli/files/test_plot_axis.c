@@ -111,5 +111,21 @@ START_TEST(thinning_keeps_extremes_and_gaps)
 }
 END_TEST
 
+/* A range is empty where neighbouring doubles are further apart than its margin. */
+START_TEST(an_empty_range_has_its_points_in_the_middle)
+{
+    const double x[2] = {1.1e20, 1.1e20}, y[2] = {0, 1};
+    struct plot_range range = {.lo = x[0], .hi = x[0]};
+    struct plot_walk walk = {x, y, 2, 0, &range, 300};
+    struct plot_ticks ticks;
+    size_t idx[4], n_points = 0;
+    bool is_gap;
+    ck_assert_double_eq(plot_place(&range, x[0]), 0.5);
+    for (size_t n; (n = plot_walk_next(&walk, idx, &is_gap)) > 0;) n_points += n;
+    ck_assert_uint_eq(n_points, 2);
+    plot_ticks_make(&range, 5, &ticks);
+}
+END_TEST
+
 TEST_MAIN("tools/plot_axis", ticks_are_round_and_told_apart, labels_are_what_people_write,
-          thinning_keeps_extremes_and_gaps)
+          thinning_keeps_extremes_and_gaps, an_empty_range_has_its_points_in_the_middle)

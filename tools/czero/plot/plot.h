@@ -23,7 +23,7 @@ struct plot_series {
 };
 
 struct plot_range {
-    double lo, hi; /* lo < hi */
+    double lo, hi; /* lo < hi; equal where doubles are too coarse to differ (1e20 and 1e20 + 1) */
     bool is_log;   /* lo > 0 */
     bool is_whole; /* counts: no ticks between whole numbers */
 };
@@ -94,7 +94,7 @@ struct plot_ticks {
 /* At most about `wanted` round values within the range, ascending. */
 void plot_ticks_make(const struct plot_range *range, int wanted, struct plot_ticks *out);
 
-/* Where a value is: 0 at lo, 1 at hi. */
+/* Where a value is: 0 at lo, 1 at hi; the middle if the range is empty. */
 double plot_place(const struct plot_range *range, double value);
 
 /* A column of pixels holds the first, lowest, highest and last of the points in it, in the order

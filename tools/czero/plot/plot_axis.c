@@ -5,12 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-/* 0 to 1 within the range; in decades for logarithmic axes. */
+/* In decades for logarithmic axes. */
 double plot_place(const struct plot_range *range, double value)
 {
-    if (range->is_log)
-        return (log10(value) - log10(range->lo)) / (log10(range->hi) - log10(range->lo));
-    return (value - range->lo) / (range->hi - range->lo);
+    double place = range->is_log
+                       ? (log10(value) - log10(range->lo)) / (log10(range->hi) - log10(range->lo))
+                       : (value - range->lo) / (range->hi - range->lo);
+    return isfinite(place) ? place : 0.5;
 }
 
 /* About four digits: enough to compare runs, short enough for a heading. */
@@ -150,7 +151,7 @@ size_t plot_walk_next(struct plot_walk *w, size_t idx[4], bool *is_gap)
     if (w->at == w->n) return 0;
     size_t first = w->at, last = first, low = first, high = first;
     double column = column_of(w, first);
-    for (; w->at < w->n && !isnan(w->y[w->at]) && column_of(w, w->at) == column; w->at++) {
+    for (w->at++; w->at < w->n && !isnan(w->y[w->at]) && column_of(w, w->at) == column; w->at++) {
         last = w->at;
         if (w->y[last] < w->y[low]) low = last;
         if (w->y[last] > w->y[high]) high = last;
