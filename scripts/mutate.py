@@ -207,7 +207,7 @@ class Source:
 class Mutant:
     def __init__(self, source, span, what, at, new):
         self.source, self.span, self.what, self.new = source, span, what, new
-        self.path, self.line = source.path, source.line(at)
+        self.path, self.line, self.module = source.path, source.line(at), source.path.split("/")[0]
         start, end = source.text.rfind("\n", 0, source.tokens[at].begin) + 1, source.text.find("\n", source.tokens[at].begin)
         self.shown = source.text[start:end].strip()
         self.id = -1
@@ -310,11 +310,7 @@ def choose(options):
             for k in order:
                 if kinds[k]:
                     picked.append(kinds[k].pop())
-        for m in picked:
-            m.module = module
         chosen += picked
-    for m in chosen:
-        m.module = m.path.split("/")[0]
     return chosen
 
 
@@ -366,8 +362,7 @@ def configure(options, tree):
     if done.returncode:
         sys.exit(f"mutate: cmake failed\n{done.stderr[-2000:]}")
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as f:
-        return build, {os.path.relpath(c["file"], tree): c["command"] for c in json.load(f)
-                       if "/CMakeFiles/" in c["command"] or " -c " in c["command"]}
+        return build, {os.path.relpath(c["file"], tree): c["command"] for c in json.load(f)}
 
 
 def drop_broken(tree, build, command, source, mutants):
@@ -570,8 +565,10 @@ def prepare_folder(options):
     stamp += f"{options.module} {options.count} {options.seed} {options.only}"
     path = os.path.join(options.dir, "call")
     os.makedirs(options.dir, exist_ok=True)
-    if os.path.exists(path) and open(path, encoding="utf-8").read() == stamp:
-        return
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            if f.read() == stamp:
+                return
     for name in "tests.json", "results.tsv":
         if os.path.exists(os.path.join(options.dir, name)):
             os.remove(os.path.join(options.dir, name))
