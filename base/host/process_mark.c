@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,13 +59,18 @@ static bool proc_has_our_numbers(void)
     return readlink("/proc/self", self, sizeof self - 1) > 0 && atoi(self) == (int)getpid();
 }
 
+uint32_t process_mark_host(void)
+{
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return hash(name);
+}
+
 static struct mark own(void)
 {
     struct stat space;
-    char host[256] = "", state;
-    struct mark m = {.boot = boot_number(), .pid = (int)getpid()};
-    gethostname(host, sizeof host - 1);
-    m.host = hash(host);
+    char state;
+    struct mark m = {.boot = boot_number(), .host = process_mark_host(), .pid = (int)getpid()};
     if (stat("/proc/self/ns/pid", &space) == 0) m.pid_space = (uint32_t)space.st_ino;
     if (!read_stat("self", &state, &m.start)) m.start = 0;
     return m;

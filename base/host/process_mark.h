@@ -8,6 +8,7 @@
 #include "base/compiler.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 CZ_EXTERN_C_BEGIN
 
@@ -16,6 +17,9 @@ CZ_EXTERN_C_BEGIN
 /* Of this process: "<boot><host><PID namespace>-<process>-<start>" in hexadecimal digits, where
  * boot and host are hashes of the kernel's boot identifier and of the host's name. */
 void process_mark(char out[PROCESS_MARK_NBYTES]);
+
+/* A hash of the host's name: equal in all processes of a host, in every version. */
+uint32_t process_mark_host(void);
 
 enum process_fate {
     PROCESS_RUNS,

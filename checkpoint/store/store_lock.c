@@ -24,9 +24,8 @@
 #include <unistd.h>
 
 #define TRIES_MAX 100 /* another process may remove the mark that was just opened */
-#define QUIET_S_MAX                                                                                \
-    3600 /* a save of another host in which nothing changes for so long has ended                  \
-          */
+/* A save of another host in which nothing changes for so many seconds has ended. */
+#define QUIET_S_MAX 3600
 
 /* A mark that this process holds. */
 struct held {

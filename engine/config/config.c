@@ -128,8 +128,7 @@ static size_t doc_nbytes(const struct json_doc *doc)
     return n;
 }
 
-/* An unreadable file is CZ_IO; a wrong path is the caller's mistake and has its
- * own status. */
+/* An unreadable file is CZ_IO; a wrong path is the caller's mistake and has its own status. */
 cz_status config_load(const char *path, const struct config_options *options,
                       struct ds_config **out)
 {

@@ -1,5 +1,6 @@
 /* Names of swap files: czero-swap-rank<R>-<host><number>, eight hex digits each. */
 #include "base/clock.h"
+#include "base/host/process_mark.h"
 #include "offload/swap/swap_impl.h"
 
 #include <ctype.h>
@@ -13,22 +14,13 @@
 #define PREFIX   "czero-swap-rank"
 #define N_DIGITS 16
 
-/* Of the host's name. */
-static uint32_t host_number(void)
-{
-    char name[256] = "";
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    gethostname(name, sizeof name - 1);
-    for (const char *at = name; *at; at++) hash = (hash ^ (unsigned char)*at) * 16777619u;
-    return hash;
-}
-
 void swap_name_make(char out[SWAP_NAME_NBYTES], int rank)
 {
     uint32_t n;
     if (getrandom(&n, sizeof n, GRND_NONBLOCK) != (ssize_t)sizeof n) /* early after a boot */
         n = (uint32_t)((uint64_t)clock_now_ns() * 0x9e3779b97f4a7c15u >> 32) ^ (uint32_t)getpid();
-    snprintf(out, SWAP_NAME_NBYTES, PREFIX "%d-%08" PRIx32 "%08" PRIx32, rank, host_number(), n);
+    snprintf(out, SWAP_NAME_NBYTES, PREFIX "%d-%08" PRIx32 "%08" PRIx32, rank, process_mark_host(),
+             n);
 }
 
 bool swap_name_is_ours(const char *name)
@@ -43,7 +35,7 @@ bool swap_name_is_ours(const char *name)
 bool swap_name_is_of_this_host(const char *name)
 {
     char host[9];
-    snprintf(host, sizeof host, "%08" PRIx32, host_number());
+    snprintf(host, sizeof host, "%08" PRIx32, process_mark_host());
     return swap_name_is_ours(name) && !strncmp(strrchr(name, '-') + 1, host, 8);
 }
 
