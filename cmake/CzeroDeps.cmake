@@ -9,7 +9,6 @@ endfunction()
 
 # Foreign libraries, each behind one interface target.
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
@@ -24,7 +23,7 @@ endif()
 
 add_library(cz_deps INTERFACE)
 target_include_directories(cz_deps SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
-target_link_libraries(cz_deps INTERFACE PkgConfig::CJSON PkgConfig::HWLOC PkgConfig::URING
+target_link_libraries(cz_deps INTERFACE PkgConfig::HWLOC PkgConfig::URING
   PkgConfig::UTF8PROC PkgConfig::DEFLATE ${DNNL_LIBRARY} Threads::Threads m dl)
 if(OpenMP_C_FOUND)
   target_link_libraries(cz_deps INTERFACE OpenMP::OpenMP_C)

@@ -330,10 +330,10 @@ function(cz_test_properties test name)
 endfunction()
 
 # What a program that links libczero.a needs besides: the libraries by the names under which they are
-# installed for running programs (-l:libcjson.so.1), so that no development package is needed.
+# installed for running programs (-l:libhwloc.so.15), so that no development package is needed.
 function(cz_private_libs out)
   set(libs)
-  foreach(file ${CJSON_LINK_LIBRARIES} ${HWLOC_LINK_LIBRARIES} ${URING_LINK_LIBRARIES}
+  foreach(file ${HWLOC_LINK_LIBRARIES} ${URING_LINK_LIBRARIES}
       ${UTF8PROC_LINK_LIBRARIES} ${DEFLATE_LINK_LIBRARIES} ${DNNL_LIBRARY} ${OpenMP_gomp_LIBRARY})
     if(NOT EXISTS ${file})
       continue()

@@ -6,7 +6,7 @@ set -euo pipefail
 
 packages=(
   gcc g++ cmake ninja-build pkg-config git
-  libcjson-dev libhwloc-dev liburing-dev libdnnl-dev libutf8proc-dev libdeflate-dev
+  libhwloc-dev liburing-dev libdnnl-dev libutf8proc-dev libdeflate-dev
   libopenmpi-dev openmpi-bin iproute2 check python3
   libjansson-dev libzstd-dev libuv1-dev # tests: czero's headers compile after theirs
 )

@@ -48,10 +48,10 @@ END
 programs=("$work"/examples/*.c "$work"/examples/*.cpp)
 
 # Development files of private dependencies must not be needed: pkg-config sees czero's alone, and the
-# compiler's folders have no cjson, hwloc, … that a public header could include.
+# compiler's folders have no hwloc, liburing, … that a public header could include.
 export PKG_CONFIG_LIBDIR=$libdir/pkgconfig
 unset PKG_CONFIG_PATH
-if pkg-config --exists libcjson; then fail "pkg-config sees more than czero"; fi
+if pkg-config --exists hwloc; then fail "pkg-config sees more than czero"; fi
 if grep -rnE '#\s*include\s*<' "$prefix/include" | grep -vE '<(czero/|std[a-z]*\.h)'; then
   fail "a public header needs another library's"
 fi

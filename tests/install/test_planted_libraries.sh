@@ -42,7 +42,7 @@ plant() { # folder, names
 }
 mapfile -t needed < <({
   readelf -dW "${programs[@]}" "${libraries[@]}" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]$/\1/p'
-  printf '%s\n' libcjson.so.1 libhwloc.so.15 libczero.so.0
+  printf '%s\n' libhwloc.so.15 libczero.so.0
 } | sort -u | grep -vE '^(ld-linux.*|libc\.so\.6)$')
 plant planted "${needed[@]}"
 plant plugins libczero_cuda.so libczero_mpi.so libnccl.so.2
@@ -50,9 +50,9 @@ cd "$work/planted"
 
 # The trap works: a program that looks here does load one.
 echo 'int main(void) { return 0; }' >"$work/looks_here.c"
-gcc "$work/looks_here.c" -o "$work/looks_here" -Wl,-rpath,. -Wl,--no-as-needed -L. -l:libcjson.so.1
+gcc "$work/looks_here.c" -o "$work/looks_here" -Wl,-rpath,. -Wl,--no-as-needed -L. -l:libhwloc.so.15
 "$work/looks_here"
-grep -qx libcjson.so.1 "$work/loaded" || { echo "the planted libraries do nothing" >&2; exit 1; }
+grep -qx libhwloc.so.15 "$work/loaded" || { echo "the planted libraries do nothing" >&2; exit 1; }
 rm "$work/loaded"
 
 failed=0
