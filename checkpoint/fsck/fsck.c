@@ -16,6 +16,7 @@
 #include "formats/safetensors/safetensors.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -82,6 +83,91 @@ static cz_status report_view(const struct cz_fsck_options *options, const char *
     return st;
 }
 
+/* ---- states of a universal tag --------------------------------------------------------------- */
+
+/* A parameter of the group that has the state: holders[group * n_states + state], 0 if none has
+ * it, else 1 + its index. */
+static size_t *find_holders(const struct ckpt *view)
+{
+    const struct ckpt_info *info = ckpt_get_info(view);
+    size_t *holders = calloc(info->n_groups * info->n_states + 1, sizeof *holders);
+    for (size_t i = ckpt_count(view); holders && i-- > 0;)
+        for (size_t s = 0; s < info->n_states; s++)
+            if (ckpt_has_state(view, i, s))
+                holders[ckpt_at(view, i)->group * info->n_states + s] = i + 1;
+    return holders;
+}
+
+/* Adam keeps both of these for every parameter: the other one of the two, or NULL. */
+static const char *twin_of(const char *state)
+{
+    if (strcmp(state, "exp_avg") == 0) return "exp_avg_sq";
+    return strcmp(state, "exp_avg_sq") == 0 ? "exp_avg" : NULL;
+}
+
+/* Why the state should be there: a parameter that has it. It is one of the same group, because
+ * optimizers such as Muon keep other states in other groups; but where a parameter has one of
+ * Adam's two states, it is one of any group. 0: it need not be there, else 1 + its index. */
+static size_t holder_for(const struct ckpt *view, const size_t *holders, size_t idx, size_t state)
+{
+    const struct ckpt_info *info = ckpt_get_info(view);
+    const size_t n = info->n_states, here = holders[ckpt_at(view, idx)->group * n + state];
+    const char *twin = twin_of(info->states[state]);
+    bool has_twin = false;
+    for (size_t s = 0; twin && s < n; s++)
+        has_twin |= strcmp(info->states[s], twin) == 0 && ckpt_has_state(view, idx, s);
+    for (size_t g = 0; !here && has_twin && g < info->n_groups; g++)
+        if (holders[g * n + state]) return holders[g * n + state];
+    return here;
+}
+
+static cz_status note_state(struct fsck_findings *found, const struct ckpt *view, size_t idx,
+                            size_t state, size_t holder)
+{
+    const struct ckpt_info *info = ckpt_get_info(view);
+    const char *name = ckpt_at(view, idx)->name, *what = info->states[state];
+    const size_t n = strlen(info->tag_dir) + strlen(name) + strlen(what) + sizeof "/zero//.pt";
+    const size_t n_tensor = strlen(name) + strlen(what) + sizeof ", ";
+    char *path = malloc(n), *tensor = malloc(n_tensor);
+    cz_status st = CZ_OK;
+    if (path && tensor) {
+        snprintf(path, n, "%s/zero/%s/%s.pt", info->tag_dir, name, what);
+        snprintf(tensor, n_tensor, "%s, %s", name, what);
+        st = fsck_note(found, path, tensor, 0, 0,
+                       "missing: the optimizer's state %s of %s (%s has its own)", what, name,
+                       ckpt_at(view, holder)->name);
+    } else {
+        st = err_set(CZ_NOMEM, 0, "%s: out of memory", info->tag_dir);
+    }
+    free(path);
+    free(tensor);
+    return st;
+}
+
+/* Nothing lists the states of a universal checkpoint: each parameter's folder has a file for each
+ * of its states, and one that is lost leaves no trace there. So parameters are compared. */
+static cz_status check_states(const struct cz_fsck_options *options, const struct ckpt *view,
+                              struct cz_fsck_report *report)
+{
+    const struct ckpt_info *info = ckpt_get_info(view);
+    struct fsck_findings found = {NULL, 0, 0, 0};
+    if (!info->is_universal || info->n_states == 0) return CZ_OK;
+    size_t *holders = find_holders(view);
+    cz_status st = holders ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", info->tag_dir);
+    for (size_t i = 0; i < ckpt_count(view) && st == CZ_OK; i++)
+        for (size_t s = 0; s < info->n_states && st == CZ_OK; s++) {
+            if (ckpt_at(view, i)->kind != CKPT_TRAINED || ckpt_has_state(view, i, s)) continue;
+            const size_t holder = holder_for(view, holders, i, s);
+            if (holder > 0) st = note_state(&found, view, i, s, holder - 1);
+        }
+    if (st == CZ_OK) fsck_report_findings(options, &found, report);
+    fsck_findings_free(&found);
+    free(holders);
+    return st;
+}
+
+/* ---- all of one tag -------------------------------------------------------------------------- */
+
 /* One tag: list, check each file, then the view. Without a manifest the view is opened first,
  * because nothing else knows which parameter a record holds; with one the manifest names the
  * tensors, and the view only adds a check of the whole. */
@@ -107,6 +193,8 @@ static cz_status check_tag(const struct cz_fsck_options *options, const char *ta
     if (has && report->n_findings == n_before) view = open_view(tag_dir, &why);
     if (why.status != CZ_OK)
         TRY_GOTO(report_view(options, tag_dir, &files, &findings, &why, report), done);
+    else if (view)
+        TRY_GOTO(check_states(options, view, report), done);
 done:
     ckpt_close(view);
     fsck_files_free(&files);

@@ -581,10 +581,58 @@ START_TEST(a_universal_tag_that_misses_a_file_is_damaged)
 }
 END_TEST
 
+/* The file of one parameter's state, taken away, is the only finding: it names the parameter and
+ * the state. */
+static void expect_missing_state(const char *dir, const char *param, const char *state)
+{
+    char path[256], hidden[280], tensor[64];
+    struct seen seen;
+    snprintf(path, sizeof path, "%s/t3/zero/%s/%s.pt", dir, param, state);
+    snprintf(hidden, sizeof hidden, "%s.away", path);
+    snprintf(tensor, sizeof tensor, "%s, %s", param, state);
+    ck_assert_int_eq(rename(path, hidden), 0);
+    ck_assert_msg(check_dir(dir, &seen) == 1, "%s: %d findings", path, seen.n);
+    ck_assert_str_eq(seen.path, path);
+    ck_assert_str_eq(seen.tensor, tensor);
+    ck_assert_msg(strstr(seen.sentence, "missing: the optimizer's state") != NULL, "%s",
+                  seen.sentence);
+    ck_assert_int_eq(rename(hidden, path), 0);
+}
+
+/* Nothing else lists the states of a universal tag: that the other parameters have one tells. */
+START_TEST(a_universal_tag_that_misses_a_state_is_damaged)
+{
+    static const char *const families[] = {"u2", "u3"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
+        char tmp[64], dir[128], from[64], zero[160], path[256];
+        struct ckpt_list params;
+        snprintf(tmp, sizeof tmp, "%s", fast_tmp());
+        snprintf(dir, sizeof dir, "%s/u", tmp);
+        snprintf(from, sizeof from, "checkpoints/expected/%s", families[i]);
+        copy_fixture(from, dir);
+        snprintf(zero, sizeof zero, "%s/t3/zero", dir);
+        ck_ok(ckpt_list_files(zero, "", &params));
+        int n = 0;
+        for (size_t p = 0; p < params.n; p++) {
+            snprintf(path, sizeof path, "%s/%s/exp_avg.pt", zero, params.names[p]);
+            if (access(path, F_OK) != 0) continue; /* of no trained parameter */
+            expect_missing_state(dir, params.names[p], "exp_avg");
+            expect_missing_state(dir, params.names[p], "exp_avg_sq");
+            n++;
+        }
+        ck_assert_int_ge(n, 2);
+        expect_clean(dir);
+        ckpt_list_free(&params);
+        ck_ok(store_remove_tree(tmp));
+    }
+}
+END_TEST
+
 TEST_MAIN_SECONDS(180, "checkpoint/fsck", every_random_flip_in_what_we_wrote_is_found,
                   every_byte_outside_tensors_is_found, cut_and_grown_files_are_found,
                   missing_and_stale_files_are_found, single_files_and_folders_of_weights,
                   safetensors_have_their_structure_checked,
                   findings_of_many_files_come_in_their_order,
                   a_record_that_cannot_be_read_is_a_finding, flips_in_deepspeeds_records_are_found,
-                  a_universal_tag_that_misses_a_file_is_damaged)
+                  a_universal_tag_that_misses_a_file_is_damaged,
+                  a_universal_tag_that_misses_a_state_is_damaged)
