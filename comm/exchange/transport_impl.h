@@ -64,7 +64,8 @@ struct transport_ops {
     cz_status (*release)(struct transport *, uint64_t round); /* this round's slots were read */
     /* Sleep (after a short spin when cores are not shared) until something may have changed, at
      * most ~50 ms. CZ_PEER when a peer has died that has not posted `round`, naming it, its step
-     * and phase: this rank waits to see round `round`, or for space to post it. */
+     * and phase, and not a peer that ended because of it: this rank waits to see round `round`, or
+     * for space to post it. */
     cz_status (*sleep)(struct transport *, uint64_t round);
     void (*set_phase)(struct transport *, int64_t step, const char *phase);
     void (*destroy)(struct transport *);

@@ -25,13 +25,17 @@ static cz_status find_missing(struct shm_transport *s, bool *seen, int *missing)
     return CZ_OK;
 }
 
-/* A rank that could not wait any longer takes the others with it. */
+/* A rank that could not wait any longer takes the others with it; if it stopped because another
+ * one died, that one is named. */
 static cz_status check_joined(struct shm_transport *s)
 {
     for (int r = 0; r < s->base.world_size; r++)
         if (shm_state_of(&s->seg.ranks[r]) == SHM_GAVE_UP)
-            return err_set(CZ_PEER, 0, "rank %d (pid %d) gave up while the ranks came together", r,
-                           shm_pid(&s->seg.ranks[r]));
+            return atomic_load(&s->seg.ranks[r].blames)
+                       ? transport_shm_lost(s, r)
+                       : err_set(CZ_PEER, 0,
+                                 "rank %d (pid %d) gave up while the ranks came together", r,
+                                 shm_pid(&s->seg.ranks[r]));
     return CZ_OK;
 }
 

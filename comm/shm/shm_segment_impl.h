@@ -39,6 +39,7 @@ struct shm_rank {
     _Alignas(SHM_LINE_NBYTES) _Atomic int32_t pid; /* 0: no process yet */
     _Atomic uint32_t state;                        /* enum shm_state */
     _Atomic uint32_t place_idx;
+    _Atomic uint32_t blames;    /* 1 + the rank whose loss ended this one; 0: none */
     struct shm_place places[2]; /* the other one is written, then place_idx turned */
     _Atomic uint64_t cpus[SHM_CPU_WORDS];
 };

@@ -119,12 +119,28 @@ static bool spin(struct shm_rank *peer, uint32_t seen)
     return false;
 }
 
-static cz_status peer_error(struct shm_transport *s, int rank, const char *verb)
+/* The rank that was lost first: one that ended because of another's loss has said which. */
+static int find_culprit(const struct shm_transport *s, int rank)
 {
-    const struct shm_rank *ranks = s->seg.ranks;
-    return err_set(CZ_PEER, 0, "rank %d (pid %d) %s%s while rank %d waited%s", rank,
-                   shm_pid(&ranks[rank]), verb, shm_where_is(&ranks[rank], " at ").text,
-                   s->base.rank, shm_where_is(&ranks[s->base.rank], " at ").text);
+    for (int i = 0; i < s->base.world_size; i++) {
+        const struct shm_rank *lost = &s->seg.ranks[rank];
+        const int blamed = (int)atomic_load_explicit(&lost->blames, memory_order_acquire) - 1;
+        if (blamed < 0 || blamed >= s->base.world_size || blamed == s->base.rank) break;
+        rank = blamed;
+    }
+    return rank;
+}
+
+/* The peers are told before this rank fails: they would take it for the one that was lost. */
+cz_status transport_shm_lost(struct shm_transport *s, int rank)
+{
+    const int culprit = find_culprit(s, rank);
+    struct shm_rank *me = &s->seg.ranks[s->base.rank];
+    const struct shm_rank *lost = &s->seg.ranks[culprit];
+    atomic_store_explicit(&me->blames, (uint32_t)culprit + 1, memory_order_release);
+    return err_set(CZ_PEER, 0, "rank %d (pid %d) %s%s while rank %d waited%s", culprit,
+                   shm_pid(lost), shm_state_of(lost) == SHM_JOINED ? "died" : "finished",
+                   shm_where_is(lost, " at ").text, s->base.rank, shm_where_is(me, " at ").text);
 }
 
 /* Asks which peers have died. A dead one is an error only if its slot is missing: one that ended
@@ -137,7 +153,7 @@ cz_status transport_shm_look(struct shm_transport *s, uint64_t round)
         s->dead[r] = true;
     for (int r = 0; r < s->base.world_size; r++)
         if (s->dead[r] && shm_state_of(&ranks[r]) == SHM_JOINED && !has_posted(&ranks[r], round))
-            return peer_error(s, r, "died");
+            return transport_shm_lost(s, r);
     return CZ_OK;
 }
 
@@ -155,7 +171,7 @@ static cz_status shm_sleep(struct transport *t, uint64_t round)
     if (has_left) {
         /* The peer has left, perhaps because another rank died: that one is reported first. */
         TRY(transport_shm_look(s, round));
-        return peer_error(s, holdup, "finished");
+        return transport_shm_lost(s, holdup);
     }
     /* With a core for every thread of every rank, spinning takes no time from any of them. */
     if ((int64_t)s->base.n_ranks_host * threads_count() <= s->n_cores && spin(peer, seen))

@@ -28,6 +28,10 @@ cz_status transport_shm_join(const struct shm_segment *seg, bool owns_seg, int r
 /* CZ_PEER when a peer's process has ended without saying so and without its slots of `round`. */
 cz_status transport_shm_look(struct shm_transport *s, uint64_t round);
 
+/* CZ_PEER: `rank` was lost, or ended because of another one, which is named then. The peers are
+ * told which it is. */
+cz_status transport_shm_lost(struct shm_transport *s, int rank);
+
 /* Say to the others how we went, and release everything. */
 void transport_shm_free(struct shm_transport *s, enum shm_state state);
 

@@ -34,6 +34,7 @@ struct loopback {
     unsigned char *slots;           /* (2, W + 1) the last one is for all */
     bool to_all[2];
     bool is_gone; /* destroyed, or dead */
+    int blames;   /* 1 + the rank whose end this one noticed; 0: none */
     int64_t step;
     char phase[COMM_PHASE_NBYTES];
 };
@@ -184,9 +185,11 @@ static inline cz_status loopback_sleep(struct transport *t, uint64_t round)
     cz_status st = CZ_OK;
     for (int r = 0; r < t->world_size && st == CZ_OK; r++) {
         const struct loopback *peer = &me->world->ranks[r];
-        if (r != t->rank && peer->is_gone && peer->n_posted <= round)
-            st = err_set(CZ_PEER, 0, "rank %d died at step %d (%s)", r, (int)peer->step,
-                         peer->phase);
+        if (r == t->rank || !peer->is_gone || peer->n_posted > round) continue;
+        while (peer->blames > 0) peer = &me->world->ranks[peer->blames - 1];
+        me->blames = 1 + peer->transport.rank;
+        st = err_set(CZ_PEER, 0, "rank %d died at step %d (%s)", peer->transport.rank,
+                     (int)peer->step, peer->phase);
     }
     loopback_unlock(me);
     return st;
