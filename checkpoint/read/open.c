@@ -2,6 +2,7 @@
  * sharded, universal), and lets that source fill the tables (tensors.c). After ckpt_open() a
  * checkpoint looks the same whatever its stage: tensors with places in files. */
 #include "checkpoint/read/checkpoint_impl.h"
+#include "checkpoint/store/manifest.h"
 #include "formats/beneath.h"
 
 #include <stdlib.h>
@@ -62,6 +63,33 @@ static cz_status read_sources(struct ckpt *ck, const struct ckpt_folder *folder,
     return ckpt_whole_read(ck, folder, file_idx);
 }
 
+/* A manifest that belongs to the shards says what they say. One that is damaged says nothing, and
+ * the shards can be read without it: fsck reports the damage. A universal checkpoint has other
+ * files than those that were saved. */
+static cz_status check_manifest(const struct ckpt *ck)
+{
+    struct manifest m;
+    if (!ck->info.is_ours || ck->info.is_universal) return CZ_OK;
+    cz_status st = manifest_load(ck->tag_dir, &m);
+    if (st == CZ_NOMEM) return st;
+    const bool is_damaged = st != CZ_OK;
+    if (is_damaged) err_clear();
+    st = CZ_OK;
+    if (!is_damaged && m.world_size != ck->info.world_size)
+        st = err_set(CZ_CORRUPT, 0,
+                     "%s/" CKPT_MANIFEST ": its world_size is %d, but the shards are those of %d "
+                     "rank%s: it is the manifest of another save",
+                     ck->tag_dir, m.world_size, ck->info.world_size,
+                     ck->info.world_size == 1 ? "" : "s");
+    else if (!is_damaged && m.stage != ck->info.stage)
+        st = err_set(CZ_CORRUPT, 0,
+                     "%s/" CKPT_MANIFEST ": its stage is %d, but the shards are those of stage %d: "
+                     "it is the manifest of another save",
+                     ck->tag_dir, m.stage, ck->info.stage);
+    manifest_free(&m);
+    return st;
+}
+
 /* is_ours: with a manifest the checkpoint was written by czero, whose manifest settles what
  * DeepSpeed's format leaves open. */
 static cz_status read_folder(struct ckpt *ck, const struct ckpt_folder *folder)
@@ -78,6 +106,7 @@ static cz_status read_folder(struct ckpt *ck, const struct ckpt_folder *folder)
     ck->info.ds_version = ck->ds_version;
     ck->info.is_ours = beneath_is_there(ck->tag_dir, CKPT_MANIFEST);
     TRY(read_sources(ck, folder, file_idx));
+    TRY(check_manifest(ck));
     TRY(add_onebit_files(ck));
     return ckpt_entries_finish(ck);
 }

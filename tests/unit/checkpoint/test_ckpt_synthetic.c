@@ -396,9 +396,54 @@ START_TEST(several_threads_read_one_checkpoint)
 }
 END_TEST
 
+static void expect_other_save(const char *dir, bool weights_only, const char *part)
+{
+    struct ckpt *ck;
+    ck_fails(ckpt_open(&(struct ckpt_open_options){.dir = dir, .weights_only = weights_only}, &ck),
+             CZ_CORRUPT);
+    ck_assert_msg(strstr(cz_last_error(), part) != NULL, "\"%s\" is not in: %s", part,
+                  cz_last_error());
+}
+
+/* Whole and with the right checksum, but not what the shards say. */
+START_TEST(a_manifest_of_another_save_is_refused)
+{
+    for (int stage = 0; stage <= 3; stage++) {
+        const struct rig_case c = {.stage = stage, .world_size = 2, .dtype = DTYPE_BF16, .step = 3};
+        struct rig r;
+        struct manifest m;
+        char part[128];
+        const char *dir = test_tmp_make_fast();
+        rig_init(&r, &c);
+        manifest_init(&m);
+        m.stage = stage;
+        m.world_size = 2;
+        rig_write(&r, dir, &m);
+        for (int weights_only = 0; weights_only < 2; weights_only++) {
+            m.world_size = 3;
+            save_manifest(dir, &m);
+            expect_other_save(dir, weights_only,
+                              "its world_size is 3, but the shards are those of 2 ranks");
+            m.world_size = 2;
+            m.stage = (stage + 1) % 4;
+            save_manifest(dir, &m);
+            snprintf(part, sizeof part, "its stage is %d, but the shards are those of stage %d",
+                     m.stage, stage);
+            expect_other_save(dir, weights_only, part);
+            m.stage = stage;
+        }
+        save_manifest(dir, &m);
+        check_folder(&r, dir, true);
+        manifest_free(&m);
+        test_tmp_remove(dir);
+        rig_free(&r);
+    }
+}
+END_TEST
+
 TEST_MAIN("checkpoint/ckpt_synthetic", stage_1_opens_whole, stage_2_opens_whole,
           stage_3_opens_whole, stage_3_of_many_ranks_opens_whole,
           one_dictionary_fills_the_sub_groups_in_turn, stage_0_opens_whole,
           stage_0_in_fp32_opens_whole, states_that_could_be_anyones_are_refused,
           runs_end_at_partitions, many_ranks_need_few_descriptors,
-          several_threads_read_one_checkpoint)
+          several_threads_read_one_checkpoint, a_manifest_of_another_save_is_refused)
