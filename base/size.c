@@ -72,3 +72,17 @@ cz_status size_parse(const char *text, size_t *nbytes)
     *nbytes = (size_t)(number * factor);
     return CZ_OK;
 }
+
+cz_status size_parse_machine(const char *text, size_t *nbytes)
+{
+    size_t n;
+    TRY(size_parse(text, &n));
+    if (n >= (size_t)1 << 20) {
+        *nbytes = n;
+        return CZ_OK;
+    }
+    if (text[strspn(text, "0123456789.")] == '\0')
+        return err_set(CZ_INVALID, 0, "\"%s\" is %zu byte%s; did you mean %sGB?", text, n,
+                       n == 1 ? "" : "s", text);
+    return err_set(CZ_INVALID, 0, "\"%s\" is less than 1 MiB; did you mean GB?", text);
+}

@@ -23,5 +23,9 @@ const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes);
  * case. CZ_INVALID for anything else, less than one byte, and what no size_t holds. */
 cz_status size_parse(const char *text, size_t *nbytes);
 
+/* The same for the memory or disk of a machine: CZ_INVALID also for less than 1 MiB, which is a
+ * forgotten unit ("24"): the message asks for "24GB". */
+cz_status size_parse_machine(const char *text, size_t *nbytes);
+
 CZ_EXTERN_C_END
 #endif

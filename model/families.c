@@ -2,6 +2,7 @@
  * folder; a new one is that, and a word in MODEL_FAMILIES. */
 #include "model/families.h"
 
+#include "base/nearest.h"
 #include "model/model_impl.h"
 
 #include <stdio.h>
@@ -56,6 +57,17 @@ const char *model_preset_names(char *buf, size_t nbytes)
             add(buf, nbytes, name);
     }
     return buf;
+}
+
+const char *model_preset_nearest(const char *name)
+{
+    struct nearest search = nearest_begin(name);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
+        const char *known;
+        for (size_t p = 0; families[i]->preset_name && (known = families[i]->preset_name(p)); p++)
+            nearest_consider(&search, known);
+    }
+    return search.best;
 }
 
 const char *model_preset_examples(char *buf, size_t nbytes)

@@ -15,6 +15,9 @@ const char *model_family_titles(char *buf, size_t nbytes);
 /* Every preset: "gpt2-tiny, gpt2, gpt2-medium, …, distilbert-base" */
 const char *model_preset_names(char *buf, size_t nbytes);
 
+/* The preset whose name is closest to a mistyped one (base/nearest.h); NULL: none is close. */
+const char *model_preset_nearest(const char *name);
+
 /* One preset of each family, for help: "gpt2, llama-160m, …" */
 const char *model_preset_examples(char *buf, size_t nbytes);
 

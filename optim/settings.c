@@ -4,11 +4,11 @@
 #include "optim/settings.h"
 
 #include "base/log.h"
+#include "base/nearest.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 int settings_find(const struct setting_table *table, const char *name)
 {
@@ -17,39 +17,11 @@ int settings_find(const struct setting_table *table, const char *name)
     return -1;
 }
 
-/* Letters to add and drop, case ignored; names longer than the row count as far. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[64];
-    size_t n_a = strlen(a), n_b = strlen(b);
-    if (n_b >= CZ_ARRAY_LEN(row)) return SIZE_MAX;
-    for (size_t j = 0; j <= n_b; j++) row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            size_t edit = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            bool equal = strncasecmp(&a[i - 1], &b[j - 1], 1) == 0;
-            size_t cost = equal && diagonal < edit ? diagonal : edit;
-            diagonal = row[j];
-            row[j] = cost;
-        }
-    }
-    return row[n_b];
-}
-
-/* Up to a third of the letters may differ. */
 const char *settings_nearest(const struct setting_table *table, const char *name)
 {
-    const char *nearest = NULL;
-    size_t best = strlen(name) / 3 + 2; /* farther than this is another word */
-    for (size_t i = 0; i < table->n; i++) {
-        size_t distance = edit_distance(name, table->settings[i].name);
-        if (distance >= best) continue;
-        best = distance;
-        nearest = table->settings[i].name;
-    }
-    return nearest;
+    struct nearest search = nearest_begin(name);
+    for (size_t i = 0; i < table->n; i++) nearest_consider(&search, table->settings[i].name);
+    return search.best;
 }
 
 static bool is_number(const struct setting_value *value)

@@ -1,6 +1,7 @@
 /* The tables of all other keys, and looking things up in them. */
 #include "engine/config/config_keys_impl.h"
 
+#include "base/nearest.h"
 #include "engine/config/config.h"
 
 #include <stdio.h>
@@ -632,62 +633,13 @@ const struct config_key *config_find_key(const struct config_section *section, c
     return NULL;
 }
 
-#define NAME_MAX_COMPARED 63
-
-/* Levenshtein distance, ASCII case ignored; names longer than NAME_MAX_COMPARED never match. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[NAME_MAX_COMPARED + 1], n_a = strlen(a), n_b = strlen(b);
-    if (n_a > NAME_MAX_COMPARED || n_b > NAME_MAX_COMPARED) return NAME_MAX_COMPARED;
-    for (size_t j = 0; j <= n_b; j++) row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            bool same = (a[i - 1] | 0x20) == (b[j - 1] | 0x20);
-            size_t best = diagonal + !same;
-            diagonal = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[n_b];
-}
-
-struct nearest {
-    const char *wanted, *best;
-    size_t distance;
-};
-
-static void consider(struct nearest *search, const char *name)
-{
-    if (!name) return;
-    size_t distance = edit_distance(search->wanted, name);
-    if (distance >= search->distance) return;
-    search->distance = distance;
-    search->best = name;
-}
-
-static struct nearest search_for(const char *wanted)
-{
-    size_t third = strlen(wanted) / 3;
-    return (struct nearest){.wanted = wanted, .distance = (third > 2 ? third : 2) + 1};
-}
-
-const char *config_nearest(const char *name, const char *const *names, size_t n)
-{
-    struct nearest search = search_for(name);
-    for (size_t i = 0; i < n; i++) consider(&search, names[i]);
-    return search.best;
-}
-
 const char *config_nearest_key(const struct config_section *section, const char *name)
 {
-    struct nearest search = search_for(name);
+    struct nearest search = nearest_begin(name);
     for (size_t i = 0; i < section->n_keys; i++) {
-        if (!(section->keys[i].flags & KEY_HIDDEN)) consider(&search, section->keys[i].name);
-        consider(&search, section->keys[i].short_name);
+        if (!(section->keys[i].flags & KEY_HIDDEN))
+            nearest_consider(&search, section->keys[i].name);
+        nearest_consider(&search, section->keys[i].short_name);
     }
     return search.best;
 }

@@ -140,7 +140,4 @@ const char *config_nearest_key(const struct config_section *section, const char 
  * more than one below the top level. Written to buf. */
 const char *config_same_key_elsewhere(const char *name, char *buf, size_t buf_nbytes);
 
-/* The nearest of n names by edit distance, or NULL when none comes close. */
-const char *config_nearest(const char *name, const char *const *names, size_t n);
-
 #endif

@@ -222,6 +222,9 @@ static cz_status preset_config(const char *name, char **text)
         if (st != CZ_NOTFOUND) return st;
     }
     char known[1024];
+    const char *near = model_preset_nearest(name);
+    if (near)
+        return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset; did you mean %s?", name, near);
     return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset; presets are %s", name,
                    model_preset_names(known, sizeof known));
 }
@@ -253,8 +256,14 @@ struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_mod
     struct cz_model *m;
     if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
     if (preset_open(dir_or_preset, &ours, &m) == CZ_OK) return m;
+    if (cz_last_status() != CZ_NOTFOUND) return NULL;
     char known[1024];
-    if (cz_last_status() == CZ_NOTFOUND)
+    const char *near = model_preset_nearest(dir_or_preset);
+    if (near)
+        err_set(CZ_NOTFOUND, 0,
+                "%s is neither a folder with a config.json nor a preset; did you mean %s?",
+                dir_or_preset, near);
+    else
         err_set(CZ_NOTFOUND, 0, "%s is neither a folder with a config.json nor a preset (%s)",
                 dir_or_preset, model_preset_names(known, sizeof known));
     return NULL;

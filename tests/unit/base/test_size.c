@@ -4,6 +4,8 @@
 #include "base/size.h"
 #include "tests/support/check_main.h"
 
+#define ck_says(text) ck_assert_msg(strstr(cz_last_error(), text), "\"%s\"", cz_last_error())
+
 #include <string.h>
 
 START_TEST(products_are_checked)
@@ -95,6 +97,25 @@ START_TEST(sizes_are_read_as_people_write_them)
 }
 END_TEST
 
+START_TEST(a_forgotten_unit_is_questioned)
+{
+    size_t nbytes = 7;
+    ck_fails(size_parse_machine("24", &nbytes), CZ_INVALID);
+    ck_says("\"24\" is 24 bytes; did you mean 24GB?");
+    ck_fails(size_parse_machine("1", &nbytes), CZ_INVALID);
+    ck_says("\"1\" is 1 byte; did you mean 1GB?");
+    ck_fails(size_parse_machine("1023KiB", &nbytes), CZ_INVALID);
+    ck_says("less than 1 MiB");
+    ck_fails(size_parse_machine("lots", &nbytes), CZ_INVALID);
+    ck_says("not a size");
+    ck_assert_uint_eq(nbytes, 7);
+    ck_ok(size_parse_machine("1048576", &nbytes));
+    ck_assert_uint_eq(nbytes, 1048576);
+    ck_ok(size_parse_machine("24GB", &nbytes));
+    ck_assert_uint_eq(nbytes, 24000000000);
+}
+END_TEST
+
 TEST_MAIN("base/size", products_are_checked, sums_are_checked,
           rounding_up_reaches_the_next_multiple, sizes_are_shown_in_the_largest_fitting_unit,
-          sizes_are_read_as_people_write_them)
+          sizes_are_read_as_people_write_them, a_forgotten_unit_is_questioned)

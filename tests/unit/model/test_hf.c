@@ -441,9 +441,14 @@ START_TEST(presets_have_the_published_sizes)
         ck_assert_str_eq(cz_model_name(m), presets[i].name);
         cz_model_destroy(m);
     }
-    open_fails("gpt3", CZ_NOTFOUND, "neither a folder with a config.json nor a preset (gpt2-tiny,");
-    ck_assert_ptr_null(cz_model_from_preset("gpt3"));
+    open_fails("mamba", CZ_NOTFOUND,
+               "neither a folder with a config.json nor a preset (gpt2-tiny,");
+    ck_assert_ptr_null(cz_model_from_preset("mamba"));
     ck_assert(strstr(cz_last_error(), "gpt2-1.3b") != NULL);
+    open_fails("llama-7B", CZ_NOTFOUND, "did you mean llama-7b?");
+    open_fails("gpt-2", CZ_NOTFOUND, "did you mean gpt2?");
+    ck_assert_ptr_null(cz_model_from_preset("gpt2-mediun"));
+    ck_assert(strstr(cz_last_error(), "did you mean gpt2-medium?") != NULL);
 }
 END_TEST
 
