@@ -102,7 +102,7 @@ endfunction()
 
 function(cz_tools)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/czero/*.c)
-  cz_program(tool_czero czero . ${sources})
+  cz_program(tool_czero czero . ${sources} ${CMAKE_SOURCE_DIR}/tools/zero_to_fp32/command.c)
   # Installed, plug-ins are in the library folder beside bin.
   file(RELATIVE_PATH libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_property(TARGET tool_czero APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${libdir}")
@@ -118,7 +118,7 @@ endfunction()
 # --as-needed: modules name libraries that only other modules use.
 function(cz_file_tool target output)
   add_executable(${target} ${ARGN})
-  foreach(source args bar tool)
+  foreach(source args bar terminal tool)
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tools/czero/${source}.c)
   endforeach()
   foreach(module base layout formats checkpoint)

@@ -2,6 +2,7 @@
  * whole text is made in memory and written at the end, so that an error leaves no half an answer in
  * a pipe. */
 #include "base/options.h"
+#include "base/utf8.h"
 #include "checkpoint/inspect/inspect_impl.h"
 
 #include "base/log.h"
@@ -19,6 +20,26 @@ static bool ends_in(const char *path, const char *suffix)
     return n >= n_suffix && strcmp(path + n - n_suffix, suffix) == 0;
 }
 
+/* Whether a file's first bytes are UTF-8 without control characters. Of a file that has been read
+ * already: not of a pipe, whose other end would be waited for. */
+static bool begins_as_text(const char *path)
+{
+    char head[512];
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    const size_t n = fread(head, 1, sizeof head, file);
+    fclose(file);
+    size_t at = 0;
+    while (at < n) {
+        const int len = utf8_length(head + at, n - at);
+        const bool is_control = (unsigned char)head[at] < 0x20 && !strchr("\t\n\f\r", head[at]);
+        if (len == -1) break; /* a character that the 512 bytes end inside */
+        if (len == 0 || is_control || head[at] == '\0') return false;
+        at += (size_t)len;
+    }
+    return n > 0;
+}
+
 /* By the name's end: a .pt and a .bin are zips, which the reader checks. */
 static cz_status inspect_file(struct inspect *in)
 {
@@ -32,9 +53,13 @@ static cz_status inspect_file(struct inspect *in)
         safetensors_close(opened);
         return st;
     }
+    const bool is_named_pt = ends_in(path, ".pt") || ends_in(path, ".bin");
     if (ends_in(path, ".json") || ends_in(path, "/" CKPT_LATEST))
         return err_set(CZ_UNSUPPORTED, 0, "%s: is text: any editor shows it", path);
-    return inspect_pt_file(in, NULL, path);
+    cz_status st = inspect_pt_file(in, NULL, path);
+    if (st == CZ_CORRUPT && !is_named_pt && begins_as_text(path))
+        return err_set(CZ_UNSUPPORTED, 0, "%s: is text: any editor shows it", path);
+    return st;
 }
 
 /* Every *.bin or *.pt of a folder of weights: several objects in an array, or trees one below the

@@ -7,13 +7,17 @@ cd "$(dirname "$0")/../.."
 find tools engine/plan engine/tune engine/report checkpoint -name '*.c' | LC_ALL=C sort | perl -e '
   use strict; use warnings;
   my %allowed = map { my ($file, $call) = /^(\S+): (.*)$/; ("$file: $call", 0) } grep { /./ } split /\n/, q{
-tools/czero/tool.c: fprintf(stderr, "%s: %s\n", program, cz_last_error())
-tools/czero/tool.c: fprintf(stderr, "%s%s: %s%s\n", style->clear, program, level == LOG_WARN ? "warning: " : "", line)
+tools/czero/tool.c: fprintf(stderr, "%s%s:%s %.*s\n", red, name, plain, (int)n, text)
+tools/czero/tool.c: fprintf(stderr, "%s%s: ", style->clear, program)
+tools/czero/tool.c: fprintf(stderr, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW), terminal_colour(stderr, TERMINAL_PLAIN))
+tools/czero/tool.c: fprintf(stderr, "%s\n", line)
+tools/czero/tool.c: puts(text)
+tools/czero/terminal.c: fputs(text, out)
+tools/czero/terminal.c: fwrite(text, 1, n, out)
+tools/czero/terminal.c: fputs(rows[i].ascii, out)
+tools/czero/terminal.c: fputc(*text++, out)
 tools/czero/train/curve.c: fputs(HEADER, c->file)
 tools/czero/train/metrics.c: fwrite(HEADER, 1, strlen(HEADER), m->csv)
-tools/czero/cmd/cmd_plan.c: fputs(text, stdout)
-tools/czero/cmd/cmd_bench.c: fputs(text, stdout)
-tools/czero/cmd/cmd_tune.c: fputs(text, stdout)
 tools/czero/cmd/cmd_config.c: fputs(text, stdout)
 tools/czero/cmd/cmd_fsck.c: puts(text)
 tools/czero/cmd/init_ask.c: fputs(q->text, stderr)
@@ -28,7 +32,7 @@ tools/czero/plot/plot_svg.c: fwrite(text, 1, len, s->out)
 checkpoint/inspect/inspect.c: fwrite(text, 1, nbytes, out)
 engine/report/class_report.c: fputs(before, t.stream)
 };
-  # In order: escaped where they were made; escaped by the logger; constants; whole texts or JSON of the
+  # In order: escaped where they were made; escaped by the logger; JSON, escaped where it is made; tables and help, likewise; constants; whole texts or JSON of the
   # library, escaped where they are made (json_write.h); a question of the program; --raw; a name that
   # check_names() looked at; a finished plot; marks of a plot; pieces of put_text(), which escapes; constants.
   %allowed = map { s/\\x27/\x27/gr => 0 } keys %allowed;

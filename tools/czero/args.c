@@ -2,29 +2,25 @@
  * command makes all four, so that help cannot disagree with what is parsed. */
 #include "args.h"
 
-#include "base/printable.h"
+#include "base/nearest.h"
+#include "base/status.h"
+#include "terminal.h"
+#include "tool.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HELP_COLUMNS 80 /* the longest line of a help text */
+#define HELP_COLUMNS  80 /* the longest line of a help text */
+#define ASCII_COLUMNS 76 /* before "…" becomes "...", twice */
 
-static void complain(const struct arg_command *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* Silent parsing exists for commands that try several tables on the same words. */
-static void complain(const struct arg_command *c, const char *fmt, ...)
-{
-    va_list ap;
-    if (c->silent) return;
-    va_start(ap, fmt);
-    printable_vprint(stderr, fmt, ap);
-    va_end(ap);
-}
+/* Silent parsing exists for commands that every rank parses: one of them complains. */
+#define COMPLAIN(c, ...)                                                                           \
+    do {                                                                                           \
+        if (!(c)->silent) tool_complain((c)->name, __VA_ARGS__);                                   \
+    } while (0)
 
 /* A lone "-" is a word: it often means standard input. */
 static bool is_option(const char *word)
@@ -48,13 +44,14 @@ static const struct arg_spec *find_option(const struct arg_command *c, const cha
     return NULL;
 }
 
-/* The last positional of kind ARG_WORDS takes all words that are left. */
+/* The last positional of kind ARG_WORDS or ARG_REST takes all words that are left. */
 static const struct arg_spec *find_positional(const struct arg_command *c, size_t wanted)
 {
     size_t position = 0;
     for (size_t i = 0; i < c->n_specs; i++)
         if (c->specs[i].kind != ARG_HEADING && c->specs[i].name[0] != '-') {
-            if (position == wanted || c->specs[i].kind == ARG_WORDS) return &c->specs[i];
+            if (position == wanted || c->specs[i].kind == ARG_WORDS || c->specs[i].kind == ARG_REST)
+                return &c->specs[i];
             position++;
         }
     return NULL;
@@ -71,7 +68,7 @@ static bool choice_contains(const char *choices, const char *value)
 static bool bad(const struct arg_command *c, const char *what, const char *value,
                 const char *wanted)
 {
-    complain(c, "%s: %s: \"%s\" is not %s\n", c->name, what, value, wanted);
+    COMPLAIN(c, "%s: \"%s\" is not %s", what, value, wanted);
     return false;
 }
 
@@ -84,7 +81,7 @@ static bool store_int(const struct arg_command *c, const struct arg_spec *s, con
     long long n = strtoll(value, &end, 10);
     if (end == value || *end != '\0' || errno != 0) return bad(c, s->name, value, "a whole number");
     if (n < s->min) {
-        complain(c, "%s: %s: %lld is less than %lld\n", c->name, s->name, n, (long long)s->min);
+        COMPLAIN(c, "%s: %lld is less than %lld", s->name, n, (long long)s->min);
         return false;
     }
     *out = n;
@@ -106,7 +103,7 @@ static bool store_item(const struct arg_command *c, const struct arg_spec *s, co
                        struct arg_list *list)
 {
     if (list->n == ARG_LIST_MAX) {
-        complain(c, "%s: %s: more than %d values\n", c->name, s->name, ARG_LIST_MAX);
+        COMPLAIN(c, "%s: more than %d values", s->name, ARG_LIST_MAX);
         return false;
     }
     list->items[list->n++] = value;
@@ -123,36 +120,124 @@ static bool store_value(const struct arg_command *c, const struct arg_spec *s, c
     case ARG_DOUBLE: return store_double(c, s, value, field);
     case ARG_CHOICE:
         if (!choice_contains(s->values, value)) {
-            complain(c, "%s: %s: \"%s\" is not one of %s\n", c->name, s->name, value, s->values);
+            COMPLAIN(c, "%s: \"%s\" is not one of %s", s->name, value, s->values);
             return false;
         }
         /* fall through */
     case ARG_STRING: *(const char **)field = value; return true;
     case ARG_LIST:
     case ARG_WORDS: return store_item(c, s, value, field);
+    case ARG_REST: /* args_parse() stores it */
     case ARG_FLAG:
     case ARG_HEADING: break;
     }
     return false;
 }
 
-/* The option that shares the longest beginning with a mistyped one; "--" and one more letter prove
- * nothing. */
-static const char *nearest_option(const struct arg_command *c, const char *word)
+/* ---- options of other programs -------------------------------------------------------------- */
+
+#define RANKS "ranks are started by: czero launch -n N train"
+
+/* What torchrun, deepspeed, accelerate and Hugging Face's Trainer call it, and what it is here: of
+ * the rows with its name the first whose option the command has, or that has none. */
+static const struct {
+    const char *name, *option, *sentence;
+} foreign[] = {
+    {"--num-gpus", "-n", NULL},
+    {"--num-gpus", NULL, RANKS},
+    {"--nproc-per-node", "-n", NULL},
+    {"--nproc-per-node", NULL, RANKS},
+    {"--nproc", "-n", NULL},
+    {"--nproc", NULL, RANKS},
+    {"--num-processes", "-n", NULL},
+    {"--num-processes", NULL, RANKS},
+    {"-np", "-n", NULL},
+    {"-np", NULL, RANKS},
+    {"--ranks", "-n", NULL},
+    {"--ranks", "--world-size", NULL},
+    {"--num-nodes", "--hostfile", NULL},
+    {"--nnodes", "--hostfile", NULL},
+    {"--include", "--hostfile", NULL},
+    {"--hostfile", NULL, "hosts are for czero launch"},
+    {"--master-addr", NULL, "czero's ranks find each other by themselves"},
+    {"--master-port", NULL, "czero's ranks find each other by themselves"},
+    {"--local-rank", NULL, "czero launch tells the ranks; remove it"},
+    {"--deepspeed", "--config", NULL},
+    {"--deepspeed-config", "--config", NULL},
+    {"--ds-config", "--config", NULL},
+    {"--config-file", "--config", NULL},
+    {"--model-name-or-path", "--model", NULL},
+    {"--model-name", "--model", NULL},
+    {"--tokenizer-name", "--tokenizer", NULL},
+    {"--train-file", "--data", NULL},
+    {"--dataset", "--data", NULL},
+    {"--dataset-name", "--data", NULL},
+    {"--validation-file", "--eval-data", NULL},
+    {"--max-seq-length", "--seq-len", NULL},
+    {"--max-length", "--seq-len", NULL},
+    {"--block-size", "--seq-len", NULL},
+    {"--learning-rate", "--lr", NULL},
+    {"--per-device-train-batch-size", "--micro-batch", NULL},
+    {"--train-micro-batch-size-per-gpu", "--micro-batch", NULL},
+    {"--batch-size", "--micro-batch", NULL},
+    {"--gradient-accumulation-steps", "--accumulation", NULL},
+    {"--num-train-epochs", "--epochs", NULL},
+    {"--max-steps", "--steps", NULL},
+    {"--max-train-steps", "--steps", NULL},
+    {"--warmup-ratio", "--warmup-steps", NULL},
+    {"--optim", "--optimizer", NULL},
+    {"--lr-scheduler-type", "--lr-scheduler", NULL},
+    {"--bf16", "--precision", "--precision bf16"},
+    {"--fp16", "--precision", "--precision fp16"},
+    {"--mixed-precision", "--precision", NULL},
+    {"--zero-stage", "--set", "--set zero_optimization.stage=N"},
+    {"--output-dir", "--save", NULL},
+    {"--save-steps", "--save-interval", NULL},
+    {"--save-total-limit", "--save-keep", NULL},
+    {"--resume-from-checkpoint", "--resume", NULL},
+    {"--eval-steps", "--eval-interval", NULL},
+    {"--metric-for-best-model", "--best-metric", NULL},
+    {"--load-best-model-at-end", "--best-metric", NULL},
+    {"--early-stopping-patience", "--early-stopping", NULL},
+    {"--logging-dir", "--tensorboard", NULL},
+    {"--gradient-checkpointing", "--set", "--set activation_checkpointing.number_checkpoints=N"},
+};
+
+/* False: no other program has this option, or nothing here stands for it. */
+static bool complain_foreign(const struct arg_command *c, const char *word, const char *name)
 {
-    const char *best = NULL;
-    size_t best_common = 3; /* "--" and one letter say nothing */
+    for (size_t i = 0; i < CZ_ARRAY_LEN(foreign); i++) {
+        const char *option = foreign[i].option, *sentence = foreign[i].sentence;
+        if (strcmp(name, foreign[i].name) != 0) continue;
+        if (!option)
+            COMPLAIN(c, "unknown option %s: %s", word, sentence);
+        else if (find_option(c, option, strlen(option)))
+            COMPLAIN(c, "unknown option %s; did you mean %s?", word, sentence ? sentence : option);
+        else
+            continue;
+        return true;
+    }
+    return false;
+}
+
+/* Other programs' options come first: what is nearest to "--num_gpus" is not what it means. */
+static void complain_unknown(const struct arg_command *c, const char *word)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    for (char *p = name; *p; p++)
+        if (*p == '_') *p = '-';
+    if (complain_foreign(c, word, name)) return;
+    struct nearest search = nearest_begin(name + strspn(name, "-"));
     for (size_t i = 0; i < c->n_specs; i++) {
         const struct arg_spec *s = &c->specs[i];
-        if (s->kind == ARG_HEADING || s->name[0] != '-') continue;
-        size_t common = 0;
-        while (s->name[common] && s->name[common] == word[common]) common++;
-        if (common > best_common) {
-            best_common = common;
-            best = s->name;
-        }
+        if (s->kind != ARG_HEADING && strncmp(s->name, "--", 2) == 0)
+            nearest_consider(&search, s->name + 2);
     }
-    return best;
+    if (search.best)
+        COMPLAIN(c, "unknown option %s; did you mean --%s?", word, search.best);
+    else
+        COMPLAIN(c, "unknown option %s (see %s --help)", word, c->name);
 }
 
 /* Take the option at argv[i] and its values; gives the index of the next word, or -1. */
@@ -165,17 +250,12 @@ static int take_option(const struct arg_command *c, int argc, char **argv, int i
     size_t len = is_short ? 2 : equals ? (size_t)(equals - word) : strlen(word);
     const struct arg_spec *s = find_option(c, word, len);
     if (!s) {
-        /* The nearest option is named when a typo is likely. */
-        const char *near = nearest_option(c, word);
-        if (near)
-            complain(c, "%s: unknown option %s; did you mean %s?\n", c->name, word, near);
-        else
-            complain(c, "%s: unknown option %s (see %s --help)\n", c->name, word, c->name);
+        complain_unknown(c, word);
         return -1;
     }
     if (s->kind == ARG_FLAG) {
         if (equals) {
-            complain(c, "%s: %s takes no value\n", c->name, s->name);
+            COMPLAIN(c, "%s takes no value", s->name);
             return -1;
         }
         *(bool *)field_of(s, options) = true;
@@ -183,7 +263,7 @@ static int take_option(const struct arg_command *c, int argc, char **argv, int i
     }
     if (equals) return store_value(c, s, equals + 1, options) ? i + 1 : -1;
     if (i + 1 >= argc) {
-        complain(c, "%s: %s needs a value (%s)\n", c->name, s->name, s->values);
+        COMPLAIN(c, "%s needs a value (%s)", s->name, s->values);
         return -1;
     }
     if (!store_value(c, s, argv[i + 1], options)) return -1;
@@ -201,6 +281,7 @@ static bool is_set(const struct arg_spec *s, const void *options)
     case ARG_CHOICE: return *(const char *const *)field != NULL;
     case ARG_LIST:
     case ARG_WORDS: return ((const struct arg_list *)field)->n > 0;
+    case ARG_REST: return *(char **const *)field != NULL;
     case ARG_INT: return *(const int64_t *)field >= s->min; /* a required number starts below min */
     case ARG_DOUBLE:
     case ARG_FLAG:
@@ -209,34 +290,110 @@ static bool is_set(const struct arg_spec *s, const void *options)
     return true;
 }
 
+static bool has_one_of(const struct arg_command *c, const void *options)
+{
+    for (size_t i = 0; i < c->n_specs; i++)
+        if (c->specs[i].kind != ARG_HEADING && choice_contains(c->one_of, c->specs[i].name) &&
+            is_set(&c->specs[i], options))
+            return true;
+    return false;
+}
+
+/* All that is missing, in one sentence. */
+static bool has_required(const struct arg_command *c, const void *options)
+{
+    char one_of[128] = "";
+    const char *missing[32];
+    size_t n = 0, used = 0;
+    for (size_t i = 0; i < c->n_specs && n + 1 < CZ_ARRAY_LEN(missing); i++)
+        if (c->specs[i].required && !is_set(&c->specs[i], options)) missing[n++] = c->specs[i].name;
+    if (c->one_of && !has_one_of(c, options)) {
+        for (const char *p = c->one_of; *p && used + 5 < sizeof one_of; p++)
+            used += (size_t)snprintf(one_of + used, sizeof one_of - used, *p == '|' ? " or " : "%c",
+                                     *p);
+        missing[n++] = one_of;
+    }
+    if (n == 0) return true;
+    char text[512] = "";
+    used = 0;
+    for (size_t i = 0; i < n && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                 i == 0       ? ""
+                                 : i + 1 == n ? " and "
+                                              : ", ",
+                                 missing[i]);
+    COMPLAIN(c, "%s %s missing (see %s --help)", text, n == 1 ? "is" : "are", c->name);
+    return false;
+}
+
+/* ---- options of every command --------------------------------------------------------------- */
+
+const struct arg_spec args_common[ARGS_N_COMMON] = {
+    {"--help", ARG_FLAG, 0, "-h", "show this text"},
+    {"--verbose", ARG_FLAG, 0, "-v", "log more; twice, still more (see CZERO_LOG)"},
+    {"--version", ARG_FLAG, 0, "-V", "print the version"},
+};
+
+static int verbosity;
+
+int args_verbosity(void)
+{
+    return verbosity;
+}
+
+/* "-v" and "--verbose" count one, "-vv" two; 0: another option. */
+static int verbose_count(const char *word)
+{
+    if (strcmp(word, "--verbose") == 0) return 1;
+    const size_t n = strspn(word + 1, "v");
+    return word[0] == '-' && n > 0 && word[n + 1] == '\0' ? (int)n : 0;
+}
+
+/* ARGS_HELP: everything has been printed. */
+static enum args_result common_option(const struct arg_command *c, const char *word)
+{
+    const bool help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    const bool version = strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0;
+    if (help && !c->silent) args_print_help(c);
+    if (version && !c->silent) tool_print_version();
+    return help || version ? ARGS_HELP : ARGS_OK;
+}
+
 /* Options and positionals may come in any order. Required ones are checked at the end, so that
  * --help works without them. */
 enum args_result args_parse(const struct arg_command *c, int argc, char **argv, void *options)
 {
     size_t n_positional = 0;
+    verbosity = 0;
     for (int i = 1; i < argc;) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            if (!c->silent) args_print_help(c);
-            return ARGS_HELP;
+        const struct arg_spec *s = find_positional(c, n_positional);
+        const bool has_rest = s && s->kind == ARG_REST;
+        const int n_verbose = verbose_count(argv[i]);
+        if (common_option(c, argv[i]) == ARGS_HELP) return ARGS_HELP;
+        if (n_verbose > 0) {
+            verbosity += n_verbose;
+            i++;
+            continue;
         }
-        if (is_option(argv[i])) {
+        const bool is_mark = has_rest && strcmp(argv[i], "--") == 0;
+        if (is_option(argv[i]) && !is_mark) {
             i = take_option(c, argc, argv, i, options);
             if (i < 0) return ARGS_BAD;
             continue;
         }
-        const struct arg_spec *s = find_positional(c, n_positional++);
+        if (has_rest) {
+            i += is_mark;
+            if (i < argc) *(char ***)field_of(s, options) = argv + i;
+            break;
+        }
+        n_positional++;
         if (!s) {
-            complain(c, "%s: unexpected word \"%s\"\n", c->name, argv[i]);
+            COMPLAIN(c, "unexpected word \"%s\"", argv[i]);
             return ARGS_BAD;
         }
         if (!store_value(c, s, argv[i++], options)) return ARGS_BAD;
     }
-    for (size_t i = 0; i < c->n_specs; i++)
-        if (c->specs[i].required && !is_set(&c->specs[i], options)) {
-            complain(c, "%s: %s is missing (see %s --help)\n", c->name, c->specs[i].name, c->name);
-            return ARGS_BAD;
-        }
-    return ARGS_OK;
+    return has_required(c, options) ? ARGS_OK : ARGS_BAD;
 }
 
 /* Columns of UTF-8 text: bytes that begin a character. */
@@ -247,65 +404,112 @@ static size_t columns(const char *text, size_t nbytes)
     return n;
 }
 
-/* Print `text` from column `indent` on, wrapped at spaces to lines of HELP_COLUMNS. */
-static void print_wrapped(const char *text, int indent)
+/* Print `text` from column `indent` on, wrapped at spaces. */
+static void print_wrapped(FILE *out, const char *text, int indent)
 {
+    const size_t most = terminal_is_utf8() ? HELP_COLUMNS : ASCII_COLUMNS;
     size_t at = (size_t)indent;
     for (bool first = true; *text; first = false) {
         size_t n = strcspn(text, " "), wide = columns(text, n);
-        if (!first && at + 1 + wide > HELP_COLUMNS) {
-            printf("\n%*s", indent, "");
+        if (!first && at + 1 + wide > most) {
+            fprintf(out, "\n%*s", indent, "");
             at = (size_t)indent;
         } else if (!first) {
-            printf(" ");
+            fprintf(out, " ");
             at++;
         }
-        printf("%.*s", (int)n, text);
+        fprintf(out, "%.*s", (int)n, text);
         at += wide;
         text += n + (text[n] == ' ');
     }
-    printf("\n");
+    fprintf(out, "\n");
 }
 
-/* Two passes over the table: the usage line holds what is required, the list below it explains
- * everything. */
-void args_print_help(const struct arg_command *c)
+const char *args_more(const struct arg_spec *s)
 {
-    /* Required words stand in the usage line, options in the table below it. */
-    printf("Usage: %s", c->name);
+    if (s->kind != ARG_WORDS && s->kind != ARG_REST) return "";
+    return terminal_is_utf8() ? " …" : " ...";
+}
+
+void args_usage(const struct arg_command *c, char *buf, size_t nbytes)
+{
     bool any_optional = false;
-    for (size_t i = 0; i < c->n_specs; i++) {
+    size_t used = 0;
+    buf[0] = '\0';
+    for (size_t i = 0; i < c->n_specs && used < nbytes; i++) {
         const struct arg_spec *s = &c->specs[i];
         if (s->kind == ARG_HEADING) continue;
-        const char *more = s->kind == ARG_WORDS ? " …" : "";
-        if (s->name[0] != '-')
-            printf(s->required ? " %s%s" : " [%s%s]", s->name, more);
-        else if (s->required)
-            printf(" %s %s%s", s->name, s->values, more);
-        else
+        if (s->name[0] == '-' && !s->required) {
             any_optional = true;
+            continue;
+        }
+        if (s->kind == ARG_REST && any_optional && used < nbytes) {
+            used += (size_t)snprintf(buf + used, nbytes - used, " [options]");
+            any_optional = false; /* behind it they would be the command's */
+        }
+        if (used >= nbytes) break;
+        used += (size_t)snprintf(buf + used, nbytes - used, "%s%s%s%s%s%s",
+                                 s->required ? " " : " [", s->name, s->name[0] == '-' ? " " : "",
+                                 s->name[0] == '-' ? s->values : "", args_more(s),
+                                 s->required ? "" : "]");
     }
-    printf("%s\n\n%s\n", any_optional ? " [options]" : "", c->summary);
-    printf("\n");
+    if (c->n_actions > 0 && used < nbytes)
+        used += (size_t)snprintf(buf + used, nbytes - used, " ACTION");
+    if ((any_optional || c->n_actions > 0) && used < nbytes)
+        snprintf(buf + used, nbytes - used, " [options]");
+}
+
+/* What stands left of the explanation: "--model DIR|PRESET". */
+static void print_row(FILE *out, const char *left, const char *help)
+{
+    size_t wide = columns(left, strlen(left));
+    if (wide > 28)
+        fprintf(out, "  %s\n%31s", left, "");
+    else
+        fprintf(out, "  %s%*s", left, (int)(29 - wide), "");
+    print_wrapped(out, help, 31);
+}
+
+const char *args_help_of(const struct arg_spec *s, char *buf, size_t nbytes)
+{
+    size_t used = (size_t)snprintf(buf, nbytes, "%s", s->help);
+    if (s->list && used < nbytes) s->list(buf + used, nbytes - used);
+    return buf;
+}
+
+static void print_help(FILE *out, const struct arg_command *c)
+{
+    char usage[256], left[128], text[768];
+    args_usage(c, usage, sizeof usage);
+    fprintf(out, "Usage: %s%s\n\n%s\n\n", c->name, usage, c->summary);
     for (size_t i = 0; i < c->n_specs; i++) {
         const struct arg_spec *s = &c->specs[i];
         if (s->kind == ARG_HEADING) {
-            printf("\n%s\n", s->help);
+            fprintf(out, "\n%s\n", s->help);
             continue;
         }
-        char left[128], text[768];
         const char *values = s->name[0] == '-' && s->values ? s->values : "";
-        snprintf(left, sizeof left, "%s%s%s%s", s->name, *values ? " " : "", values,
-                 s->kind == ARG_WORDS ? " …" : "");
-        size_t wide = columns(left, strlen(left));
-        if (wide > 28)
-            printf("  %s\n%31s", left, "");
-        else
-            printf("  %s%*s", left, (int)(29 - wide), "");
-        size_t used = (size_t)snprintf(text, sizeof text, "%s", s->help);
-        if (s->list) s->list(text + used, sizeof text - used);
-        print_wrapped(text, 31);
+        snprintf(left, sizeof left, "%s%s%s%s", s->name, *values ? " " : "", values, args_more(s));
+        print_row(out, left, args_help_of(s, text, sizeof text));
     }
-    printf("  %-28s %s\n", "--help", "show this text");
-    if (c->epilogue) printf("\n%s\n", c->epilogue);
+    for (size_t i = 0; i < c->n_actions; i++)
+        print_row(out, strrchr(c->actions[i].name, ' ') + 1, c->actions[i].summary);
+    for (size_t i = 0; i < ARGS_N_COMMON; i++) {
+        snprintf(left, sizeof left, "%s, %s", args_common[i].values, args_common[i].name);
+        print_row(out, left, args_common[i].help);
+    }
+    if (c->epilogue) fprintf(out, "\n%s\n", c->epilogue);
+    if (c->examples) fprintf(out, "\nExamples:\n%s\n", c->examples);
+    if (c->exits) fprintf(out, "\nExit codes: %s\n", c->exits);
+}
+
+/* Made in memory first, for readers without UTF-8. */
+void args_print_help(const struct arg_command *c)
+{
+    char *text = NULL;
+    size_t nbytes;
+    FILE *out = open_memstream(&text, &nbytes);
+    if (out) print_help(out, c);
+    if (out && fclose(out) == 0) terminal_put(stdout, text);
+    free(text);
 }

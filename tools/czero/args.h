@@ -1,4 +1,5 @@
-/* Command-line options from a table: the same rows parse, check and print the help. */
+/* Command-line options from a table: the same rows parse, check and print the help, the manual page
+ * (manual.h) and the completion of shells (completion.h). */
 #ifndef CZ_TOOLS_ARGS_H
 #define CZ_TOOLS_ARGS_H
 
@@ -14,6 +15,8 @@ enum arg_kind {
     ARG_CHOICE, /* const char *: one of arg_spec.values, separated by '|' */
     ARG_LIST,   /* struct arg_list: one value per use of the option */
     ARG_WORDS,  /* struct arg_list: all following words up to the next option; repeatable */
+    ARG_REST,   /* char **: the first word that is no option, in argv, and all after it; a "--" in
+                   front of it is left out. Parsing ends there. */
     ARG_HEADING /* no option: a line in the help */
 };
 
@@ -40,19 +43,38 @@ struct arg_command {
     const char *summary; /* one sentence */
     const struct arg_spec *specs;
     size_t n_specs;
-    const char *epilogue; /* examples, exit codes; may be NULL */
-    bool silent;          /* prints neither help nor sentences: another rank does */
+    const char *epilogue; /* paragraphs below the options; may be NULL, as all that follow */
+    const char *examples; /* lines of commands, indented by two */
+    const char *exits;    /* exit codes, where they are not czero's */
+    const char *one_of;   /* options of which one is required: "--steps|--epochs" */
+    const struct arg_command *actions; /* "czero config show", … */
+    size_t n_actions;
+    bool silent; /* prints neither help nor sentences: another rank does */
 };
 
 enum args_result { ARGS_OK = 0, ARGS_HELP = 1, ARGS_BAD = 2 };
 
-/* Fill `options` (zeroed or preset with defaults by the caller) from argv[1…]. ARGS_HELP: --help
- * was asked for and printed on stdout (exit 0). ARGS_BAD: a sentence went to stderr (exit 2). Both
- * "--name value" and "--name=value" are accepted. Strings are borrowed from argv. */
+/* Fill `options` (zeroed or preset with defaults by the caller) from argv[1…]. ARGS_HELP: --help or
+ * --version was asked for and printed on stdout (exit 0). ARGS_BAD: a sentence went to stderr (exit
+ * 2). Both "--name value" and "--name=value" are accepted; -v, --verbose and -V, --version are
+ * options of every command. Strings are borrowed from argv. */
 enum args_result args_parse(const struct arg_command *command, int argc, char **argv,
                             void *options);
 
+/* How often -v was given; 0 before args_parse(). */
+int args_verbosity(void);
+
 /* The help text on stdout. */
 void args_print_help(const struct arg_command *command);
+
+/* Pieces of help, for manual pages and completion: what follows the name in the usage line; an
+ * explanation with its list; " …" behind what takes several words, else "". */
+void args_usage(const struct arg_command *command, char *buf, size_t nbytes);
+const char *args_help_of(const struct arg_spec *spec, char *buf, size_t nbytes);
+const char *args_more(const struct arg_spec *spec);
+
+/* The options that every command has; `values` is the short form. */
+#define ARGS_N_COMMON 3
+extern const struct arg_spec args_common[ARGS_N_COMMON];
 
 #endif

@@ -3,31 +3,40 @@
  * from damaged input by them. */
 #include "tool.h"
 
+#include "args.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char *program = "czero";
+static const char *program = "czero", *program_version = "";
 
 /* SIGXFSZ would kill the process at a file size limit; ignored, the write fails with an error that
  * names the file. Closed standard descriptors are opened first, otherwise the first data file would
  * get their number and receive messages. */
-void tool_begin(const char *name)
+void tool_begin(const char *name, const char *version)
 {
     program = name;
+    program_version = version;
     signal(SIGXFSZ, SIG_IGN);
     int fd;
     do fd = open("/dev/null", O_RDONLY); /* writing to it fails, as to a closed one */
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
+}
+
+void tool_print_version(void)
+{
+    printable_print(stdout, "%s\n", program_version);
 }
 
 /* One place that maps a status to an exit code, for all commands. */
@@ -51,12 +60,69 @@ int tool_exit_code(cz_status status)
     return EXIT_RUNTIME;
 }
 
+/* A message may have a line per problem: each is found by its prefix in a mixed log. `text` is
+ * escaped already. */
+static void put_error(const char *name, const char *text)
+{
+    const char *red = terminal_colour(stderr, TERMINAL_RED);
+    const char *plain = terminal_colour(stderr, TERMINAL_PLAIN);
+    do {
+        size_t n = strcspn(text, "\n");
+        fprintf(stderr, "%s%s:%s %.*s\n", red, name, plain, (int)n, text);
+        text += n + (text[n] == '\n');
+    } while (*text);
+}
+
+void tool_complain(const char *name, const char *fmt, ...)
+{
+    char text[8192];
+    va_list ap;
+    va_start(ap, fmt);
+    printable_vformat(text, sizeof text, 1024, fmt, ap);
+    va_end(ap);
+    put_error(name, text);
+}
+
 int tool_fail(void)
 {
-    fprintf(stderr, "%s: %s\n", program, cz_last_error()); /* escaped where it was made */
+    put_error(program, cz_last_error());
     const char *debug = getenv("CZERO_DEBUG");
     if (debug && *debug) printable_print(stderr, "%s: trace: %s\n", program, cz_last_trace());
     return tool_exit_code(cz_last_status());
+}
+
+/* "warning" and "debug" are DeepSpeed's words; the engine takes its "debug" for micro, too. */
+static const struct {
+    const char *name;
+    enum cz_log_level level;
+} levels[] = {{"warning", LOG_WARN},  {"warn", LOG_WARN},    {"info", LOG_INFO},
+              {"step", LOG_STEP},     {"micro", LOG_MICRO},  {"debug", LOG_MICRO},
+              {"bucket", LOG_BUCKET}, {"tensor", LOG_TENSOR}};
+
+/* False: CZERO_LOG is not set, or has no level's name. */
+static bool asked_level(enum cz_log_level *level)
+{
+    const char *asked = getenv("CZERO_LOG");
+    for (size_t i = 0; asked && i < CZ_ARRAY_LEN(levels); i++)
+        if (strcmp(asked, levels[i].name) == 0) {
+            *level = levels[i].level;
+            return true;
+        }
+    return false;
+}
+
+bool tool_environment_is_valid(void)
+{
+    enum cz_log_level level;
+    const char *compat = getenv("CZERO_COMPAT"), *log = getenv("CZERO_LOG");
+    if (compat && *compat && strcmp(compat, "0.16") != 0 && strcmp(compat, "0.19") != 0) {
+        tool_complain(program, "CZERO_COMPAT=%s: use 0.16 or 0.19", compat);
+        return false;
+    }
+    if (!log || !*log || asked_level(&level)) return true;
+    tool_complain(program,
+                  "CZERO_LOG=%s: use warning, info, step, micro (or debug), bucket or tensor", log);
+    return false;
 }
 
 struct log_style {
@@ -68,25 +134,35 @@ static void log_to_stderr(enum cz_log_level level, const char *line, void *user)
 {
     const struct log_style *style = user;
     if (style->quiet && level != LOG_WARN) return;
-    fprintf(stderr, "%s%s: %s%s\n", style->clear, program, level == LOG_WARN ? "warning: " : "",
-            line);
+    fprintf(stderr, "%s%s: ", style->clear, program);
+    if (level == LOG_WARN)
+        fprintf(stderr, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW),
+                terminal_colour(stderr, TERMINAL_PLAIN));
+    fprintf(stderr, "%s\n", line);
 }
 
 void tool_log_init(bool quiet)
 {
     static struct log_style style; /* outlives the call: the sink looks at it */
-    static const char *const names[] = {"warn", "info", "step", "micro", "bucket", "tensor"};
-    enum cz_log_level level = quiet ? LOG_WARN : LOG_INFO;
-    const char *asked = getenv("CZERO_LOG");
-    style.quiet = quiet;
+    int level = (quiet ? LOG_WARN : LOG_INFO) + args_verbosity();
+    enum cz_log_level asked;
+    style.quiet = quiet && args_verbosity() == 0;
     style.clear = isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "";
-    for (size_t i = 0; asked && i < CZ_ARRAY_LEN(names); i++)
-        if (strcmp(asked, names[i]) == 0) {
-            level = (enum cz_log_level)i;
-            style.quiet = false;
-        }
+    if (asked_level(&asked)) {
+        level = asked;
+        style.quiet = false;
+    }
     cz_log_set_sink(log_to_stderr, &style);
-    log_set_level(level, SUB_ALL);
+    log_set_level(level > LOG_TENSOR ? LOG_TENSOR : (enum cz_log_level)level, SUB_ALL);
+}
+
+void tool_put_report(char *text, bool is_json)
+{
+    if (is_json)
+        puts(text);
+    else
+        terminal_put(stdout, text);
+    free(text);
 }
 
 /* A full disk is often noticed only when stdout is flushed. It must not end with exit code 0. */
@@ -95,10 +171,9 @@ int tool_finish_stdout(int code)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     if (errno == 0) /* it failed before, and why is forgotten */
-        printable_print(stderr, "%s: cannot write to standard output\n", program);
+        tool_complain(program, "cannot write to standard output");
     else
-        printable_print(stderr, "%s: cannot write to standard output: %s\n", program,
-                        strerror(errno));
+        tool_complain(program, "cannot write to standard output: %s", strerror(errno));
     return code == EXIT_OK ? EXIT_RUNTIME : code;
 }
 

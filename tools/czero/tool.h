@@ -1,9 +1,10 @@
-/* What the sub-commands of czero share: exit codes, the log on stderr, their entry points. */
+/* What the sub-commands of czero share: exit codes, messages and the log on stderr, JSON. */
 #ifndef CZ_TOOLS_TOOL_H
 #define CZ_TOOLS_TOOL_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Exit codes of every command. */
@@ -15,22 +16,35 @@ enum {
     EXIT_DAMAGED = 4  /* damaged input */
 };
 
-/* Before anything else. name: what stands in front of sentences; borrowed. Standard streams that
- * were closed get a descriptor that reads nothing and takes nothing, lest the first files that are
- * opened sit in their places and what is printed goes into a checkpoint. A file that grows too
- * large (ulimit -f) is an error with a sentence, not a signal. */
-void tool_begin(const char *name);
+/* Before anything else. name: what stands in front of sentences; version: what
+ * tool_print_version() prints; borrowed. Standard streams that were closed get a descriptor that
+ * reads nothing and takes nothing, lest the first files that are opened sit in their places and
+ * what is printed goes into a checkpoint. A file that grows too large (ulimit -f) is an error with
+ * a sentence, not a signal. */
+void tool_begin(const char *name, const char *version);
+
+/* The version, as a line on stdout. */
+void tool_print_version(void);
 
 /* The exit code that belongs to a status: CZ_INVALID, CZ_UNSUPPORTED, CZ_NOTFOUND → 2, CZ_NOMEM →
  * 3, CZ_CORRUPT and CZ_VERSION → 4, anything else → 1. */
 int tool_exit_code(cz_status status);
 
+/* Print "NAME: sentence" on stderr, NAME in front of every line and red on a terminal. Strings among
+ * the arguments are escaped (base/printable.h). */
+void tool_complain(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Print "NAME: <cz_last_error()>" on stderr and return tool_exit_code(cz_last_status()).
  * CZERO_DEBUG=1 adds the trace. */
 int tool_fail(void);
 
+/* Whether CZERO_LOG and CZERO_COMPAT have values that mean something; else a sentence says which
+ * ones do. A misspelt one would silently do something else. */
+bool tool_environment_is_valid(void);
+
 /* Send the library's log to stderr: warnings only when quiet, even if the config asks for more.
- * CZERO_LOG=info|step|micro|bucket|tensor sets the level. */
+ * Each -v (args.h) adds a level; CZERO_LOG sets one: warning, info, step, micro or debug, bucket,
+ * tensor. */
 void tool_log_init(bool quiet);
 
 /* SIGINT, SIGHUP, SIGQUIT and `too` (0: none) wait from here on; those that are ignored stay
@@ -47,28 +61,12 @@ void tool_put_json_string(FILE *out, const char *text, size_t nbytes);
 /* A number as JSON has it; null when it is not finite. */
 void tool_put_json_number(FILE *out, double value);
 
+/* Print what a library function made, on stdout, and free it: a table, shown as the terminal can
+ * (terminal.h), or a JSON document, which gets a newline at its end. */
+void tool_put_report(char *text, bool is_json);
+
 /* Results on stdout did not reach their destination (a full disk, a closed pipe): call last.
  * Returns `code`, or EXIT_RUNTIME with a sentence. */
 int tool_finish_stdout(int code);
-
-/* Whether `name` is one of czero's commands ("train"). */
-bool tool_is_command(const char *name);
-
-int cmd_bench(int argc, char **argv);
-int cmd_config(int argc, char **argv);
-int cmd_eval(int argc, char **argv);
-int cmd_export(int argc, char **argv);
-int cmd_fsck(int argc, char **argv);
-int cmd_generate(int argc, char **argv);
-int cmd_init(int argc, char **argv);
-int cmd_inspect(int argc, char **argv);
-int cmd_launch(int argc, char **argv);
-int cmd_plan(int argc, char **argv);
-int cmd_plot(int argc, char **argv);
-int cmd_predict(int argc, char **argv);
-int cmd_train(int argc, char **argv);
-int cmd_tune(int argc, char **argv);
-int cmd_verify(int argc, char **argv);
-int cmd_vocab(int argc, char **argv);
 
 #endif

@@ -60,7 +60,7 @@ refuse() { # CODE PATTERN -- arguments
   grep -q -- "$pattern" "$work/err" || complain "no \"$pattern\" in: $(cat "$work/err")"
   [ ! -e "$work/refused" ] || complain "export $*: a folder was made"
 }
-refuse 2 "CHECKPOINT_DIR is missing" --
+refuse 2 "CHECKPOINT_DIR and OUT_DIR are missing" --
 refuse 2 "--model is missing" -- "$ckpt" "$work/refused"
 refuse 2 "transformer.wte.weight of gpt2 is (50257, 768), in the checkpoint (256, 64)" -- "$ckpt" "$work/refused" --model gpt2
 refuse 2 "nonesuch" -- "$ckpt" "$work/refused" --model nonesuch

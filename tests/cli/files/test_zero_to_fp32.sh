@@ -70,7 +70,7 @@ files "$work/s" pytorch_model.bin
   complain "bfloat16 is not smaller"
 
 # usage
-expect 2 "CHECKPOINT_DIR is missing" --
+expect 2 "CHECKPOINT_DIR and OUTPUT_DIR are missing" --
 expect 2 "OUTPUT_DIR is missing" -- "$ckpt"
 expect 2 "unexpected word" -- "$ckpt" "$work/x" more
 expect 2 "did you mean --max_shard_size" -- "$ckpt" "$work/x" --max_shard 5GB

@@ -1,9 +1,12 @@
 /* Claims: options are stored as they were given, in every form (--name value, --name=value, -t
  * VALUE, -tVALUE, -t=VALUE), to the ends of their ranges; what is not wholly a number, too large,
  * too small, not among the choices, missing, unknown or one too many is refused, and a refused
- * value is not stored. */
+ * value is not stored. An option that another program has, or that is mistyped, is answered with
+ * its name here; one sentence lists all that is missing. */
 #include "tests/support/check_main.h"
 #include "tools/czero/args.c" /* the tools are no library */
+#include "tools/czero/terminal.c"
+#include "tools/czero/tool.c"
 
 struct opts {
     bool quiet;
@@ -11,6 +14,11 @@ struct opts {
     int64_t steps, seed;
     double lr;
     struct arg_list sets, words;
+};
+
+struct rest_opts {
+    int64_t n;
+    char **words;
 };
 
 static const struct arg_spec specs[] = {
@@ -28,7 +36,7 @@ static const struct arg_spec specs[] = {
     {"--words", ARG_WORDS, offsetof(struct opts, words), "WORD", "words"},
 };
 
-static const struct arg_command command = {
+static struct arg_command command = {
     .name = "czero test", .summary = "Test.", .specs = specs, .n_specs = CZ_ARRAY_LEN(specs)};
 
 static char complaint[1024];
@@ -172,6 +180,14 @@ START_TEST(what_is_missing_unknown_or_too_much_is_said)
     refuses("unknown option -x (see czero test --help)", WORDS("f", "-x"));
     refuses("unknown option --steps7", WORDS("f", "--steps7"));
     refuses("unknown option --", WORDS("f", "--"));
+    refuses("unknown option --learning_rate=1; did you mean --lr?",
+            WORDS("f", "--learning_rate=1"));
+    refuses("unknown option --max_steps; did you mean --steps?", WORDS("f", "--max_steps", "1"));
+    refuses("unknown option --nproc_per_node=2: ranks are started by: czero launch",
+            WORDS("f", "--nproc_per_node=2"));
+    refuses("unknown option --local_rank=1: czero launch", WORDS("f", "--local_rank=1"));
+    refuses("unknown option --stpes; did you mean --steps?", WORDS("f", "--stpes", "1"));
+    refuses("unknown option --output_dir (see", WORDS("f", "--output_dir", "d"));
     const char *many[2 * (ARG_LIST_MAX + 1) + 2];
     size_t n = 0;
     many[n++] = "f";
@@ -187,6 +203,88 @@ START_TEST(what_is_missing_unknown_or_too_much_is_said)
 }
 END_TEST
 
+static const struct arg_spec many_specs[] = {
+    {"--config", ARG_STRING, offsetof(struct opts, tag), "FILE", "a config", .required = true},
+    {"--model", ARG_STRING, offsetof(struct opts, kind), "DIR", "a model", .required = true},
+    {"--data", ARG_WORDS, offsetof(struct opts, words), "PATH", "data", .required = true},
+    {"--steps", ARG_INT, offsetof(struct opts, steps), "N", "steps", .min = 1},
+    {"--epochs", ARG_INT, offsetof(struct opts, seed), "N", "epochs", .min = 1},
+};
+
+START_TEST(all_that_is_missing_is_said_at_once)
+{
+    const struct arg_command whole = command;
+    command = (struct arg_command){.name = "czero test",
+                                   .summary = "Test.",
+                                   .specs = many_specs,
+                                   .n_specs = CZ_ARRAY_LEN(many_specs),
+                                   .one_of = "--steps|--epochs"};
+    struct opts o;
+    ck_assert_int_eq(parse(&o, WORDS("-v")), ARGS_BAD);
+    ck_assert_str_eq(complaint, "czero test: --config, --model, --data and --steps or --epochs are "
+                                "missing (see czero test --help)\n");
+    ck_assert_int_eq(parse(&o, WORDS("--config=c", "--model=m", "--data", "d")), ARGS_BAD);
+    ck_assert_ptr_nonnull(strstr(complaint, "--steps or --epochs is missing"));
+    ck_assert_int_eq(parse(&o, WORDS("--config=c", "--epochs=2")), ARGS_BAD);
+    ck_assert_ptr_nonnull(strstr(complaint, ": --model and --data are missing"));
+    takes(&o, WORDS("--config=c", "--model=m", "--epochs=2", "--data", "d"));
+    command = whole;
+}
+END_TEST
+
+START_TEST(verbosity_is_counted)
+{
+    struct opts o;
+    takes(&o, WORDS("f"));
+    ck_assert_int_eq(args_verbosity(), 0);
+    takes(&o, WORDS("f", "-v", "--verbose", "-vv"));
+    ck_assert_int_eq(args_verbosity(), 4);
+    takes(&o, WORDS("f", "-t", "-v")); /* a value */
+    ck_assert_int_eq(args_verbosity(), 0);
+    refuses("unknown option -vx", WORDS("f", "-vx"));
+}
+END_TEST
+
+START_TEST(the_rest_is_left_as_it_is)
+{
+    static const struct arg_spec specs_rest[] = {
+        {"-n", ARG_INT, offsetof(struct rest_opts, n), "N", "ranks", .min = 1, .required = true},
+        {"COMMAND", ARG_REST, offsetof(struct rest_opts, words), NULL, "a command",
+         .required = true},
+    };
+    static const struct arg_command launch = {.name = "czero test",
+                                              .summary = "Test.",
+                                              .specs = specs_rest,
+                                              .n_specs = CZ_ARRAY_LEN(specs_rest)};
+    static const struct {
+        const char *words[8];
+        int first; /* of the command in argv; 0: refused */
+    } cases[] = {
+        {{"t", "-n", "2", "train", "--help"}, 3},
+        {{"t", "-n", "2", "--", "train", "-n", "3"}, 4},
+        {{"t", "-n2", "--", "--", "x"}, 3},
+        {{"t", "-n", "2", "-"}, 3},
+        {{"t", "-n", "2", "--"}, 0},
+        {{"t", "-n", "2"}, 0},
+        {{"t", "train", "-n", "2"}, 0},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct rest_opts o = {0};
+        int argc = 0;
+        while (cases[i].words[argc]) argc++;
+        char **argv = (char **)(uintptr_t)cases[i].words;
+        FILE *kept = stderr;
+        stderr = fmemopen(complaint, sizeof complaint - 1, "w");
+        const enum args_result result = args_parse(&launch, argc, argv, &o);
+        fclose(stderr);
+        stderr = kept;
+        ck_assert_int_eq(result, cases[i].first ? ARGS_OK : ARGS_BAD);
+        if (cases[i].first) ck_assert_ptr_eq(o.words, argv + cases[i].first);
+    }
+}
+END_TEST
+
 TEST_MAIN("cli/args", every_form_gives_the_value, numbers_are_taken_to_the_ends_of_their_ranges,
           what_is_not_wholly_a_number_is_refused, choices_are_whole_words,
-          what_is_missing_unknown_or_too_much_is_said)
+          what_is_missing_unknown_or_too_much_is_said, all_that_is_missing_is_said_at_once,
+          verbosity_is_counted, the_rest_is_left_as_it_is)

@@ -42,10 +42,9 @@ with() { # the base command with some options replaced by later ones
 }
 
 # Usage
-expect 2 'command is missing'
 expect 2 'unknown command "fly"' fly
 expect 2 'unknown option --stepz; did you mean --step' train --stepz 3
-expect 2 'is missing' train --config config.json
+expect 2 '--model, --data and --steps or --epochs are missing' train --config config.json
 with 2 '--steps: 0 is less than 1' --steps 0
 with 2 '"x" is not a whole number' --steps x
 with 2 'needs --save' --save-interval 2

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Claim: every command has a --help that exits with 0 and has no line of more than 80 columns.
+# Claim: every command has a --help that exits with 0 and has no line of more than 80 columns, in UTF-8 and
+# in ASCII.
 set -uo pipefail
 cd "$1" || exit 1
 failed=0
@@ -9,11 +10,13 @@ complain() { echo "$*" >&2; failed=1; }
 longest() { LC_ALL=C tr -d '\200-\277' | LC_ALL=C awk '{ if (length($0) > n) n = length($0) } END { print n + 0 }'; }
 
 check() {
-  local text
-  text=$("$@" --help) || complain "$* --help: exit $?"
-  [ -n "$text" ] || complain "$* --help prints nothing"
-  n=$(longest <<<"$text")
-  [ "$n" -le 80 ] || complain "$* --help has a line of $n columns"
+  local text locale
+  for locale in C C.UTF-8; do
+    text=$(LC_ALL=$locale "$@" --help) || complain "$* --help: exit $?"
+    [ -n "$text" ] || complain "$* --help prints nothing"
+    n=$(longest <<<"$text")
+    [ "$n" -le 80 ] || complain "$* --help has a line of $n columns in $locale"
+  done
 }
 
 check ./czero

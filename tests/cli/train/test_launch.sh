@@ -44,11 +44,14 @@ grep -q 'launch ' <("$czero" --help)
 touch err
 expect 2 '-n: 0 is less than 1' launch -n 0 -- true
 expect 2 'not a whole number' launch -n two -- true
-expect 2 '"--" and a command are missing' launch -n 2 train
-expect 2 '"--" and a command are missing' launch -n 2 --
+expect 2 'COMMAND is missing' launch -n 2
+expect 2 'COMMAND is missing' launch -n 2 --
+expect 2 '-n and COMMAND are missing' launch
+expect 2 '"trian" is neither a czero command nor a program; did you mean train?' launch -n 2 trian
+expect 2 'did you mean -n?' launch --nproc_per_node 2 train
 expect 2 '-n is missing' launch -- true
 expect 2 'unknown option --hosts' launch -n 2 --hosts x -- true
-expect 2 '"trian" is not a czero command: there is no program "trian" on PATH' launch -n 2 -- trian
+expect 2 '"bananas" is not a czero command: there is no program "bananas" on PATH' launch -n 2 -- bananas
 expect 2 'cannot run ./nothing: No such file' launch -n 2 -- ./nothing
 expect 2 'cannot run ./: Is a directory' launch -n 2 -- ./
 expect 2 'launch cannot launch itself' launch -n 2 -- launch -n 2 -- true

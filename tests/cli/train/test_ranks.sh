@@ -82,7 +82,7 @@ expect 2 launch -n 3 -- "${train[@]}" --config s1.json --steps 2 --set train_bat
 expect 2 launch -n 3 -- "${train[@]}" --config s1.json --steps 2 --data missing.txt
 [ "$(grep -c 'missing.txt' err)" = 1 ] || fail "missing data"
 expect 2 launch -n 3 -- train --config s1.json
-[ "$(grep -c 'is missing (see czero train --help)' err)" = 1 ] || fail "usage"
+[ "$(grep -c 'missing (see czero train --help)' err)" = 1 ] || fail "usage"
 # Ranks of a host divide what memory is free
 refused=("${train[@]}" --config s0.json --steps 1 --seq-len 1024 --model gpt2-xl --set
   train_micro_batch_size_per_gpu=4096)

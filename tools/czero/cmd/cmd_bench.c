@@ -4,6 +4,7 @@
 #include "base/threads.h"
 #include "engine/tune/machine.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 
 #include <signal.h>
@@ -29,7 +30,7 @@ static const struct arg_spec specs[] = {
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no progress"},
 };
 
-static const struct arg_command command = {
+const struct arg_command bench_command = {
     .name = "czero bench",
     .summary = "Measure this machine: matrix products, memory, optimizer step, disk.",
     .specs = specs,
@@ -38,6 +39,7 @@ static const struct arg_command command = {
                 "CZERO_ISA, taskset). The disk is measured with the code that training uses for\n"
                 "swapping, on a file of at most 2 GiB or a quarter of the free space, which is\n"
                 "removed afterwards. Other load on the machine changes the results.",
+    .examples = "  czero bench --profile machine.json --nvme /mnt/nvme",
 };
 
 static volatile sig_atomic_t is_stopped;
@@ -72,7 +74,7 @@ int cmd_bench(int argc, char **argv)
 {
     struct bench_options o = {.seconds = 30};
     struct machine_profile profile;
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&bench_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     if (!(o.seconds > 0)) {
@@ -91,11 +93,8 @@ int cmd_bench(int argc, char **argv)
     handle_signals(SIG_DFL);
     if (st != CZ_OK) return tool_fail();
     if (o.profile && machine_write(&profile, o.profile) != CZ_OK) return tool_fail();
-    /* JSON ends without a newline, tables with one. */
     char *text;
     if ((o.json ? machine_json : machine_table)(&profile, &text) != CZ_OK) return tool_fail();
-    fputs(text, stdout);
-    if (o.json) putchar('\n');
-    free(text);
+    tool_put_report(text, o.json);
     return EXIT_OK;
 }

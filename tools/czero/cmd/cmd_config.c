@@ -1,7 +1,9 @@
 /* czero config show|check|diff|reference: what a ds_config.json resolves to, without a model or a
  * device. */
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 
 #include "engine/config/config.h"
@@ -52,26 +54,31 @@ static const struct arg_spec diff_specs[] = {
     SHARED_OPTIONS,
 };
 
-static const struct arg_command commands[] = {
+static const struct arg_command actions[] = {
     {"czero config show", "Print the resolved config as JSON.", show_specs,
-     CZ_ARRAY_LEN(show_specs), NULL},
+     CZ_ARRAY_LEN(show_specs), .examples = "  czero config show ds_config.json --explain"},
     {"czero config check", "Check whether czero can train with a config.", check_specs,
-     CZ_ARRAY_LEN(check_specs), NULL},
+     CZ_ARRAY_LEN(check_specs), .examples = "  czero config check ds_config.json --world-size 8"},
     {"czero config diff", "Compare two resolved configs.", diff_specs, CZ_ARRAY_LEN(diff_specs),
-     NULL},
+     .examples = "  czero config diff old.json new.json --exit-code"},
+    {"czero config reference", "Print all config keys: default, range, effect in czero.", NULL, 0,
+     .examples = "  czero config reference"},
+};
+
+const struct arg_command config_command = {
+    .name = "czero config",
+    .summary = "Show, check and compare DeepSpeed configs.",
+    .actions = actions,
+    .n_actions = CZ_ARRAY_LEN(actions),
+    .epilogue = "Every action accepts --help.",
+    .examples = "  czero config check ds_config.json\n"
+                "  czero config show ds_config.json --explain",
 };
 
 /* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. */
 static int fail(void)
 {
-    /* The message has a line per problem; each gets the prefix. */
-    const char *text = cz_last_error();
-    while (*text) {
-        size_t n = strcspn(text, "\n");
-        printable_print(stderr, "czero: %.*s\n", (int)n, text);
-        text += n + (text[n] == '\n');
-    }
-    return cz_last_status() == CZ_NOMEM ? EXIT_MEMORY : EXIT_USAGE;
+    return tool_fail() == EXIT_MEMORY ? EXIT_MEMORY : EXIT_USAGE;
 }
 
 /* What the engine refuses is printed by `check` as its error; `show` prints it as a note. */
@@ -167,16 +174,6 @@ static int diff(const struct config_words *o)
     return code;
 }
 
-static int usage(FILE *out)
-{
-    fprintf(out, "Usage: czero config show FILE    print the resolved config as JSON\n"
-                 "       czero config check FILE   check whether czero can train with it\n"
-                 "       czero config diff A B     compare two resolved configs\n"
-                 "       czero config reference    print all keys, as in docs/config.md\n"
-                 "Every action accepts --help.\n");
-    return out == stdout ? EXIT_OK : EXIT_USAGE;
-}
-
 /* `--auto a=1 b=2` reads as `--auto a=1 --auto b=2`; likewise --set. Returns the new argc. */
 static int repeat_flags(int argc, char **argv, char **out)
 {
@@ -194,7 +191,7 @@ static int repeat_flags(int argc, char **argv, char **out)
 
 static int run(size_t idx, int argc, char **argv)
 {
-    static int (*const actions[])(const struct config_words *) = {show, check, diff};
+    static int (*const runs[])(const struct config_words *) = {show, check, diff};
     struct config_words *o = calloc(1, sizeof *o);
     char **words = malloc(2 * (size_t)argc * sizeof *words);
     int code = EXIT_USAGE;
@@ -203,33 +200,45 @@ static int run(size_t idx, int argc, char **argv)
         code = fail();
     } else {
         enum args_result parsed =
-            args_parse(&commands[idx], repeat_flags(argc, argv, words), words, o);
+            args_parse(&actions[idx], repeat_flags(argc, argv, words), words, o);
         if (parsed == ARGS_HELP) code = EXIT_OK;
-        if (parsed == ARGS_OK) code = actions[idx](o);
+        if (parsed == ARGS_OK) code = runs[idx](o);
     }
     free(words);
     free(o);
     return code;
 }
 
+static int reference(int argc, char **argv)
+{
+    enum args_result parsed = args_parse(&actions[3], argc, argv, NULL);
+    if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    char *text = NULL;
+    cz_status st = config_reference(&text); /* made from the tables that also parse the config */
+    return put_text(st, text);
+}
+
 int cmd_config(int argc, char **argv)
 {
-    static const char *const names[] = {"show", "check", "diff"};
-    if (argc < 2) return usage(stderr);
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return usage(stdout);
-    /* The reference is made from the tables that also parse the config. */
-    if (strcmp(argv[1], "reference") == 0) {
-        static const struct arg_command command = {
-            .name = "czero config reference",
-            .summary = "Print all config keys: default, range, effect in czero."};
-        enum args_result parsed = args_parse(&command, argc - 1, argv + 1, NULL);
-        if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-        char *text = NULL;
-        cz_status st = config_reference(&text);
-        return put_text(st, text);
+    if (argc > 1 && argv[1][0] != '-') {
+        struct nearest search = nearest_begin(argv[1]);
+        for (size_t i = 0; i < CZ_ARRAY_LEN(actions); i++) {
+            const char *name = strrchr(actions[i].name, ' ') + 1;
+            if (strcmp(argv[1], name) == 0)
+                return i == 3 ? reference(argc - 1, argv + 1) : run(i, argc - 1, argv + 1);
+            nearest_consider(&search, name);
+        }
+        if (search.best)
+            tool_complain("czero config", "unknown action \"%s\"; did you mean %s?", argv[1],
+                          search.best);
+        else
+            tool_complain("czero config", "unknown action \"%s\": show, check, diff or reference",
+                          argv[1]);
+        return EXIT_USAGE;
     }
-    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
-        if (strcmp(argv[1], names[i]) == 0) return run(i, argc - 1, argv + 1);
-    printable_print(stderr, "czero config: unknown action \"%s\"\n", argv[1]);
-    return usage(stderr);
+    enum args_result parsed = args_parse(&config_command, argc, argv, NULL);
+    if (parsed == ARGS_HELP) return EXIT_OK;
+    if (parsed == ARGS_OK)
+        tool_complain("czero config", "ACTION is missing (see czero config --help)");
+    return EXIT_USAGE;
 }

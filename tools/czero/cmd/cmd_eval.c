@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/score.h"
 
@@ -55,17 +56,16 @@ static const struct arg_spec specs[] = {
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of tables"},
 };
 
-static const struct arg_command command = {
+const struct arg_command eval_command = {
     .name = "czero eval",
     .summary = "Evaluate a model on given data.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "For a classifier czero prints precision, recall, F1 and support of each class,\n"
                 "their averages, and the confusion matrix; for a language model loss and\n"
-                "perplexity.\n"
-                "\n"
-                "Example:\n"
-                "  czero eval --model classifier/ --data test.csv",
+                "perplexity.",
+    .examples = "  czero eval --model classifier/ --data test.csv\n"
+                "  czero eval --model gpt/ --data test.txt --json",
 };
 
 /* ---- classifiers ---------------------------------------------------------------------------- */
@@ -298,7 +298,7 @@ static cz_status run(const struct eval_options *o)
 int cmd_eval(int argc, char **argv)
 {
     struct eval_options o = {.mask_probability = NAN};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&eval_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();

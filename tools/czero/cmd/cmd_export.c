@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/saver.h"
 #include <czero/checkpoint.h>
@@ -47,17 +48,15 @@ static const struct arg_spec specs[] = {
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
 };
 
-static const struct arg_command command = {
+const struct arg_command export_command = {
     .name = "czero export",
     .summary = "Write a checkpoint as a Hugging Face folder: config.json and model.safetensors.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue = "Examples:\n"
-                "  czero export runs/a out/ --dtype bf16\n"
-                "  czero export checkpoints/ out/ --model gpt2\n"
-                "\n"
-                "The weights are the fp32 masters, rounded to --dtype. The memory needed does not\n"
+    .epilogue = "The weights are the fp32 masters, rounded to --dtype. The memory needed does not\n"
                 "depend on the size of the model.",
+    .examples = "  czero export runs/a out/ --dtype bf16\n"
+                "  czero export checkpoints/ out/ --model gpt2",
 };
 
 /* "(50257, 768)" */
@@ -221,7 +220,7 @@ static cz_status run(struct export_options *o)
 int cmd_export(int argc, char **argv)
 {
     struct export_options o = {0};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&export_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(o.quiet);
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();

@@ -4,6 +4,7 @@
 #include "checkpoint/fsck/fsck.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 
 #include <inttypes.h>
@@ -29,7 +30,7 @@ static const struct arg_spec specs[] = {
      "print only damage, no progress", 0, false},
 };
 
-static const struct arg_command command = {
+const struct arg_command fsck_command = {
     .name = "czero fsck",
     .summary = "Check a checkpoint for damage.",
     .specs = specs,
@@ -37,8 +38,10 @@ static const struct arg_command command = {
     .epilogue = "czero compares its own checkpoints with their manifest: every byte of every\n"
                 "file. DeepSpeed's have no manifest: czero checks their structure, the CRC-32 of\n"
                 "every zip record, and that the ranks' files match. Each finding names file,\n"
-                "tensor and location.\n"
-                "Exit codes: 0 no damage, 4 damage found, 1 or 2 something could not be checked.",
+                "tensor and location.",
+    .examples = "  czero fsck runs/a\n"
+                "  czero fsck runs/a --all --json",
+    .exits = "0 no damage, 4 damage found, 1 or 2 something could not be checked.",
 };
 
 struct session {
@@ -82,7 +85,7 @@ static const char *plural(size_t n)
 int cmd_fsck(int argc, char **argv)
 {
     struct fsck_command o = {0};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&fsck_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     struct session s = {.json = o.json ? fsck_json_create() : NULL};

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include <czero/data.h>
 
@@ -47,7 +48,7 @@ static const struct arg_spec specs[] = {
      "recompute the whole text for each token (to check the key/value cache)", 0, false},
 };
 
-static const struct arg_command command = {
+const struct arg_command generate_command = {
     .name = "czero generate",
     .summary = "Generate text from a prompt.",
     .specs = specs,
@@ -57,6 +58,7 @@ static const struct arg_command command = {
         "than line feeds and tabs, and marks that turn the direction of text, are printed\n"
         "as escapes (\\x1b, \\u202e), so that no model can control a terminal; --raw prints\n"
         "the text as it is. When the model's context is full, czero drops its older half.",
+    .examples = "  czero generate --model trained/ --prompt \"Once upon a time\"",
 };
 
 /* Text on its way to standard output; the prompt goes first, once something can follow it. */
@@ -186,7 +188,7 @@ done:
 int cmd_generate(int argc, char **argv)
 {
     struct generate_cli o = {.dtype = "fp32", .max_new_tokens = 128, .temperature = NAN};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&generate_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     if (isnan(o.temperature)) o.temperature = o.top_k > 0 ? 1.0 : 0.0;
     if (o.temperature < 0) {

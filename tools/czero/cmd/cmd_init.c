@@ -6,6 +6,7 @@
 #include "engine/tune/tune.h"
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 
 #include <errno.h>
@@ -61,7 +62,7 @@ static const struct arg_spec specs[] = {
     {"--yes", ARG_FLAG, FIELD(yes), NULL, "ask no questions, use the defaults"},
 };
 
-static const struct arg_command command = {
+const struct arg_command init_command = {
     .name = "czero init",
     .summary = "Create a ds_config and a command line to train with it.",
     .specs = specs,
@@ -70,13 +71,10 @@ static const struct arg_command command = {
                 "in brackets: Enter accepts it. Without a terminal a missing option is an error,\n"
                 "unless --yes is given. Of the configurations that fit, `czero tune` chooses\n"
                 "stage, offload, checkpointing and micro-batch so that the fewest bytes move. The\n"
-                "run writes metrics.csv, checkpoints and model to the folder of the config.\n"
-                "\n"
-                "Example:\n"
-                "  czero init --model bert-base-chinese/ --data train.json \\\n"
-                "             --eval-data dev.json --yes\n"
-                "\n"
-                "Exit 3 if nothing fits: the error says what is missing and how much.",
+                "run writes metrics.csv, checkpoints and model to the folder of the config.",
+    .examples = "  czero init --model bert-base-chinese/ --data train.json \\\n"
+                "             --eval-data dev.json --yes",
+    .exits = NOTHING_FITS,
 };
 
 /* ---- the config ----------------------------------------------------------------------------- */
@@ -347,10 +345,10 @@ int cmd_init(int argc, char **argv)
     struct files files;
     struct cz_texts *texts = NULL;
     struct tune *t = NULL;
-    enum args_result parsed = args_parse(&command, argc, argv, &flags);
+    enum args_result parsed = args_parse(&init_command, argc, argv, &flags);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     /* No log: the training run logs the same about the model. */
-    if (flags.nvme && size_parse(flags.nvme, &in.nvme_nbytes) != CZ_OK) {
+    if (flags.nvme && size_parse_machine(flags.nvme, &in.nvme_nbytes) != CZ_OK) {
         err_prefix("--nvme");
         return tool_fail();
     }

@@ -1,6 +1,7 @@
 /* czero inspect: the contents of a checkpoint or a weights file. All of it is in the library; this
  * is its command line. */
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include <czero/checkpoint.h>
 
@@ -18,21 +19,23 @@ static const struct arg_spec specs[] = {
      "print everything as JSON, without omissions", 0, false},
 };
 
-static const struct arg_command command = {
+const struct arg_command inspect_command = {
     .name = "czero inspect",
     .summary = "List the contents of a checkpoint or a weights file.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "A checkpoint of czero or DeepSpeed, of any stage and number of ranks, is shown\n"
                 "as one set of whole tensors. Class names in a file are shown; czero never loads\n"
-                "or runs them.\n"
-                "Exit codes: 0 success, 1 or 2 cannot be read, 4 damaged (see czero fsck).",
+                "or runs them.",
+    .examples = "  czero inspect runs/a\n"
+                "  czero inspect model.safetensors --sums",
+    .exits = "0 success, 1 or 2 cannot be read, 4 damaged (see czero fsck).",
 };
 
 int cmd_inspect(int argc, char **argv)
 {
     struct cz_inspect_options o = {.size = sizeof o};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&inspect_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     return cz_inspect(&o, stdout) == CZ_OK ? EXIT_OK : tool_fail();

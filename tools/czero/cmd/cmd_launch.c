@@ -1,8 +1,9 @@
-/* czero launch: runs a command, or a program of the user's, on several ranks. Words after "--"
- * belong to the command and are not parsed here. */
+/* czero launch: runs a command, or a program of the user's, on several ranks. The command and all
+ * words after it are not parsed here. */
 #include "base/printable.h"
 #include "engine/launch/launch.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 struct launch_flags {
     int64_t n;
     const char *hostfile, *bind;
+    char **words; /* the command, in argv */
 };
 
 #define FIELD(member) offsetof(struct launch_flags, member)
@@ -24,19 +26,16 @@ static const struct arg_spec specs[] = {
      "start ranks on several hosts: lines \"HOST slots=N\", for OpenMPI's mpirun"},
     {"--bind", ARG_CHOICE, FIELD(bind), "cores|none",
      "cores: divide the cores among the ranks (default); none: do not bind"},
+    {"COMMAND", ARG_REST, FIELD(words), NULL,
+     "the command and its options; a \"--\" may stand in front of it", .required = true},
 };
 
-static const struct arg_command command = {
+const struct arg_command launch_command = {
     .name = "czero launch",
-    .summary = "Run a command on several ranks: czero launch -n N [options] -- COMMAND …",
+    .summary = "Run a command on several ranks.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue = "Examples:\n"
-                "  czero launch -n 4 -- train --config ds_config.json --model gpt2 …\n"
-                "  czero launch -n 16 --hostfile hosts -- train …\n"
-                "  czero launch -n 4 -- ./my_program …\n"
-                "\n"
-                "COMMAND is a czero command, or a program (a path, or a name on PATH) that calls\n"
+    .epilogue = "COMMAND is a czero command, or a program (a path, or a name on PATH) that calls\n"
                 "engine_world_create(). The ranks of one host use shared memory and need no MPI.\n"
                 "`mpirun -n N czero train …` and Slurm's `srun czero train …` work without\n"
                 "launch. Every rank gets its share of the cores and as many threads, unless\n"
@@ -44,14 +43,16 @@ static const struct arg_command command = {
                 "gives mpirun --allow-run-as-root. Output of rank 0 is passed on unchanged;\n"
                 "stderr lines of other ranks start with \"[rank r] \".\n"
                 "SIGTERM and SIGINT are passed on to all ranks: train stops after the current\n"
-                "step.\n"
-                "\n"
-                "Exit code: 0, or that of the first failed rank; 1 if a signal killed a rank.",
+                "step.",
+    .examples = "  czero launch -n 4 train --config ds_config.json --model gpt2 …\n"
+                "  czero launch -n 16 --hostfile hosts train …\n"
+                "  czero launch -n 4 ./my_program …",
+    .exits = "0, or that of the first failed rank; 1 if a signal killed a rank.",
 };
 
 static int complain(const char *sentence)
 {
-    printable_print(stderr, "czero launch: %s\n", sentence);
+    tool_complain("czero launch", "%s", sentence);
     return EXIT_USAGE;
 }
 
@@ -67,19 +68,6 @@ static void write_output(bool to_stderr, const char *text, size_t nbytes, void *
         text += n;
         nbytes -= (size_t)n;
     }
-}
-
-/* Where `word` stands in front of any "--", or argc. */
-static int find_word(int argc, char **argv, const char *word)
-{
-    int i = 1;
-    while (i < argc && strcmp(argv[i], word) != 0 && strcmp(argv[i], "--") != 0) i++;
-    return i < argc && strcmp(argv[i], word) == 0 ? i : argc;
-}
-
-static bool wants_help(int argc, char **argv)
-{
-    return find_word(argc, argv, "--help") < argc || find_word(argc, argv, "-h") < argc;
 }
 
 /* argv of the ranks: czero's own commands run in this very binary. The caller frees it. */
@@ -110,16 +98,19 @@ int cmd_launch(int argc, char **argv)
 {
     struct launch_flags flags = {.n = 0};
     char self[4096];
-    int dashes = find_word(argc, argv, "--");
-    if (dashes + 1 >= argc && !wants_help(argc, argv))
-        return complain("\"--\" and a command are missing: czero launch -n 2 -- train --config …");
-    enum args_result parsed = args_parse(&command, dashes, argv, &flags);
+    enum args_result parsed = args_parse(&launch_command, argc, argv, &flags);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-    char **words = argv + dashes + 1;
+    char **words = flags.words;
     if (strcmp(words[0], "launch") == 0) return complain("launch cannot launch itself");
     if (flags.n > INT32_MAX) return complain("-n: too many ranks");
     if (!tool_is_command(words[0]) && launch_find(words[0], self, sizeof self) != CZ_OK) {
-        err_prefix("\"%s\" is not a czero command", words[0]);
+        const char *near = tool_nearest_command(words[0]);
+        if (near)
+            err_set(CZ_NOTFOUND, 0,
+                    "\"%s\" is neither a czero command nor a program; did you mean %s?", words[0],
+                    near);
+        else
+            err_prefix("\"%s\" is not a czero command", words[0]);
         return tool_fail();
     }
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -127,7 +118,7 @@ int cmd_launch(int argc, char **argv)
     if (len <= 0) return complain("cannot find czero itself: is /proc mounted?");
     self[len] = '\0';
     tool_log_init(false);
-    char **ranks = rank_argv(argc - dashes - 1, words, self);
+    char **ranks = rank_argv((int)(argv + argc - words), words, self);
     if (!ranks) return complain("no memory for the command line");
     const struct launch_options options = {
         .n_ranks = (int)flags.n,

@@ -5,6 +5,7 @@
 #include "engine/tune/machine.h"
 #include "model/families.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
 
@@ -39,7 +40,7 @@ static const struct arg_spec specs[] = {
      "use the defaults of this DeepSpeed version (default: 0.19)"},
 };
 
-static const struct arg_command command = {
+const struct arg_command plan_command = {
     .name = "czero plan",
     .summary = "Show the memory that a training run needs, without running it.",
     .specs = specs,
@@ -48,6 +49,7 @@ static const struct arg_command command = {
                 "Phases show what each part of a step uses and moves; docs/memory.md explains the\n"
                 "rows.\n"
                 "The exit code is 0 even if the run does not fit here: the table says so.",
+    .examples = "  czero plan --config ds_config.json --model gpt2-xl --seq-len 1024",
 };
 
 static cz_status show(const struct cz_plan *plan, bool json)
@@ -55,9 +57,7 @@ static cz_status show(const struct cz_plan *plan, bool json)
     char *text;
     cz_status st = json ? cz_plan_json(plan, &text) : cz_plan_table(plan, &text);
     if (st != CZ_OK) return st;
-    fputs(text, stdout);
-    if (json) putchar('\n');
-    free(text);
+    tool_put_report(text, json);
     return CZ_OK;
 }
 
@@ -86,7 +86,7 @@ static cz_status plan_model(const struct plan_options *o, struct cz_model *model
 int cmd_plan(int argc, char **argv)
 {
     struct plan_options o = {.world_size = 1};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&plan_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     struct cz_model *model = cz_model_open(o.model);

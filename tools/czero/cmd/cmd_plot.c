@@ -2,14 +2,15 @@
  * files have been read and drawn: a damaged CSV must not cost an earlier plot. */
 #include "base/printable.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/plot/plot.h"
+#include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -41,19 +42,17 @@ static const struct arg_spec specs[] = {
      "height in pixels (increased if panels need it), or in text lines per panel", .min = 5},
 };
 
-static const struct arg_command command = {
+const struct arg_command plot_command = {
     .name = "czero plot",
     .summary = "Plot loss, accuracy and other curves of training runs.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
-    .epilogue = "Example:\n"
-                "  czero plot run1/metrics.csv run2/metrics.csv -o loss.svg\n"
-                "\n"
-                "Lines show training (faint: every row; strong: the running mean), points show\n"
+    .epilogue = "Lines show training (faint: every row; strong: the running mean), points show\n"
                 "evaluations, and a ring marks the best one. You can plot a run that is still\n"
                 "writing. Without -o the curves are drawn in the terminal: braille if the locale\n"
                 "is UTF-8, else ASCII; NO_COLOR=1 disables colours. docs/metrics.md describes the\n"
                 "files.",
+    .examples = "  czero plot run1/metrics.csv run2/metrics.csv -o loss.svg",
 };
 
 #define SIDE_MAX 20000 /* pixels or columns: more is a slip of the finger */
@@ -77,17 +76,6 @@ static cz_status check(const struct plot_command *o)
 }
 
 /* ---- the terminal --------------------------------------------------------------------------- */
-
-/* setlocale() is not enough: it answers "C" in containers that lack the locale files. */
-static bool locale_is_utf8(void)
-{
-    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
-        const char *value = getenv(names[i]);
-        if (value && *value) return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
-    }
-    return false;
-}
 
 /* COLUMNS wins: tests and pipes have no terminal to ask. */
 static int terminal_columns(void)
@@ -150,14 +138,12 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
                                          .log_y = o->log_y,
                                          .smooth = o->smooth};
     /* --width and --height are pixels for a file and characters for a terminal. */
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    bool dumb = !term || strcmp(term, "dumb") == 0 || (no_color && *no_color);
     bool sizes_are_pixels = o->out != NULL;
     struct plot_text_style style = (struct plot_text_style){
         .width = o->width > 0 && !sizes_are_pixels ? (int)o->width : terminal_columns(),
         .height = o->height > 0 && !sizes_are_pixels ? (int)o->height : 14,
-        .utf8 = locale_is_utf8(),
-        .coloured = isatty(STDOUT_FILENO) == 1 && !dumb,
+        .utf8 = terminal_is_utf8(),
+        .coloured = terminal_has_colours(stdout),
     };
     struct plot_figure *f = calloc(1, sizeof *f);
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for the figure");
@@ -175,7 +161,7 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
 int cmd_plot(int argc, char **argv)
 {
     struct plot_command o = {0};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&plot_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     struct plot_table *tables = calloc(o.files.n, sizeof *tables);

@@ -1,6 +1,7 @@
 /* czero predict: the classes of texts, in the order of the input. */
 #include "base/printable.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/score.h"
 
@@ -43,16 +44,14 @@ static const struct arg_spec specs[] = {
     {"-o", ARG_STRING, FIELD(output), "FILE", "output file (default: standard output)"},
 };
 
-static const struct arg_command command = {
+const struct arg_command predict_command = {
     .name = "czero predict",
     .summary = "Classify texts.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "The output for files is a tab-separated table in the order of the texts: the\n"
-                "class, its probability, the probability of every class, the text.\n"
-                "\n"
-                "Examples:\n"
-                "  czero predict --model classifier/ --text \"what a day\"\n"
+                "class, its probability, the probability of every class, the text.",
+    .examples = "  czero predict --model classifier/ --text \"what a day\"\n"
                 "  czero predict --model classifier/ --data posts.txt -o labels.tsv",
 };
 
@@ -243,7 +242,7 @@ static cz_status run(const struct predict_options *o)
 int cmd_predict(int argc, char **argv)
 {
     struct predict_options o = {0};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&predict_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();

@@ -1,5 +1,6 @@
 /* czero train: a DeepSpeed config, a model and data in; a trained model out. */
 #include "model/families.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
@@ -99,23 +100,23 @@ static const struct arg_spec train_specs[] = {
      "use the defaults of this DeepSpeed version (default: 0.19)"},
 };
 
-static const struct arg_command train_command = {
+const struct arg_command train_command = {
     .name = "czero train",
     .summary = "Train a model from a DeepSpeed config.",
     .specs = train_specs,
     .n_specs = CZ_ARRAY_LEN(train_specs),
-    .epilogue = "Examples:\n"
-                "  czero train --config configs/quickstart.json --model gpt2-tiny \\\n"
+    .one_of = "--steps|--epochs",
+    .examples = "  czero train --config configs/quickstart.json --model gpt2-tiny \\\n"
                 "              --data corpus.txt --seq-len 64 --steps 600 --export trained/\n"
                 "  czero train --config configs/classification.json --model path/to/bert \\\n"
                 "              --task classification --data train.csv --eval-data dev.csv \\\n"
                 "              --epochs 3 --save runs/a --best-metric accuracy \\\n"
-                "              --export classifier/\n\n"
-                "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g\n"
+                "              --export classifier/",
+    .epilogue = "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g\n"
                 "of step s on rank r takes rows ((s*accumulation+g)*world+r)*micro + i.\n"
                 "On SIGTERM the run stops after the current step, saves if --save is given, and\n"
                 "exits with code 0.\n"
-                "Several ranks: czero launch -n N -- train … (czero launch --help).",
+                "Several ranks: czero launch -n N train … (czero launch --help).",
 };
 
 static void on_stop(int signal_number)

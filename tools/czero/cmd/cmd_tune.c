@@ -7,6 +7,7 @@
 #include "engine/tune/tune.h"
 #include "model/families.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
 
@@ -56,15 +57,17 @@ static const struct arg_spec specs[] = {
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of the table"},
 };
 
-static const struct arg_command command = {
+const struct arg_command tune_command = {
     .name = "czero tune",
     .summary = "Find the configurations that fit a machine, fastest first.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "Sizes: 24GB is 24·10^9 bytes, 24GiB is 24·2^30. Two per cent of GPU and host\n"
                 "memory, and at least 32 MiB of host memory per rank, stay free. docs/memory.md\n"
-                "explains the table.\n"
-                "Exit 3 if nothing fits: the error says what is missing and how much.",
+                "explains the table.",
+    .examples = "  czero tune --model llama-7b --seq-len 2048 --gpu-memory 24GB \\\n"
+                "             --host-memory 128GB -o ds_config.json",
+    .exits = NOTHING_FITS,
 };
 
 #define LINES_SHOWN 12
@@ -75,9 +78,7 @@ static cz_status show(const struct tune *t, const struct tune_command *o)
     cz_status st =
         o->json ? tune_json(t, &text) : tune_table(t, o->all ? SIZE_MAX : LINES_SHOWN, &text);
     if (st != CZ_OK) return st;
-    fputs(text, stdout);
-    if (o->json) putchar('\n');
-    free(text);
+    tool_put_report(text, o->json);
     return CZ_OK;
 }
 
@@ -144,7 +145,7 @@ static cz_status read_size(const char *name, const char *text, size_t *nbytes)
 {
     *nbytes = 0;
     if (!text || strcmp(text, "0") == 0) return CZ_OK;
-    return size_parse(text, nbytes) == CZ_OK ? CZ_OK : err_prefix("%s", name);
+    return size_parse_machine(text, nbytes) == CZ_OK ? CZ_OK : err_prefix("%s", name);
 }
 
 static enum cz_dtype precision(const char *name)
@@ -175,7 +176,7 @@ int cmd_tune(int argc, char **argv)
     struct tune_options options;
     struct machine_profile profile;
     struct tune *t = NULL;
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&tune_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     if (o.measure) { /* with swap files, which go before the program does */

@@ -2,6 +2,7 @@
 #include "base/printable.h"
 #include "engine/infer/verify.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ static const struct arg_spec specs[] = {
      "device to run on (default: cpu)", 0, false},
 };
 
-static const struct arg_command command = {
+const struct arg_command verify_command = {
     .name = "czero verify",
     .summary = "Compare a model's logits, loss and gradients with recorded ones.",
     .specs = specs,
@@ -29,8 +30,9 @@ static const struct arg_command command = {
     .epilogue = "oracle.safetensors contains one batch (in.input_ids, in.labels in Hugging Face's\n"
                 "form, in.attention_mask, in.token_type_ids, in.position_ids) and its results\n"
                 "(out.logits, out.loss, grad.PARAMETER). Each line shows the largest difference,\n"
-                "relative to the tensor's largest value (at least 1e-6). Exit 1 if one exceeds\n"
-                "1e-4.",
+                "relative to the tensor's largest value (at least 1e-6).",
+    .examples = "  czero verify oracle/",
+    .exits = "0 they agree, 1 a difference exceeds 1e-4, or the run failed.",
 };
 
 struct tally {
@@ -54,7 +56,7 @@ static void show(void *user, const struct verify_row *row)
 int cmd_verify(int argc, char **argv)
 {
     struct verify_options o = {0};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&verify_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     struct tally tally = {0};

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "data/tokenizer/vocab.h"
 #include "tools/czero/args.h"
+#include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include <czero/data.h>
 
@@ -40,17 +41,15 @@ static const struct arg_spec specs[] = {
      "remove white space inside texts (of corpora segmented into words)", 0, false},
 };
 
-static const struct arg_command command = {
+const struct arg_command vocab_command = {
     .name = "czero vocab",
     .summary = "Build a WordPiece or character vocabulary from texts.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .epilogue = "Example, for Chinese posts:\n"
-                "  czero vocab --data train.json --strip-spaces --kind char --size 8000 -o vocab\n"
-                "\n"
-                "czero reads the folder with --tokenizer DIR, transformers with\n"
+    .epilogue = "czero reads the folder with --tokenizer DIR, transformers with\n"
                 "BertTokenizerFast.from_pretrained(DIR); both give the same ids.\n"
                 "czero vocab refuses a folder that already contains a tokenizer.",
+    .examples = "  czero vocab --data train.json --strip-spaces --kind char --size 8000 -o vocab",
 };
 
 static bool is_labelled(const char *path)
@@ -157,7 +156,7 @@ done:
 int cmd_vocab(int argc, char **argv)
 {
     struct vocab_cli o = {.kind = "wordpiece", .lowercase = "on", .min_count = 2};
-    enum args_result parsed = args_parse(&command, argc, argv, &o);
+    enum args_result parsed = args_parse(&vocab_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();

@@ -258,7 +258,8 @@ static bool is_on_gpu(const struct init *in)
 
 static cz_status take_gpu(struct init *in, const char *answer)
 {
-    return size_parse(answer, &in->gpu_nbytes) == CZ_OK ? CZ_OK : err_prefix("--gpu-memory");
+    return size_parse_machine(answer, &in->gpu_nbytes) == CZ_OK ? CZ_OK
+                                                                : err_prefix("--gpu-memory");
 }
 
 static const char *given_host(const struct init *in)
@@ -282,7 +283,8 @@ static bool guess_host(const struct init *in, char guess[GUESS_NBYTES])
 
 static cz_status take_host(struct init *in, const char *answer)
 {
-    return size_parse(answer, &in->host_nbytes) == CZ_OK ? CZ_OK : err_prefix("--host-memory");
+    return size_parse_machine(answer, &in->host_nbytes) == CZ_OK ? CZ_OK
+                                                                 : err_prefix("--host-memory");
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
