@@ -4,10 +4,9 @@
 #include "base/nearest.h"
 #include "tests/support/check_main.h"
 
-static const char *const names[] = {"train",           "tune", "plan",        "plot",
-                                    "export",          "gpt2", "gpt2-medium", "llama-7b",
-                                    "llama-1b",        "lr",   "--seq-len",   "warmup_type",
-                                    "warmup_num_steps"};
+static const char *const names[] = {
+    "train",    "tune",     "plan", "plot",      "export",           "gpt2",       "gpt2-medium",
+    "llama-7b", "llama-1b", "lr",   "--seq-len", "warmup_num_steps", "warmup_type"};
 
 static void finds(const char *wanted, const char *expected)
 {
