@@ -1,11 +1,13 @@
-/* The five schedules. Expressions follow DeepSpeed's order of operations, so that lr agrees with it
- * to the last bit of a double (docs/deepspeed-behaviour.md, "Schedules"). A rate is a function of
- * the step's index alone: resuming needs nothing but that. */
+/* The schedules. Expressions follow the order of operations of DeepSpeed (docs/deepspeed-behaviour.md,
+ * "Schedules") or transformers (docs/compatibility.md, "Configs of trainers"), so that lr agrees to
+ * the last bit of a double. A rate is a function of the step's index alone: resuming needs nothing
+ * but that. */
 #include "optim/schedule.h"
 
 #include "base/log.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ROW(key, kind, field, ...)                                                                 \
@@ -71,20 +73,81 @@ static const struct setting cycle_settings[] = {
     LAST_ROW,
 };
 
+#define HF_WARMUP_ROW                                                                              \
+    ROW("warmup_num_steps", INT, warmup_num_steps, DEFAULT(0), .help = "updates to warm up")
+#define CYCLES_ROW(n, text) ROW("num_cycles", NUMBER, num_cycles, DEFAULT(n), .help = text)
+
+static const struct setting hf_linear_settings[] = {HF_WARMUP_ROW, TOTAL_ROW};
+static const struct setting hf_cosine_settings[] = {
+    HF_WARMUP_ROW, TOTAL_ROW, CYCLES_ROW(0.5, "waves of the cosine")};
+static const struct setting hf_restarts_settings[] = {
+    HF_WARMUP_ROW, TOTAL_ROW, CYCLES_ROW(1, "half waves, each from the full lr to 0")};
+static const struct setting hf_min_lr_settings[] = {
+    HF_WARMUP_ROW,
+    TOTAL_ROW,
+    CYCLES_ROW(0.5, "waves of the cosine"),
+    ROW("min_lr", NUMBER, min_lr, DEFAULT(NAN), .help = "lr at the end; this or min_lr_rate"),
+    ROW("min_lr_rate", NUMBER, min_lr_rate, DEFAULT(NAN), .help = "the same as a share of lr"),
+};
+static const struct setting hf_polynomial_settings[] = {
+    HF_WARMUP_ROW, TOTAL_ROW, ROW("lr_end", NUMBER, lr_end, DEFAULT(1e-7), .help = "lr at the end"),
+    ROW("power", NUMBER, power, DEFAULT(1), .help = "of the share of updates that is left")};
+static const struct setting hf_warmup_settings[] = {HF_WARMUP_ROW};
+static const struct setting hf_sqrt_settings[] = {
+    HF_WARMUP_ROW, ROW("timescale", INT, timescale, DEFAULT(0),
+                       .help = "updates until lr has fallen to 0.7; 0: as the warm-up, or 10000")};
+
+#define KIND(text, rows)                                                                           \
+    {                                                                                              \
+        text,                                                                                      \
+        {                                                                                          \
+            rows, CZ_ARRAY_LEN(rows)                                                               \
+        }                                                                                          \
+    }
 static const struct {
     const char *name;
     struct setting_table table;
 } kinds[] = {
-    [SCHEDULE_WARMUP] = {"WarmupLR", {warmup_settings, CZ_ARRAY_LEN(warmup_settings)}},
-    [SCHEDULE_WARMUP_DECAY] = {"WarmupDecayLR", {decay_settings, CZ_ARRAY_LEN(decay_settings)}},
-    [SCHEDULE_WARMUP_COSINE] = {"WarmupCosineLR", {cosine_settings, CZ_ARRAY_LEN(cosine_settings)}},
-    [SCHEDULE_RANGE_TEST] = {"LRRangeTest", {range_settings, CZ_ARRAY_LEN(range_settings)}},
-    [SCHEDULE_ONE_CYCLE] = {"OneCycle", {cycle_settings, CZ_ARRAY_LEN(cycle_settings)}},
+    [SCHEDULE_WARMUP] = KIND("WarmupLR", warmup_settings),
+    [SCHEDULE_WARMUP_DECAY] = KIND("WarmupDecayLR", decay_settings),
+    [SCHEDULE_WARMUP_COSINE] = KIND("WarmupCosineLR", cosine_settings),
+    [SCHEDULE_RANGE_TEST] = KIND("LRRangeTest", range_settings),
+    [SCHEDULE_ONE_CYCLE] = KIND("OneCycle", cycle_settings),
+    [SCHEDULE_HF_LINEAR] = KIND("linear", hf_linear_settings),
+    [SCHEDULE_HF_COSINE] = KIND("cosine", hf_cosine_settings),
+    [SCHEDULE_HF_RESTARTS] = KIND("cosine_with_restarts", hf_restarts_settings),
+    [SCHEDULE_HF_MIN_LR] = KIND("cosine_with_min_lr", hf_min_lr_settings),
+    [SCHEDULE_HF_POLYNOMIAL] = KIND("polynomial", hf_polynomial_settings),
+    [SCHEDULE_HF_CONSTANT] = {"constant", {NULL, 0}},
+    [SCHEDULE_HF_WARMUP] = KIND("constant_with_warmup", hf_warmup_settings),
+    [SCHEDULE_HF_INVERSE_SQRT] = KIND("inverse_sqrt", hf_sqrt_settings),
 };
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
-/* Names are DeepSpeed's class names, exactly. */
+bool schedule_is_hf(enum schedule_kind kind)
+{
+    return kind >= SCHEDULE_HF_LINEAR;
+}
+
+size_t schedule_types(const char *names[SCHEDULE_TYPES_MAX])
+{
+    _Static_assert(CZ_ARRAY_LEN(kinds) <= SCHEDULE_TYPES_MAX, "room for all names");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) names[i] = kinds[i].name;
+    return CZ_ARRAY_LEN(kinds);
+}
+
+const char *schedule_type_names(char *buf, size_t nbytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds) && n < nbytes; i++) {
+        const char *comma = i == 0 ? "" : i + 1 < CZ_ARRAY_LEN(kinds) ? ", " : " or ";
+        n += (size_t)snprintf(buf + n, nbytes - n, "%s%s", comma, kinds[i].name);
+    }
+    return buf;
+}
+
+/* Names are DeepSpeed's class names and transformers' names, exactly. */
 cz_status schedule_params_begin(const char *type, bool compat_0_16, struct schedule_params *out)
 {
     memset(out, 0, sizeof *out);
@@ -94,10 +157,9 @@ cz_status schedule_params_begin(const char *type, bool compat_0_16, struct sched
         out->kind = (enum schedule_kind)i;
         return CZ_OK;
     }
-    return err_set(CZ_INVALID, 0,
-                   "scheduler.type: \"%s\" is not one of WarmupLR, WarmupDecayLR, WarmupCosineLR, "
-                   "LRRangeTest, OneCycle",
-                   type);
+    char names[256];
+    return err_set(CZ_INVALID, 0, "scheduler.type: \"%s\" is not %s", type,
+                   schedule_type_names(names, sizeof names));
 }
 
 const struct setting_table *schedule_settings(const struct schedule_params *params)
@@ -168,10 +230,28 @@ static cz_status finish_warmup(struct schedule_params *p)
     return CZ_OK;
 }
 
+/* transformers warms up for as many steps as it is told, 0 included. */
+static cz_status finish_hf(struct schedule_params *p)
+{
+    if (p->warmup_num_steps < 0)
+        return err_set(CZ_INVALID, 0, "warmup_num_steps: %lld is negative",
+                       (long long)p->warmup_num_steps);
+    p->last_batch_iteration = -1;
+    if (p->kind == SCHEDULE_HF_INVERSE_SQRT) {
+        if (p->timescale < 0)
+            return err_set(CZ_INVALID, 0, "timescale: %lld is negative", (long long)p->timescale);
+        if (p->timescale == 0) p->timescale = p->warmup_num_steps > 0 ? p->warmup_num_steps : 10000;
+    }
+    if (p->kind == SCHEDULE_HF_MIN_LR && isnan(p->min_lr) == isnan(p->min_lr_rate))
+        return err_set(CZ_INVALID, 0, "min_lr: either min_lr or min_lr_rate is needed");
+    return CZ_OK;
+}
+
 /* Defaults that depend on other values are filled here, after all values are known. */
 cz_status schedule_params_finish(struct schedule_params *p)
 {
     TRY(settings_fill(schedule_settings(p), kinds[p->kind].name, p, p->given, 0));
+    if (schedule_is_hf(p->kind)) return finish_hf(p);
     if (p->last_batch_iteration < -1)
         return err_set(CZ_INVALID, 0, "last_batch_iteration: %lld is below -1",
                        (long long)p->last_batch_iteration);
@@ -190,8 +270,8 @@ cz_status schedule_params_finish(struct schedule_params *p)
             return err_set(CZ_INVALID, 0, "cycle_second_step_size: must not be negative, got %g",
                            p->cycle_second_step_size);
         return CZ_OK;
+    default: return CZ_OK;
     }
-    return CZ_OK;
 }
 
 /* ---- formulas ------------------------------------------------------------------------------- */
@@ -303,6 +383,37 @@ double schedule_beta1(const struct schedule *s, int64_t i, size_t group)
     return max * (1 + p->decay_mom_rate * cycle_intervals(p, i));
 }
 
+/* What transformers' lambdas give for update number `step`, whose lr is this times the group's own.
+ * `lr` is group 0's: the floors of some are lrs. */
+static double hf_factor(const struct schedule_params *p, int64_t step, double lr)
+{
+    const double n = (double)step, warmup = (double)p->warmup_num_steps;
+    if (p->kind == SCHEDULE_HF_CONSTANT) return 1;
+    if (n < warmup) return n / fmax(1, warmup);
+    const double decay_steps = fmax(1, p->total_num_steps - warmup);
+    const double progress = (n - warmup) / decay_steps;
+    const double min_rate = isnan(p->min_lr) ? p->min_lr_rate : p->min_lr / lr;
+    switch (p->kind) {
+    case SCHEDULE_HF_LINEAR: return fmax(0, (p->total_num_steps - n) / decay_steps);
+    case SCHEDULE_HF_COSINE:
+        return fmax(0, 0.5 * (1 + cos(M_PI * p->num_cycles * 2 * progress)));
+    case SCHEDULE_HF_RESTARTS:
+        if (progress >= 1) return 0;
+        return fmax(0, 0.5 * (1 + cos(M_PI * fmod(p->num_cycles * progress, 1))));
+    case SCHEDULE_HF_MIN_LR:
+        return fmax(0, 0.5 * (1 + cos(M_PI * p->num_cycles * 2 * progress)) * (1 - min_rate) +
+                           min_rate);
+    case SCHEDULE_HF_POLYNOMIAL:
+        if (n > p->total_num_steps) return p->lr_end / lr;
+        return ((lr - p->lr_end) * pow(1 - (n - warmup) / (p->total_num_steps - warmup), p->power) +
+                p->lr_end) /
+               lr;
+    case SCHEDULE_HF_INVERSE_SQRT:
+        return 1 / sqrt((n + (double)(p->timescale - p->warmup_num_steps)) / (double)p->timescale);
+    default: return 1; /* constant after its warm-up */
+    }
+}
+
 /* Index i is that of the last update, −1 before the first. */
 double schedule_lr(const struct schedule *s, int64_t i, size_t group)
 {
@@ -312,8 +423,8 @@ double schedule_lr(const struct schedule *s, int64_t i, size_t group)
     case SCHEDULE_WARMUP_COSINE: return s->base_lr[group] * cosine_ratio(&s->params, i);
     case SCHEDULE_RANGE_TEST: return range_lr(&s->params, i, group);
     case SCHEDULE_ONE_CYCLE: return cycle_lr(&s->params, i, group);
+    default: return s->base_lr[group] * hf_factor(&s->params, i + 1, s->base_lr[0]);
     }
-    return 0;
 }
 
 /* ---- a running schedule --------------------------------------------------------------------- */
@@ -357,6 +468,9 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
     s->n_groups = n_groups;
     s->last_batch_iteration = params->last_batch_iteration;
     for (size_t g = 0; g < n_groups; g++) s->base_lr[g] = groups[g].lr;
+    if (params->kind == SCHEDULE_HF_POLYNOMIAL && !(s->base_lr[0] > params->lr_end))
+        return err_set(CZ_INVALID, 0, "lr_end: %g is not below the optimizer's lr, %g",
+                       params->lr_end, s->base_lr[0]);
     if (params->kind == SCHEDULE_ONE_CYCLE && params->cycle_momentum) {
         for (size_t g = 0; g < n_groups; g++) s->cycles_momentum |= groups[g].hyper.cls->has_betas;
         if (!s->cycles_momentum)

@@ -1,10 +1,11 @@
-/* Learning-rate schedules: the five of DeepSpeed, exactly.
+/* Learning-rate schedules: the five of DeepSpeed and those of transformers, exactly.
  *
  * Life cycle:
  *   schedule_params_begin(type) → schedule_params_set*() → schedule_params_finish()
  *   schedule_init(groups)        writes the first lr (and betas) into the groups
  *   schedule_step(groups)        after each applied update: i += 1, new lr into the groups
- * The index i starts at -1, so update number k (from 0) runs with lr(i = k − 1). Steps skipped for
+ * The index i starts at -1, so update number k (from 0) runs with lr(i = k − 1); transformers counts
+ * the same update as step k. Steps skipped for
  * overflow do not step the schedule. Its whole state is i: after schedule_restore() the groups keep
  * the lr that came with the optimizer's state until the next schedule_step(), as in DeepSpeed. */
 #ifndef CZ_OPTIM_SCHEDULE_H
@@ -19,7 +20,16 @@ enum schedule_kind {
     SCHEDULE_WARMUP_DECAY,
     SCHEDULE_WARMUP_COSINE,
     SCHEDULE_RANGE_TEST,
-    SCHEDULE_ONE_CYCLE
+    SCHEDULE_ONE_CYCLE,
+    /* Of transformers (get_scheduler): multiples of the optimizer's lr. */
+    SCHEDULE_HF_LINEAR,
+    SCHEDULE_HF_COSINE,
+    SCHEDULE_HF_RESTARTS,
+    SCHEDULE_HF_MIN_LR,
+    SCHEDULE_HF_POLYNOMIAL,
+    SCHEDULE_HF_CONSTANT,
+    SCHEDULE_HF_WARMUP,
+    SCHEDULE_HF_INVERSE_SQRT
 };
 
 enum schedule_warmup { SCHEDULE_LOG = 0, SCHEDULE_LINEAR = 1 };
@@ -47,10 +57,22 @@ struct schedule_params {
     double cycle_first_stair_count, cycle_second_stair_count;
     double decay_step_size, decay_lr_rate, decay_mom_rate;
     bool cycle_momentum;
+
+    double num_cycles, power, lr_end, min_lr, min_lr_rate;
+    int64_t timescale; /* after finish: ≥ 1 */
 };
 
-/* `type` is case-sensitive: WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle.
- * CZ_INVALID for anything else, with the names. */
+/* Whether the schedule is one of transformers'. */
+bool schedule_is_hf(enum schedule_kind kind);
+
+/* All types by the names that a config has for them, and the same as a text: "A, B or C". The text
+ * is written to buf and returned. */
+#define SCHEDULE_TYPES_MAX 16
+size_t schedule_types(const char *names[SCHEDULE_TYPES_MAX]);
+const char *schedule_type_names(char *buf, size_t nbytes);
+
+/* `type` is case-sensitive and one of schedule_types(); CZ_INVALID for anything else, with the
+ * names. */
 cz_status schedule_params_begin(const char *type, bool compat_0_16, struct schedule_params *out);
 const struct setting_table *schedule_settings(const struct schedule_params *params);
 

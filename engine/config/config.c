@@ -37,6 +37,7 @@ static size_t options_nbytes(const struct config_options *o)
     size_t n = 0;
     for (size_t i = 0; i < o->n_autos; i++) n += strlen(o->autos[i]);
     for (size_t i = 0; i < o->n_sets; i++) n += strlen(o->sets[i]);
+    for (size_t i = 0; i < o->n_wanted; i++) n += strlen(o->wanted[i]);
     return n;
 }
 
@@ -81,7 +82,11 @@ static cz_status resolve(struct ds_config *config, const struct config_options *
         return err_set(CZ_INVALID, 0, "%s", cz_last_error());
     TRY(st);
     TRY(config_apply_sets(c, options));
+    config_look_for_trainer(c);
+    TRY(config_apply_wanted(c, options));
     TRY(config_apply_autos(c, options));
+    if (options->trainer) config_fill_as_trainer(c, options);
+    config->optimizer_added = c->optimizer_added;
     config_resolve(c);
     /* All problems in one message: a config is corrected in one go. */
     if (c->n_errors != 0) {

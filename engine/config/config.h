@@ -29,6 +29,15 @@ struct config_options {
     const char *const *autos; /* "NAME=VALUE": fill a key whose value is "auto"; VALUE is JSON, a
                                  bare word is a string; NAME is a dotted path, or "hidden_size" */
     size_t n_autos;
+    bool strict_autos; /* one that finds no "auto" is an error, with the nearest that there is */
+    const char *const *wanted; /* "NAME=VALUE", what options of a command ask for (--lr): fill
+                                  "auto" and what the file leaves out; a file that says something
+                                  else is an error that names both. NAME may be "warmup_ratio" */
+    size_t n_wanted;
+    bool trainer; /* fill what is left "auto", and add an optimizer and a schedule to a file without
+                     one, as Hugging Face's Trainer does (docs/compatibility.md, "Configs of
+                     trainers"); with `strict` nothing is added unless `wanted` asks for it */
+    int64_t hidden_size, total_steps; /* for that: of the model and the run; 0: unknown */
     const char *const *sets; /* "path=value": override or add any key before parsing */
     size_t n_sets;
     bool strict; /* unknown top-level keys are errors instead of notes */
@@ -256,6 +265,8 @@ struct ds_config {
     struct config_checkpoint checkpoint;
     struct config_czero czero;
 
+    bool optimizer_added; /* by `trainer`: the file has none */
+
     struct config_impl *impl; /* the resolved tree, notes and strings behind the members above */
 };
 
@@ -287,7 +298,8 @@ enum config_note_kind {
     CONFIG_NOTE_ENGINE_REJECTS, /* config_check() refuses it: DeepSpeed's engine would, too */
     CONFIG_NOTE_DEPRECATED,     /* accepted under an old name */
     CONFIG_NOTE_DEFAULT,        /* a default that changed between DeepSpeed versions is in force */
-    CONFIG_NOTE_CHOICE          /* a decision worth a line (compatibility.md) */
+    CONFIG_NOTE_CHOICE,         /* a decision worth a line (compatibility.md) */
+    CONFIG_NOTE_FILLED          /* the values that `trainer` filled in, in one line */
 };
 
 struct config_note {

@@ -1,9 +1,10 @@
-/* --set path=value and --auto NAME=VALUE, applied to the tree before it is resolved, so that both
- * take the same checks as the file and messages can name the flag as the origin. */
+/* --set path=value, options of a command and --auto NAME=VALUE, applied to the tree before it is
+ * resolved, so that all take the same checks as the file and messages can name the origin. */
 #include "engine/config/config_impl.h"
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 /* Split "path=value". */
 static cz_status split(struct config_impl *c, const char *flag, const char *text, const char **path,
@@ -17,28 +18,43 @@ static cz_status split(struct config_impl *c, const char *flag, const char *text
     return CZ_OK;
 }
 
-/* The object that holds the last name of `path`, made on the way when `make` is set. */
-static cz_status find_parent(struct config_impl *c, const char *path, bool make, struct cv **parent,
-                             const char **last)
+/* The object that holds the last name of `path`, made on the way when `make` is set; NULL when there
+ * is none, and *wrong is then the value that should have been an object, if one is in the way. */
+static struct cv *find_parent(struct config_impl *c, const char *path, enum cv_origin make,
+                              const char **last, const struct cv **wrong)
 {
     struct cv *at = c->given;
     const char *dot;
-    while ((dot = strchr(path, '.')) != NULL) {
+    *wrong = NULL;
+    for (; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
         const char *name = cv_text(&c->pool, "%.*s", (int)(dot - path), path);
         struct cv *next = cv_get(at, name);
-        if (!next && make) {
-            next = cv_new(&c->pool, CV_DICT, CV_SET);
+        if (next && next->kind == CV_NULL && make != CV_DEFAULT) next = NULL;
+        if (!next && make == CV_DEFAULT) return NULL;
+        if (!next) {
+            next = cv_new(&c->pool, CV_DICT, make);
             cv_put(&c->pool, at, name, next);
         }
-        if (next && next->kind != CV_DICT && make)
-            return err_set(CZ_INVALID, 0, "%s: \"%s\" is not an object, so it has no \"%s\"",
-                           config_place(c, next, ""), name, dot + 1);
+        if (next->kind != CV_DICT) {
+            *wrong = next;
+            return NULL;
+        }
         at = next;
-        path = dot + 1;
     }
-    *parent = at;
     *last = path;
-    return CZ_OK;
+    return at;
+}
+
+bool config_put_at(struct config_impl *c, const char *path, struct cv *value)
+{
+    const char *last;
+    const struct cv *wrong;
+    struct cv *parent = find_parent(c, path, value->origin, &last, &wrong);
+    if (!parent) return false;
+    const struct cv *old = cv_get(parent, last);
+    if (cv_is_string(old, CONFIG_AUTO)) value->node = old->node;
+    cv_put(&c->pool, parent, last, value);
+    return true;
 }
 
 /* Missing sections are made on the way: --set works on an empty config. */
@@ -46,84 +62,208 @@ cz_status config_apply_sets(struct config_impl *c, const struct config_options *
 {
     for (size_t i = 0; i < options->n_sets; i++) {
         const char *path = NULL, *value = NULL, *last = NULL;
-        struct cv *parent = NULL;
+        const struct cv *wrong;
         TRY(split(c, "--set", options->sets[i], &path, &value));
-        TRY(find_parent(c, path, true, &parent, &last));
+        struct cv *parent = find_parent(c, path, CV_SET, &last, &wrong);
+        if (!parent)
+            return err_set(CZ_INVALID, 0, "--set %s: %s is not an object", path,
+                           config_place(c, wrong, "this"));
         if (!last[0]) return err_set(CZ_INVALID, 0, "--set %s: the path ends in a dot", path);
         cv_put(&c->pool, parent, last, cv_parse(&c->pool, value, CV_SET));
     }
     return CZ_OK;
 }
 
-/* Put `value` where the file says "auto"; anything else stays. */
-static void fill(struct config_impl *c, const char *path, struct cv *value)
-{
-    struct cv *parent = NULL;
-    const char *last = NULL;
-    if (find_parent(c, path, false, &parent, &last) != CZ_OK) return;
-    const struct cv *old = cv_get(parent, last);
-    if (!cv_is_string(old, CONFIG_AUTO)) return;
-    value = cv_copy(&c->pool, value);
-    value->node = old->node;
-    cv_put(&c->pool, parent, last, value);
-}
+/* ---- options of a command --------------------------------------------------------------------- */
 
-/* The message names the flag of `czero train` that fills the key: Hugging Face's configs are full
- * of "auto", and users meet this first. */
-const char *config_auto_text(struct config_impl *c, const char *path)
+/* Users of Hugging Face's configs meet "auto" first, and options by their names. */
+const char *config_option_of(const char *path)
 {
     static const struct {
-        const char *path, *flag; /* of `czero train` */
-    } flags[] = {
+        const char *path, *option;
+    } options[] = {
         {"train_batch_size", "--micro-batch and --accumulation"},
         {"train_micro_batch_size_per_gpu", "--micro-batch"},
         {"gradient_accumulation_steps", "--accumulation"},
         {"gradient_clipping", "--max-grad-norm"},
+        {"fp16.enabled", "--precision"},
+        {"bf16.enabled", "--precision"},
+        {"optimizer.type", "--optimizer"},
         {"optimizer.params.lr", "--lr"},
+        {"optimizer.params.betas", "--betas"},
+        {"optimizer.params.eps", "--eps"},
         {"optimizer.params.weight_decay", "--weight-decay"},
+        {"scheduler.type", "--lr-scheduler"},
         {"scheduler.params.warmup_max_lr", "--lr"},
         {"scheduler.params.warmup_num_steps", "--warmup-steps"},
         {"scheduler.params.total_num_steps", "--steps"},
     };
-    for (size_t i = 0; i < CZ_ARRAY_LEN(flags); i++)
-        if (strcmp(flags[i].path, path) == 0)
-            return cv_text(&c->pool,
-                           "\"auto\" must be filled in; give --auto %s=VALUE (to czero train: %s)",
-                           path, flags[i].flag);
-    return cv_text(&c->pool, "\"auto\" must be filled in; give --auto %s=VALUE", path);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
+        if (strcmp(options[i].path, path) == 0) return options[i].option;
+    return NULL;
 }
 
-/* Bounded to 2^30, so that its square is an int64 (docs/deepspeed-behaviour.md,
- * "The string auto"). */
+/* The message names the option of `czero train` that fills the key. */
+const char *config_auto_text(struct config_impl *c, const char *path)
+{
+    const char *option = config_option_of(path);
+    return cv_text(&c->pool, "\"auto\" must be filled in; give --auto %s=VALUE%s%s%s", path,
+                   option ? " (to czero train: " : "", option ? option : "", option ? ")" : "");
+}
+
+/* Names of types have no case; 1e-4 and 0.0001 are the same number. */
+static bool says_the_same(const char *path, const struct cv *old, const struct cv *value)
+{
+    if (old->kind == CV_STRING && value->kind == CV_STRING && strcmp(path, "optimizer.type") == 0)
+        return strcasecmp(old->string, value->string) == 0;
+    return cv_equal(old, value);
+}
+
+static void refuse_other(struct config_impl *c, const char *path, const struct cv *old,
+                         const struct cv *value)
+{
+    config_error(c, old, path, "the config says %s, and %s asks for %s: leave the option out, or "
+                 "write \"auto\" in the config",
+                 cv_show(&c->pool, old), config_place(c, value, path), cv_show(&c->pool, value));
+}
+
+/* An option that asks for a precision switches the other one off: that says nothing to a file that
+ * does not mention it. */
+static void want(struct config_impl *c, const char *path, struct cv *value)
+{
+    const struct cv *old = config_at(c->given, path);
+    const bool is_off = value->kind == CV_BOOL && !value->boolean;
+    if (old && old->kind != CV_NULL && !cv_is_string(old, CONFIG_AUTO)) {
+        if (!says_the_same(path, old, value)) refuse_other(c, path, old, value);
+    } else if ((old || !is_off) && !config_put_at(c, path, value)) {
+        config_error(c, value, path, "a section on the way to it is not an object");
+    }
+}
+
+/* "0.9,0.95" is a list: brackets are the shell's. */
+static struct cv *parse_value(struct config_impl *c, const char *path, const char *text,
+                              enum cv_origin origin)
+{
+    struct cv *value = cv_parse(&c->pool, text, origin);
+    if (value->kind != CV_STRING || strcmp(path, "optimizer.params.betas") != 0) return value;
+    return cv_parse(&c->pool, cv_text(&c->pool, "[%s]", text), origin);
+}
+
+static cz_status want_ratio(struct config_impl *c, const char *text)
+{
+    const struct cv *value = cv_parse(&c->pool, text, CV_OPTION);
+    if (!cv_is_number(value) || !(value->real >= 0 && value->real <= 1))
+        return err_set(CZ_INVALID, 0, "--warmup-ratio %s: a number from 0 to 1 is needed", text);
+    c->warmup_ratio = value->real;
+    return CZ_OK;
+}
+
+/* A schedule's own peak replaces the optimizer's lr: --lr has to agree with both. */
+cz_status config_apply_wanted(struct config_impl *c, const struct config_options *options)
+{
+    static const char lr[] = "optimizer.params.lr", peak[] = "scheduler.params.warmup_max_lr";
+    for (size_t i = 0; i < options->n_wanted; i++) {
+        const char *path = NULL, *text = NULL;
+        TRY(split(c, "an option", options->wanted[i], &path, &text));
+        if (strcmp(path, "warmup_ratio") == 0) {
+            TRY(want_ratio(c, text));
+            continue;
+        }
+        struct cv *value = parse_value(c, path, text, CV_OPTION);
+        want(c, path, value);
+        if (strcmp(path, lr) == 0 && config_at(c->given, peak)) want(c, peak, cv_copy(&c->pool, value));
+    }
+    return CZ_OK;
+}
+
+/* ---- values for "auto" ------------------------------------------------------------------------ */
+
+/* Put `value` where the file says "auto"; anything else stays. */
+static bool fill(struct config_impl *c, const char *path, struct cv *value)
+{
+    if (!cv_is_string(config_at(c->given, path), CONFIG_AUTO)) return false;
+    return config_put_at(c, path, value);
+}
+
+/* Paths of the "auto" values under `at`, up to n_max; the number of all. */
+static size_t list_autos(struct config_impl *c, const struct cv *at, const char *path,
+                         const char **out, size_t n_max, size_t n)
+{
+    for (size_t i = 0; i < at->n && at->kind == CV_DICT; i++) {
+        const char *name = config_join(c, path, at->keys[i]);
+        if (cv_is_string(at->items[i], CONFIG_AUTO) && n++ < n_max) out[n - 1] = name;
+        if (at->items[i]->kind == CV_DICT) n = list_autos(c, at->items[i], name, out, n_max, n);
+    }
+    return n;
+}
+
+/* The one that ends in the same name ("lr"), or the nearest spelling. */
+static const char *nearest_auto(const char *path, const char *const *names, size_t n)
+{
+    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
+    for (size_t i = 0; i < n; i++) {
+        const char *at = strrchr(names[i], '.');
+        if (strcmp(at ? at + 1 : names[i], last) == 0) return names[i];
+    }
+    return config_nearest(path, names, n);
+}
+
+static void refuse_idle_auto(struct config_impl *c, const char *path, const struct cv *value)
+{
+    enum { N_MAX = 64 };
+    const char *names[N_MAX];
+    const struct cv *old = config_at(c->given, path);
+    if (old && old->kind != CV_NULL) {
+        if (!says_the_same(path, old, value)) refuse_other(c, path, old, value);
+        return;
+    }
+    size_t n = list_autos(c, c->given, "", names, N_MAX, 0);
+    const char *near = nearest_auto(path, names, n < N_MAX ? n : N_MAX);
+    if (near)
+        config_error(c, value, path, "the config has no \"auto\" there; did you mean %s?", near);
+    else if (n > 0)
+        config_error(c, value, path, "the config has no \"auto\" there, but at %s%s; --set sets any key",
+                     names[0], n > 1 ? " and elsewhere" : "");
+    else
+        config_error(c, value, path, "the config has no \"auto\"; --set sets any key");
+}
+
+/* Sizes that transformers derives from the model's width. Bounded to 2^30, so that its square is an
+ * int64 (docs/deepspeed-behaviour.md, "The string auto"). */
+static void fill_sizes(struct config_impl *c, int64_t width, enum cv_origin origin)
+{
+    fill(c, "zero_optimization.reduce_bucket_size", cv_int(&c->pool, width * width, origin));
+    const struct cv *stage = config_at(c->given, "zero_optimization.stage");
+    bool is_3 = stage && ((cv_is_number(stage) && stage->real == 3) || cv_is_string(stage, "3"));
+    if (!is_3) return;
+    int64_t prefetch = (int64_t)floor(0.9 * (double)width * (double)width);
+    fill(c, "zero_optimization.stage3_prefetch_bucket_size", cv_int(&c->pool, prefetch, origin));
+    fill(c, "zero_optimization.stage3_param_persistence_threshold",
+         cv_int(&c->pool, 10 * width, origin));
+}
+
 cz_status config_apply_autos(struct config_impl *c, const struct config_options *options)
 {
+    const int64_t width_max = (int64_t)1 << 30;
     for (size_t i = 0; i < options->n_autos; i++) {
         const char *path = NULL, *text = NULL;
         TRY(split(c, "--auto", options->autos[i], &path, &text));
-        struct cv *value = cv_parse(&c->pool, text, CV_AUTO);
+        struct cv *value = parse_value(c, path, text, CV_AUTO);
         if (strcmp(path, "hidden_size") == 0) {
-            /* The sizes that the Hugging Face integration derives from the model's width. */
             if (value->kind != CV_INT || value->digits || value->integer < 1 ||
-                value->integer > (int64_t)1 << 30)
+                value->integer > width_max)
                 return err_set(CZ_INVALID, 0,
                                "--auto hidden_size: expected a positive integer, got %s",
                                cv_show(&c->pool, value));
-            int64_t width = value->integer;
-            fill(c, "zero_optimization.reduce_bucket_size",
-                 cv_int(&c->pool, width * width, CV_AUTO));
-            const struct cv *stage = config_at(c->given, "zero_optimization.stage");
-            bool is_3 =
-                stage && ((cv_is_number(stage) && stage->real == 3) || cv_is_string(stage, "3"));
-            if (is_3) {
-                int64_t prefetch = (int64_t)floor(0.9 * (double)width * (double)width);
-                fill(c, "zero_optimization.stage3_prefetch_bucket_size",
-                     cv_int(&c->pool, prefetch, CV_AUTO));
-                fill(c, "zero_optimization.stage3_param_persistence_threshold",
-                     cv_int(&c->pool, 10 * width, CV_AUTO));
-            }
-        } else {
-            fill(c, path, value);
+            fill_sizes(c, value->integer, CV_AUTO);
+        } else if (!fill(c, path, value) && options->strict_autos) {
+            refuse_idle_auto(c, path, value);
         }
     }
+    if (options->hidden_size > 0 && options->hidden_size <= width_max)
+        fill_sizes(c, options->hidden_size, CV_TRAINER);
+    if (options->total_steps > 0)
+        fill(c, "scheduler.params.total_num_steps",
+             cv_int(&c->pool, options->total_steps, CV_TRAINER));
     return CZ_OK;
 }

@@ -134,6 +134,8 @@ static const char *source(struct triangle *t, struct amount a)
 {
     if (!a.given) return "derived";
     switch (a.given->origin) {
+    case CV_OPTION: return "option";
+    case CV_TRAINER: return "filled in";
     case CV_SET: return "--set";
     case CV_AUTO: return "--auto";
     default: break;

@@ -23,6 +23,9 @@ struct config_impl {
     bool world_size_given;
     const char *errors[CONFIG_ERRORS_MAX];
     size_t n_errors, n_errors_dropped;
+    bool is_trainers, lacks_optimizer, lacks_schedule; /* the file, before options */
+    bool optimizer_added;
+    double warmup_ratio; /* of the run; 0: not given */
     struct config_note notes[CONFIG_NOTES_MAX];
     size_t n_notes, n_notes_dropped;
 };
@@ -45,9 +48,21 @@ const char *config_auto_text(struct config_impl *c, const char *path);
 /* A value at a dotted path, or NULL. */
 struct cv *config_at(const struct cv *root, const char *path);
 
-/* --set and --auto, applied to c->given. */
+/* Put `value` at a dotted path of c->given, in the place of what is there; sections on the way are
+ * made. False, with nothing done, if one of them is no object. */
+bool config_put_at(struct config_impl *c, const char *path, struct cv *value);
+
+/* The option of a command that stands for the key, such as "--lr", or NULL. */
+const char *config_option_of(const char *path);
+
+/* Options, --set and --auto, applied to c->given. */
+cz_status config_apply_wanted(struct config_impl *c, const struct config_options *options);
 cz_status config_apply_sets(struct config_impl *c, const struct config_options *options);
 cz_status config_apply_autos(struct config_impl *c, const struct config_options *options);
+
+/* What the file leaves to a trainer: asked before options are applied, filled in after. */
+void config_look_for_trainer(struct config_impl *c);
+void config_fill_as_trainer(struct config_impl *c, const struct config_options *options);
 
 /* A typed value by pydantic's rules, or NULL after config_error(). */
 struct cv *config_coerce(struct config_impl *c, const struct config_key *key,

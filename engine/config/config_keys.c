@@ -386,8 +386,8 @@ static const struct config_key compile_keys[] = {
     KEY("passes", KEY_CHOICES, "null", "which passes run", .flags = KEY_NULLABLE,
         .choices = passes),
 };
-SECTION(compile, "compile", SECTION_MODEL, "DeepCompile.", .effect = EFFECT_OFF,
-        .why = "DeepCompile");
+SECTION(compile, "compile", SECTION_MODEL, "DeepCompile.", .effect = EFFECT_NONE,
+        .why = "there is no graph to compile");
 
 static const struct config_key tp_keys[] = {
     KEY("tp_size", KEY_INT, "1", "ranks a layer is split over"),
@@ -487,8 +487,7 @@ static const struct config_key optimizer_keys[] = {
 SECTION(optimizer, "optimizer", SECTION_RAW, "The optimizer. See the tables of types below.", );
 
 static const struct config_key scheduler_keys[] = {
-    KEY("type", KEY_ANY, "null",
-        "LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR or WarmupCosineLR"),
+    KEY("type", KEY_ANY, "null", NULL, .list = schedule_type_names),
     KEY("params", KEY_ANY, "null", "its arguments"),
 };
 SECTION(scheduler, "scheduler", SECTION_RAW,

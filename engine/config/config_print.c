@@ -71,7 +71,10 @@ static void explain_section(struct json_writer *w, const struct config_section *
         if (!bare) {
             json_write_text(w, "  # ");
             /* Where the value came from. */
-            static const char *const words[] = {"default", "file", "--set", "--auto", "derived"};
+            static const char *const words[] = {
+                [CV_DEFAULT] = "default", [CV_FILE] = "file", [CV_OPTION] = "option",
+                [CV_SET] = "--set",       [CV_AUTO] = "--auto", [CV_TRAINER] = "filled in",
+                [CV_DERIVED] = "derived"};
             if (value->origin == CV_FILE && value->node) {
                 json_write_format(w, "line %d", json_line(value->node));
             } else {

@@ -161,11 +161,11 @@ static cz_status write_optimizers(struct json_writer *w)
 
 static cz_status write_types(struct json_writer *w)
 {
-    static const char *const schedules[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
-                                            "LRRangeTest", "OneCycle"};
+    const char *schedules[SCHEDULE_TYPES_MAX];
+    const size_t n_schedules = schedule_types(schedules);
     TRY(write_optimizers(w));
     json_write_text(w, "\n## Scheduler types\n");
-    for (size_t i = 0; i < CZ_ARRAY_LEN(schedules); i++) {
+    for (size_t i = 0; i < n_schedules; i++) {
         struct schedule_params params;
         TRY(schedule_params_begin(schedules[i], false, &params));
         write_settings(w, schedules[i], schedule_settings(&params));

@@ -25,6 +25,8 @@ const char *config_place(struct config_impl *c, const struct cv *value, const ch
         return cv_text(&c->pool, "%s:%d:%d%s%s", c->file, json_line(value->node),
                        json_column(value->node), colon, path);
     if (value && value->origin == CV_SET) return cv_text(&c->pool, "--set %s", path);
+    if (value && value->origin == CV_OPTION && config_option_of(path))
+        return cv_text(&c->pool, "%s (%s)", config_option_of(path), path);
     if (value && value->origin == CV_AUTO) return cv_text(&c->pool, "--auto %s", path);
     return cv_text(&c->pool, "%s%s%s", c->file, colon, path);
 }
@@ -113,7 +115,7 @@ static void unknown_raw_key(struct config_impl *c, const struct config_section *
     }
     const char *path = config_join(c, section->name, name);
     const char *hint = suggestion(c, section, name);
-    if (c->strict) {
+    if (c->strict || value->origin == CV_SET) {
         config_error(c, value, path, "unknown key%s", hint);
     } else {
         config_say(c, CONFIG_NOTE_UNKNOWN, value, path, "unknown key, ignored%s", hint);

@@ -24,8 +24,8 @@ const char *cv_text(struct cv_pool *pool, const char *fmt, ...) CZ_PRINTF(2, 3);
 
 enum cv_kind { CV_NULL = 0, CV_BOOL, CV_INT, CV_FLOAT, CV_STRING, CV_LIST, CV_DICT };
 
-/* Where a value comes from. */
-enum cv_origin { CV_DEFAULT = 0, CV_FILE, CV_SET, CV_AUTO, CV_DERIVED };
+/* Where a value comes from: options of the command, --set, --auto, or what a trainer would say. */
+enum cv_origin { CV_DEFAULT = 0, CV_FILE, CV_OPTION, CV_SET, CV_AUTO, CV_TRAINER, CV_DERIVED };
 
 struct cv {
     enum cv_kind kind;
