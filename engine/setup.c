@@ -14,40 +14,11 @@
 
 /* ---- the config ------------------------------------------------------------------------------ */
 
-/* The caller's --auto values, and behind them what the engine knows by itself. */
-struct autos {
-    const char **v;
-    size_t n;
-    char hidden[48], total[80];
-};
-
 static size_t count(const char *const *list)
 {
     size_t n = 0;
     while (list && list[n]) n++;
     return n;
-}
-
-/* The engine's own values stand behind the caller's: the first one for a key wins. */
-static cz_status collect_autos(const struct cz_engine_options *o, const struct cz_model *model,
-                               struct autos *a)
-{
-    size_t n = count(o->auto_values);
-    a->n = 0;
-    a->v = calloc(n + 2, sizeof *a->v);
-    if (!a->v) return err_set(CZ_NOMEM, 0, "no memory for %zu values of \"auto\" keys", n);
-    for (size_t i = 0; i < n; i++) a->v[a->n++] = o->auto_values[i];
-    if (cz_model_hidden_size(model) > 0) {
-        snprintf(a->hidden, sizeof a->hidden, "hidden_size=%lld",
-                 (long long)cz_model_hidden_size(model));
-        a->v[a->n++] = a->hidden;
-    }
-    if (o->total_steps > 0) {
-        snprintf(a->total, sizeof a->total, "scheduler.params.total_num_steps=%lld",
-                 (long long)o->total_steps);
-        a->v[a->n++] = a->total;
-    }
-    return CZ_OK;
 }
 
 /* A text has no path that relative names and messages could begin with. */
@@ -78,6 +49,18 @@ static void warn_endless_warm_up(const struct ds_config *c, int64_t total_steps)
              h->freeze_step, (long long)total_steps);
 }
 
+/* Unknown and deprecated keys are warnings, and a run says what was filled in. What has no effect
+ * here, defaults and choices are for those who ask (`czero config check`, -v). */
+static enum cz_log_level level_of(enum config_note_kind kind)
+{
+    switch (kind) {
+    case CONFIG_NOTE_UNKNOWN:
+    case CONFIG_NOTE_DEPRECATED: return LOG_WARN;
+    case CONFIG_NOTE_FILLED: return LOG_INFO;
+    default: return LOG_STEP;
+    }
+}
+
 /* Everything below reads e->config only, so whatever the file, --set, --auto and compat say is
  * settled here, on every rank alike. */
 static cz_status load_config(struct cz_engine *e, const struct cz_engine_options *o)
@@ -85,7 +68,6 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
     if (!o->config_path == !o->config_json)
         return err_set(CZ_INVALID, 0, "exactly one of config_path and config_json is needed");
     struct config_options c = config_options_default();
-    struct autos autos;
     enum device_kind kind;
     int ordinal;
     TRY(device_parse(o->device, &kind, &ordinal));
@@ -98,17 +80,19 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
             return err_set(CZ_INVALID, 0, "compat is \"%s\"; \"0.19\" or \"0.16\" would work",
                            o->compat);
     }
-    TRY(collect_autos(o, e->model, &autos));
     c.world_size = e->comm->world_size;
-    c.autos = autos.v;
-    c.n_autos = autos.n;
+    c.autos = o->auto_values;
+    c.n_autos = count(o->auto_values);
+    c.wanted = o->option_values;
+    c.n_wanted = count(o->option_values);
+    c.trainer = true;
+    c.hidden_size = cz_model_hidden_size(e->model);
+    c.total_steps = o->total_steps > 0 ? o->total_steps : e->request ? CONFIG_ANY_STEPS : 0;
     c.sets = o->set_values;
     c.n_sets = count(o->set_values);
     c.strict = o->strict;
     c.on_gpu = kind == DEVICE_CUDA;
-    cz_status st = read_config(e, o, &c);
-    free(autos.v);
-    TRY(st);
+    TRY(read_config(e, o, &c));
     TRY(config_check(e->config));
     char where[256];
     if (!e->config->optimizer.usable)
@@ -127,11 +111,9 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
     case CONFIG_LOG_CRITICAL: log_set_level(LOG_ASKED, SUB_ALL); break;
     }
     if (e->comm->rank > 0) return CZ_OK; /* rank 0 prints for all */
-    /* Unknown and deprecated keys are warnings, effects and choices are information. */
     for (size_t i = 0; i < config_n_notes(e->config); i++) {
         const struct config_note *note = config_note(e->config, i);
-        bool is_warning = note->kind == CONFIG_NOTE_UNKNOWN || note->kind == CONFIG_NOTE_DEPRECATED;
-        LOGV(is_warning ? LOG_WARN : LOG_INFO, SUB_CONFIG, "%s", note->text);
+        LOGV(level_of(note->kind), SUB_CONFIG, "%s", note->text);
     }
     warn_endless_warm_up(e->config, o->total_steps);
     return CZ_OK;
@@ -285,7 +267,10 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
         TRY(device_open("cpu", 0, &e->host));
         TRY(ops_create(e->host, &e->host_ops));
     }
-    TRY(engine_make_groups(e, options));
+    struct cz_engine_options grouped = *options;
+    /* An optimizer that was added for a trainer has a trainer's groups. */
+    if (e->config->optimizer_added && options->n_groups == 0) grouped.groups_hf = true;
+    TRY(engine_make_groups(e, &grouped));
     TRY(make_chain(e));
     TRY(make_units(e));
     TRY(make_zero(e));

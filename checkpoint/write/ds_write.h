@@ -115,6 +115,8 @@ struct ckpt_write_options {
     int64_t global_steps, global_samples, skipped_steps;
     bool has_scheduler;
     int64_t last_batch_iteration;
+    const double *base_lrs, *last_lrs; /* (n_groups) of a schedule of transformers, which is torch's
+                                          LambdaLR; NULL: one of DeepSpeed's */
     const struct ckpt_onebit *onebit; /* NULL: another optimizer */
     const char *ds_config_json;       /* becomes the dict `ds_config` */
     const char *client_state_json;    /* an object merged in last, as DeepSpeed does; NULL: none.

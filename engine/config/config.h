@@ -45,6 +45,10 @@ struct config_options {
     enum config_compat compat;
 };
 
+/* total_steps of a config that is looked at before its run is known: schedules are complete, and say
+ * so instead of a number. */
+#define CONFIG_ANY_STEPS INT32_MAX
+
 /* Options with world size 1 and compat taken from the environment variable CZERO_COMPAT
  * ("0.16" or "0.19"; anything else, and unset, is 0.19). */
 struct config_options config_options_default(void);

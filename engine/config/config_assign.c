@@ -132,6 +132,10 @@ static void refuse_other(struct config_impl *c, const char *path, const struct c
 static void want(struct config_impl *c, const char *path, struct cv *value)
 {
     const struct cv *old = config_at(c->given, path);
+    /* DeepSpeed's schedules, which alone say "auto" here, refuse a warm-up of 0 steps. */
+    if (cv_is_string(old, CONFIG_AUTO) && value->kind == CV_INT && value->integer == 0 &&
+        strcmp(path, "scheduler.params.warmup_num_steps") == 0)
+        value = cv_int(&c->pool, 1, CV_OPTION);
     const bool is_off = value->kind == CV_BOOL && !value->boolean;
     if (old && old->kind != CV_NULL && !cv_is_string(old, CONFIG_AUTO)) {
         if (!says_the_same(path, old, value)) refuse_other(c, path, old, value);

@@ -201,7 +201,7 @@ static const struct config_key zero_keys[] = {
         "stages 1 and 2: pad so that each parameter begins on 16 bytes",
         TO_BOOL(zero.parameter_alignment)),
     KEY("zero_hpz_partition_size", KEY_INT, "1", "ranks of the secondary partition (ZeRO++)",
-        AT_LEAST(0), REFUSED("the secondary partition of ZeRO++")),
+        AT_LEAST(0), NO_EFFECT("parameters have one partition, over all ranks")),
     KEY("zero_quantized_weights", KEY_BOOL, "false", "int8 all-gather (ZeRO++)",
         REFUSED("the quantised all-gather of ZeRO++")),
     KEY("zero_quantized_nontrainable_weights", KEY_BOOL, "false", "frozen weights kept in int8",

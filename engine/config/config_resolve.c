@@ -98,6 +98,12 @@ static const char *suggestion(struct config_impl *c, const struct config_section
     char buf[256];
     if (strcmp(name, "grad_hooks") == 0)
         return "; DeepSpeed's documentation lists it, but it is not a setting: remove it";
+    /* "lr" beside "type", or at the top: a parameter that stands one level deeper. */
+    const bool holds_params = !section->name[0] || strcmp(section->name, "optimizer") == 0;
+    struct optim_hyper usual;
+    if (holds_params && optim_hyper_begin(optim_type_default()->name, OPTIM_FUSED, &usual) == CZ_OK &&
+        settings_find(optim_settings(&usual), name) >= 0)
+        return cv_text(&c->pool, "; did you mean \"optimizer.params.%s\"?", name);
     const char *near = config_nearest_key(section, name);
     if (near)
         return cv_text(&c->pool, "; did you mean \"%s\"?", config_join(c, section->name, near));

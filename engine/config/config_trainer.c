@@ -144,6 +144,7 @@ static void add_optimizer(struct config_impl *c)
 /* A ratio counts as transformers counts it: rounded up. */
 static int64_t warmup_steps(const struct config_impl *c, const struct config_options *o)
 {
+    if (o->total_steps == CONFIG_ANY_STEPS && c->warmup_ratio > 0) return CONFIG_ANY_STEPS;
     return (int64_t)ceil((double)o->total_steps * c->warmup_ratio);
 }
 
@@ -188,6 +189,14 @@ static void fill_schedule(struct config_impl *c, const struct config_options *o)
 
 /* ---- the line that says what was filled in ---------------------------------------------------- */
 
+/* A value for the reader. */
+static const char *show(struct config_impl *c, const struct cv *value)
+{
+    bool any = value->origin == CV_TRAINER && value->kind == CV_INT &&
+               value->integer == CONFIG_ANY_STEPS;
+    return any ? "(from the steps of the run)" : cv_show(&c->pool, value);
+}
+
 /* "optimizer AdamW (lr 5e-05, …)", whoever gave the parameters. */
 static const char *tell_object(struct config_impl *c, const char *name, const struct cv *object)
 {
@@ -195,7 +204,7 @@ static const char *tell_object(struct config_impl *c, const char *name, const st
     const char *text = "";
     for (size_t i = 0; params && params->kind == CV_DICT && i < params->n; i++)
         text = cv_text(&c->pool, "%s%s%s %s", text, i > 0 ? ", " : "", params->keys[i],
-                       cv_show(&c->pool, params->items[i]));
+                       show(c, params->items[i]));
     return cv_text(&c->pool, "%s %s%s%s%s", name, type->string, *text ? " (" : "", text,
                    *text ? ")" : "");
 }
@@ -212,7 +221,7 @@ static const char *tell_filled(struct config_impl *c, const struct cv *at, const
         else if (value->kind == CV_DICT)
             text = tell_filled(c, value, name, text);
         else if (value->origin == CV_TRAINER)
-            more = cv_text(&c->pool, "%s %s", name, cv_show(&c->pool, value));
+            more = cv_text(&c->pool, "%s %s", name, show(c, value));
         if (more) text = cv_text(&c->pool, "%s%s%s", text, *text ? ", " : "", more);
     }
     return text;
@@ -229,6 +238,8 @@ void config_fill_as_trainer(struct config_impl *c, const struct config_options *
         (cv_get(c->given, "scheduler") || c->warmup_ratio > 0 || (c->is_trainers && !o->strict));
     fill_batch(c);
     fill_number(c, "gradient_clipping", TRAINER_MAX_GRAD_NORM);
+    /* accelerate turns DeepSpeed's own lines off. */
+    fill(c, "steps_per_print", cv_new(&c->pool, CV_NULL, CV_TRAINER));
     fill_number(c, "optimizer.params.lr", TRAINER_LR);
     fill(c, "optimizer.params.betas", cv_parse(&c->pool, TRAINER_BETAS, CV_TRAINER));
     fill_number(c, "optimizer.params.eps", TRAINER_EPS);

@@ -107,15 +107,19 @@ static cz_status restore_schedule(struct load *l)
     if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return CZ_OK;
     const struct pickle_node *saved = pickle_get(ckpt_model_states(l->ck), "lr_scheduler");
     int64_t last;
-    if (!pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
+    /* torch's LambdaLR, which transformers' schedules are, counts from 0. */
+    const bool is_lambda = pickle_to_int(pickle_get(saved, "last_epoch"), &last);
+    if (is_lambda && last >= 0 && last <= COUNT_MAX) {
+        last--;
+    } else if (!is_lambda && !pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
         if (e->comm->rank == 0)
             LOGV(LOG_WARN, SUB_CKPT,
                  "the checkpoint has no learning-rate schedule: it starts from the beginning");
         return CZ_OK;
     }
     if (last < -1 || last > COUNT_MAX)
-        return err_set(CZ_CORRUPT, 0, "%s: last_batch_iteration cannot be %lld",
-                       ckpt_get_info(l->ck)->tag_dir, (long long)last);
+        return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %lld", ckpt_get_info(l->ck)->tag_dir,
+                       is_lambda ? "last_epoch" : "last_batch_iteration", (long long)last);
     schedule_restore(&e->schedule, last);
     return CZ_OK;
 }

@@ -71,6 +71,8 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                            e->groups[0].hyper.cls->name, e->groups[g].hyper.cls->name);
     TRY(save_describe_onebit(e, d));
     TRY(config_json(c, &d->config_json));
+    const bool is_hf = c->scheduler.usable && schedule_is_hf(c->scheduler.params.kind);
+    for (size_t g = 0; g < e->n_groups; g++) d->last_lrs[g] = e->groups[g].lr;
     d->options =
         (struct ckpt_write_options){.dir = dir,
                                     .table = model_params(e->model),
@@ -94,6 +96,8 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                                     .skipped_steps = e->skipped_steps,
                                     .has_scheduler = c->scheduler.usable,
                                     .last_batch_iteration = e->schedule.last_batch_iteration,
+                                    .base_lrs = is_hf ? e->schedule.base_lr : NULL,
+                                    .last_lrs = is_hf ? d->last_lrs : NULL,
                                     .onebit = d->onebit.optimizer ? &d->onebit : NULL,
                                     .ds_config_json = d->config_json,
                                     .client_state_json = client_state_json};

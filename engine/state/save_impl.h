@@ -21,6 +21,7 @@ struct save_description {
     struct ckpt_setting *settings;     /* (n_groups · SAVE_SETTINGS_MAX) */
     size_t *group_of;                  /* (n_params) n_groups for frozen ones */
     char *config_json;
+    double last_lrs[OPTIM_GROUPS_MAX];
     struct ckpt_onebit onebit;
     struct ckpt_segment *segments;
     struct ckpt_onebit_tensor *tensors; /* (n_params) */

@@ -53,17 +53,24 @@ struct cz_engine_options {
     uint64_t seed;       /* of dropout; cz_model_init_from() has the weights' */
     const char *compat;  /* "0.19" (default) or "0.16": DeepSpeed's version whose rules apply;
                             NULL: environment variable CZERO_COMPAT */
-    bool strict;         /* unknown config keys are errors */
-    int64_t total_steps; /* for progress and "auto" schedules; 0: unknown */
+    bool strict;         /* unknown config keys are errors, and so is a config without an optimizer
+                            when option_values has none either */
+    int64_t total_steps; /* for progress and schedules that the config leaves open; 0: unknown */
     /* Values for the config's "auto", and values that replace others, as "path=value"
      * ("optimizer.params.lr=1e-4"); NULL-terminated arrays or NULL. */
     const char *const *auto_values;
     const char *const *set_values;
     cz_engine_print print; /* NULL: to the log, at level CZ_LOG_ASKED */
     void *print_user;
+    /* What the program's own options ask for, in the same form. They fill "auto" and
+     * what the config leaves out ("optimizer.type=Lion", "scheduler.type=cosine", "warmup_ratio=0.1");
+     * a config that says something else is CZ_INVALID, with both in the sentence. */
+    const char *const *option_values;
 };
 
-/* Create an engine from a config file. On success the engine owns `model`; on failure NULL is
+/* Create an engine from a config file. What the config leaves to a trainer ("auto", the optimizer,
+ * its schedule) is filled in as Hugging Face's Trainer does, and one log line says with what:
+ * docs/compatibility.md, "Configs of trainers". On success the engine owns `model`; on failure NULL is
  * returned and the caller keeps it. cz_last_status(): CZ_INVALID or CZ_UNSUPPORTED (config),
  * CZ_NOMEM (does not fit; the sentence holds the plan's table), CZ_CORRUPT, CZ_IO, CZ_CUDA. */
 CZ_API struct cz_engine *engine_initialize(const char *config_path, struct cz_model *model);

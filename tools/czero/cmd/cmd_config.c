@@ -4,6 +4,7 @@
 #include "base/printable.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/config_args.h"
 #include "tools/czero/tool.h"
 
 #include "engine/config/config.h"
@@ -14,22 +15,24 @@
 
 struct config_words {
     const char *file, *other; /* other: diff's second */
-    struct arg_list autos, sets;
-    int64_t world_size;
-    const char *compat;
-    bool strict, explain, exit_code, quiet;
+    struct config_args values;
+    int64_t world_size, steps;
+    bool explain, exit_code, quiet;
+    bool trains; /* fill in what `czero train` fills in */
 };
 
 #define FIELD(name) offsetof(struct config_words, name)
 
+#define VALUE(name) offsetof(struct config_words, values.name)
+
 #define SHARED_OPTIONS                                                                             \
     {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},   \
-        {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE",                                           \
+        {"--auto", ARG_LIST, VALUE(autos), "NAME=VALUE",                                           \
          "value of a key that is \"auto\"; NAME is its path, or hidden_size"},                     \
-        {"--set", ARG_LIST, FIELD(sets), "path=value", "override any key"},                        \
-        {"--strict", ARG_FLAG, FIELD(strict), NULL,                                                \
+        {"--set", ARG_LIST, VALUE(sets), "path=value", "override any key"},                        \
+        {"--strict", ARG_FLAG, VALUE(strict), NULL,                                                \
          "treat unknown keys as errors, in all sections"},                                         \
-        {"--compat", ARG_CHOICE, FIELD(compat), "0.19|0.16",                                       \
+        {"--compat", ARG_CHOICE, VALUE(compat), "0.19|0.16",                                       \
          "use the defaults of this DeepSpeed version (default: 0.19)"},                            \
     {                                                                                              \
         "--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no notes to stderr"                        \
@@ -39,12 +42,19 @@ static const struct arg_spec show_specs[] = {
     {"FILE", ARG_STRING, FIELD(file), "FILE", "config file", .required = true},
     {"--explain", ARG_FLAG, FIELD(explain), NULL,
      "print one line per key, with the source of its value and its meaning"},
-    SHARED_OPTIONS,
+    {"--filled", ARG_FLAG, FIELD(trains), NULL,
+     "with the values that czero train fills in; otherwise the file as DeepSpeed reads it"},
+    {"--steps", ARG_INT, FIELD(steps), "N", "--filled: steps of the run", .min = 1},
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},
+    {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no notes to stderr"},
+    CONFIG_ARGS_VALUES(VALUE),
 };
 
 static const struct arg_spec check_specs[] = {
     {"FILE", ARG_STRING, FIELD(file), "FILE", "config file", .required = true},
-    SHARED_OPTIONS,
+    {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},
+    {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no notes to stderr"},
+    CONFIG_ARGS_VALUES(VALUE),
 };
 
 static const struct arg_spec diff_specs[] = {
@@ -96,15 +106,13 @@ static void print_notes(const struct config_words *o, const struct ds_config *co
 
 static cz_status load(const struct config_words *o, const char *file, struct ds_config **out)
 {
-    struct config_options options = config_options_default();
+    struct config_wanted wanted;
+    TRY(config_args_wanted(&o->values, &wanted));
+    struct config_options options = config_args_options(&o->values, &wanted);
     options.world_size = o->world_size;
-    options.autos = o->autos.items;
-    options.n_autos = o->autos.n;
-    options.sets = o->sets.items;
-    options.n_sets = o->sets.n;
-    options.strict = o->strict;
-    if (o->compat)
-        options.compat = strcmp(o->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
+    options.trainer = o->trains;
+    options.strict_autos = o->trains;
+    options.total_steps = o->steps > 0 ? o->steps : o->trains ? CONFIG_ANY_STEPS : 0;
     return config_load(file, &options, out);
 }
 
@@ -192,13 +200,14 @@ static int repeat_flags(int argc, char **argv, char **out)
 static int run(size_t idx, int argc, char **argv)
 {
     static int (*const runs[])(const struct config_words *) = {show, check, diff};
-    struct config_words *o = calloc(1, sizeof *o);
+    struct config_words *o = malloc(sizeof *o);
     char **words = malloc(2 * (size_t)argc * sizeof *words);
     int code = EXIT_USAGE;
     if (!o || !words) {
         err_set(CZ_NOMEM, 0, "no memory");
         code = fail();
     } else {
+        *o = (struct config_words){.values = config_args_none(), .trains = runs[idx] == check};
         enum args_result parsed =
             args_parse(&actions[idx], repeat_flags(argc, argv, words), words, o);
         if (parsed == ARGS_HELP) code = EXIT_OK;

@@ -6,6 +6,7 @@
 #include "model/families.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/config_args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
 
@@ -13,13 +14,14 @@
 #include <stdlib.h>
 
 struct plan_options {
-    const char *config, *model, *device, *freeze, *compat, *profile;
-    struct arg_list set, autos;
+    const char *config, *model, *device, *freeze, *profile;
+    struct config_args values;
     int64_t seq_len, world_size;
-    bool json, strict;
+    bool json;
 };
 
 #define FIELD(member) offsetof(struct plan_options, member)
+#define VALUE(member) offsetof(struct plan_options, values.member)
 
 static const struct arg_spec specs[] = {
     {"--config", ARG_STRING, FIELD(config), "FILE", "DeepSpeed config", .required = true},
@@ -33,11 +35,7 @@ static const struct arg_spec specs[] = {
     {"--profile", ARG_STRING, FIELD(profile), "FILE",
      "predict times from this machine profile (see czero bench --profile)"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of the table"},
-    {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE", "value of an \"auto\" in the config"},
-    {"--set", ARG_LIST, FIELD(set), "path=value", "override any key of the config"},
-    {"--strict", ARG_FLAG, FIELD(strict), NULL, "treat unknown keys as errors"},
-    {"--compat", ARG_CHOICE, FIELD(compat), "0.16|0.19",
-     "use the defaults of this DeepSpeed version (default: 0.19)"},
+    CONFIG_ARGS_VALUES(VALUE),
 };
 
 const struct arg_command plan_command = {
@@ -63,13 +61,16 @@ static cz_status show(const struct cz_plan *plan, bool json)
 
 static cz_status plan_model(const struct plan_options *o, struct cz_model *model)
 {
+    struct config_wanted wanted;
+    TRY(config_args_wanted(&o->values, &wanted));
     const struct cz_engine_options options = {.size = sizeof options,
                                               .config_path = o->config,
                                               .device = o->device,
-                                              .compat = o->compat,
-                                              .strict = o->strict,
-                                              .auto_values = o->autos.items,
-                                              .set_values = o->set.items};
+                                              .compat = o->values.compat,
+                                              .strict = o->values.strict,
+                                              .auto_values = o->values.autos.items,
+                                              .set_values = o->values.sets.items,
+                                              .option_values = wanted.items};
     struct plan_request request = {.world_size = o->world_size};
     struct machine_profile profile;
     struct cz_plan *plan;
@@ -85,7 +86,7 @@ static cz_status plan_model(const struct plan_options *o, struct cz_model *model
 
 int cmd_plan(int argc, char **argv)
 {
-    struct plan_options o = {.world_size = 1};
+    struct plan_options o = {.world_size = 1, .values = config_args_none()};
     enum args_result parsed = args_parse(&plan_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define FIELD(member) offsetof(struct train_options, member)
+#define VALUE(member) offsetof(struct train_options, values.member)
 
 static const struct arg_spec train_specs[] = {
     {"--config", ARG_STRING, FIELD(config), "FILE", "DeepSpeed config", .required = true},
@@ -37,7 +38,8 @@ static const struct arg_spec train_specs[] = {
     {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "do not train parameters whose names match"},
     {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N", "device to train on (default: cpu)"},
     {"--groups", ARG_CHOICE, FIELD(groups), "one|hf",
-     "parameter groups; hf: no weight decay on biases and norms (default: one)"},
+     "parameter groups; hf: no weight decay on biases and norms (default: hf where the config has "
+     "no optimizer, else one)"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
      "masked-lm: share of tokens to predict (default: 0.15)"},
     {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
@@ -84,20 +86,7 @@ static const struct arg_spec train_specs[] = {
     {"--resume", ARG_STRING, FIELD(resume), "DIR[:TAG]",
      "resume from a checkpoint of czero or DeepSpeed, of any stage and number of ranks (default "
      "tag: the latest)"},
-    {"", ARG_HEADING, 0, NULL, "Values for \"auto\" in the config:"},
-    {"--lr", ARG_DOUBLE, FIELD(lr), "X", "learning rate"},
-    {"--warmup-steps", ARG_INT, FIELD(warmup_steps), "N", "warm-up steps", .min = 0},
-    {"--micro-batch", ARG_INT, FIELD(micro_batch), "N", "rows per forward pass", .min = 1},
-    {"--accumulation", ARG_INT, FIELD(accumulation), "N", "micro-batches per step", .min = 1},
-    {"--weight-decay", ARG_DOUBLE, FIELD(weight_decay), "X", "weight decay"},
-    {"--max-grad-norm", ARG_DOUBLE, FIELD(max_grad_norm), "X", "gradient clipping"},
-    {"--precision", ARG_CHOICE, FIELD(precision), "fp32|bf16|fp16", "training precision"},
-    {"--auto", ARG_LIST, FIELD(autos), "NAME=VALUE", "value of any other \"auto\", by its path"},
-    {"", ARG_HEADING, 0, NULL, "Config:"},
-    {"--set", ARG_LIST, FIELD(set), "path=value", "override any key of the config"},
-    {"--strict", ARG_FLAG, FIELD(strict), NULL, "treat unknown keys as errors"},
-    {"--compat", ARG_CHOICE, FIELD(compat), "0.16|0.19",
-     "use the defaults of this DeepSpeed version (default: 0.19)"},
+    CONFIG_ARGS_VALUES(VALUE),
 };
 
 const struct arg_command train_command = {
@@ -149,10 +138,7 @@ int cmd_train(int argc, char **argv)
 {
     struct train_options options = {
         .seed = -1,
-        .warmup_steps = -1,
-        .lr = NAN,
-        .weight_decay = NAN,
-        .max_grad_norm = NAN,
+        .values = config_args_none(),
         .mask_probability = NAN,
     };
     struct arg_command command = train_command;

@@ -2,7 +2,7 @@
  *
  * cmd_train.c      the options, signals, and the run from opening to closing
  * train_open.c     inputs, model, config, engine, resume
- * train_auto.c     flags that fill the config's "auto" values; its learning rates
+ * train_config.c   what the run needs to know of its config; its learning rates
  * train_loop.c     steps, evaluations, saves
  * train_best.c     the best evaluation, its checkpoint
  * task_tokens.c    language models on text; task_classes.c: classifiers on labelled texts */
@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "tools/czero/args.h"
+#include "tools/czero/config_args.h"
 #include "tools/czero/train/curve.h"
 #include "tools/czero/train/metrics.h"
 #include "tools/czero/train/progress.h"
@@ -24,20 +25,13 @@
 struct train_options {
     const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
     const char *text_column, *pair_column, *label_column;
-    const char *save, *resume, *export_dir, *curve, *precision, *compat, *groups;
+    const char *save, *resume, *export_dir, *curve, *groups;
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
-    struct arg_list data, eval_data, set, autos;
+    struct config_args values; /* for the config */
+    struct arg_list data, eval_data;
     int64_t seq_len, steps, epochs, seed, save_interval, save_keep, early_stopping;
-    int64_t micro_batch, accumulation, warmup_steps;
-    double lr, weight_decay, max_grad_norm, mask_probability;
-    bool log_json, quiet, strict, strip_spaces, dry_run_lr;
-};
-
-/* --auto assignments made from the flags; texts owned by the struct. */
-struct auto_values {
-    char texts[40][96];
-    const char *items[ARG_LIST_MAX + 41];
-    size_t n_texts, n_items;
+    double mask_probability;
+    bool log_json, quiet, strip_spaces, dry_run_lr;
 };
 
 /* What an evaluation found, the same on every rank. NAN: not measured. */
@@ -86,7 +80,7 @@ struct run {
     struct evaluation last; /* the newest, and the step it was made at */
     int64_t last_step;      /* −1: none */
     bool went_back;         /* to the weights of the best evaluation */
-    struct auto_values autos;
+    struct config_wanted wanted; /* of the config, by options->values */
     uint64_t seed;
     bool shuffle;
     bool init_from_checkpoint;
@@ -130,16 +124,10 @@ static inline double run_epoch(const struct run *r, int64_t step)
 cz_status run_open(struct run *r);
 void run_close(struct run *r);
 
-/* ---- train_auto.c --------------------------------------------------------------------------- */
+/* ---- train_config.c ------------------------------------------------------------------------- */
 
-/* The Hugging Face integration's rules: which flag fills which "auto". `steps`: of the whole run.
- */
-void auto_from_flags(struct auto_values *a, const struct train_options *o,
-                     const struct cz_model *model, int world_size, int64_t steps);
-
-/* Load the config once on its own for what data and progress need; `warn`: tell the user about
- * flags that it does not leave open. */
-cz_status config_look(struct run *r, bool warn);
+/* Load the config once on its own for what data and progress need. */
+cz_status config_look(struct run *r);
 
 /* The learning rate of every step on standard output, as CSV; steps are known. */
 cz_status config_print_rates(const struct run *r);

@@ -220,20 +220,13 @@ static cz_status choose_steps(struct run *r)
     return CZ_OK;
 }
 
-/* The config's batch sizes decide how many steps an epoch has, and these may stand in the config
- * as "auto": counted in epochs, a run looks at it twice. */
+/* The config's batch sizes decide how many steps an epoch has. */
 static cz_status open_rows(struct run *r)
 {
-    const struct train_options *o = r->options;
-    const int world_size = engine_world_size(r->world);
-    const bool steps_known = o->steps > 0;
-    auto_from_flags(&r->autos, o, r->model, world_size, steps_known ? o->steps : INT32_MAX);
-    TRY(config_look(r, steps_known));
+    TRY(config_args_wanted(&r->options->values, &r->wanted));
+    TRY(config_look(r));
     TRY(r->task->open_data(r));
-    TRY(choose_steps(r));
-    if (steps_known) return CZ_OK;
-    auto_from_flags(&r->autos, o, r->model, world_size, r->steps);
-    return config_look(r, true);
+    return choose_steps(r);
 }
 
 /* The config was parsed before for its batch sizes; the engine parses it with the same values for
@@ -241,18 +234,23 @@ static cz_status open_rows(struct run *r)
 static cz_status open_engine(struct run *r)
 {
     const struct train_options *o = r->options;
+    const struct cz_engine_group all = {
+        .size = sizeof all, .name_regex = "", NAN, NAN, NAN, NAN};
     struct cz_engine_options options = {
         .size = sizeof options,
         .config_path = o->config,
         .world = r->world,
         .device = o->device,
+        .groups = &all,
+        .n_groups = o->groups && strcmp(o->groups, "one") == 0,
         .groups_hf = o->groups && strcmp(o->groups, "hf") == 0,
         .seed = r->seed,
-        .compat = o->compat,
-        .strict = o->strict,
+        .compat = o->values.compat,
+        .strict = o->values.strict,
         .total_steps = r->steps,
-        .auto_values = r->autos.items,
-        .set_values = o->set.items,
+        .auto_values = o->values.autos.items,
+        .set_values = o->values.sets.items,
+        .option_values = r->wanted.items,
     };
     r->engine = engine_initialize_ex(&options, r->model);
     if (!r->engine) return cz_last_status();

@@ -1,0 +1,87 @@
+/* From options of a command to what the engine's config is asked for. */
+#include "tools/czero/config_args.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct config_args config_args_none(void)
+{
+    return (struct config_args){.warmup_steps = -1,
+                                .lr = NAN,
+                                .weight_decay = NAN,
+                                .eps = NAN,
+                                .max_grad_norm = NAN,
+                                .warmup_ratio = NAN};
+}
+
+static cz_status add(struct config_wanted *w, const char *fmt, ...) CZ_PRINTF(2, 3);
+
+static cz_status add(struct config_wanted *w, const char *fmt, ...)
+{
+    char *text = w->texts[w->n];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof w->texts[0], fmt, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof w->texts[0])
+        return err_set(CZ_INVALID, 0, "%.40s…: the value is too long", text);
+    w->items[w->n++] = text;
+    return CZ_OK;
+}
+
+static cz_status add_number(struct config_wanted *w, const char *path, double value)
+{
+    return isnan(value) ? CZ_OK : add(w, "%s=%.17g", path, value);
+}
+
+static cz_status add_int(struct config_wanted *w, const char *path, int64_t value, int64_t min)
+{
+    return value < min ? CZ_OK : add(w, "%s=%lld", path, (long long)value);
+}
+
+static cz_status add_text(struct config_wanted *w, const char *path, const char *value)
+{
+    return value ? add(w, "%s=%s", path, value) : CZ_OK;
+}
+
+cz_status config_args_wanted(const struct config_args *a, struct config_wanted *w)
+{
+    memset(w, 0, sizeof *w);
+    if (a->warmup_steps >= 0 && !isnan(a->warmup_ratio))
+        return err_set(CZ_INVALID, 0,
+                       "--warmup-steps and --warmup-ratio exclude each other: give one");
+    TRY(add_int(w, "train_micro_batch_size_per_gpu", a->micro_batch, 1));
+    TRY(add_int(w, "gradient_accumulation_steps", a->accumulation, 1));
+    TRY(add_number(w, "gradient_clipping", a->max_grad_norm));
+    TRY(add_text(w, "optimizer.type", a->optimizer));
+    TRY(add_number(w, "optimizer.params.lr", a->lr));
+    TRY(add_number(w, "optimizer.params.weight_decay", a->weight_decay));
+    TRY(add_text(w, "optimizer.params.betas", a->betas));
+    TRY(add_number(w, "optimizer.params.eps", a->eps));
+    TRY(add_text(w, "scheduler.type", a->scheduler));
+    TRY(add_int(w, "scheduler.params.warmup_num_steps", a->warmup_steps, 0));
+    TRY(add_number(w, "warmup_ratio", a->warmup_ratio));
+    if (!a->precision) return CZ_OK;
+    TRY(add(w, "fp16.enabled=%s", strcmp(a->precision, "fp16") == 0 ? "true" : "false"));
+    return add(w, "bf16.enabled=%s", strcmp(a->precision, "bf16") == 0 ? "true" : "false");
+}
+
+struct config_options config_args_options(const struct config_args *a,
+                                          const struct config_wanted *wanted)
+{
+    struct config_options o = config_options_default();
+    o.autos = a->autos.items;
+    o.n_autos = a->autos.n;
+    o.strict_autos = true;
+    o.wanted = wanted->items;
+    o.n_wanted = wanted->n;
+    o.sets = a->sets.items;
+    o.n_sets = a->sets.n;
+    o.strict = a->strict;
+    o.trainer = true;
+    if (a->compat)
+        o.compat = strcmp(a->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
+    return o;
+}
