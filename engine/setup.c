@@ -50,7 +50,7 @@ static void warn_endless_warm_up(const struct ds_config *c, int64_t total_steps)
 }
 
 /* Unknown and deprecated keys are warnings, and a run says what was filled in. What has no effect
- * here, defaults and choices are for those who ask (`czero config check`, -v). */
+ * here, defaults and choices are shown on request (`czero config check`, -v). */
 static enum cz_log_level level_of(enum config_note_kind kind)
 {
     switch (kind) {

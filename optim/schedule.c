@@ -132,7 +132,7 @@ bool schedule_is_hf(enum schedule_kind kind)
 
 size_t schedule_types(const char *names[SCHEDULE_TYPES_MAX])
 {
-    _Static_assert(CZ_ARRAY_LEN(kinds) <= SCHEDULE_TYPES_MAX, "room for all names");
+    _Static_assert(CZ_ARRAY_LEN(kinds) <= SCHEDULE_TYPES_MAX, "names has space for all");
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) names[i] = kinds[i].name;
     return CZ_ARRAY_LEN(kinds);
 }

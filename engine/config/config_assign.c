@@ -18,25 +18,22 @@ static cz_status split(struct config_impl *c, const char *flag, const char *text
     return CZ_OK;
 }
 
-/* The object that holds the last name of `path`, made on the way when `make` is set; NULL when there
- * is none, and *wrong is then the value that should have been an object, if one is in the way. */
+/* The object that holds the last name of `path`; sections on the way are made, with an origin of
+ * `make`. NULL when a value is in the way: *last is then its name. */
 static struct cv *find_parent(struct config_impl *c, const char *path, enum cv_origin make,
-                              const char **last, const struct cv **wrong)
+                              const char **last)
 {
     struct cv *at = c->given;
     const char *dot;
-    *wrong = NULL;
     for (; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
         const char *name = cv_text(&c->pool, "%.*s", (int)(dot - path), path);
         struct cv *next = cv_get(at, name);
-        if (next && next->kind == CV_NULL && make != CV_DEFAULT) next = NULL;
-        if (!next && make == CV_DEFAULT) return NULL;
-        if (!next) {
+        if (!next || next->kind == CV_NULL) {
             next = cv_new(&c->pool, CV_DICT, make);
             cv_put(&c->pool, at, name, next);
         }
         if (next->kind != CV_DICT) {
-            *wrong = next;
+            *last = name;
             return NULL;
         }
         at = next;
@@ -48,8 +45,7 @@ static struct cv *find_parent(struct config_impl *c, const char *path, enum cv_o
 bool config_put_at(struct config_impl *c, const char *path, struct cv *value)
 {
     const char *last;
-    const struct cv *wrong;
-    struct cv *parent = find_parent(c, path, value->origin, &last, &wrong);
+    struct cv *parent = find_parent(c, path, value->origin, &last);
     if (!parent) return false;
     const struct cv *old = cv_get(parent, last);
     if (cv_is_string(old, CONFIG_AUTO)) value->node = old->node;
@@ -62,12 +58,10 @@ cz_status config_apply_sets(struct config_impl *c, const struct config_options *
 {
     for (size_t i = 0; i < options->n_sets; i++) {
         const char *path = NULL, *value = NULL, *last = NULL;
-        const struct cv *wrong;
         TRY(split(c, "--set", options->sets[i], &path, &value));
-        struct cv *parent = find_parent(c, path, CV_SET, &last, &wrong);
+        struct cv *parent = find_parent(c, path, CV_SET, &last);
         if (!parent)
-            return err_set(CZ_INVALID, 0, "--set %s: %s is not an object", path,
-                           config_place(c, wrong, "this"));
+            return err_set(CZ_INVALID, 0, "--set %s: \"%s\" is not an object", path, last);
         if (!last[0]) return err_set(CZ_INVALID, 0, "--set %s: the path ends in a dot", path);
         cv_put(&c->pool, parent, last, cv_parse(&c->pool, value, CV_SET));
     }

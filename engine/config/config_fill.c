@@ -95,7 +95,8 @@ static void store(struct ds_config *config, const struct config_key *key, const 
 
 static bool starts_with_switch(const struct config_section *section)
 {
-    return strcmp(section->keys[0].name, "enabled") == 0;
+    const char *first = section->keys[0].name;
+    return strcmp(first, "enabled") == 0 || strcmp(first, "deepcompile") == 0;
 }
 
 static void fill_section(struct ds_config *config, const struct config_section *section,

@@ -110,7 +110,7 @@ static void fill_batch(struct config_impl *c)
 
 /* ---- optimizer -------------------------------------------------------------------------------- */
 
-/* A parameter that this optimizer has and nobody has given. */
+/* A parameter that this optimizer has and that was not given. */
 static void add_param(struct config_impl *c, const struct optim_hyper *hyper, const char *name,
                       struct cv *value)
 {
@@ -197,7 +197,7 @@ static const char *show(struct config_impl *c, const struct cv *value)
     return any ? "(from the steps of the run)" : cv_show(&c->pool, value);
 }
 
-/* "optimizer AdamW (lr 5e-05, …)", whoever gave the parameters. */
+/* "optimizer AdamW (lr 5e-05, …)", parameters of options included. */
 static const char *tell_object(struct config_impl *c, const char *name, const struct cv *object)
 {
     const struct cv *type = cv_get(object, "type"), *params = cv_get(object, "params");
@@ -229,7 +229,7 @@ static const char *tell_filled(struct config_impl *c, const struct cv *at, const
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
-/* With `strict` nothing is added that nobody asked for. */
+/* With `strict` only what an option asks for is added. */
 void config_fill_as_trainer(struct config_impl *c, const struct config_options *o)
 {
     const bool adds_optimizer = c->lacks_optimizer && (!o->strict || cv_get(c->given, "optimizer"));

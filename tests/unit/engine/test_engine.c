@@ -683,8 +683,14 @@ START_TEST(bad_options_are_refused)
         &(struct cz_engine_options){.size = sizeof(struct cz_engine_options), .config_json = "{"},
         CZ_INVALID, "");
     refused(&(struct cz_engine_options){.size = sizeof(struct cz_engine_options),
-                                        .config_json = "{\"train_batch_size\": 1}"},
+                                        .config_json = "{\"train_batch_size\": 1}",
+                                        .strict = true},
             CZ_INVALID, "needs an optimizer");
+    refused(&(struct cz_engine_options){.size = sizeof(struct cz_engine_options),
+                                        .config_json = TOY_CONFIG,
+                                        .option_values =
+                                            (const char *const[]){"optimizer.params.lr=7", NULL}},
+            CZ_INVALID, "--lr (optimizer.params.lr) asks for 7");
     refused(&(struct cz_engine_options){.size = sizeof(struct cz_engine_options),
                                         .config_path = "/nonexistent.json"},
             CZ_NOTFOUND, "/nonexistent.json");

@@ -473,7 +473,94 @@ START_TEST(compat_0_16_has_its_own_rules)
 }
 END_TEST
 
-TEST_MAIN("optim/schedule", golden_tables_of_200_updates_agree, warmup_vectors,
+/* ---- transformers' --------------------------------------------------------------------------- */
+
+/* Values of the functions of transformers 5.23 (optimization.py) for lr 3e-4, 7 steps of warm-up
+ * and 40 in all, times lr as torch's LambdaLR multiplies. */
+START_TEST(schedules_of_transformers_agree)
+{
+    enum { N = 9 };
+    static const int64_t steps[N] = {0, 3, 6, 7, 8, 23, 39, 40, 45};
+    static const struct {
+        const char *type, *param;
+        double value, lrs[N];
+    } cases[] = {
+        {"linear", NULL, 0,
+         {0.0, 0.00012857142857142855, 0.0002571428571428571, 0.0003, 0.0002909090909090909,
+          0.00015454545454545452, 9.090909090909091e-06, 0.0, 0.0}},
+        {"cosine", NULL, 0,
+         {0.0, 0.00012857142857142855, 0.0002571428571428571, 0.0003, 0.0002993207883859627,
+          0.00015713728737356137, 6.792116140373116e-07, 0.0, 1.6674682701761493e-05}},
+        {"cosine_with_restarts", "num_cycles", 3,
+         {0.0, 0.00012857142857142855, 0.0002571428571428571, 0.0003, 0.0002939239460421746,
+          0.00017134722574099274, 6.0760539578253945e-06, 0.0, 0.0}},
+        {"cosine_with_min_lr", "min_lr", 1e-5,
+         {0.0, 0.00012857142857142855, 0.0002571428571428571, 0.0003, 0.00029934342877309725,
+          0.00016189937779444264, 1.0656571226902735e-05, 1e-05, 2.6118859945036112e-05}},
+        {"polynomial", "power", 2,
+         {0.0, 0.00012857142857142855, 0.0002571428571428571, 0.0003, 0.0002820996326905418,
+          7.968778696051422e-05, 3.753902662993567e-07, 9.999999999999998e-08,
+          9.999999999999998e-08}},
+        {"constant_with_warmup", NULL, 0,
+         {0.0, 0.00012857142857142855, 0.0002571428571428571, 0.0003, 0.0003, 0.0003, 0.0003, 0.0003,
+          0.0003}},
+        {"inverse_sqrt", NULL, 0,
+         {0.0, 0.00012857142857142855, 0.0002571428571428571, 0.0003, 0.00028062430400804556,
+          0.0001655031853102111, 0.00012709778186044852, 0.00012549900398011132,
+          0.0001183215956619923}},
+        {"constant", NULL, 0, {3e-4, 3e-4, 3e-4, 3e-4, 3e-4, 3e-4, 3e-4, 3e-4, 3e-4}},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct schedule_params params;
+        struct optim_group group;
+        struct schedule s;
+        ck_ok(schedule_params_begin(cases[i].type, false, &params));
+        const struct setting_table *table = schedule_settings(&params);
+        if (settings_find(table, "warmup_num_steps") >= 0)
+            ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 7));
+        if (settings_find(table, "total_num_steps") >= 0)
+            ck_ok(schedule_params_set_int(&params, "total_num_steps", 40));
+        if (cases[i].param)
+            ck_ok(schedule_params_set_number(&params, cases[i].param, cases[i].value));
+        ck_ok(schedule_params_finish(&params));
+        groups_make(&group, (double[]){3e-4}, 1, "Adam");
+        ck_ok(schedule_init(&s, &params, &group, 1));
+        ck_close(group.lr, cases[i].lrs[0], cases[i].type, 0, "first lr");
+        for (int n = 0; n < N; n++) /* lr(i = k − 1) is that of update k; cos(π) is not exact */
+            ck_assert_double_eq_tol(schedule_lr(&s, steps[n] - 1, 0), cases[i].lrs[n], 1e-19);
+        for (int n = 0; n < 3; n++) schedule_step(&s, &group);
+        ck_assert_double_eq_tol(group.lr, cases[i].lrs[1], 1e-19);
+    }
+}
+END_TEST
+
+START_TEST(schedules_of_transformers_refuse_what_they_would)
+{
+    struct schedule_params params;
+    struct optim_group group;
+    struct schedule s;
+    ck_ok(schedule_params_begin("linear", false, &params));
+    ck_assert_int_eq(schedule_params_finish(&params), CZ_INVALID); /* without total_num_steps */
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "total_num_steps"));
+    ck_ok(schedule_params_begin("constant_with_warmup", false, &params));
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", -1));
+    ck_assert_int_eq(schedule_params_finish(&params), CZ_INVALID);
+    ck_ok(schedule_params_begin("cosine_with_min_lr", false, &params));
+    ck_ok(schedule_params_set_int(&params, "total_num_steps", 40));
+    ck_assert_int_eq(schedule_params_finish(&params), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "min_lr_rate"));
+    ck_ok(schedule_params_begin("polynomial", false, &params));
+    ck_ok(schedule_params_set_int(&params, "total_num_steps", 40));
+    ck_ok(schedule_params_finish(&params));
+    groups_make(&group, (double[]){1e-7}, 1, "Adam");
+    ck_assert_int_eq(schedule_init(&s, &params, &group, 1), CZ_INVALID);
+    ck_assert_int_eq(schedule_params_begin("Linear", false, &params), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "linear, cosine"));
+}
+END_TEST
+
+TEST_MAIN("optim/schedule", schedules_of_transformers_agree,
+          schedules_of_transformers_refuse_what_they_would, golden_tables_of_200_updates_agree, warmup_vectors,
           warmup_decay_vector_has_its_plateau, warmup_cosine_vectors, range_test_vectors,
           one_cycle_vectors, one_cycle_hands_out_betas_below_one, one_cycle_leaves_sgd_alone,
           restoring_sets_the_index_alone, a_given_start_index_keeps_the_optimizers_lr,
