@@ -1,5 +1,6 @@
 /* --set path=value, options of a command and --auto NAME=VALUE, applied to the tree before it is
  * resolved, so that all take the same checks as the file and messages can name the origin. */
+#include "base/nearest.h"
 #include "engine/config/config_impl.h"
 
 #include <math.h>
@@ -203,7 +204,9 @@ static const char *nearest_auto(const char *path, const char *const *names, size
         const char *at = strrchr(names[i], '.');
         if (strcmp(at ? at + 1 : names[i], last) == 0) return names[i];
     }
-    return config_nearest(path, names, n);
+    struct nearest search = nearest_begin(path);
+    for (size_t i = 0; i < n; i++) nearest_consider(&search, names[i]);
+    return search.best;
 }
 
 static void refuse_idle_auto(struct config_impl *c, const char *path, const struct cv *value)

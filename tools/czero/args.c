@@ -477,6 +477,19 @@ const char *args_help_of(const struct arg_spec *s, char *buf, size_t nbytes)
     return buf;
 }
 
+/* Choices that are too many for a line go to the end of the help: "…; one of a, b, c". */
+static const char *move_choices(const char *values, char *text, size_t nbytes)
+{
+    size_t n = strlen(text);
+    n += (size_t)snprintf(text + n, nbytes - n, "; one of ");
+    for (; *values && n + 3 < nbytes; values++) {
+        text[n++] = *values == '|' ? ',' : *values;
+        if (*values == '|') text[n++] = ' ';
+    }
+    text[n] = '\0';
+    return "CHOICE";
+}
+
 static void print_help(FILE *out, const struct arg_command *c)
 {
     char usage[256], left[128], text[768];
@@ -489,8 +502,11 @@ static void print_help(FILE *out, const struct arg_command *c)
             continue;
         }
         const char *values = s->name[0] == '-' && s->values ? s->values : "";
+        args_help_of(s, text, sizeof text);
+        if (s->kind == ARG_CHOICE && strlen(s->name) + strlen(values) > HELP_COLUMNS - 3)
+            values = move_choices(values, text, sizeof text);
         snprintf(left, sizeof left, "%s%s%s%s", s->name, *values ? " " : "", values, args_more(s));
-        print_row(out, left, args_help_of(s, text, sizeof text));
+        print_row(out, left, text);
     }
     for (size_t i = 0; i < c->n_actions; i++)
         print_row(out, strrchr(c->actions[i].name, ' ') + 1, c->actions[i].summary);

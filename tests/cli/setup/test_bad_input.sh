@@ -65,7 +65,8 @@ CZERO_ISA=mmx with 2 'CZERO_ISA=mmx: use one of'
 # Config
 with 2 'nothing.json' --config nothing.json
 echo '{"train_batch_size": 4, "optimizer": {"type": "Adam", "params": {"lr": "auto"}}}' >auto.json
-with 2 'optimizer\.params\.lr.*auto' --config auto.json
+with 2 'auto\.json:1:72: optimizer\.params\.lr: -1 must not be negative' --config auto.json --lr -1
+with 2 'auto\.json:1:22: train_batch_size: the config says 4' --config auto.json --auto train_batch_size=5
 echo '{"train_batch_size": 4, "train_batch_size": 4}' >twice.json
 with 2 'twice.json:1:.*[Dd]uplicate' --config twice.json
 echo '{"train_batch_size": 5, "train_micro_batch_size_per_gpu": 2}' >triangle.json

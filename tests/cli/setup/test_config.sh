@@ -55,7 +55,15 @@ works '^Usage' --help
 fails 'bad:1:56: zero_optimization.stage: 7 is outside 0..3' show "$tmp/bad"
 fails 'not supported: sequence parallelism' check "$tmp/later"
 fails '"auto" must be filled in; give --auto train_batch_size=VALUE' show "$tmp/auto"
-fails 'optimizer.params.lr: "auto" must be filled in' check "$tmp/auto" --auto train_batch_size=4
+works "can train: batch 4 = 4 x 1 accumulated x 1 rank, fp32, ZeRO stage 0, optimizer adamw, schedule linear" \
+    check "$tmp/auto" --auto train_batch_size=4
+grep -q "filled in as Hugging Face's Trainer does: optimizer.params.lr 5e-05, scheduler linear" "$tmp/err" ||
+    n_failed=$((n_failed + 1))
+works '"lr": 5e-05' show "$tmp/auto" --filled --micro-batch 2
+echo '{"train_batch_size": 8, "optimizer": {"type": "Adam", "params": {"lr": 1}}}' >"$tmp/own"
+fails "own:1:72: optimizer.params.lr: the config says 1, and --lr .* asks for 3" check "$tmp/own" --lr 3
+fails 'did you mean optimizer.params.lr?' check "$tmp/auto" --auto lr=5
+fails 'did you mean "optimizer.params.lr"?' check "$tmp/a" --set optimizer.lr=5
 fails 'write true' show "$tmp/python"
 fails 'foo: unknown key' show "$tmp/b" --strict
 fails 'cannot be opened' check "$tmp/nothing"

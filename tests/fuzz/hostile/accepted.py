@@ -53,6 +53,7 @@ REASONS = [(re.compile(pattern), why) for pattern, why in (
     (r"state/machine_", "a fast machine: the figure only changes predicted times"),
     (r"state/", "inspect shows what can be read of a state; resuming refuses"),
     (r"config/(bom|comment)$", "as DeepSpeed reads configs"),
+    (r"config/auto_everywhere$", "filled in as Hugging Face's Trainer does"),
     (r"config/key", "unknown keys are warnings, as in DeepSpeed; --strict refuses them"),
     (r"config/value_", "a name that does not exist is reported by check and train; show prints the rest"),
     (r"config/", "a value that DeepSpeed accepts: it is taken, or has no effect here, and the plan says what it costs"),

@@ -128,7 +128,7 @@ def configs(c):
     put("aio_zero", "blocks of 0 bytes", run=(check, plan), aio={"block_size": 0, "queue_depth": 0})
     put("checkpointing_huge", "2^62 checkpoints of activations", run=(check, plan), activation_checkpointing={"number_checkpoints": 1 << 62})
     put("tile_huge", "a tile of 2^62 elements", run=(check, plan), czero={"tile_numel": 1 << 62})
-    put("auto_everywhere", "auto where no value follows from the model", run=(check, plan), train_micro_batch_size_per_gpu="auto", gradient_clipping="auto")
+    put("auto_everywhere", "auto in place of numbers", run=(check, plan), train_micro_batch_size_per_gpu="auto", gradient_clipping="auto")
     for name, idea, setup in (("device", "/dev/zero", "link in/ds.json /dev/zero"), ("folder", "a folder", "mkdir in/ds.json"), ("hole", "10 GiB without content", "sparse in/ds.json 10737418240"), ("missing", "missing", "mkdir in/x"), ("loop", "a link to itself", "link in/ds.json ds.json")):
         c.case("file_" + name, f"the config is {idea}", (check, plan), setup=setup)
 
