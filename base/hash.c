@@ -13,7 +13,6 @@
 
 static struct {
     pthread_once_t once;
-    bool is_set;
     uint64_t k[4]; /* SipHash's two, then those of hash_key() */
 } keys = {.once = PTHREAD_ONCE_INIT};
 
@@ -35,17 +34,11 @@ static void make_keys(void)
             keys.k[i] = hash_sip(2, 4, keys.k[0], keys.k[1], &i, sizeof i);
     }
     keys.k[3] |= 1;
-    __atomic_store_n(&keys.is_set, true, __ATOMIC_RELEASE);
-}
-
-static inline void need_keys(void)
-{
-    if (!__atomic_load_n(&keys.is_set, __ATOMIC_ACQUIRE)) pthread_once(&keys.once, make_keys);
 }
 
 struct hash_key hash_key(void)
 {
-    need_keys();
+    pthread_once(&keys.once, make_keys);
     return (struct hash_key){keys.k[2], keys.k[3]};
 }
 
@@ -101,8 +94,25 @@ uint64_t hash_sip(int c, int d, uint64_t k0, uint64_t k1, const void *bytes, siz
 
 uint64_t hash_bytes(const void *bytes, size_t nbytes)
 {
-    need_keys();
+    pthread_once(&keys.once, make_keys);
     return sip(1, 3, keys.k[0], keys.k[1], bytes, nbytes);
+}
+
+/* ---- FNV-1a -----------------------------------------------------------------------------------
+ */
+
+uint64_t hash_fixed(uint64_t h, const void *bytes, size_t nbytes)
+{
+    const unsigned char *b = bytes;
+    for (size_t i = 0; i < nbytes; i++) h = (h ^ b[i]) * 0x100000001B3u;
+    return h;
+}
+
+uint32_t hash_fixed_text_32(const char *text)
+{
+    uint32_t h = 0x811C9DC5u;
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x01000193u;
+    return h;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* Hash tables over names from files: one hash, keyed with random numbers of the process, and one
- * table, so that no file can be made whose names collide.
+ * table, so that no file can be made whose names collide. And a fixed hash without a key, for what
+ * processes compare or files hold.
  *
- * The order of hashes differs from process to process: nothing may be stored, sent, listed or
+ * The order of keyed hashes differs from process to process: nothing may be stored, sent, listed or
  * decided by it.
  *
  *   hash_index_reserve() → hash_index_find() / hash_index_add() … → hash_index_free() */
@@ -40,6 +41,24 @@ static inline uint64_t hash_number(struct hash_key key, uint64_t x)
     x = (x ^ x >> 32) * key.b;
     return x ^ x >> 29;
 }
+
+/* ---- without a key ----------------------------------------------------------------------------
+ */
+
+#define HASH_FIXED_BEGIN 0xCBF29CE484222325u
+
+/* FNV-1a of 64 bits (Fowler, Noll, Vo): equal in all processes, hosts and versions. Bytes that
+ * collide can be chosen, so it is not for tables of foreign names. h: HASH_FIXED_BEGIN, or the
+ * hash of the bytes before these. */
+uint64_t hash_fixed(uint64_t h, const void *bytes, size_t nbytes);
+
+static inline uint64_t hash_fixed_text(const char *text)
+{
+    return hash_fixed(HASH_FIXED_BEGIN, text, strlen(text));
+}
+
+/* The same of 32 bits, for names of files and marks that hold such numbers. */
+uint32_t hash_fixed_text_32(const char *text);
 
 /* ---- the table ------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  * kind therefore needs two calls, and all kinds give the same results. */
 #include "comm/comm_impl.h"
 
+#include "base/hash.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -238,14 +239,6 @@ cz_status comm_agree(struct comm *comm, cz_status mine)
     return CZ_OK;
 }
 
-/* A collision would hide a difference; with 64 bits that is not a case to plan for. */
-static uint64_t hash_text(const char *text)
-{
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
-    return h;
-}
-
 /* The first line that differs, as "mine where rank 0 has theirs". Only the first: one wrong setting
  * often changes many lines. */
 static void describe_difference(const char *zero, const char *mine, struct comm_note *note)
@@ -292,7 +285,8 @@ done:
 /* A hash first: in the usual case nothing else is sent. */
 cz_status comm_same(struct comm *comm, const char *what, const char *text)
 {
-    const struct comm_note note = {.value = hash_text(text)};
+    /* A collision would hide a difference; with 64 bits that is not a case to plan for. */
+    const struct comm_note note = {.value = hash_fixed_text(text)};
     TRY(exchange_notes(comm, &note));
     for (int r = 1; r < comm->world_size; r++)
         if (comm->notes[r].value != comm->notes[0].value)

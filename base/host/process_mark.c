@@ -2,6 +2,8 @@
  * have been forked meanwhile. */
 #include "base/host/process_mark.h"
 
+#include "base/hash.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -17,13 +19,6 @@ struct mark {
     uint64_t start; /* in ticks since the boot; 0: unknown */
 };
 
-static uint32_t hash(const char *text)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 16777619u;
-    return h;
-}
-
 /* 0: there is none. */
 static uint32_t boot_number(void)
 {
@@ -31,7 +26,7 @@ static uint32_t boot_number(void)
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     const bool known = f && fgets(id, sizeof id, f) && id[0];
     if (f) fclose(f);
-    return known ? hash(id) : 0;
+    return known ? hash_fixed_text_32(id) : 0;
 }
 
 /* What /proc says of a process, "self" or a number; false: nothing. The name, in brackets, may
@@ -63,7 +58,7 @@ uint32_t process_mark_host(void)
 {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
-    return hash(name);
+    return hash_fixed_text_32(name);
 }
 
 static struct mark own(void)

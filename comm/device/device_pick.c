@@ -3,6 +3,7 @@
  * alone. */
 #include "comm/device/device_pick_impl.h"
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/size.h"
 
@@ -14,26 +15,25 @@
 /* ---- host and GPU of a rank
  * ------------------------------------------------------------------------- */
 
-static uint64_t hash_text(uint64_t h, const char *text)
+static uint64_t add_text(uint64_t h, const char *text)
 {
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u; /* FNV-1a */
-    return h;
+    return hash_fixed(h, text, strlen(text));
 }
 
 /* Machines by their boot, and containers by their space of process numbers. */
 static uint64_t hash_host(void)
 {
     char text[128] = "";
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = HASH_FIXED_BEGIN;
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (f) {
-        if (fgets(text, sizeof text, f)) h = hash_text(h, text);
+        if (fgets(text, sizeof text, f)) h = add_text(h, text);
         fclose(f);
     }
-    if (gethostname(text, sizeof text - 1) == 0) h = hash_text(h, text);
+    if (gethostname(text, sizeof text - 1) == 0) h = add_text(h, text);
     ssize_t n = readlink("/proc/self/ns/pid", text, sizeof text - 1);
     text[n > 0 ? n : 0] = '\0';
-    return hash_text(h, text);
+    return add_text(h, text);
 }
 
 /* A seat is what the ranks compare: same host and same PCI bus mean the same GPU, whatever

@@ -5,6 +5,7 @@
 #include "engine/launch/launch_impl.h"
 #include "engine/launch/world_impl.h"
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/shm/shm.h"
@@ -198,9 +199,9 @@ void engine_world_leave(struct cz_world *world, const char *reason)
  */
 static uint64_t hash_words(const char *text)
 {
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    uint64_t h = HASH_FIXED_BEGIN;
     for (; *text; text++)
-        if (*text < '0' || *text > '9') h = (h ^ (unsigned char)*text) * 1099511628211u;
+        if (*text < '0' || *text > '9') h = hash_fixed(h, text, 1);
     return h;
 }
 

@@ -4,6 +4,8 @@
  * known only afterwards. */
 #include "formats/pt/pt_impl.h"
 
+#include "base/hash.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,23 +277,17 @@ size_t pt_put_end(const struct pt_layout *l, unsigned char *bytes)
     return (size_t)(p - bytes);
 }
 
-static uint64_t hash_bytes(uint64_t hash, const unsigned char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) hash = (hash ^ bytes[i]) * 0x100000001B3u; /* FNV-1a */
-    return hash;
-}
-
 /* torch's serialization id: a hash of the names and one of the sums, in decimal. The id record
  * itself is left out: it is the last one, and its sum cannot be known before. */
 void pt_put_id(const struct pt_layout *l, const uint32_t *crcs, char digits[PT_ID_NBYTES + 1])
 {
-    uint64_t of_names = 0xCBF29CE484222325u, of_crcs = of_names;
+    uint64_t of_names = HASH_FIXED_BEGIN, of_crcs = of_names;
     for (size_t i = 0; i + 1 < l->n; i++) {
         unsigned char name[PT_PIECE_NBYTES], crc[4];
         size_t n = put_name(l, i, name);
-        of_names = hash_bytes(of_names, name + strlen(l->archive), n - strlen(l->archive));
+        of_names = hash_fixed(of_names, name + strlen(l->archive), n - strlen(l->archive));
         put_u32(crc, crcs[i]);
-        of_crcs = hash_bytes(of_crcs, crc, sizeof crc);
+        of_crcs = hash_fixed(of_crcs, crc, sizeof crc);
     }
     snprintf(digits, PT_ID_NBYTES + 1, "%020llu%020llu", (unsigned long long)of_names,
              (unsigned long long)of_crcs);

@@ -1,4 +1,5 @@
-/* Claims: the hash is SipHash (published vectors) under a key that differs from process to process;
+/* Claims: the hash is SipHash (published vectors) under a key that differs from process to process,
+ * and the fixed one FNV-1a;
  * the table finds every item that was added and no other, whatever their number, also when all
  * hashes are equal. */
 #include "base/hash.h"
@@ -47,6 +48,19 @@ START_TEST(two_processes_hash_differently)
 }
 END_TEST
 
+/* The authors' vectors: the values are in files, so no version may have others. */
+START_TEST(fnv_1a_gives_the_published_values)
+{
+    ck_assert_uint_eq(hash_fixed_text(""), 0xCBF29CE484222325u);
+    ck_assert_uint_eq(hash_fixed_text("a"), 0xAF63DC4C8601EC8Cu);
+    ck_assert_uint_eq(hash_fixed_text("foobar"), 0x85944171F73967E8u);
+    ck_assert_uint_eq(hash_fixed(hash_fixed_text("foo"), "bar", 3), 0x85944171F73967E8u);
+    ck_assert_uint_eq(hash_fixed_text_32(""), 0x811C9DC5u);
+    ck_assert_uint_eq(hash_fixed_text_32("a"), 0xE40C292Cu);
+    ck_assert_uint_eq(hash_fixed_text_32("foobar"), 0xBF9CF968u);
+}
+END_TEST
+
 struct key {
     const int *numbers;
     int wanted;
@@ -86,5 +100,5 @@ START_TEST(items_are_found_and_others_are_not)
 }
 END_TEST
 
-TEST_MAIN("base/hash", siphash_gives_the_published_values, two_processes_hash_differently,
-          items_are_found_and_others_are_not)
+TEST_MAIN("base/hash", siphash_gives_the_published_values, fnv_1a_gives_the_published_values,
+          two_processes_hash_differently, items_are_found_and_others_are_not)
