@@ -99,47 +99,78 @@ static bool has_ended(const char *path, int fd, bool is_locked)
     return fate == PROCESS_ENDED || (fate == PROCESS_UNKNOWN && quiet_s(path, fd) > QUIET_S_MAX);
 }
 
-/* The mark of the folder at `path`, opened. CZ_NOTFOUND: there is none and `create` is false, or
- * what has its name is not a mark of this user. CZ_BUSY: of a process that may still be saving.
- * *is_new: it was made. CZ_IO, CZ_NOMEM. */
+/* ---- claiming -------------------------------------------------------------------------------- */
+
+/* The mark's file, made if there is none and `create`. *fd -1 with CZ_OK: another process made it
+ * just now, so look again. CZ_NOTFOUND: there is none; CZ_IO. */
+static cz_status open_mark(const char *path, const char *mark, bool create, int *fd, bool *is_new)
+{
+    *fd = open(mark, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    *is_new = *fd < 0 && errno == ENOENT;
+    if (*is_new && create) {
+        *fd = open(mark, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (*fd < 0 && errno == EEXIST) return CZ_OK;
+    }
+    if (*fd >= 0) return CZ_OK;
+    return create ? err_set(CZ_IO, errno, "%s: cannot be created", path)
+                  : err_set(CZ_NOTFOUND, errno, "%s: is not a mark", mark);
+}
+
+static bool is_file_of_this_user(const struct stat *info)
+{
+    return S_ISREG(info->st_mode) && info->st_uid == geteuid() && info->st_nlink <= 1;
+}
+
+/* Whether the file still has its name: its last owner removes it when it lets go. */
+static bool is_still_there(const char *mark, const struct stat *info)
+{
+    struct stat named;
+    return info->st_nlink == 1 && lstat(mark, &named) == 0 && named.st_ino == info->st_ino &&
+           named.st_dev == info->st_dev;
+}
+
+/* The open mark becomes ours, by its lock. *is_taken false with CZ_OK: it was removed meanwhile, so
+ * look again. CZ_BUSY: of a process that may still be saving; CZ_NOTFOUND: not a mark of this
+ * user. */
+static cz_status take_mark(const char *path, const char *mark, int fd, bool is_new, bool *is_taken)
+{
+    struct stat info;
+    *is_taken = false;
+    const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (!is_locked && errno == EWOULDBLOCK)
+        return err_set(CZ_BUSY, 0, "%s: another process is saving under this tag", path);
+    if (fstat(fd, &info) != 0 || !is_file_of_this_user(&info))
+        return err_set(CZ_NOTFOUND, 0, "%s: is not a file of this user", mark);
+    if (!is_still_there(mark, &info)) return CZ_OK;
+    if (!is_new && !has_ended(path, fd, is_locked))
+        return err_set(CZ_BUSY, 0,
+                       "%s: another process is saving under this tag, perhaps on another host; "
+                       "if it has ended, remove the folder and %s",
+                       path, mark);
+    *is_taken = true;
+    return CZ_OK;
+}
+
+/* The mark of the folder at `path`, opened and locked. CZ_NOTFOUND: there is none and `create` is
+ * false, or what has its name is not a mark of this user. CZ_BUSY: of a process that may still be
+ * saving. *is_new: it was made. CZ_IO, CZ_NOMEM. */
 static cz_status claim(const char *path, bool create, int *fd, bool *is_new)
 {
-    struct stat info, named;
     char *mark = mark_path(path);
     cz_status st = CZ_OK;
     *fd = -1;
     *is_new = false;
     if (!mark) return err_set(CZ_NOMEM, 0, "%s: out of memory", path);
     for (int i = 0; i < TRIES_MAX && *fd < 0 && st == CZ_OK; i++) {
-        int opened = open(mark, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        const bool is_missing = opened < 0 && errno == ENOENT;
-        if (is_missing && create)
-            opened = open(mark, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (opened < 0 && is_missing && create && errno == EEXIST) continue; /* just made: look */
-        if (opened < 0) {
-            st = create ? err_set(CZ_IO, errno, "%s: cannot be created", path)
-                        : err_set(CZ_NOTFOUND, errno, "%s: is not a mark", mark);
-            break;
-        }
-        *is_new = is_missing;
-        const bool is_locked = flock(opened, LOCK_EX | LOCK_NB) == 0;
-        if (!is_locked && errno == EWOULDBLOCK)
-            st = err_set(CZ_BUSY, 0, "%s: another process is saving under this tag", path);
-        else if (fstat(opened, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
-                 info.st_nlink > 1)
-            st = err_set(CZ_NOTFOUND, 0, "%s: is not a file of this user", mark);
-        else if (info.st_nlink == 1 && lstat(mark, &named) == 0 && named.st_ino == info.st_ino &&
-                 named.st_dev == info.st_dev) {
-            if (is_missing || has_ended(path, opened, is_locked))
-                *fd = opened;
-            else
-                st = err_set(
-                    CZ_BUSY, 0,
-                    "%s: another process is saving under this tag, perhaps on another host; "
-                    "if it has ended, remove the folder and %s",
-                    path, mark);
-        }
-        if (*fd < 0) close(opened); /* removed meanwhile: once more */
+        int opened;
+        bool is_taken = false;
+        st = open_mark(path, mark, create, &opened, is_new);
+        if (opened < 0) continue;
+        st = take_mark(path, mark, opened, *is_new, &is_taken);
+        if (is_taken)
+            *fd = opened;
+        else
+            close(opened);
     }
     if (st == CZ_OK && *fd < 0) st = err_set(CZ_BUSY, 0, "%s: comes and goes", mark);
     free(mark);
