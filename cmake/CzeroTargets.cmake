@@ -101,6 +101,7 @@ function(cz_program target output folder)
 endfunction()
 
 function(cz_tools)
+  cz_release_date()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/czero/*.c)
   cz_program(tool_czero czero . ${sources} ${CMAKE_SOURCE_DIR}/tools/zero_to_fp32/command.c)
   # Installed, plug-ins are in the library folder beside bin.
@@ -109,8 +110,43 @@ function(cz_tools)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/zero_to_fp32/*.c)
   cz_file_tool(tool_zero_to_fp32 zero_to_fp32 ${sources})
   foreach(tool tool_czero tool_zero_to_fp32)
-    target_compile_definitions(${tool} PRIVATE CZERO_VERSION="${PROJECT_VERSION}")
+    target_compile_definitions(${tool} PRIVATE CZERO_VERSION="${PROJECT_VERSION}"
+      CZERO_DATE="${CZ_RELEASE_DATE}")
     set_target_properties(${tool} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  endforeach()
+endfunction()
+
+# The date of this version in the changelog, which manual pages show; "" before the release.
+function(cz_release_date)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/CHANGELOG.md lines REGEX "^## \\[${PROJECT_VERSION}\\] - ")
+  string(REGEX REPLACE ".* - " "" date "${lines}")
+  set(CZ_RELEASE_DATE "${date}" PARENT_SCOPE)
+endfunction()
+
+# Manual pages and completions: printed by the program that was built, into share/ of the build folder.
+function(cz_pages)
+  if(CMAKE_CROSSCOMPILING)
+    message(STATUS "manual pages and completions: left out (this build cannot run what it makes)")
+    return()
+  endif()
+  set(share ${CMAKE_BINARY_DIR}/share)
+  set(made ${share}/czero.bash ${share}/_czero ${share}/czero.fish)
+  add_custom_command(OUTPUT ${made} ${share}/man1/czero.1
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${share}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${share}/man1
+    COMMAND tool_czero man --output ${share}/man1
+    COMMAND tool_czero completion bash > ${share}/czero.bash
+    COMMAND tool_czero completion zsh > ${share}/_czero
+    COMMAND tool_czero completion fish > ${share}/czero.fish
+    DEPENDS tool_czero VERBATIM)
+  add_custom_target(pages ALL DEPENDS ${made})
+  install(DIRECTORY ${share}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(FILES ${share}/_czero DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  foreach(program czero zero_to_fp32) # shells look for a file of the program's name
+    install(FILES ${share}/czero.bash RENAME ${program}
+      DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${share}/czero.fish RENAME ${program}.fish
+      DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
   endforeach()
 endfunction()
 

@@ -20,7 +20,10 @@ cmake --install "$build" --prefix "$prefix" >"$work/install.log"
 libdir=$(dirname "$(find "$prefix" -name libczero.so | head -1)")
 docdir=$prefix/share/doc/czero
 for file in include/czero/czero.h bin/czero bin/zero_to_fp32 share/doc/czero/LICENSE \
-  share/doc/czero/README.md share/doc/czero/examples/over_ranks.c; do
+  share/doc/czero/README.md share/doc/czero/examples/over_ranks.c share/man/man1/czero.1 share/man/man1/czero-train.1 \
+  share/man/man1/zero_to_fp32.1 share/bash-completion/completions/czero \
+  share/bash-completion/completions/zero_to_fp32 share/zsh/site-functions/_czero \
+  share/fish/vendor_completions.d/czero.fish share/fish/vendor_completions.d/zero_to_fp32.fish; do
   test -e "$prefix/$file" || fail "missing: $file"
 done
 test -e "$libdir/libczero.a" || fail "missing: libczero.a"

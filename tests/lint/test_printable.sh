@@ -16,6 +16,9 @@ tools/czero/terminal.c: fputs(text, out)
 tools/czero/terminal.c: fwrite(text, 1, n, out)
 tools/czero/terminal.c: fputs(rows[i].ascii, out)
 tools/czero/terminal.c: fputc(*text++, out)
+tools/czero/cmd/cmd_man.c: fputc(*text, out)
+tools/czero/cmd/cmd_man.c: fputc(tolower((unsigned char)summary[0]), out)
+tools/czero/cmd/cmd_man.c: fputs(separator, out)
 tools/czero/train/curve.c: fputs(HEADER, c->file)
 tools/czero/train/metrics.c: fwrite(HEADER, 1, strlen(HEADER), m->csv)
 tools/czero/cmd/cmd_config.c: fputs(text, stdout)
@@ -32,7 +35,7 @@ tools/czero/plot/plot_svg.c: fwrite(text, 1, len, s->out)
 checkpoint/inspect/inspect.c: fwrite(text, 1, nbytes, out)
 engine/report/class_report.c: fputs(before, t.stream)
 };
-  # In order: escaped where they were made; escaped by the logger; JSON, escaped where it is made; tables and help, likewise; constants; whole texts or JSON of the
+  # In order: escaped where they were made; escaped by the logger; JSON, escaped where it is made; tables and help, likewise; tables of options, which are constants; constants; whole texts or JSON of the
   # library, escaped where they are made (json_write.h); a question of the program; --raw; a name that
   # check_names() looked at; a finished plot; marks of a plot; pieces of put_text(), which escapes; constants.
   %allowed = map { s/\\x27/\x27/gr => 0 } keys %allowed;

@@ -22,6 +22,9 @@ struct environment_row {
 extern const struct environment_row czero_environment[]; /* a row without name ends it */
 
 #define CZERO_SUMMARY "Train language models from a DeepSpeed config, in C."
+#define CZERO_DESCRIPTION                                                                          \
+    "czero reads the config files, checkpoints and Hugging Face folders that DeepSpeed and\n"      \
+    "transformers use, and trains, evaluates and runs models without Python."
 #define CZERO_EXITS                                                                                \
     "0 success, 1 run-time failure, 2 usage or config error,\n"                                    \
     "            3 does not fit in memory, 4 damaged input."
@@ -35,11 +38,17 @@ bool tool_is_command(const char *name);
 /* The command that a mistyped one comes closest to (base/nearest.h); NULL: none is close. */
 const char *tool_nearest_command(const char *name);
 
-extern const struct arg_command bench_command, config_command, eval_command, export_command,
-    fsck_command, generate_command, init_command, inspect_command, launch_command, plan_command,
-    plot_command, predict_command, train_command, tune_command, verify_command, vocab_command;
+/* Say that there is no such command, with the nearest one; `program` stands in front. EXIT_USAGE.
+ */
+int tool_unknown_command(const char *program, const char *name);
+
+extern const struct arg_command bench_command, completion_command, config_command, eval_command,
+    export_command, fsck_command, generate_command, init_command, inspect_command, launch_command,
+    man_command, plan_command, plot_command, predict_command, train_command, tune_command,
+    verify_command, vocab_command;
 
 int cmd_bench(int argc, char **argv);
+int cmd_completion(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_export(int argc, char **argv);
@@ -48,6 +57,7 @@ int cmd_generate(int argc, char **argv);
 int cmd_init(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
+int cmd_man(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
 int cmd_predict(int argc, char **argv);

@@ -13,6 +13,7 @@
 
 const struct command czero_commands[] = {
     {"bench", cmd_bench, &bench_command, "measure this machine, for predicted times in plans"},
+    {"completion", cmd_completion, &completion_command, "print the completion script of a shell"},
     {"config", cmd_config, &config_command, "show, check and compare DeepSpeed configs"},
     {"eval", cmd_eval, &eval_command, "evaluate a model on given data"},
     {"export", cmd_export, &export_command, "write a checkpoint as a Hugging Face folder"},
@@ -22,6 +23,7 @@ const struct command czero_commands[] = {
     {"inspect", cmd_inspect, &inspect_command,
      "list the contents of a checkpoint or a weights file"},
     {"launch", cmd_launch, &launch_command, "run a command on several ranks", true},
+    {"man", cmd_man, &man_command, "print a manual page"},
     {"plan", cmd_plan, &plan_command, "show the memory that a run needs, without running it"},
     {"plot", cmd_plot, &plot_command, "plot loss and accuracy of a run"},
     {"predict", cmd_predict, &predict_command, "classify texts"},
@@ -96,7 +98,7 @@ static const struct {
     {"convert", "did you mean export?"},
 };
 
-static int complain_unknown(const char *program, const char *name)
+int tool_unknown_command(const char *program, const char *name)
 {
     const char *near = tool_nearest_command(name);
     for (size_t i = 0; i < CZ_ARRAY_LEN(elsewhere); i++)
@@ -116,7 +118,7 @@ static int help_on(char *name)
 {
     const struct command *command = find_command(name);
     char option[] = "--help", *words[] = {name, option, NULL};
-    return command ? command->run(2, words) : complain_unknown("czero help", name);
+    return command ? command->run(2, words) : tool_unknown_command("czero help", name);
 }
 
 int main(int argc, char **argv)
@@ -141,5 +143,5 @@ int main(int argc, char **argv)
     const struct command *command = find_command(argv[1]);
     if (command && !command->over_ranks && engine_world_started_as() > 0) return EXIT_OK;
     if (command) return tool_finish_stdout(command->run(argc - 1, argv + 1));
-    return complain_unknown("czero", argv[1]);
+    return tool_unknown_command("czero", argv[1]);
 }

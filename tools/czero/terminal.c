@@ -36,13 +36,17 @@ const char *terminal_colour(FILE *out, enum terminal_colour colour)
 
 void terminal_put(FILE *out, const char *text)
 {
+    if (terminal_is_utf8())
+        fputs(text, out);
+    else
+        terminal_put_ascii(out, text);
+}
+
+void terminal_put_ascii(FILE *out, const char *text)
+{
     static const struct {
         const char *utf8, *ascii;
     } rows[] = {{"…", "..."}, {"×", "x"}, {"·", "*"}, {"−", "-"}, {"→", "->"}};
-    if (terminal_is_utf8()) {
-        fputs(text, out);
-        return;
-    }
     while (*text) {
         size_t n = strcspn(text, "\xc2\xc3\xe2"); /* the rows' first bytes */
         fwrite(text, 1, n, out);

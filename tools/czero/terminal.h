@@ -21,4 +21,7 @@ const char *terminal_colour(FILE *out, enum terminal_colour colour);
  * use ("…", "×", "·") become ASCII; those of names stay as they are. */
 void terminal_put(FILE *out, const char *text);
 
+/* The same whatever the locale. */
+void terminal_put_ascii(FILE *out, const char *text);
+
 #endif

@@ -30,8 +30,8 @@ void tool_print_version(void);
  * 3, CZ_CORRUPT and CZ_VERSION → 4, anything else → 1. */
 int tool_exit_code(cz_status status);
 
-/* Print "NAME: sentence" on stderr, NAME in front of every line and red on a terminal. Strings among
- * the arguments are escaped (base/printable.h). */
+/* Print "NAME: sentence" on stderr, NAME in front of every line and red on a terminal. Strings
+ * among the arguments are escaped (base/printable.h). */
 void tool_complain(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Print "NAME: <cz_last_error()>" on stderr and return tool_exit_code(cz_last_status()).

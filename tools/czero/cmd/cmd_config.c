@@ -58,8 +58,8 @@ static const struct arg_spec check_specs[] = {
 };
 
 static const struct arg_spec diff_specs[] = {
-    {"A", ARG_STRING, FIELD(file), "A", "first config", .required = true},
-    {"B", ARG_STRING, FIELD(other), "B", "second config", .required = true},
+    {"A", ARG_STRING, FIELD(file), "FILE", "first config", .required = true},
+    {"B", ARG_STRING, FIELD(other), "FILE", "second config", .required = true},
     {"--exit-code", ARG_FLAG, FIELD(exit_code), NULL, "exit with 1 if they differ"},
     SHARED_OPTIONS,
 };
