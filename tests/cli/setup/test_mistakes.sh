@@ -79,9 +79,9 @@ OMP_NUM_THREADS=1 "${generate[@]}" -v >/dev/null 2>"$work/verbose"
 grep -q 'kernels' "$work/verbose" || complain "-v does not tell of the kernels: $(cat "$work/verbose")"
 
 # ---- errors of several lines
-echo '{"train_batch_size": "auto", "gradient_clipping": -1, "zero_optimization": {"stage": 9}}' >"$work/bad.json"
-expect 2 'zero_optimization.stage' train --config "$work/bad.json" --model gpt2-tiny --data examples/data/fortunes.txt \
-  --seq-len 8 --steps 1
+echo '{"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"}, "foo": 1, "bar": 2}' >"$work/bad.json"
+expect 2 'bar: unknown key' train --config "$work/bad.json" --model gpt2-tiny --data examples/data/fortunes.txt \
+  --seq-len 8 --steps 1 --strict
 [ "$(wc -l <"$work/err")" -gt 1 ] || complain "one line of several problems: $(cat "$work/err")"
 
 # ---- colours
