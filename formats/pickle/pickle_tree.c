@@ -7,8 +7,8 @@
 #include <math.h>
 
 /* ---- keys --------------------------------------------------------------------------------------
- * Equal as Python has it: 1, 1.0 and True are one key; tuples by value; everything that is not
- * plain data only with itself. */
+ * Equal as Python has it: 1, 1.0 and True are one key; tuples by value; classes by name, however
+ * often it is written; everything that is not plain data only with itself. */
 
 static bool is_number(const struct pickle_node *node)
 {
@@ -62,8 +62,20 @@ static uint32_t hash_node(const struct pickle_node *node)
             h = hash_bytes(both, sizeof both);
         }
         return (uint32_t)(h >> 32);
+    case PICKLE_GLOBAL:
+    case PICKLE_DTYPE: {
+        uint64_t both[2] = {hash_text(node->more->module), hash_text(node->more->name)};
+        return hash_of(both, sizeof both);
+    }
     default: return hash_of(&node, sizeof(const struct pickle_node *));
     }
+}
+
+static bool is_same_name(struct pickle_parser *p, const char *a, const char *b)
+{
+    size_t n = strlen(a);
+    p->work_left -= n < p->work_left ? n : p->work_left;
+    return strcmp(a, b) == 0;
 }
 
 /* Steps are counted: tuples of tuples that share parts could otherwise be compared forever. */
@@ -78,7 +90,11 @@ static bool is_same_key(struct pickle_parser *p, const struct pickle_node *a,
         bool a_whole = whole(a, &x), b_whole = whole(b, &y);
         return a_whole && b_whole ? x == y : !a_whole && !b_whole && a->real == b->real;
     }
-    if (a->kind != b->kind || a->n != b->n) return false;
+    if (a->kind != b->kind) return false;
+    if (a->kind == PICKLE_GLOBAL || a->kind == PICKLE_DTYPE) /* items are a class's attributes */
+        return is_same_name(p, a->more->module, b->more->module) &&
+               is_same_name(p, a->more->name, b->more->name);
+    if (a->n != b->n) return false;
     switch (a->kind) {
     case PICKLE_NONE: return true;
     case PICKLE_LONG:

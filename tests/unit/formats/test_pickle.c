@@ -190,6 +190,21 @@ START_TEST(dicts)
     int64_t want[] = {3, 5, 6, 7, 9};
     for (size_t i = 0; i < 5; i++) is_int(root->pairs[i].value, want[i]);
     pickle_free(p);
+
+    /* A class is one key however often it is written, and so is a dtype; names make the difference.
+     */
+    p = PARSE("}(ctorch\nSize\nK\x01"
+              "ctorch\nSize\nK\x02"
+              "ctorch\nfloat32\nK\x03"
+              "ctorch\nfloat32\nK\x04"
+              "cx\nSize\nK\x05"
+              "ctorch\nSiz\nK\x06"
+              "u");
+    root = pickle_root(p);
+    ck_assert_uint_eq(root->n_pairs, 4);
+    int64_t of_classes[] = {2, 4, 5, 6};
+    for (size_t i = 0; i < 4; i++) is_int(root->pairs[i].value, of_classes[i]);
+    pickle_free(p);
     REFUSE("}(K\x01u", CZ_CORRUPT, "no value");
     REFUSE("]K\x01K\x01s", CZ_CORRUPT, "keys are set on a list");
 }
