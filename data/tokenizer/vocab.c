@@ -32,7 +32,11 @@ cz_status vocab_create(const struct vocab_options *options, struct vocab **out)
                              .split_chinese = true,
                              .strip_accents = options->lowercase,
                              .lowercase = options->lowercase};
-    wp_chars_init(&v->chars, &rules);
+    v->chars = wp_chars_of(&rules);
+    if (!v->chars) {
+        vocab_destroy(v);
+        return err_set(CZ_NOMEM, 0, "no memory for a vocabulary");
+    }
     *out = v;
     return CZ_OK;
 }
@@ -65,7 +69,7 @@ static cz_status count_word(void *user, const char *word, size_t nbytes, size_t 
 
 cz_status vocab_add(struct vocab *v, const char *text, size_t nbytes)
 {
-    return wp_words(&v->chars, text, nbytes, &v->word, count_word, v);
+    return wp_words(v->chars, text, nbytes, &v->word, count_word, v);
 }
 
 /* ---- characters ------------------------------------------------------------------------------ */

@@ -43,7 +43,7 @@ cz_status strings_order(const struct strings *s, uint32_t **order);
 
 struct vocab {
     struct vocab_options options;
-    struct wp_chars chars;
+    const struct wp_chars *chars;
     struct wp_word word;
     char word_text[4 * WP_N_CHARS_DEFAULT];
     struct strings words;   /* of at most WP_N_CHARS_DEFAULT characters */

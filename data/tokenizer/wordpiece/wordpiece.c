@@ -55,10 +55,10 @@ static cz_status encode_between(const struct wordpiece *wp, const char *text, si
                                 struct wp_word *word, struct encoder *e)
 {
     if (nbytes == 0) return CZ_OK;
-    if (!wp->plain) return wp_words(&wp->chars, text, nbytes, word, add_word, e);
+    if (!wp->plain) return wp_words(wp->chars, text, nbytes, word, add_word, e);
     char *normalized = malloc(wp_normalized_nbytes_max(nbytes));
     if (!normalized) return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", nbytes);
-    size_t n = wp_normalize(&wp->chars, text, nbytes, normalized);
+    size_t n = wp_normalize(wp->chars, text, nbytes, normalized);
     cz_status st = encode_normalized(wp, normalized, n, word, e);
     free(normalized);
     return st;
@@ -136,7 +136,6 @@ static void wordpiece_close(struct cz_tokenizer *tok)
     wp_trie_free(&wp->trie);
     added_tokens_free(&wp->added);
     added_tokens_free(&wp->added_normalized);
-    free(wp->plain);
     free(wp->prefix);
     free(wp->text);
     free(wp->offs);

@@ -212,7 +212,7 @@ static cz_status keep_added(struct wordpiece *wp, const struct wp_source *src)
             size_t n = strlen(a->content);
             char *normalized = malloc(wp_normalized_nbytes_max(n));
             if (!normalized) return err_set(CZ_NOMEM, 0, "no memory for an added token");
-            n = wp_normalize(&wp->chars, a->content, n, normalized);
+            n = wp_normalize(wp->chars, a->content, n, normalized);
             cz_status st = CZ_OK;
             if (n > 0) st = added_tokens_add(&wp->added_normalized, normalized, n, &a->token);
             free(normalized);
@@ -221,10 +221,8 @@ static cz_status keep_added(struct wordpiece *wp, const struct wp_source *src)
             TRY(added_tokens_add(&wp->added, a->content, strlen(a->content), &a->token));
     }
     if (wp->added_normalized.n == 0) return CZ_OK;
-    wp->plain = malloc(sizeof *wp->plain);
-    if (!wp->plain) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
-    wp_chars_init(wp->plain, &no_rules);
-    return CZ_OK;
+    wp->plain = wp_chars_of(&no_rules);
+    return wp->plain ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
 }
 
 /* The trie comes first because it sorts the tokens, which shows doubles, and because everything
@@ -255,7 +253,8 @@ static cz_status build(struct wordpiece *wp, struct wp_source *src)
     if (wp->unk < 0)
         return err_set(CZ_CORRUPT, 0, "%s: the token for unknown words, \"%s\", is missing",
                        src->path, src->unk);
-    wp_chars_init(&wp->chars, &src->rules);
+    wp->chars = wp_chars_of(&src->rules);
+    if (!wp->chars) return err_set(CZ_NOMEM, 0, "no memory for a tokenizer");
     TRY(place_added(wp, src));
     TRY(keep_texts(wp, src));
     TRY(keep_added(wp, src));

@@ -1,6 +1,8 @@
 /* What a character becomes under BERT's normalizer, and how it splits words. */
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -167,9 +169,9 @@ static void set_changes(struct wp_chars *chars)
                wp_marks[i].last + 1 - wp_marks[i].first);
 }
 
-void wp_chars_init(struct wp_chars *chars, const struct wp_rules *rules)
+/* chars is zero. */
+static void fill(struct wp_chars *chars, const struct wp_rules *rules)
 {
-    memset(chars, 0, sizeof *chars);
     chars->rules = *rules;
     set_ranges(chars, N_TABLE(punctuation), WP_ALONE);
     if (rules->split_chinese) set_ranges(chars, chinese, CZ_ARRAY_LEN(chinese), WP_ALONE);
@@ -182,4 +184,20 @@ void wp_chars_init(struct wp_chars *chars, const struct wp_rules *rules)
         if (chars->actions[c] != WP_LETTER) continue;
         chars->letters[c] = (char)(rules->lowercase && is_capital ? c + ('a' - 'A') : c);
     }
+}
+
+const struct wp_chars *wp_chars_of(const struct wp_rules *rules)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct wp_chars *made[1 << 4]; /* by the four rules */
+    const size_t which = (rules->clean ? 1u : 0u) + (rules->split_chinese ? 2u : 0u) +
+                         (rules->strip_accents ? 4u : 0u) + (rules->lowercase ? 8u : 0u);
+    pthread_mutex_lock(&lock);
+    if (!made[which]) {
+        made[which] = calloc(1, sizeof *made[which]);
+        if (made[which]) fill(made[which], rules);
+    }
+    const struct wp_chars *chars = made[which];
+    pthread_mutex_unlock(&lock);
+    return chars;
 }

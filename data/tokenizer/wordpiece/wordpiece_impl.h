@@ -56,7 +56,10 @@ struct wp_chars {
     char letters[256];           /* bytes that are letters, as they go into words; 0: others */
 };
 
-void wp_chars_init(struct wp_chars *chars, const struct wp_rules *rules);
+/* The table of these rules; NULL: no memory. It is made once, at the first use, and shared by all
+ * tokenizers until the program ends: making it takes longer than reading a small vocabulary. Any
+ * thread. */
+const struct wp_chars *wp_chars_of(const struct wp_rules *rules);
 
 static inline enum wp_action wp_action_of(const struct wp_chars *chars, uint32_t c)
 {
@@ -158,10 +161,10 @@ struct wordpiece {
     int32_t inside; /* the node behind the prefix, −1: no token continues a word */
     int32_t unk;
     size_t n_chars_max; /* longer words are unknown */
-    struct wp_chars chars;
+    const struct wp_chars *chars;
     struct added_tokens added;            /* found in the text as it is */
     struct added_tokens added_normalized; /* found in what the rules leave of it */
-    struct wp_chars *plain;               /* without rules, for that; NULL when there are none */
+    const struct wp_chars *plain;         /* without rules, for that; NULL when there are none */
 };
 
 extern const struct tokenizer_class wordpiece_class;
