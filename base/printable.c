@@ -23,9 +23,11 @@ size_t printable_next(enum printable_form form, const char *text, size_t n,
                       char escape[PRINTABLE_NBYTES])
 {
     const unsigned char lead = (unsigned char)text[0];
+    escape[0] = '\0';
+    if (lead >= 0x20 && lead < 0x7f && (form != PRINTABLE_JSON || !strchr("\"\\", lead)))
+        return 1; /* most of them */
     const int len = utf8_length(text, n);
     const uint32_t c = len > 0 ? utf8_decode(text, len) : 0;
-    escape[0] = '\0';
     if (len <= 0) {
         if (form == PRINTABLE_JSON)
             memcpy(escape, "\\ufffd", 7);
