@@ -30,9 +30,13 @@ if(CZ_TSAN) # OpenMP is off: its pragmas mean nothing, loops over pieces run in 
   target_link_options(cz_flags INTERFACE -fsanitize=thread)
 endif()
 if(CZ_FUZZ) # the first finding ends a run; clang's own warnings are not the project's
-  target_compile_options(cz_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
-    -fno-omit-frame-pointer -O2 -Wno-error -Wno-unknown-pragmas -Wno-unknown-warning-option)
-  target_link_options(cz_flags INTERFACE -fsanitize=address,undefined)
+  set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all)
+  if(CZ_FUZZ STREQUAL "FAST")
+    set(sanitize -fsanitize=undefined -fsanitize-trap=undefined)
+  endif()
+  target_compile_options(cz_flags INTERFACE ${sanitize} -fno-omit-frame-pointer -O2
+    -Wno-error -Wno-unknown-pragmas -Wno-unknown-warning-option)
+  target_link_options(cz_flags INTERFACE ${sanitize})
 endif()
 
 if(CZ_SANITIZE OR CZ_TSAN)

@@ -52,18 +52,21 @@ static inline const char *fuzz_file(const void *bytes, size_t nbytes)
         FUZZ_CHECK(fd >= 0);
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     }
-    FUZZ_CHECK(ftruncate(fd, 0) == 0);
     FUZZ_CHECK(pwrite(fd, bytes, nbytes, 0) == (ssize_t)nbytes);
+    FUZZ_CHECK(ftruncate(fd, (off_t)nbytes) == 0); /* last: its pages are used again */
     return path;
 }
 
 /* Set a file of a folder in memory; nbytes bytes, or none of it is there (bytes NULL). */
 static inline void fuzz_folder_put(int dir_fd, const char *name, const void *bytes, size_t nbytes)
 {
-    unlinkat(dir_fd, name, 0);
-    if (!bytes) return;
-    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (!bytes) {
+        unlinkat(dir_fd, name, 0);
+        return;
+    }
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     FUZZ_CHECK(fd >= 0 && write(fd, bytes, nbytes) == (ssize_t)nbytes);
+    FUZZ_CHECK(ftruncate(fd, (off_t)nbytes) == 0);
     close(fd);
 }
 

@@ -3,7 +3,7 @@
 #include "formats/json/json.h"
 #include "tests/fuzz/fuzz.h"
 
-#define N_CHECKED_MAX 100 /* a place in the text is found by counting lines from its beginning */
+#define N_CHECKED_MAX 20 /* a place in the text is found by counting lines from its beginning */
 
 static void check_node(const struct json_node *node, size_t nbytes)
 {

@@ -1,59 +1,7 @@
 /* Promises: any tokenizer.json is read or refused with a sentence; what is read encodes any bytes
  * to ids of its vocabulary, which decode to valid UTF-8; a text cut where the tokenizer says so
  * gives the ids of the whole. The input is the file, and behind a NUL byte a text. */
-#include "base/utf8.h"
-#include "data/tokenizer/tokenizer_impl.h"
-#include "tests/fuzz/fuzz.h"
-
-static const char sample[] = "Ab's  it\n\n12345 \xE5\xA4\xA9 e\xCC\x81<s>x\xFF y ab\n";
-
-static void check_decoded(const struct cz_tokenizer *tok, const int32_t *ids, size_t n)
-{
-    struct cz_tokenizer_decoder *dec;
-    const char *text;
-    size_t nbytes;
-    FUZZ_CHECK(cz_tokenizer_decoder_create(tok, &dec) == CZ_OK);
-    for (size_t i = 0; i < n; i++) {
-        FUZZ_CHECK(ids[i] >= 0 && ids[i] < cz_tokenizer_vocab_size(tok));
-        FUZZ_CHECK(cz_tokenizer_decode(dec, ids[i], &text, &nbytes) == CZ_OK);
-        FUZZ_CHECK(utf8_is_valid(text, nbytes));
-    }
-    cz_tokenizer_decoder_end(dec, &text, &nbytes);
-    FUZZ_CHECK(utf8_is_valid(text, nbytes));
-    cz_tokenizer_decoder_destroy(dec);
-}
-
-static void check_cut(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
-                      const int32_t *ids, size_t n)
-{
-    int32_t *left, *right;
-    size_t n_left, n_right;
-    size_t at = tok->cls->cut ? tok->cls->cut(tok, text, nbytes, nbytes / 2) : nbytes;
-    FUZZ_CHECK(at <= nbytes);
-    if (at == nbytes) return;
-    FUZZ_CHECK(cz_tokenizer_encode(tok, text, at, &left, &n_left) == CZ_OK);
-    FUZZ_CHECK(cz_tokenizer_encode(tok, text + at, nbytes - at, &right, &n_right) == CZ_OK);
-    FUZZ_CHECK(n_left + n_right == n);
-    FUZZ_CHECK(memcmp(ids, left, n_left * sizeof *ids) == 0);
-    FUZZ_CHECK(memcmp(ids + n_left, right, n_right * sizeof *ids) == 0);
-    free(left);
-    free(right);
-}
-
-static void check(const struct cz_tokenizer *tok, const char *text, size_t nbytes)
-{
-    int32_t *ids, row[64], types[64];
-    size_t n;
-    int64_t n_row;
-    const struct cz_tokenizer_input pair = {
-        .text = text, .nbytes = nbytes, .pair = sample, .pair_nbytes = sizeof sample - 1};
-    FUZZ_CHECK(cz_tokenizer_encode(tok, text, nbytes, &ids, &n) == CZ_OK);
-    check_decoded(tok, ids, n);
-    check_cut(tok, text, nbytes, ids, n);
-    free(ids);
-    FUZZ_CHECK(cz_tokenizer_encode_input(tok, &pair, 64, row, types, &n_row, NULL) == CZ_OK);
-    check_decoded(tok, row, (size_t)n_row);
-}
+#include "tests/fuzz/check_tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
 {
@@ -67,12 +15,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
         fuzz_refused(st);
         return 0;
     }
-    check(tok, sample, sizeof sample - 1);
-    if (nul) {
-        char *text = fuzz_copy(nul + 1, nbytes - n_json - 1);
-        check(tok, text, nbytes - n_json - 1);
-        free(text);
-    }
+    check_tokenizer(tok, NULL, 0);
+    if (nul) check_tokenizer(tok, nul + 1, nbytes - n_json - 1);
     cz_tokenizer_close(tok);
     return 0;
 }

@@ -11,14 +11,16 @@ import hashlib
 import json
 import pathlib
 import pickle
+import struct
 import sys
 import types
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interop"))
 from fixtures import FIXTURES, ROOT  # noqa: E402
+from hostile import tools as hostile  # noqa: E402
 
-NBYTES_MAX = {"checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "wordpiece": 4096}
+NBYTES_MAX = {"bpe": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "wordpiece": 4096}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -229,8 +231,88 @@ def wordpieces(out):
         out.put("wordpiece", bytes([flags]) + len(name).to_bytes(2, "big") + name + data)
 
 
+def of_hostile(category, prefix=""):
+    """Inputs of tests/fuzz/hostile that are one file each, by name."""
+    folder = FIXTURES / "hostile" / category
+    return {path.name: path.read_bytes() for path in sorted(folder.glob(prefix + "*"))}
+
+
+def rank_files(out):
+    def vector(key, numel, kind="FloatStorage"):
+        return hostile.tensor(key, numel, 0, (numel,), (1,), kind)
+
+    segment = {"params": ["w", "b"], "tensor_size": 13, "corrected_tensor_size": 16}
+    segment |= {"worker_error": vector("0", 16), "server_error": vector("1", 8)}
+    head = {"format": "czero 1-bit", "version": 1, "rank": 1, "world_size": 2, "step": 3, "global_steps": 4}
+    head |= {"optimizer": "zerooneadam", "segments": [segment], "state": {}}
+    states = {"w": {"exp_avg": vector("2", 10), "momentum_accumulator": vector("3", 10)}, "b": {"exp_avg": vector("4", 3)}}
+    changes = [{}, {"state": states}, {"version": 2}, {"rank": 0}, {"segments": []}, {"segments": [segment, segment], "state": states}]
+    changes += [{"segments": [segment | other]} for other in ({"tensor_size": 17}, {"worker_error": vector("0", 16, "DoubleStorage")}, {"params": []})]
+    for change in changes:
+        out.put("onebit", hostile.pickled(head | change))
+
+
+def token_files(out):
+    tokens = struct.pack("<200H", *range(200))
+    for name, data in of_hostile("tokens").items():
+        if name.startswith("megatron"):
+            out.put("tokens", b"\1" + struct.pack("<H", len(data) & 0xFFFF) + data + tokens)
+        else:
+            for form in (0, 2, 3):
+                out.put("tokens", bytes([form]) + data)
+    index = b"MMIDIDX\0\0" + struct.pack("<QB2Q3i3q3q", 1, 8, 3, 3, 100, 60, 40, 0, 200, 320, 0, 1, 3)
+    out.put("tokens", b"\1" + struct.pack("<H", len(index)) + index + tokens)
+    out.put("tokens", b"\0" + struct.pack("<3i", 20240520, 1, 200) + bytes(1012) + tokens)
+    out.put("tokens", b"\0" + struct.pack("<3i", 20240801, 7, 100) + bytes(1012) + tokens)
+
+
+# Numbers of the files as in fuzz_bpe.c; 6 is a text.
+def bpe_folders(out):
+    def put(*files):
+        out.put("bpe", b"".join(bytes([number]) + struct.pack("<H", len(data)) + data for number, data in files if len(data) < 1 << 16))
+
+    def text(value):
+        return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
+
+    words = (6, b" ab it's 12  \n\nab \xff e\xcc\x81 <s>ab</s>")
+    classes = [{"tokenizer_class": name} for name in ("GPT2Tokenizer", "Qwen2TokenizerFast", "RobertaTokenizer", "X")]
+    flags = {"content": "<s>", "lstrip": True, "normalized": False, "single_word": True, "special": True}
+    configs = [*classes, {"added_tokens_decoder": {"6": flags, "20": flags | {"content": "it"}}, "add_bos_token": True, "bos_token": "<s>"}]
+    for config in configs:
+        put((2, text(config | {"add_prefix_space": True})), words)
+        put((2, text(config)), (3, text({"unk_token": flags, "eos_token": "</s>"})), (4, text({"<x>": 30, "ab": 31})), words)
+    for kind in ("qwen2", "roberta", "gpt2"):
+        put((5, text({"model_type": kind})), words)
+    put((0, text({"a": 0, "b": 1, "ab": 2, "aba": 5, "Ġ": 3})), (1, b"a b\r\nab a\r\n"), words)
+    for name, data in of_hostile("tokenizer", "old_").items():
+        put(({"": 0, "1": 1, "2": 2}.get(name.partition(".")[2], 3), data), words)
+
+
+def models(out):
+    for path in files("config.json"):
+        for task in range(4):
+            out.put("model", bytes([task]) + path.read_bytes())
+    for data in of_hostile("model").values():
+        if b"model_type" in data:
+            out.put("model", b"\0" + data)
+
+
+def names(out):
+    for path in files("*.index.json"):
+        out.put("index", path.read_bytes())
+    for data in of_hostile("index").values():
+        out.put("index", data)
+    for data in (b"global_step7", b" global_step7\r\n", b"\xe4\xbd\xa0", b"../x", b"a\0b", *of_hostile("latest").values()):
+        out.put("latest", data)
+
+
 def main():
     out = Out(sys.argv[1])
+    rank_files(out)
+    token_files(out)
+    bpe_folders(out)
+    models(out)
+    names(out)
     labelled_texts(out)
     pickles(out)
     texts(out)
