@@ -41,6 +41,16 @@ const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes)
     return buf;
 }
 
+const char *size_written(size_t nbytes, char *buf, size_t buf_nbytes)
+{
+    const size_t gb = 1000000000, gib = (size_t)1 << 30;
+    if (nbytes == 0 || (nbytes % gb != 0 && nbytes % gib != 0))
+        return size_human(nbytes, buf, buf_nbytes);
+    bool is_gb = nbytes % gb == 0;
+    snprintf(buf, buf_nbytes, "%zu %s", nbytes / (is_gb ? gb : gib), is_gb ? "GB" : "GiB");
+    return buf;
+}
+
 /* "", "B", "GB", "G" and the like are powers of 1000, "GiB" of 1024. */
 static bool unit_factor(const char *unit, double *factor)
 {

@@ -19,6 +19,10 @@ static inline size_t size_round_up(size_t n, size_t unit)
 /* Render bytes as "1.50 GiB" into buf (at least 24 bytes); returns buf. */
 const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes);
 
+/* A size that was given, as it may have been written: "24 GB" or "64 GiB" where it is a whole
+ * number of them, else as size_human(). */
+const char *size_written(size_t nbytes, char *buf, size_t buf_nbytes);
+
 /* Read a size as people write it: "24GB" (10^9), "64GiB" (2^30), "1.5TB", "4096". Letters in any
  * case. CZ_INVALID for anything else, less than one byte, and what no size_t holds. */
 cz_status size_parse(const char *text, size_t *nbytes);

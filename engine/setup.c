@@ -222,7 +222,7 @@ static cz_status make_zero(struct cz_engine *e)
 static cz_status open_or_stand_in(struct cz_engine *e, const char *device)
 {
     bool is_planned = e->request && e->plan.on_cuda;
-    if (!is_planned || e->request->baseline_nbytes == 0) {
+    if (!is_planned || (e->request->baseline_nbytes == 0 && e->request->gpu_nbytes == 0)) {
         cz_status st = device_open_named(device, e->comm->rank_host, &e->device);
         if (st != CZ_UNSUPPORTED || !is_planned) return st;
         err_clear();

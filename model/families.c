@@ -48,14 +48,21 @@ const char *model_family_titles(char *buf, size_t nbytes)
     return buf;
 }
 
-const char *model_preset_names(char *buf, size_t nbytes)
+const char *model_preset_name(size_t idx)
 {
-    buf[0] = '\0';
     for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
         const char *name;
         for (size_t p = 0; families[i]->preset_name && (name = families[i]->preset_name(p)); p++)
-            add(buf, nbytes, name);
+            if (idx-- == 0) return name;
     }
+    return NULL;
+}
+
+const char *model_preset_names(char *buf, size_t nbytes)
+{
+    const char *name;
+    buf[0] = '\0';
+    for (size_t i = 0; (name = model_preset_name(i)); i++) add(buf, nbytes, name);
     return buf;
 }
 

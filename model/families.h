@@ -7,10 +7,13 @@
 
 CZ_EXTERN_C_BEGIN
 
-/* Each writes at most nbytes and returns `buf`. */
+/* Those with a `buf` write at most nbytes there and return it. */
 
 /* "GPT-2, LLaMA, Qwen2, BERT, DistilBERT" */
 const char *model_family_titles(char *buf, size_t nbytes);
+
+/* A preset by index, family after family; NULL past the end. Borrowed from the program. */
+const char *model_preset_name(size_t idx);
 
 /* Every preset: "gpt2-tiny, gpt2, gpt2-medium, …, distilbert-base" */
 const char *model_preset_names(char *buf, size_t nbytes);

@@ -89,13 +89,24 @@ static cz_status measure_host(struct cz_engine *e)
     p->host_free_nbytes = SIZE_MAX;
     p->host_limit = "nothing known";
     p->nvme_free_nbytes = SIZE_MAX;
-    if (e->request && e->request->baseline_nbytes > 0) {
+    if (e->request) {
         p->baseline_nbytes = e->request->baseline_nbytes;
+        p->gpu_given_nbytes = e->request->gpu_nbytes;
+        p->host_given_nbytes = e->request->host_nbytes;
+    }
+    struct statm now = {0};
+    if (p->baseline_nbytes == 0) {
+        wake_pool();
+        now = read_statm();
+        p->baseline_nbytes = now.resident;
+    }
+    if (p->host_given_nbytes > 0) { /* a machine elsewhere: the program has to fit as well */
+        size_t share = p->host_given_nbytes / (size_t)e->comm->world_size;
+        take_limit(p, share > p->baseline_nbytes ? share - p->baseline_nbytes : 0,
+                   "host memory that was given, without the program");
         return CZ_OK;
     }
-    wake_pool();
-    struct statm now = read_statm();
-    p->baseline_nbytes = now.resident;
+    if (e->request && e->request->baseline_nbytes > 0) return CZ_OK;
     TRY(device_host_ops.mem_info(NULL, &available, &total));
     /* Ranks of a host look before any of them allocates. */
     size_t n_ranks = (size_t)e->comm->n_ranks_host;
@@ -264,7 +275,11 @@ cz_status plan_fill(struct cz_engine *e)
     state_rows(e);
     chain_rows(e);
     TRY(measure_host(e));
-    if (p->on_cuda) TRY(plan_place_on_device(e));
+    if (p->on_cuda) {
+        TRY(plan_place_on_device(e));
+        plan_estimate_deepspeed(e->model, p->stage, p->optimizer_away, p->params_away,
+                                p->world_size, &p->deepspeed);
+    }
     tiers_place_rows(e);
     plan_add_up(p);
     count_traffic(e);

@@ -52,6 +52,11 @@ struct plan_cost {
     double compute_s, nvme_s, link_s, comm_s, total_s;
 };
 
+/* What DeepSpeed's estimators of memory say: see plan_estimate_deepspeed(). */
+struct plan_estimate {
+    double gpu_nbytes, host_nbytes;
+};
+
 struct cz_plan {
     struct plan_row rows[PLAN_ROWS_MAX];
     size_t n_rows;
@@ -68,6 +73,7 @@ struct cz_plan {
     struct plan_cost phases[PLAN_N_PHASES];
     double step_s;            /* forward, backward and step; NAN: see plan_cost */
     double beside_s;          /* of the step, what runs beside the backward: not in step_s */
+    char assumed[160];        /* where unmeasured rates come from, in words; "": nowhere */
     const char *missing_rate; /* what the profile lacks for it, in words; NULL: nothing */
 
     /* What the plan is for. */
@@ -88,6 +94,10 @@ struct cz_plan {
     size_t host_free_nbytes;   /* what may still be allocated here: memory, cgroup and rlimits */
     const char *host_limit;    /* which of them binds: "available memory", … */
     size_t device_free_nbytes; /* of the GPU, before the run; SIZE_MAX: unknown */
+    size_t gpu_given_nbytes,
+        host_given_nbytes;          /* of plan_request, for all ranks; 0: this machine */
+    struct plan_estimate deepspeed; /* its estimators' answer; 0: a run on the CPU, or
+                                       none */
 };
 
 /* Plan a run of `model` (borrowed) under options' config, for rank 0 of world_size ≥ 1 ranks.
@@ -102,6 +112,9 @@ struct plan_request {
     const struct machine_profile *profile; /* times are predicted from it; NULL: none are */
     size_t baseline_nbytes; /* of the program, measured before; 0: measure this process. Given, the
                                plan does not look at this machine: host_free_nbytes is SIZE_MAX */
+    /* A machine elsewhere, which decides whether the plan fits; 0: this one. */
+    size_t gpu_nbytes;  /* of each rank's GPU, driver and libraries included */
+    size_t host_nbytes; /* of the host, for all ranks, the programs included */
 };
 
 /* The same, with times. options->device "cuda" plans a run on a GPU, whether there is one or not;
@@ -109,6 +122,28 @@ struct plan_request {
 cz_status plan_create_ex(const struct cz_engine_options *options,
                          const struct plan_request *request, struct cz_model *model,
                          struct cz_plan **out);
+
+/* ---- beside the plan ------------------------------------------------------------------------- */
+
+/* Operations of matrix products of one optimizer step of one rank, recomputing included. */
+double plan_step_flops(const struct cz_plan *plan);
+
+/* A sentence when a step takes over a minute even at a rate that few machines reach (120 Gflop/s
+ * per core of this host, 500 Tflop/s on a GPU), so that a user need not wait to find out; "" when
+ * not. Into buf, of at least 200 bytes; returns it. */
+const char *plan_slow_step(const struct cz_plan *plan, char *buf, size_t nbytes);
+
+/* The tokens per row that plans take when none are given: the model's context, at most 2048. */
+int64_t plan_usual_tokens(const struct cz_model *model);
+
+/* What DeepSpeed's estimators of memory say (0.19; estimate_zero2_model_states_mem_needs and
+ * estimate_zero3_model_states_mem_needs with zero_init): bytes of each GPU and of the host, on one
+ * host. They know mixed precision and Adam only, and count model states: no activations, buckets or
+ * CUDA context; host memory is taken 1.5 times. */
+/* `stage` 0 and 1 are answered as 2. False: they have no answer (parameters offloaded without the
+ * optimizer, or below stage 3). */
+bool plan_estimate_deepspeed(const struct cz_model *model, int stage, bool optimizer_away,
+                             bool params_away, int64_t world_size, struct plan_estimate *out);
 
 const char *plan_phase_name(enum plan_phase phase); /* "forward" */
 const char *plan_place_name(enum plan_place place); /* "host" */

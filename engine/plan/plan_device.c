@@ -115,6 +115,10 @@ static cz_status set_context(struct cz_engine *e)
         set(p, "CUDA context", PLAN_DEVICE, CUDA_CONTEXT_NBYTES, "assumed");
         set(p, "CUDA libraries", PLAN_HOST, CUDA_LIBRARIES_NBYTES, "assumed");
         set_nccl(e);
+        if (p->gpu_given_nbytes > 0) /* the context is in use already, as on a GPU that is here */
+            p->device_free_nbytes = p->gpu_given_nbytes > CUDA_CONTEXT_NBYTES
+                                        ? p->gpu_given_nbytes - CUDA_CONTEXT_NBYTES
+                                        : 0;
         return CZ_OK;
     }
     TRY(e->device->ops->mem_info(e->device, &free_nbytes, &total_nbytes));

@@ -56,4 +56,10 @@ bool plan_row_is_known(const struct plan_row *row);
 /* Whether a row holds masters or optimizer states. */
 bool plan_row_is_state(const struct plan_row *row);
 
+/* ---- plan_estimate.c ------------------------------------------------------------------------ */
+
+/* plan_estimate_deepspeed() by numbers: all parameters, and those of the largest module. */
+bool plan_estimate_numbers(double numel, double module_numel, int stage, bool optimizer_away,
+                           bool params_away, int64_t world_size, struct plan_estimate *out);
+
 #endif

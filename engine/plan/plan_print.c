@@ -4,9 +4,11 @@
 #include "base/printable.h"
 #include "base/size.h"
 #include "engine/plan/plan_impl.h"
+#include "engine/tune/machine.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const places[PLAN_N_PLACES] = {"host", "device", "pinned", "nvme"};
 
@@ -20,16 +22,93 @@ static double mib(size_t nbytes)
     return (double)nbytes / (1 << 20);
 }
 
+/* "24 GB (RTX 4090, RTX 3090, L4)": the smallest known GPUs that have as much. */
+static const char *gpus_with(size_t nbytes, char *buf, size_t n)
+{
+    double least = 0;
+    size_t used = 0;
+    for (size_t i = 0; machine_gpu(i) && least == 0; i++)
+        if (machine_gpu(i)->nbytes >= (double)nbytes) least = machine_gpu(i)->nbytes;
+    if (least == 0) return "more than any GPU that czero knows has";
+    snprintf(buf, n, "%.0f GB (", least / 1e9);
+    for (size_t i = 0; machine_gpu(i); i++) {
+        if (machine_gpu(i)->nbytes != least) continue;
+        size_t len = strlen(buf);
+        snprintf(buf + len, n - len, "%s%s", used++ ? ", " : "", machine_gpu(i)->title);
+    }
+    size_t len = strlen(buf);
+    snprintf(buf + len, n - len, ")");
+    return buf;
+}
+
+/* The host's part of the answer: of this host, or of one that was given. */
+static void print_host_fit(FILE *f, const struct cz_plan *p)
+{
+    char need[24], have[24];
+    size_t n_ranks = (size_t)p->world_size;
+    bool is_given = p->host_given_nbytes > 0;
+    bool fits = p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes;
+    if (is_given)
+        printable_print(f, "%s the host: all ranks need %s of its %s.\n",
+                        fits ? "It fits" : "It does not fit",
+                        size_human(p->host_peak_nbytes * n_ranks, need, sizeof need),
+                        size_written(p->host_given_nbytes, have, sizeof have));
+    else if (!fits)
+        printable_print(
+            f, "It does not fit here: the run needs %s of host memory, and %s are left (%s).\n",
+            size_human(p->host_peak_nbytes - p->baseline_nbytes, need, sizeof need),
+            size_human(p->host_free_nbytes, have, sizeof have), p->host_limit);
+}
+
+/* A GPU that is not here is a question of which one. */
+static void print_gpu_fit(FILE *f, const struct cz_plan *p)
+{
+    char need[24], have[24], gpus[96];
+    size_t nbytes = p->device_peak_nbytes;
+    if (!p->on_cuda) return;
+    bool fits = plan_device_need(p) <= p->device_free_nbytes;
+    if (p->gpu_given_nbytes > 0)
+        printable_print(f, "%s the GPU: it needs %s of its %s.\n",
+                        fits ? "It fits" : "It does not fit", size_human(nbytes, need, sizeof need),
+                        size_written(p->gpu_given_nbytes, have, sizeof have));
+    else if (p->device_free_nbytes == SIZE_MAX)
+        printable_print(f, "There is no GPU here; a GPU has to have %s: %s.\n",
+                        size_human(nbytes, need, sizeof need),
+                        gpus_with(nbytes, gpus, sizeof gpus));
+    else if (!fits)
+        printable_print(f, "It does not fit the GPU: the run needs %s, and %s are free.\n",
+                        size_human(plan_device_need(p), need, sizeof need),
+                        size_human(p->device_free_nbytes, have, sizeof have));
+}
+
+/* Users have these figures from DeepSpeed and wonder about the difference. */
+static void print_deepspeed(FILE *f, const struct cz_plan *p)
+{
+    char gpu[24], host[24];
+    if (p->deepspeed.gpu_nbytes <= 0) return;
+    printable_print(f,
+                    "DeepSpeed's estimator says %s of GPU and %s of host memory. It counts model "
+                    "states,\n1.5 times in the host, and no activations, buckets or CUDA "
+                    "context.\n",
+                    size_human((size_t)p->deepspeed.gpu_nbytes, gpu, sizeof gpu),
+                    size_human((size_t)p->deepspeed.host_nbytes, host, sizeof host));
+}
+
 static void print_totals(FILE *f, const struct cz_plan *p)
 {
     char buf[24];
     printable_print(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s (%s)\n", "peak",
                     "host", mib(p->host_peak_nbytes),
                     size_human(p->host_free_nbytes, buf, sizeof buf), p->host_limit);
-    if (!cz_plan_fits(p)) fprintf(f, "It does not fit here.\n");
     if (p->device_peak_nbytes > 0)
         printable_print(f, "  %-22s %-7s %11.1f MiB\n", "peak", "device",
                         mib(p->device_peak_nbytes));
+    print_host_fit(f, p);
+    print_gpu_fit(f, p);
+    print_deepspeed(f, p);
+    if (p->nvme_nbytes > p->nvme_free_nbytes)
+        printable_print(f, "It does not fit here: %s has %s free for the swap file.\n",
+                        p->nvme_path, size_human(p->nvme_free_nbytes, buf, sizeof buf));
     if (p->nvme_nbytes > 0)
         printable_print(f, "  %-22s %-7s %11.1f MiB\n", "swap file", "nvme", mib(p->nvme_nbytes));
     if (p->sent_nbytes_per_step > 0)
@@ -118,7 +197,10 @@ static void print_phases(FILE *f, const struct cz_plan *p)
     if (!isnan(p->step_s))
         fprintf(f, "Predicted: %.3g s a step, %.4g tokens/s over all ranks.\n", p->step_s,
                 (double)(p->B * p->T * p->accumulation * p->world_size) / p->step_s);
-    else if (p->missing_rate)
+    if (!isnan(p->step_s) && *p->assumed)
+        printable_print(f, "Rates: %s; real ones differ, perhaps by a factor of two.\n",
+                        p->assumed);
+    if (isnan(p->step_s) && p->missing_rate)
         printable_print(f, "No time is predicted: the machine profile has no figure for %s.\n",
                         p->missing_rate);
     /* Drives are rated by the bytes written to them. */
@@ -236,6 +318,10 @@ static void write_totals(struct json_writer *w, const struct cz_plan *p)
     json_put_size(w, "nvme_bytes", p->nvme_nbytes);
     json_put_size(w, "baseline_bytes", p->baseline_nbytes);
     json_put_size(w, "host_available_bytes", p->host_free_nbytes);
+    if (p->deepspeed.gpu_nbytes > 0) {
+        json_put_double(w, "deepspeed_estimator_gpu_bytes", p->deepspeed.gpu_nbytes);
+        json_put_double(w, "deepspeed_estimator_host_bytes", p->deepspeed.host_nbytes);
+    }
     json_put_size(w, "sent_bytes_per_step", p->sent_nbytes_per_step);
     if (p->sent_nbytes_frozen > 0)
         json_put_size(w, "sent_bytes_per_compressed_step", p->sent_nbytes_frozen);

@@ -125,6 +125,9 @@ void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
     double share = 1.0 / (double)p->world_size;
     p->step_s = 0;
     p->missing_rate = NULL;
+    if (m && m->is_assumed)
+        snprintf(p->assumed, sizeof p->assumed, "%s%s%s", m->device, *m->device ? " in " : "",
+                 m->cpu);
     for (int f = 0; f < PLAN_N_PHASES; f++) {
         struct plan_cost *c = &p->phases[f];
         c->compute_s = c->nvme_s = c->link_s = c->comm_s = c->total_s = NAN;

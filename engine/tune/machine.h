@@ -34,6 +34,8 @@ struct machine_profile {
     size_t nvme_block_nbytes;     /* best of those tried */
     int nvme_depth;
     char nvme_how[128]; /* "io_uring, O_DIRECT, …": past the page cache or through it */
+
+    bool is_assumed; /* made by machine_assume(): nothing was measured. Not in files */
 };
 
 struct machine_options {
@@ -60,6 +62,31 @@ cz_status machine_read(const char *path, struct machine_profile *out);
 /* Whether machine_write() could write there: to be asked before half a minute of measuring. Changes
  * nothing. Errors: CZ_IO, CZ_INVALID (no name). */
 cz_status machine_write_check(const char *path);
+
+/* ---- GPUs that are known by name ----------------------------------------------------------------
+ * Published figures, for plans of machines that were not measured: machine_assume() makes a profile
+ * of what programs usually attain of them (docs/memory.md). */
+
+struct machine_gpu {
+    const char *name, *title;    /* "rtx4090", "RTX 4090" */
+    double nbytes;               /* of its memory, as sold: 24 GB are 24·10^9 */
+    double memory;               /* its memory's bytes per second */
+    double gemm_16bit, gemm_f32; /* dense operations per second; 16 bits with sums in fp32 */
+    double pcie, nvlink;         /* bytes per second each way; nvlink 0: it has none */
+    bool in_servers;             /* decides what host is assumed around it */
+};
+
+/* By index, ordered by memory; NULL past the end. By name or title, in any case and with or without
+ * spaces; NULL: unknown. The one whose memory is nearest. */
+const struct machine_gpu *machine_gpu(size_t idx);
+const struct machine_gpu *machine_gpu_find(const char *name);
+const struct machine_gpu *machine_gpu_nearest(size_t nbytes);
+
+/* "rtx3060, rtx4080, …" into buf; returns it. */
+const char *machine_gpu_names(char *buf, size_t nbytes);
+
+/* A profile of a machine with such a GPU, or with none (NULL). No figure of it is measured. */
+void machine_assume(const struct machine_gpu *gpu, struct machine_profile *out);
 
 /* Predicted seconds of one Adam step over numel parameters of a rank: the gradients of a 16-bit
  * model (fp32 masters and moments) or, fp32, everything in fp32; states on the host or streamed

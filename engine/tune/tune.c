@@ -196,7 +196,8 @@ static cz_status find_micro(struct tune *t, struct cz_model *model, const struct
 static cz_status trade_room(struct tune *t, struct cz_model *model, const struct micros *m,
                             struct tune_offer o, size_t n_fit)
 {
-    for (int halves = 0; halves < 3 && n_fit > 0; halves++, n_fit /= 2) {
+    int n_halves = t->options.quick ? 1 : 3;
+    for (int halves = 0; halves < n_halves && n_fit > 0; halves++, n_fit /= 2) {
         o.ratio = 1;
         o.max_in_cpu = 0;
         TRY(try_micro(t, model, &o, m->rows[n_fit - 1]));
@@ -246,7 +247,7 @@ static cz_status try_scheme(struct tune *t, struct cz_model *model, const struct
             ? CZ_ARRAY_LEN(sizes)
             : 1;
     *all = false;
-    for (size_t k = 0; k < n_sizes && !*all; k++) {
+    for (size_t k = t->options.quick ? n_sizes - 1 : 0; k < n_sizes && !*all; k++) {
         const struct tune_offer o = {.stage = s->stage,
                                      .optimizer = (enum config_offload_device)s->optimizer,
                                      .params = (enum config_offload_device)s->params,
@@ -269,6 +270,7 @@ static cz_status try_checkpointing(struct tune *t, struct cz_model *model, const
     bool all;
     for (size_t i = 0; i < CZ_ARRAY_LEN(everies); i++) {
         if ((size_t)everies[i] >= t->n_layers) continue;
+        if (t->options.quick && everies[i] > 1) continue;
         TRY(try_scheme(t, model, m, s, everies[i], false, &all));
         if (all || everies[i] == 0 || t->options.gpu_nbytes == 0) continue;
         TRY(try_scheme(t, model, m, s, everies[i], true, &all));
@@ -276,14 +278,43 @@ static cz_status try_checkpointing(struct tune *t, struct cz_model *model, const
     return CZ_OK;
 }
 
+static bool has_fit(const struct tune *t)
+{
+    for (size_t i = 0; i < t->n_offers; i++)
+        if (t->offers[i].fits) return true;
+    return false;
+}
+
+/* Parameter, gradient, master and Adam's states are in some memory: 16 bytes for each that is
+ * trained. A model that needs more than there is gets one plan, of the scheme that needs least. */
+static bool is_hopeless(const struct tune *t)
+{
+    const struct tune_options *o = &t->options;
+    double memory = (double)o->gpu_nbytes * (double)o->world_size + (double)o->host_nbytes;
+    return o->nvme_nbytes == 0 && 16.0 * (double)t->numel_trainable > memory;
+}
+
+static cz_status try_least(struct tune *t, struct cz_model *model, const struct micros *m)
+{
+    bool gpu = t->options.gpu_nbytes > 0, all;
+    const struct scheme least = {gpu || t->options.world_size > 1 ? 3 : 0, gpu ? C : N, gpu ? C : N,
+                                 false};
+    return try_scheme(t, model, m, &least, t->n_layers > 1, gpu && t->n_layers > 1, &all);
+}
+
 /* Schemes in their order: ties are won by the one that moves less. */
 static cz_status try_all(struct tune *t, struct cz_model *model, bool with_nvme)
 {
     struct micros m;
+    bool fits = false;
     list_micros(t, &m);
-    for (size_t i = 0; i < CZ_ARRAY_LEN(schemes); i++)
+    if (t->options.quick && is_hopeless(t)) return try_least(t, model, &m);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(schemes); i++) {
+        if (t->options.quick && fits) break;
         if (makes_sense(t, &schemes[i]) && uses_nvme(&schemes[i]) == with_nvme)
             TRY(try_checkpointing(t, model, &m, &schemes[i]));
+        fits = has_fit(t);
+    }
     return CZ_OK;
 }
 
@@ -317,7 +348,8 @@ static cz_status search(struct tune *t, struct cz_model *model)
     bool helps = false;
     struct tune_offer with_nvme;
     TRY(try_all(t, model, false));
-    if (t->options.nvme_nbytes > 0) TRY(try_all(t, model, true));
+    if (t->options.nvme_nbytes > 0 && !(t->options.quick && has_fit(t)))
+        TRY(try_all(t, model, true));
     /* Insertion sort: there are a few dozen, and equal ones stay in the order of the search. */
     for (size_t i = 1; i < t->n_offers; i++) {
         struct tune_offer o = t->offers[i];
@@ -329,7 +361,7 @@ static cz_status search(struct tune *t, struct cz_model *model)
     const struct tune_offer *best = tune_best(t);
     for (size_t i = 0; i < t->n_offers; i++) tune_explain(t, best, &t->offers[i]);
     if (tune_best(t)) return CZ_OK;
-    TRY(ask_nvme(t, model, &with_nvme, &helps));
+    if (!t->options.quick) TRY(ask_nvme(t, model, &with_nvme, &helps));
     tune_say_missing(t, &t->offers[0], helps ? &with_nvme : NULL);
     return CZ_OK;
 }
@@ -351,6 +383,7 @@ static cz_status keep_options(struct tune *t, const struct tune_options *o,
     t->T = cz_model_t_max(model);
     t->n_layers = model_n_layers(model);
     t->numel = param_table_numel(table, false);
+    t->numel_trainable = param_table_numel(table, true);
     for (size_t i = 0; i < table->n_params; i++)
         if (table->params[i].numel > t->largest_numel) t->largest_numel = table->params[i].numel;
     return CZ_OK;

@@ -38,6 +38,8 @@ struct tune_options {
                                micro-batch each where that is given. Given, it is met exactly */
     size_t baseline_nbytes; /* of the program; 0: measure this process */
     struct tune_recipe recipe;
+    bool quick; /* a good answer in a tenth of the time: the first scheme with something that fits
+                   ends the search, and no disk is asked about */
 };
 
 /* Where memory comes from. */
@@ -77,6 +79,10 @@ void tune_destroy(struct tune *t); /* accepts NULL */
 size_t tune_n_offers(const struct tune *t);
 const struct tune_offer *tune_offer(const struct tune *t, size_t idx);
 const struct tune_offer *tune_best(const struct tune *t); /* NULL: nothing fits */
+
+/* "stage 3, optimizer on NVMe, recomputing every layer, micro-batch 4 × 8" into buf, of at least
+ * 192 bytes; returns it. */
+const char *tune_offer_text(const struct tune_offer *offer, char *buf, size_t buf_nbytes);
 
 /* Whether offers are ordered by time (true) or by bytes moved. */
 bool tune_is_timed(const struct tune *t);

@@ -13,8 +13,8 @@ struct tune {
     char nvme_path[PATH_MAX];
     char model_name[64];
     int64_t T;
-    size_t n_layers, numel, largest_numel; /* of the model's parameters */
-    struct tune_offer *offers;             /* by rank, once the search is over */
+    size_t n_layers, numel, numel_trainable, largest_numel; /* of the model's parameters */
+    struct tune_offer *offers;                              /* by rank, once the search is over */
     size_t n_offers, capacity;
     size_t n_plans; /* how many were made */
     char missing[512];
@@ -39,9 +39,6 @@ bool tune_is_better(const struct tune *t, const struct tune_offer *a, const stru
 void tune_explain(const struct tune *t, const struct tune_offer *best, struct tune_offer *o);
 void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
                       const struct tune_offer *with_nvme);
-
-/* "stage 3, optimizer on NVMe, recomputing every layer, micro-batch 4 × 8" into buf; returns it. */
-const char *tune_describe(const struct tune_offer *o, char *buf, size_t buf_nbytes);
 
 /* Rows of an optimizer step over all ranks. */
 static inline int64_t tune_rows(const struct tune *t, const struct tune_offer *o)

@@ -104,7 +104,7 @@ static void add(char *buf, size_t buf_nbytes, const char *fmt, ...)
 }
 
 /* Only what differs from the defaults. */
-const char *tune_describe(const struct tune_offer *o, char *buf, size_t n)
+const char *tune_offer_text(const struct tune_offer *o, char *buf, size_t n)
 {
     static const char *const places[] = {"", "in the host", "on NVMe"};
     buf[0] = '\0';
@@ -232,6 +232,14 @@ void tune_explain(const struct tune *t, const struct tune_offer *best, struct tu
 
 /* ---- nothing fits --------------------------------------------------------------------------- */
 
+/* Rounded up: with as much as a sentence asks for, it fits. */
+static const char *at_least(size_t nbytes, char *buf, size_t buf_nbytes)
+{
+    double unit = 1;
+    while ((double)nbytes >= 1024 * unit) unit *= 1024;
+    return size_human((size_t)(ceil((double)nbytes / unit * 100) / 100 * unit), buf, buf_nbytes);
+}
+
 /* The nearest miss, with every budget that lacks something: a user may have that much. */
 void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
                       const struct tune_offer *with_nvme)
@@ -239,20 +247,21 @@ void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
     char text[192], need[24], have[24], more[24];
     size_t n = sizeof t->missing;
     t->missing[0] = '\0';
-    add(t->missing, n, "nothing fits. The closest configuration is %s; it lacks",
-        tune_describe(nearest, text, sizeof text));
+    add(t->missing, n, "nothing fits. The closest configuration is %s; it needs",
+        tune_offer_text(nearest, text, sizeof text));
     const char *between = "";
     for (int b = 0; b < TUNE_N_BUDGETS; b++) {
         size_t excess = tune_excess(t, nearest, (enum tune_budget)b);
         size_t budget = tune_budget_nbytes(t, (enum tune_budget)b);
         if (excess == 0) continue;
-        add(t->missing, n, "%s %s (%zu bytes) of %s: it needs %s, and %s is given", between,
-            size_human(excess, more, sizeof more), excess, budget_names[b],
-            size_human(budget + excess, need, sizeof need), size_human(budget, have, sizeof have));
+        add(t->missing, n, "%s %s of %s, %s more than the %s that is given", between,
+            at_least(budget + excess, need, sizeof need), budget_names[b],
+            at_least(excess, more, sizeof more), size_written(budget, have, sizeof have));
         between = ", and";
     }
     if (with_nvme)
-        add(t->missing, n, ". With %s of NVMe (--nvme %zu) %s would fit",
-            size_human(with_nvme->need_nbytes[TUNE_NVME], need, sizeof need),
-            with_nvme->need_nbytes[TUNE_NVME], tune_describe(with_nvme, text, sizeof text));
+        add(t->missing, n, ". With %zu GiB of NVMe (--nvme %zuGiB) %s would fit",
+            (with_nvme->need_nbytes[TUNE_NVME] >> 30) + 1,
+            (with_nvme->need_nbytes[TUNE_NVME] >> 30) + 1,
+            tune_offer_text(with_nvme, text, sizeof text));
 }

@@ -21,17 +21,50 @@ static void print_head(FILE *f, const struct tune *t)
                     t->model_name, (double)t->numel / 1e6, dtype_name(o->dtype),
                     (long long)o->world_size, o->world_size == 1 ? "" : "s", (long long)t->T);
     if (o->gpu_nbytes > 0)
-        printable_print(f, "GPU %s, ", size_human(o->gpu_nbytes, gpu, sizeof gpu));
-    printable_print(f, "host %s", size_human(o->host_nbytes, host, sizeof host));
+        printable_print(f, "GPU %s, ", size_written(o->gpu_nbytes, gpu, sizeof gpu));
+    printable_print(f, "host %s", size_written(o->host_nbytes, host, sizeof host));
     if (o->nvme_nbytes > 0)
-        printable_print(f, ", NVMe %s", size_human(o->nvme_nbytes, nvme, sizeof nvme));
-    printable_print(f, ".\n%s\n",
-                    tune_is_timed(t) ? "Fastest first, by the machine profile:"
-                    : o->profile
-                        ? "The machine profile lacks figures for this, so the results are sorted "
-                          "by bytes moved per token:"
-                        : "There is no machine profile (czero bench --profile FILE), so the "
-                          "results are sorted by bytes moved per token:");
+        printable_print(f, ", NVMe %s", size_written(o->nvme_nbytes, nvme, sizeof nvme));
+    fprintf(f, ".\n");
+    if (tune_is_timed(t) && o->profile->is_assumed)
+        printable_print(f, "Fastest first, by %s%s%s; czero bench --profile measures real rates:\n",
+                        o->profile->device, *o->profile->device ? " and " : "", o->profile->cpu);
+    else if (tune_is_timed(t))
+        fprintf(f, "Fastest first, by the machine profile:\n");
+    else if (o->profile)
+        fprintf(f, "The machine profile lacks figures for this, so the results are sorted by bytes "
+                   "moved per token:\n");
+    else
+        fprintf(f, "There is no machine profile (czero bench --profile FILE), so the results are "
+                   "sorted by bytes moved per token:\n");
+}
+
+/* What the lines' words mean: those that occur in the first n. */
+static void print_legend(FILE *f, const struct tune *t, size_t n)
+{
+    bool alone = false, ratio = false, every = false, from_host = false, not = false;
+    for (size_t i = 0; i < n; i++) {
+        const struct tune_offer *o = &t->offers[i];
+        alone = alone || (o->stage > 0 && t->options.world_size == 1);
+        ratio = ratio || o->ratio < 1;
+        every = every || o->checkpoint_every > 1;
+        from_host = from_host || o->cpu_checkpointing;
+        not = not || o->max_in_cpu > 0;
+    }
+    fprintf(f,
+            "Sizes are peaks. micro-batch 7 × 5: 7 rows at a time, 5 times an optimizer step.\n");
+    if (alone)
+        fprintf(f, "stage 2 or 3 on one rank divides nothing; in DeepSpeed's configs it goes with "
+                   "offloading.\n");
+    if (ratio)
+        fprintf(f, "optimizer in the host (74.8 %%): that part of the optimizer's states; the "
+                   "rest stays in faster memory.\n");
+    if (not ) fprintf(f, "parameters on NVMe (90 M not): so many stay in host memory.\n");
+    if (every)
+        fprintf(f, "layers recomputed by 8: of eight layers only the first input is kept, and the "
+                   "backward pass computes the rest again.\n");
+    if (from_host)
+        fprintf(f, "layers recomputed … from the host: these inputs wait in host memory.\n");
 }
 
 /* A budget that is not there has no column. */
@@ -66,10 +99,11 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
         if (t->options.gpu_nbytes > 0) print_need(f, o->need_nbytes[TUNE_GPU], 1);
         print_need(f, o->need_nbytes[TUNE_HOST], 1);
         if (t->options.nvme_nbytes > 0) print_need(f, o->need_nbytes[TUNE_NVME], 1);
-        printable_print(f, "  %s%s%s\n", tune_describe(o, text, sizeof text), o->why[0] ? ": " : "",
-                        o->why);
+        printable_print(f, "  %s%s%s\n", tune_offer_text(o, text, sizeof text),
+                        o->why[0] ? ": " : "", o->why);
     }
     if (n < t->n_offers) fprintf(f, "and %zu more (--all)\n", t->n_offers - n);
+    print_legend(f, t, n);
     if (fclose(f) == 0 && *out) return CZ_OK;
     free(*out);
     *out = NULL;
@@ -83,7 +117,7 @@ static void write_offer(struct json_writer *w, const struct tune_offer *o)
 {
     char text[192];
     json_begin_object(w);
-    json_put_string(w, "configuration", tune_describe(o, text, sizeof text));
+    json_put_string(w, "configuration", tune_offer_text(o, text, sizeof text));
     json_put_int(w, "zero_stage", o->stage);
     json_put_string(w, "offload_optimizer", devices[o->optimizer]);
     json_put_bool(w, "offload_gradients", o->gradients);

@@ -43,6 +43,22 @@ for phase in forward backward step save; do
 done
 grep -q '"step_seconds": null' "$work/out" || complain "a time without a profile"
 
+# a name is enough; the GPU and the host that are meant need not be here
+"$czero" plan --model llama-7b >"$work/out" 2>"$work/err" || complain "a name alone: exit $?: $(cat "$work/err")"
+grep -q "bf16, AdamW, ZeRO stage 0, micro-batch 1" "$work/err" || complain "the default config is not said"
+grep -q "2048 tokens a row" "$work/err" || complain "the default length is not said"
+CZERO_CUDA_PLUGIN=none "$czero" plan --model llama-7b --device cuda >"$work/out" 2>/dev/null || complain "exit $?"
+grep -q "a GPU has to have 106.* GiB: 141 GB (H200)" "$work/out" || complain "which GPU is not said: $(cat "$work/out")"
+grep -q "It does not fit here" "$work/out" && complain "a GPU's plan is about this host"
+"$czero" plan --model llama-7b --gpu rtx4090 --host-memory 128GB --set zero_optimization.stage=2 \
+  --set zero_optimization.offload_optimizer.device=cpu >"$work/out" 2>/dev/null || complain "exit $?"
+for text in "It fits the host: .* of its 128 GB" "It fits the GPU: .* of its 24 GB" "^Predicted: .* tokens/s" \
+  "RTX 4090 (published rates)" "DeepSpeed's estimator says 12.55 GiB of GPU and 150.62 GiB of host memory"; do
+  grep -q "$text" "$work/out" || complain "no \"$text\" in $(cat "$work/out")"
+done
+"$czero" plan --model gpt2-7b --gpu-memory 24GB --host-memory 16GB >"$work/out" 2>/dev/null || complain "exit $?"
+grep -q "It does not fit the GPU: it needs .* of its 24 GB" "$work/out" || complain "7B on 24 GB: $(cat "$work/out")"
+
 refused() { # expected exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2
@@ -57,7 +73,9 @@ refused 2 "gpt2-huge" --config configs/quickstart.json --model gpt2-huge --seq-l
 refused 2 "seq" --config configs/quickstart.json --model gpt2-tiny --seq-len 65
 refused 2 "missing.json" --config missing.json --model gpt2-tiny --seq-len 64
 refused 2 "nothing.json" "${base[@]}" --profile nothing.json
-refused 2 "--seq-len" --config configs/quickstart.json --model gpt2-tiny
+refused 2 "did you mean 24GB" --model gpt2 --gpu-memory 24
+refused 2 "known are rtx3060" --model gpt2 --gpu gtx1080
+refused 2 "has no GPU" --model gpt2 --gpu l4 --device cpu
 refused 2 "grad_accum_dtype" "${base[@]}" --set data_types.grad_accum_dtype=bf16
 # Time grows with the number of layers, not with its square: eight times the layers take eight times
 # as long (20 at most here; CPU time, the better of two).

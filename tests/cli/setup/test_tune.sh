@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Claim: `czero tune` lists what fits, writes the best as a config that plans to what was promised and
-# trains, says what is missing when nothing fits (exit 3), and measures what can be measured.
+# Claim: `czero tune` without a model tells of each preset whether it fits, in seconds, with times and
+# DeepSpeed's own answer; with one it lists what fits, writes the best as a config that plans to what
+# was promised and trains, says what is missing when nothing fits (exit 3), and measures what can be
+# measured. A size alone stands for a known GPU.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 czero=$1/czero
@@ -10,10 +12,32 @@ failed=0
 complain() { echo "$*" >&2; failed=1; }
 value() { grep -o "\"$1\": [0-9]*" "$work/out" | head -1 | grep -o '[0-9]*$'; }
 
-# no profile: the order is by bytes moved, and that is reported
+# presets: fits or not, how, peaks, time; no figure is unknown. User time, because machines are busy.
+TIMEFORMAT=%U
+took=$( { time "$czero" tune --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err"; } 2>&1 )
+awk -v t="$took" 'BEGIN { exit !(t < 10) }' || complain "the table takes $took s"
+grep -q "RTX 4090" "$work/err" || complain "which GPU is not said: $(cat "$work/err")"
+grep -q "published rates" "$work/out" || complain "where times come from is not said"
+grep -q "^gpt2  .* 124 M  yes .* [0-9.]* s .* stage 0" "$work/out" || complain "gpt2: $(grep ^gpt2 "$work/out")"
+grep -q "^llama-70b  .* 69.0 B  no .* more host memory" "$work/out" || complain "llama-70b: $(grep ^llama-70b "$work/out")"
+grep -q "^llama-7b .* 0.5 + 169.4 " "$work/out" || complain "DeepSpeed's answer for 7B: $(grep ^llama-7b "$work/out")"
+grep '^[a-z0-9.-]* *[0-9.]* [MB] ' "$work/out" >"$work/rows"
+[ "$(wc -l <"$work/rows")" -ge 15 ] || complain "$(wc -l <"$work/rows") presets"
+grep -q '?' "$work/rows" && complain "a question mark: $(grep '?' "$work/rows")"
+awk '{ n = $2 * ($3 == "B" ? 1000 : 1); if (n < before) exit 1; before = n }' "$work/rows" || complain "not by size"
+"$czero" tune --gpu h100 --host-memory 512GB --nvme 2TB --json >"$work/out" || complain "JSON: exit $?"
+python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); m = {x["model"]: x for x in r["models"]}
+assert r["gpu_memory_bytes"] == 80e9 and r["rates"] == "assumed", r
+assert m["llama-7b"]["fits"] and m["llama-7b"]["seconds_per_million_tokens"] > 1, m["llama-7b"]
+assert all(x["seconds_per_million_tokens"] for x in m.values() if x["fits"])' "$work/out" || complain "JSON: $(cat "$work/out")"
+"$czero" tune --host-memory 64GB --seq-len 64 >"$work/out" 2>"$work/err" || complain "a CPU: exit $?"
+grep -q "^gpt2 .* yes " "$work/out" || complain "a CPU trains gpt2"
+
+# no profile: published rates of a GPU of that size, and that is reported
 "$czero" tune --model gpt2-1.3b --seq-len 512 --gpu-memory 24GB --host-memory 64GB \
   -o "$work/ds.json" >"$work/out" 2>"$work/err" || complain "exit $?: $(cat "$work/err")"
-grep -q "no machine profile" "$work/out" || complain "the order is not explained"
+grep -q "by RTX 4090 (published rates) and a typical desktop (assumed)" "$work/out" || complain "the order is not explained"
+grep -q "7 rows at a time, 5 times" "$work/out" || complain "no legend"
 grep -q "^  1 .* stage " "$work/out" || complain "no first line"
 grep -q "$work/ds.json" "$work/err" || complain "where the best went is not said"
 "$czero" config check "$work/ds.json" 2>"$work/err" || complain "the config: $(cat "$work/err")"
@@ -40,13 +64,18 @@ expect() { # exit code, part of the sentence, arguments…
   grep -q -- "$part" "$work/err" || complain "$*: $(cat "$work/err")"
 }
 small=(--model gpt2-tiny --seq-len 64)
-expect 3 "nothing fits. The closest configuration is .* bytes) of host memory" --model gpt2-7b --seq-len 64 --host-memory 8GB
-expect 3 "With .* of NVMe (--nvme " --model gpt2-7b --seq-len 64 --host-memory 24GB
+expect 3 "nothing fits. The closest configuration is .* GiB of host memory, .* GiB more than the 8 GB that is given" --model gpt2-7b --seq-len 64 --host-memory 8GB
+expect 3 "With [0-9]* GiB of NVMe (--nvme [0-9]*GiB) " --model gpt2-7b --seq-len 64 --host-memory 24GB
 grep -q "does not fit: needs" "$work/out" || complain "what does not fit is not listed"
 CZERO_CUDA_PLUGIN=none expect 0 "not measured: device cuda" "${small[@]}" --host-memory 4GB --gpu-memory 4GB --measure
 expect 0 "not measured: a plan for 2 ranks" "${small[@]}" --host-memory 4GB --world-size 2 --measure
 expect 2 "24 bananas" "${small[@]}" --host-memory "24 bananas"
 expect 2 "host-memory" "${small[@]}"
+expect 2 "did you mean 24GB" --host-memory 24
+expect 2 "known are rtx3060, " --gpu rtx409 --host-memory 64GB
+expect 2 "-o needs --model" -o "$work/x.json" --host-memory 64GB
+expect 3 "no preset fits" --host-memory 100MB
+expect 0 "64 tokens a row, the model's context" --model gpt2-tiny --host-memory 4GB
 expect 2 "nothing.json" "${small[@]}" --host-memory 1GB --profile nothing.json
 expect 2 "cannot be dealt to 3 ranks" "${small[@]}" --host-memory 1GB --batch 4 --world-size 3
 expect 2 "gpt2-huge" --model gpt2-huge --seq-len 64 --host-memory 1GB

@@ -7,6 +7,8 @@
 #include "engine/tune/tune.h"
 #include "model/families.h"
 #include "tools/czero/args.h"
+#include "tools/czero/cmd/machine_args.h"
+#include "tools/czero/cmd/tune_presets.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
@@ -18,7 +20,8 @@
 #include <string.h>
 
 struct tune_command {
-    const char *model, *gpu, *host, *nvme, *nvme_path, *profile, *precision, *freeze, *out;
+    const char *model, *nvme, *nvme_path, *precision, *freeze, *out;
+    struct machine_args machine;
     int64_t seq_len, world_size, micro_batch, batch, n_measured;
     bool measure, all, json;
 };
@@ -27,11 +30,15 @@ struct tune_command {
 
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or a preset: ", .list = model_preset_examples, .required = true},
-    {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens per row", .min = 1, .required = true},
-    {"--gpu-memory", ARG_STRING, FIELD(gpu), "SIZE",
-     "memory of each rank's GPU, such as 24GB (default: no GPU, train on the CPU)"},
-    {"--host-memory", ARG_STRING, FIELD(host), "SIZE", "host memory for all ranks",
+     "Hugging Face folder, or a preset (default: a table of all presets): ",
+     .list = model_preset_examples},
+    {"--seq-len", ARG_INT, FIELD(seq_len), "T",
+     "tokens per row (default: the model's context, at most 2048)", .min = 1},
+    {"--gpu", ARG_STRING, FIELD(machine.gpu), "NAME",
+     "each rank's GPU, by published figures: ", .list = machine_gpu_names},
+    {"--gpu-memory", ARG_STRING, FIELD(machine.gpu_memory), "SIZE",
+     "memory of each rank's GPU, such as 24GB (default: that of --gpu, or no GPU)"},
+    {"--host-memory", ARG_STRING, FIELD(machine.host_memory), "SIZE", "host memory for all ranks",
      .required = true},
     {"--nvme", ARG_STRING, FIELD(nvme), "SIZE",
      "disk space for swap files of all ranks (default: none)"},
@@ -39,8 +46,8 @@ static const struct arg_spec specs[] = {
      "folder of the swap files (default: the profile's folder, or /tmp)"},
     {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks, on one host (default: 1)",
      .min = 1},
-    {"--profile", ARG_STRING, FIELD(profile), "FILE",
-     "sort by predicted time from this machine profile (see czero bench --profile)"},
+    {"--profile", ARG_STRING, FIELD(machine.profile), "FILE|GPU",
+     "predict times from this machine profile (see czero bench --profile)"},
     {"--precision", ARG_CHOICE, FIELD(precision), "fp32|bf16|fp16",
      "training precision (default: bf16)"},
     {"--micro-batch", ARG_INT, FIELD(micro_batch), "B",
@@ -59,13 +66,14 @@ static const struct arg_spec specs[] = {
 
 const struct arg_command tune_command = {
     .name = "czero tune",
-    .summary = "Find the configurations that fit a machine, fastest first.",
+    .summary = "Find the models or configurations that fit a machine, fastest first.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "Sizes: 24GB is 24·10^9 bytes, 24GiB is 24·2^30. Two per cent of GPU and host\n"
                 "memory, and at least 32 MiB of host memory per rank, stay free. docs/memory.md\n"
                 "explains the table.",
-    .examples = "  czero tune --model llama-7b --seq-len 2048 --gpu-memory 24GB \\\n"
+    .examples = "  czero tune --gpu-memory 24GB --host-memory 64GB\n"
+                "  czero tune --model llama-7b --seq-len 2048 --gpu-memory 24GB \\\n"
                 "             --host-memory 128GB -o ds_config.json",
     .exits = NOTHING_FITS,
 };
@@ -86,7 +94,8 @@ static cz_status show(const struct tune *t, const struct tune_command *o)
 static struct cz_model *open_model(const struct tune_command *o)
 {
     struct cz_model *model = cz_model_open(o->model);
-    if (model && cz_model_set_shape(model, o->seq_len) == CZ_OK &&
+    int64_t tokens = model && o->seq_len == 0 ? plan_usual_tokens(model) : o->seq_len;
+    if (model && cz_model_set_shape(model, tokens) == CZ_OK &&
         freeze_matching(model, o->freeze) == CZ_OK)
         return model;
     cz_model_destroy(model);
@@ -103,6 +112,7 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
         struct cz_model *model;
         if (!offer->fits) break;
         if (!(model = open_model(o))) return cz_last_status();
+        int64_t tokens_per_row = cz_model_t_max(model);
         cz_status st = tune_measure(t, offer, model, N_STEPS, &m);
         if (st == CZ_NOMEM) {
             fprintf(stderr, "measured %zu: does not fit here now\n", i + 1);
@@ -114,7 +124,8 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
         }
         if (st != CZ_OK) return st;
         double tokens = offer->tokens_per_s * offer->seconds;
-        if (isnan(tokens)) tokens = (double)(offer->micro_batch * offer->accumulation * o->seq_len);
+        if (isnan(tokens))
+            tokens = (double)(offer->micro_batch * offer->accumulation * tokens_per_row);
         fprintf(stderr, "measured %zu: %.3g s a step, %.4g tokens/s", i + 1, m.seconds,
                 tokens / m.seconds);
         if (!isnan(offer->seconds))
@@ -140,42 +151,69 @@ static int report(const struct tune *t, const struct tune_command *o)
     return EXIT_OK;
 }
 
-/* No size means none of that memory. */
-static cz_status read_size(const char *name, const char *text, size_t *nbytes)
-{
-    *nbytes = 0;
-    if (!text || strcmp(text, "0") == 0) return CZ_OK;
-    return size_parse_machine(text, nbytes) == CZ_OK ? CZ_OK : err_prefix("%s", name);
-}
-
 static enum cz_dtype precision(const char *name)
 {
     if (!name || strcmp(name, "bf16") == 0) return DTYPE_BF16;
     return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
-static cz_status read_options(const struct tune_command *o, struct machine_profile *profile,
+/* The profile is in `machine`, which has to stay. */
+static cz_status read_options(const struct tune_command *o, struct machine_meant *machine,
                               struct tune_options *out)
 {
+    TRY(machine_args_read(&o->machine, machine));
     *out = (struct tune_options){.world_size = o->world_size,
+                                 .gpu_nbytes = machine->gpu_nbytes,
+                                 .host_nbytes = machine->host_nbytes,
                                  .nvme_path = o->nvme_path,
+                                 .profile = &machine->profile,
                                  .dtype = precision(o->precision),
                                  .micro_batch = o->micro_batch,
                                  .batch = o->batch};
-    TRY(read_size("--gpu-memory", o->gpu, &out->gpu_nbytes));
-    TRY(read_size("--host-memory", o->host, &out->host_nbytes));
-    TRY(read_size("--nvme", o->nvme, &out->nvme_nbytes));
-    if (!o->profile) return CZ_OK;
-    out->profile = profile;
-    return machine_read(o->profile, profile);
+    if (o->nvme && size_parse_machine(o->nvme, &out->nvme_nbytes) != CZ_OK)
+        return err_prefix("--nvme");
+    return CZ_OK;
+}
+
+/* Exit code. A config, a measurement and frozen parameters are of one model. */
+static int list_presets(const struct tune_options *options, const struct tune_command *o)
+{
+    size_t n_fit;
+    if (o->out || o->measure || o->freeze || o->all) {
+        err_set(CZ_INVALID, 0, "%s needs --model",
+                o->out       ? "-o"
+                : o->measure ? "--measure"
+                : o->freeze  ? "--freeze"
+                             : "--all");
+        return tool_fail();
+    }
+    if (tune_presets_print(options, o->seq_len, o->json, &n_fit) != CZ_OK) return tool_fail();
+    if (n_fit > 0) return EXIT_OK;
+    fprintf(stderr, "czero tune: no preset fits\n");
+    return EXIT_MEMORY;
+}
+
+static int tune_model(const struct tune_options *options, struct tune_command *o)
+{
+    struct tune *t = NULL;
+    struct cz_model *model = open_model(o);
+    if (!model) return tool_fail();
+    if (o->seq_len == 0)
+        fprintf(stderr, "--seq-len: %lld tokens a row, the model's context but at most 2048\n",
+                (long long)cz_model_t_max(model));
+    cz_status st = tune_create(options, model, &t);
+    cz_model_destroy(model);
+    if (st != CZ_OK) return tool_fail();
+    int code = report(t, o);
+    tune_destroy(t);
+    return code;
 }
 
 int cmd_tune(int argc, char **argv)
 {
     struct tune_command o = {.world_size = 1, .n_measured = 3};
     struct tune_options options;
-    struct machine_profile profile;
-    struct tune *t = NULL;
+    struct machine_meant machine;
     enum args_result parsed = args_parse(&tune_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
@@ -183,13 +221,6 @@ int cmd_tune(int argc, char **argv)
         tool_hold_signals(SIGTERM);
         tool_tidy_at_signals(engine_remove_swap_files, 0);
     }
-    if (read_options(&o, &profile, &options) != CZ_OK) return tool_fail();
-    struct cz_model *model = open_model(&o);
-    if (!model) return tool_fail();
-    cz_status st = tune_create(&options, model, &t);
-    cz_model_destroy(model);
-    if (st != CZ_OK) return tool_fail();
-    int code = report(t, &o);
-    tune_destroy(t);
-    return code;
+    if (read_options(&o, &machine, &options) != CZ_OK) return tool_fail();
+    return o.model ? tune_model(&options, &o) : list_presets(&options, &o);
 }

@@ -148,17 +148,17 @@ START_TEST(without_a_profile_the_order_is_by_bytes_moved)
 }
 END_TEST
 
-/* "7.08 GiB (7602050821 bytes) of GPU memory": that number; 0 when nothing is reported of it. */
+/* "it needs 15.08 GiB of GPU memory, 7.63 GiB more than the 8 GB that is given": the second, in
+ * bytes; 0 when nothing is reported of that memory. */
 static size_t lacking(const struct tune *t, const char *what)
 {
-    char end[64];
-    size_t nbytes = 0;
-    snprintf(end, sizeof end, " bytes) of %s:", what);
-    const char *at = strstr(tune_missing(t), end);
+    char middle[64], unit[8];
+    double more = 0;
+    snprintf(middle, sizeof middle, " of %s, ", what);
+    const char *at = strstr(tune_missing(t), middle);
     if (!at) return 0;
-    while (at[-1] != '(') at--;
-    ck_assert_int_eq(sscanf(at, "%zu", &nbytes), 1);
-    return nbytes;
+    ck_assert_int_eq(sscanf(at + strlen(middle), "%lf %7s more than the", &more, unit), 2);
+    return (size_t)(more * (double)(strcmp(unit, "GiB") == 0 ? 1 << 30 : 1 << 20));
 }
 
 /* What is reported to be missing is what is missing: with it, something fits; with less, nothing.

@@ -1,0 +1,259 @@
+/* "What fits on my machine?": a quick search for each preset. A row shows the first configuration
+ * that fits, which moves less than all that come after it, or what the nearest one lacks; `czero
+ * tune --model` searches all of them. DeepSpeed's own answer stands beside ours. */
+#include "tools/czero/cmd/tune_presets.h"
+
+#include "base/printable.h"
+#include "base/size.h"
+#include "engine/tune/machine.h"
+#include "formats/json/json_write.h"
+#include "model/families.h"
+#include "model/model.h"
+#include "tools/czero/tool.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMEL_MIN   50000000 /* smaller ones are for tests, and fit anywhere */
+#define N_ROWS_MAX  64
+#define TOKENS_EACH 1e6
+
+struct row {
+    char name[64];
+    size_t numel;
+    int64_t T;
+    struct tune_offer offer; /* the one that fits, or the nearest */
+    double seconds;          /* of a million tokens; NAN: does not fit */
+    bool has_deepspeed;
+    struct plan_estimate deepspeed;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    return (x->numel > y->numel) - (x->numel < y->numel);
+}
+
+/* DeepSpeed has no estimate of NVMe. */
+static bool ask_deepspeed(const struct tune_options *options, const struct cz_model *model,
+                          const struct tune_offer *o, struct plan_estimate *out)
+{
+    bool on_nvme = o->optimizer == CONFIG_OFFLOAD_NVME || o->params == CONFIG_OFFLOAD_NVME;
+    return !on_nvme &&
+           plan_estimate_deepspeed(model, o->stage, o->optimizer != CONFIG_OFFLOAD_NONE,
+                                   o->params != CONFIG_OFFLOAD_NONE, options->world_size, out);
+}
+
+/* *skip: too small to ask about. */
+static cz_status fill_row(const struct tune_options *options, const char *name, int64_t seq_len,
+                          struct row *r, bool *skip)
+{
+    struct cz_model *model = cz_model_open(name);
+    struct tune *t = NULL;
+    cz_status st = CZ_OK;
+    if (!model) return cz_last_status();
+    r->numel = param_table_numel(model_params(model), false);
+    *skip = r->numel < NUMEL_MIN;
+    if (*skip) goto done;
+    snprintf(r->name, sizeof r->name, "%s", name);
+    r->T = plan_usual_tokens(model);
+    if (seq_len > 0 && seq_len < r->T) r->T = seq_len;
+    if (seq_len > r->T) r->T = seq_len < cz_model_t_max(model) ? seq_len : cz_model_t_max(model);
+    TRY_GOTO(cz_model_set_shape(model, r->T), done);
+    TRY_GOTO(tune_create(options, model, &t), done);
+    r->offer = *tune_offer(t, 0);
+    r->seconds = r->offer.fits ? TOKENS_EACH / r->offer.tokens_per_s : NAN;
+    r->has_deepspeed = ask_deepspeed(options, model, &r->offer, &r->deepspeed);
+done:
+    tune_destroy(t);
+    cz_model_destroy(model);
+    return st;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static double gib(double nbytes)
+{
+    return nbytes / (double)(1 << 30);
+}
+
+static const char *duration(double s, char *buf, size_t n)
+{
+    if (isnan(s))
+        snprintf(buf, n, "-");
+    else if (s < 100)
+        snprintf(buf, n, "%.3g s", s);
+    else if (s < 6000)
+        snprintf(buf, n, "%.3g min", s / 60);
+    else if (s < 360000)
+        snprintf(buf, n, "%.3g h", s / 3600);
+    else
+        snprintf(buf, n, "%.3g days", s / 86400);
+    return buf;
+}
+
+static const char *parameters(size_t numel, char *buf, size_t n)
+{
+    if (numel < 1000000000)
+        snprintf(buf, n, "%.0f M", (double)numel / 1e6);
+    else
+        snprintf(buf, n, "%.1f B", (double)numel / 1e9);
+    return buf;
+}
+
+static void print_head(FILE *f, const struct tune_options *o, int64_t seq_len)
+{
+    char gpu[24], host[24], nvme[24];
+    fprintf(f, "What trains on");
+    if (o->world_size > 1) fprintf(f, " %lld ranks, each with", (long long)o->world_size);
+    if (o->gpu_nbytes > 0)
+        printable_print(f, " a GPU of %s and", size_written(o->gpu_nbytes, gpu, sizeof gpu));
+    printable_print(f, " %s of host memory", size_written(o->host_nbytes, host, sizeof host));
+    if (o->nvme_nbytes > 0)
+        printable_print(f, " and %s of NVMe", size_written(o->nvme_nbytes, nvme, sizeof nvme));
+    printable_print(f, ": %s, AdamW, ", dtype_name(o->dtype));
+    if (seq_len > 0)
+        fprintf(f, "rows of %lld tokens (or what the model takes)\n", (long long)seq_len);
+    else
+        fprintf(f, "rows as long as the model takes, at most 2048 tokens\n");
+    const struct machine_profile *m = o->profile;
+    if (m->is_assumed)
+        printable_print(f, "Times: %s%s%s; real ones differ, perhaps by a factor of two.\n",
+                        m->device, *m->device ? " in " : "", m->cpu);
+    else
+        fprintf(f, "Times: by the machine profile.\n");
+    fputs("\n", f);
+    printable_print(f, "%-16s %7s  %-4s%s %9s %10s%s  %s\n", "model", "params", "fits",
+                    o->gpu_nbytes > 0 ? "  GPU GiB" : "", "host GiB", "1M tokens",
+                    o->gpu_nbytes > 0 ? "  DeepSpeed says" : "", "how");
+}
+
+static void print_row(FILE *f, const struct tune_options *o, const struct row *r)
+{
+    char numel[24], time[24], says[32] = "-", how[192];
+    const size_t *need = r->offer.need_nbytes;
+    if (r->has_deepspeed)
+        snprintf(says, sizeof says, "%.1f + %.1f", gib(r->deepspeed.gpu_nbytes),
+                 gib(r->deepspeed.host_nbytes));
+    printable_print(f, "%-16s %7s  %-4s", r->name, parameters(r->numel, numel, sizeof numel),
+                    r->offer.fits ? "yes" : "no");
+    if (o->gpu_nbytes > 0) fprintf(f, " %8.1f", gib((double)need[TUNE_GPU]));
+    printable_print(f, " %9.1f %10s", gib((double)need[TUNE_HOST]),
+                    duration(r->seconds, time, sizeof time));
+    if (o->gpu_nbytes > 0) printable_print(f, "  %14s", says);
+    printable_print(f, "  %s\n",
+                    r->offer.fits ? tune_offer_text(&r->offer, how, sizeof how) : r->offer.why);
+}
+
+static void print_legend(FILE *f, const struct tune_options *o)
+{
+    bool gpu = o->gpu_nbytes > 0;
+    fprintf(
+        f,
+        "\nGiB are peaks of a rank's GPU and of the host. micro-batch 7 × 5: 7 rows at a time, 5 "
+        "times an optimizer step.\n");
+    if (gpu)
+        fprintf(
+            f, "optimizer in the host (74.8 %%): that part of its states, the rest stays on the "
+               "GPU. Stage 2 or 3 is what such configs need,\nalso on one rank. layers recomputed: "
+               "activations are computed again in the backward pass, to save memory.\n"
+               "DeepSpeed says: its estimator's GPU + host GiB for the same stage and offload. It "
+               "counts model states only, without\nactivations and buckets, and takes the host's "
+               "1.5 times as a buffer.\n");
+    printable_print(f,
+                    "The first configuration that fits is shown; czero tune --model NAME searches "
+                    "for the fastest%s.\n",
+                    o->nvme_nbytes > 0 ? "" : ", and --nvme SIZE offers a disk");
+}
+
+static cz_status print_table(const struct tune_options *o, int64_t seq_len, const struct row *rows,
+                             size_t n)
+{
+    char *text = NULL;
+    size_t nbytes;
+    FILE *f = open_memstream(&text, &nbytes);
+    if (!f) return err_set(CZ_NOMEM, 0, "no memory for a table");
+    print_head(f, o, seq_len);
+    for (size_t i = 0; i < n; i++) print_row(f, o, &rows[i]);
+    print_legend(f, o);
+    if (fclose(f) == 0 && text) {
+        tool_put_report(text, false);
+        return CZ_OK;
+    }
+    free(text);
+    return err_set(CZ_NOMEM, 0, "no memory for a table");
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void write_row(struct json_writer *w, const struct row *r)
+{
+    char how[192];
+    const struct tune_offer *o = &r->offer;
+    json_begin_object(w);
+    json_put_string(w, "model", r->name);
+    json_put_size(w, "parameters", r->numel);
+    json_put_int(w, "seq_len", r->T);
+    json_put_bool(w, "fits", o->fits);
+    json_put_string(w, "configuration", tune_offer_text(o, how, sizeof how));
+    json_put_size(w, "gpu_bytes", o->need_nbytes[TUNE_GPU]);
+    json_put_size(w, "host_bytes", o->need_nbytes[TUNE_HOST]);
+    json_put_size(w, "nvme_bytes", o->need_nbytes[TUNE_NVME]);
+    json_put_figure(w, "seconds_per_million_tokens", r->seconds);
+    json_put_figure(w, "deepspeed_estimator_gpu_bytes",
+                    r->has_deepspeed ? r->deepspeed.gpu_nbytes : NAN);
+    json_put_figure(w, "deepspeed_estimator_host_bytes",
+                    r->has_deepspeed ? r->deepspeed.host_nbytes : NAN);
+    json_put_string(w, "why_not", o->fits ? "" : o->why);
+    json_end_object(w);
+}
+
+static cz_status print_json(const struct tune_options *o, const struct row *rows, size_t n)
+{
+    struct json_writer w;
+    char *text;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_put_int(&w, "gpu_memory_bytes", (int64_t)o->gpu_nbytes);
+    json_put_int(&w, "host_memory_bytes", (int64_t)o->host_nbytes);
+    json_put_int(&w, "nvme_bytes", (int64_t)o->nvme_nbytes);
+    json_put_int(&w, "world_size", o->world_size);
+    json_put_string(&w, "dtype", dtype_name(o->dtype));
+    json_put_string(&w, "rates", o->profile->is_assumed ? "assumed" : "measured");
+    json_write_key(&w, "models");
+    json_begin_array(&w);
+    for (size_t i = 0; i < n; i++) write_row(&w, &rows[i]);
+    json_end_array(&w);
+    json_end_object(&w);
+    TRY(json_writer_take(&w, &text, NULL));
+    tool_put_report(text, true);
+    return CZ_OK;
+}
+
+cz_status tune_presets_print(const struct tune_options *options, int64_t seq_len, bool json,
+                             size_t *n_fit)
+{
+    struct tune_options quick = *options;
+    struct row *rows = calloc(N_ROWS_MAX, sizeof *rows);
+    const char *name;
+    size_t n = 0;
+    cz_status st = CZ_OK;
+    *n_fit = 0;
+    if (!rows) return err_set(CZ_NOMEM, 0, "no memory for a table");
+    quick.quick = true;
+    for (size_t i = 0; n < N_ROWS_MAX && (name = model_preset_name(i)); i++) {
+        bool skip = false;
+        TRY_GOTO(fill_row(&quick, name, seq_len, &rows[n], &skip), done);
+        if (!skip) *n_fit += rows[n++].offer.fits;
+    }
+    qsort(rows, n, sizeof *rows, by_size);
+    if (json) {
+        st = print_json(options, rows, n);
+    } else {
+        st = print_table(options, seq_len, rows, n);
+    }
+done:
+    free(rows);
+    return st;
+}

@@ -1,0 +1,13 @@
+/* czero tune without a model: which presets fit a machine. */
+#ifndef CZ_TOOLS_CZERO_CMD_TUNE_PRESETS_H
+#define CZ_TOOLS_CZERO_CMD_TUNE_PRESETS_H
+
+#include "engine/tune/tune.h"
+
+/* The table, or one JSON object, on stdout, a preset a row, the smallest first; presets of less
+ * than 50 million parameters are left out. seq_len 0: what is usual for each. *n_fit: how many fit.
+ * Errors: as tune_create(). */
+cz_status tune_presets_print(const struct tune_options *options, int64_t seq_len, bool json,
+                             size_t *n_fit);
+
+#endif
