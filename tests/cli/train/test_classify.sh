@@ -121,6 +121,21 @@ cat lines.txt | "$czero" predict --model model --data - --json | cmp - labels.js
 "$czero" predict --model model --text "soup and bread" >out 2>err || fail "predict --text failed"
 [ "$(head -n 1 out | cut -d' ' -f3-)" = food ] || fail "soup is food"
 
+# ---- columns by their names, pairs, and what a row is cut to ----------------------------------------
+predict() { "$czero" predict --model model --json "$@" | grep -oE '"[^"]+": [01]\.[0-9]{4}'; } # rows of other lengths round otherwise
+echo '{"a": "s o u p", "b": "my goal"}' >one.jsonl
+predict --text soup >one
+predict --text soup --pair mygoal >pair
+cmp -s one pair && fail "a second text changes nothing"
+predict --data one.jsonl --text-column a --strip-spaces | cmp - one || fail "--strip-spaces keeps them"
+predict --data one.jsonl --text-column a --pair-column b --strip-spaces | cmp - pair || fail "--pair-column is not --pair"
+predict --text "soup my goal" --seq-len 3 | cmp - one || fail "a row of 3 tokens holds one word"
+predict --data lines.txt --batch 1 | cmp - <(predict --data lines.txt --batch 63) || fail "batches change the classes"
+expect 2 '"c"' predict --model model --data one.jsonl --text-column a --pair-column c
+"$czero" eval --model model --data dev.csv --text-column "what it says" --label-column kind --digits 6 >out 2>err ||
+  fail "eval of columns failed"
+grep -qE '^ *accuracy +[01]\.[0-9]{6} +63$' out || fail "--digits 6 does not print six"
+
 # ---- the same run over ranks and stages; every example once --------------------------------------
 for cell in "2 0" "2 1" "2 2" "3 2" "2 3"; do
   read -r ranks stage <<<"$cell"
