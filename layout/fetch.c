@@ -235,7 +235,7 @@ static size_t place(const struct fetch_stay *stays, const struct spot *placed, s
         if (there->begin > stays[spot->stay].last_visit) continue;
         if (stays[there->stay].last_visit < spot->begin) continue;
         size_t begin = stays[there->stay].off;
-        if (begin >= off && begin - off >= spot->numel) break;
+        if (begin >= off + spot->numel) break;
         size_t end = size_round_up(begin + there->numel, align);
         if (end > off) off = end;
     }

@@ -19,8 +19,8 @@ static cz_status shard_add(struct shard_group *g, size_t i, size_t sub_group_siz
     struct shard_sub_group *sub = &g->sub_groups[g->n_sub_groups - 1];
     g->params[i].off = sub->numel;
     sub->n_params++;
-    TRY(size_add(sub->numel, g->params[i].chunk, &sub->numel));
     TRY(size_add(g->numel, g->params[i].chunk, &g->numel));
+    sub->numel += g->params[i].chunk; /* at most g->numel */
     if (sub->numel >= sub_group_size) *is_open = false;
     return CZ_OK;
 }

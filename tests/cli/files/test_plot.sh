@@ -138,6 +138,7 @@ expect 1 "/nowhere/x.svg" "$work/a/metrics.csv" -o /nowhere/x.svg
 expect 1 "/dev/full" "$work/a/metrics.csv" -o /dev/full
 expect 2 "can distinguish at most" "$work"/{a,b,a,b,a,b,a,b,a}/metrics.csv
 expect 2 "FILE.csv is missing"
-"$czero" plot "$work/a/metrics.csv" >/dev/full 2>"$work/err" && complain "a full disk is not noticed"
+"$czero" plot "$work/a/metrics.csv" >/dev/full 2>"$work/err"
+[ $? = 1 ] || complain "a full disk is no failure"
 "$czero" plot --help | grep -q -- "--log-y" || complain "no help"
 exit $failed

@@ -514,6 +514,10 @@ START_TEST(what_makes_no_sense_is_refused)
     gpt2_make(&p);
     p.o.align = SIZE_MAX;
     ck_fails(fetch_schedule_init(&s, &p.o), CZ_INVALID);
+    pass_init(&p);
+    pass_visit(&p, (size_t[]){pass_param(&p, SIZE_MAX)}, 1);
+    p.o.align = 2; /* one that cannot be rounded up */
+    ck_fails(fetch_schedule_init(&s, &p.o), CZ_INVALID);
 }
 END_TEST
 

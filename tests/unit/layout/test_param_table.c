@@ -101,6 +101,65 @@ START_TEST(unknown_name_gets_the_nearest)
 }
 END_TEST
 
+static void nearest_is(struct param_table *t, const char *wanted, const char *nearest)
+{
+    char text[800];
+    size_t idx;
+    ck_fails(param_table_find(t, wanted, &idx), CZ_NOTFOUND);
+    snprintf(text, sizeof text, "no parameter is named \"%s\"%s%s%s", wanted,
+             nearest ? " (nearest: " : "", nearest ? nearest : "", nearest ? ")" : "");
+    ck_assert_str_eq(cz_last_error(), text);
+}
+
+/* The fewest letters put in, left out or replaced, in any order of declaration. */
+START_TEST(nearest_is_counted_in_letters)
+{
+    static const char *const names[][4] = {
+        /* wanted, nearest, others */
+        {"abcd", "xbcd", "xxcd", "zzzzz"}, {"abcd", "abcx", "abxx", "zzzz"},
+        {"abcd", "bcd", "cd", "xxcd"},     {"abcd", "abc", "ab", "abxx"},
+        {"abcd", "aabcd", "aaabcd", "ax"}, {"abcd", "abcdd", "abcddd", "d"},
+        {"abcd", "acbd", "dcba", "wxyz"},  {"ab", "abxx", "abxxx", "vwxyz"},
+        {"abcdefgh", "efgh", "xxxxx", ""}, {"", "a", "bb", "ccc"},
+        {"ab", "xaxb", "xaxbx", "xxxxx"},  {"xaxb", "ab", "b", "vwyz"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t first = 0; first < 3; first++) {
+            struct param_table t;
+            param_table_init(&t);
+            for (size_t k = 0; k < 3; k++) add(&t, names[i][1 + (k + first) % 3], 1, 1, 0);
+            nearest_is(&t, names[i][0], names[i][1]);
+            param_table_free(&t);
+        }
+}
+END_TEST
+
+/* Of equally near names the first is named, and aliases are names; one of more than 255 letters is
+ * near to none. */
+START_TEST(nearest_of_equals_and_of_long_names)
+{
+    struct param_table t;
+    char longest[257];
+    memset(longest, 'a', sizeof longest);
+    longest[256] = '\0';
+    param_table_init(&t);
+    size_t p = add(&t, "abd", 1, 1, 0);
+    add(&t, "abe", 1, 1, 0);
+    ck_ok(param_table_alias(&t, "xyz", p));
+    nearest_is(&t, "abc", "abd");
+    nearest_is(&t, "xyy", "xyz");
+    nearest_is(&t, longest, NULL);
+    nearest_is(&t, longest + 1, "abd");
+    param_table_free(&t);
+    param_table_init(&t);
+    add(&t, longest, 1, 1, 0);
+    nearest_is(&t, "abc", NULL);
+    add(&t, longest + 1, 1, 1, 0);
+    nearest_is(&t, "aaa", longest + 1);
+    nearest_is(&t, longest + 2, longest + 1);
+    param_table_free(&t);
+}
+END_TEST
+
 START_TEST(impossible_shapes_are_refused)
 {
     struct param_table t;
@@ -123,4 +182,5 @@ END_TEST
 
 TEST_MAIN("layout/param_table", order_of_declaration_is_kept, fields_follow_from_the_declaration,
           second_declaration_is_a_tie, aliases_stand_for_their_parameter,
-          unknown_name_gets_the_nearest, impossible_shapes_are_refused)
+          unknown_name_gets_the_nearest, nearest_is_counted_in_letters,
+          nearest_of_equals_and_of_long_names, impossible_shapes_are_refused)
