@@ -249,7 +249,7 @@ static void window_place(struct fetch_plan *p, struct fetch_schedule *s)
     for (size_t i = 0; i < s->n_ops; i++)
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
             p->spots[k] = (struct spot){k, s->ops[i].visit, p->o->numel[s->stays[k].param_idx]};
-    if (s->n_stays > 0) qsort(p->spots, s->n_stays, sizeof *p->spots, by_size);
+    qsort(p->spots, s->n_stays, sizeof *p->spots, by_size);
     for (size_t i = 0; i < s->n_stays; i++) {
         struct spot spot = p->spots[i];
         size_t off = place(s->stays, p->spots, i, &spot, p->o->align), at = i;
@@ -320,7 +320,7 @@ cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_optio
         size_t distance = p.passed[p.uses[u->next].visit] - p.passed[u->visit + 1];
         if (distance < p.o->max_reuse) p.gaps[n_gaps++] = (struct gap){i, distance};
     }
-    if (n_gaps > 0) qsort(p.gaps, n_gaps, sizeof *p.gaps, by_distance);
+    qsort(p.gaps, n_gaps, sizeof *p.gaps, by_distance);
     for (size_t i = 0; i < n_gaps; i++) {
         struct use *u = &p.uses[p.gaps[i].use];
         size_t end = p.uses[u->next].visit, numel = p.o->numel[u->param_idx];

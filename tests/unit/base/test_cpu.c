@@ -37,6 +37,19 @@ START_TEST(without_a_cap_everything_is_in_use)
 }
 END_TEST
 
+START_TEST(the_largest_cache_is_the_kernels)
+{
+    const char *list = "cat /sys/devices/system/cpu/cpu0/cache/index*/size 2>/dev/null | tr -d K | "
+                       "sort -n | tail -n 1";
+    char text[32] = "0";
+    FILE *f = popen(list, "r");
+    ck_assert_ptr_nonnull(f);
+    if (!fgets(text, sizeof text, f)) text[0] = '\0';
+    pclose(f);
+    ck_assert_uint_eq(cpu_llc_nbytes(), strtoul(text, NULL, 10) * 1024);
+}
+END_TEST
+
 START_TEST(an_empty_cap_is_none)
 {
     setenv("CZERO_ISA", "", 1);
@@ -103,6 +116,7 @@ int main(void)
     tcase_add_test(tcase, case_does_not_matter);
     tcase_add_test(tcase, an_unknown_name_is_refused_with_the_list);
     tcase_add_test(tcase, the_cpu_has_a_name);
+    tcase_add_test(tcase, the_largest_cache_is_the_kernels);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

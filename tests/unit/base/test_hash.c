@@ -100,5 +100,26 @@ START_TEST(items_are_found_and_others_are_not)
 }
 END_TEST
 
+START_TEST(a_table_has_a_limit_and_grows_at_once)
+{
+    struct hash_index x = {0};
+    ck_fails(hash_index_reserve(&x, ((size_t)1 << 31) + 1), CZ_NOMEM);
+    ck_assert_str_eq(cz_last_error(), "a table of 2147483649 names");
+    ck_assert_uint_eq(x.n_slots, 0);
+    /* never more than half full */
+    const size_t want[][2] = {{0, 16}, {8, 16}, {9, 32}, {16, 32}, {17, 64}, {1, 64}, {33, 128}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(want); i++) {
+        ck_ok(hash_index_reserve(&x, want[i][0]));
+        ck_assert_uint_eq(x.n_slots, want[i][1]);
+    }
+    hash_index_free(&x);
+    for (size_t i = 0; i < 9; i++) {
+        ck_ok(hash_index_add(&x, i, i));
+        ck_assert_uint_eq(x.n_slots, i < 8 ? 16 : 32);
+    }
+    hash_index_free(&x);
+}
+END_TEST
+
 TEST_MAIN("base/hash", siphash_gives_the_published_values, fnv_1a_gives_the_published_values,
-          two_processes_hash_differently, items_are_found_and_others_are_not)
+          two_processes_hash_differently, items_are_found_and_others_are_not, a_table_has_a_limit_and_grows_at_once)
