@@ -34,7 +34,7 @@ void *arena_map(size_t nbytes)
     if (raw == MAP_FAILED) return NULL;
     size_t lead = size_round_up((uintptr_t)raw, ARENA_PAGE_BYTES) - (uintptr_t)raw;
     if (lead > 0) munmap(raw, lead);
-    if (ARENA_PAGE_BYTES - lead > 0) munmap(raw + lead + nbytes, ARENA_PAGE_BYTES - lead);
+    munmap(raw + lead + nbytes, ARENA_PAGE_BYTES - lead);
     /* only advice: a kernel without huge pages is no error */
     madvise(raw + lead, nbytes, MADV_HUGEPAGE);
     return raw + lead;

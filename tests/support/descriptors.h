@@ -46,11 +46,12 @@ static inline void descriptors_expect(int n, const char *before)
 }
 
 /* Calls `use` once, because a first call may open what a process keeps, and then again several
- * times. */
+ * times, with number 0 for the first file that is opened: as when standard input is closed. */
 static inline void descriptors_stay(void (*use)(void *user), void *user)
 {
     char before[1500];
     use(user);
+    close(STDIN_FILENO);
     int n = descriptors_open(before, sizeof before);
     for (int i = 0; i < 20; i++) use(user);
     descriptors_expect(n, before);

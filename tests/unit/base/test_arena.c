@@ -5,7 +5,9 @@
 #include "base/arena.h"
 #include "tests/support/check_main.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 START_TEST(the_plan_is_what_fits)
 {
@@ -39,6 +41,27 @@ START_TEST(large_equal_pieces_lie_more_than_a_page_apart)
             ck_assert_uint_ge(within, 4096);
             ck_assert_uint_le(within, ((size_t)1 << 20) - 4096);
         }
+}
+END_TEST
+
+/* A block lies below the last one: what is trimmed behind it must not be the other's beginning. */
+START_TEST(blocks_keep_what_they_hold)
+{
+    enum { N = 24 };
+    unsigned char *block[N];
+    size_t nbytes[N];
+    for (size_t i = 0; i < N; i++) {
+        nbytes[i] = 4096 * (1 + 37 * i);
+        block[i] = arena_map(nbytes[i]);
+        ck_assert_ptr_nonnull(block[i]);
+        ck_assert_uint_eq((uintptr_t)block[i] % ARENA_PAGE_BYTES, 0);
+        memset(block[i], (int)i + 1, nbytes[i]);
+    }
+    for (size_t i = 0; i < N; i++)
+        for (size_t b = 0; b < nbytes[i]; b += 4096) ck_assert_uint_eq(block[i][b], i + 1);
+    for (size_t i = 0; i < N; i++) munmap(block[i], nbytes[i]);
+    ck_assert_ptr_null(arena_map(SIZE_MAX - 4096));
+    ck_assert_int_eq(errno, ENOMEM);
 }
 END_TEST
 
@@ -141,6 +164,6 @@ END_TEST
 #endif
 
 TEST_MAIN("base/arena", the_plan_is_what_fits, large_equal_pieces_lie_more_than_a_page_apart,
-          an_empty_arena_holds_nothing, all_of_it_is_zeroed_and_aligned,
+          blocks_keep_what_they_hold, an_empty_arena_holds_nothing, all_of_it_is_zeroed_and_aligned,
           sizes_beyond_the_address_space_are_refused, a_piece_whose_size_wraps_around_is_refused,
           gaps_are_red_zones)

@@ -27,6 +27,38 @@ START_TEST(hardware_features_come_in_order)
 }
 END_TEST
 
+/* Does the kernel list all these words among the first CPU's flags? */
+static bool has_flags(const char *const *words)
+{
+    static char flags[1 << 14] = " ";
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(flags + 1, sizeof flags - 1, f) && strncmp(flags + 1, "flags", 5) != 0) {}
+    fclose(f);
+    flags[strcspn(flags, "\n")] = ' ';
+    for (; *words; words++) {
+        char word[32];
+        snprintf(word, sizeof word, " %s ", *words);
+        if (!strstr(flags, word)) return false;
+    }
+    return true;
+}
+
+START_TEST(hardware_features_are_those_the_kernel_lists)
+{
+    const char *const avx2[] = {"avx2", "fma", "f16c", NULL};
+    const char *const avx512[] = {"avx512f", "avx512bw", "avx512vl", "avx512dq", NULL};
+    const char *const bf16[] = {"avx512_bf16", NULL}, *const amx[] = {"amx_tile", "amx_bf16", NULL};
+    uint32_t want = 0, have = cpu_features_hardware();
+    if (has_flags(avx2)) want = CPU_AVX2;
+    if (want && has_flags(avx512)) want |= CPU_AVX512;
+    if ((want & CPU_AVX512) && has_flags(bf16)) want |= CPU_AVX512BF16;
+    ck_assert_uint_eq(have & ~(uint32_t)CPU_AMX, want);
+    /* the kernel may refuse a process its tiles */
+    ck_assert(!(have & CPU_AMX) || ((want & CPU_AVX512BF16) && has_flags(amx)));
+}
+END_TEST
+
 START_TEST(without_a_cap_everything_is_in_use)
 {
     unsetenv("CZERO_ISA");
@@ -111,6 +143,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
     tcase_add_test(tcase, hardware_features_come_in_order);
     tcase_add_test(tcase, without_a_cap_everything_is_in_use);
+    tcase_add_test(tcase, hardware_features_are_those_the_kernel_lists);
     tcase_add_test(tcase, an_empty_cap_is_none);
     tcase_add_loop_test(tcase, a_cap_names_the_highest_level_in_use, 0, CZ_ARRAY_LEN(levels));
     tcase_add_test(tcase, case_does_not_matter);

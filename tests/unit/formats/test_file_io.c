@@ -61,6 +61,27 @@ static void write_in_pieces(const char *dir, size_t piece, size_t skew)
     free(memory);
 }
 
+static void write_once(void *user)
+{
+    for (int end = 0; end < 2; end++) {
+        struct file_durable f;
+        ck_ok(file_durable_create(&f, user, 10));
+        ck_ok(file_durable_pwrite(&f, "0123456789", 10, 0));
+        if (end == 0) ck_ok(file_durable_commit(&f));
+        if (end == 1) file_durable_abort(&f);
+    }
+}
+
+START_TEST(no_descriptor_stays_open)
+{
+    const char *dir = test_tmp_make();
+    char *path = file_join(dir, "file");
+    descriptors_stay(write_once, path);
+    free(path);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(pieces_of_any_size_and_alignment_are_written)
 {
     static const size_t pieces[] = {FILE_NBYTES, 1 << 20, 65536, 65535, 100000, 70001, 4096 * 20};
@@ -133,6 +154,6 @@ START_TEST(a_folder_that_is_not_there_is_an_error)
 }
 END_TEST
 
-TEST_MAIN("formats/file_io", pieces_of_any_size_and_alignment_are_written,
+TEST_MAIN("formats/file_io", no_descriptor_stays_open, pieces_of_any_size_and_alignment_are_written,
           old_content_stays_until_the_commit, a_killed_process_leaves_nothing,
           a_folder_that_is_not_there_is_an_error)

@@ -374,6 +374,22 @@ static void counts_disagree(struct memfile *m)
     find_nth(m, ZIP_END, 0)[8] ^= 1;
 }
 
+/* The number of this file, and that of the directory's first one. */
+static void second_file(struct memfile *m)
+{
+    put_u32(find_nth(m, ZIP64_END, 0) + 16, 1);
+}
+
+static void directory_in_second_file(struct memfile *m)
+{
+    put_u32(find_nth(m, ZIP64_END, 0) + 20, 1);
+}
+
+static void count_of_this_file(struct memfile *m)
+{
+    find_nth(m, ZIP64_END, 0)[24] ^= 1;
+}
+
 static void end64_gone(struct memfile *m)
 {
     find_nth(m, ZIP64_END, 0)[0] = 'Q';
@@ -490,6 +506,9 @@ static const struct {
     {directory_outside, CZ_CORRUPT, "is outside the file"},
     {ends_disagree, CZ_CORRUPT, "disagree"},
     {counts_disagree, CZ_CORRUPT, "several files"},
+    {second_file, CZ_CORRUPT, "several files"},
+    {directory_in_second_file, CZ_CORRUPT, "several files"},
+    {count_of_this_file, CZ_CORRUPT, "several files"},
     {end64_gone, CZ_CORRUPT, "no zip64 end"},
     {locator_outside, CZ_CORRUPT, "outside the file"},
     {too_few_entries, CZ_CORRUPT, "after its last entry"},

@@ -517,6 +517,16 @@ START_TEST(wrong_declarations_are_refused)
         ck_fails(safetensors_create(path, cases[i], 2, NULL, 0, &w), CZ_INVALID);
         ck_assert_ptr_null(w);
     }
+    /* What is refused without a look at the disk, and the largest that is not. */
+    int64_t quarter[] = {INT64_MAX / 4}, rest[] = {1};
+    const struct safetensors_decl large[] = {{"a", SAFETENSORS_U8, quarter, 1},
+                                             {"b", SAFETENSORS_U8, quarter, 1},
+                                             {"c", SAFETENSORS_U8, rest, 1}};
+    struct safetensors_writer *w;
+    ck_fails(safetensors_create(path, large, 3, NULL, 0, &w), CZ_IO);
+    rest[0] = 2;
+    ck_fails(safetensors_create(path, large, 3, NULL, 0, &w), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "impossibly large together"));
     ck_assert_int_eq(count_files(dir), 0);
     test_tmp_remove(dir);
 }

@@ -48,6 +48,10 @@ START_TEST(version_2_counts_droppable_pages_as_free)
     put("", "memory.stat", "anon 5\ninactive_file 200000\nactive_file 7\n");
     ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 500000);
     ck_assert_uint_eq(limit, 1000000);
+    put("", "memory.current", "100000\n"); /* less than its pages: read at another moment */
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 1000000);
+    put("", "memory.current", "1200000\n");
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 0);
     put("", "memory.current", "1500000\n");
     ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 0);
     test_tmp_remove(mount_dir);
@@ -63,6 +67,10 @@ START_TEST(version_1_and_the_tightest_group_bind)
     put("/memory", "memory.usage_in_bytes", "100000\n");
     put("/memory", "memory.stat", "inactive_file 1\ntotal_inactive_file 50000\n");
     ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 850000);
+    put("", "memory.max", "860000\n"); /* as tight, in version 2: the first is told */
+    put("", "memory.current", "10000\n");
+    ck_assert_uint_eq(cgroup_memory_left(mount_dir, &limit), 850000);
+    ck_assert_uint_eq(limit, 860000);
     snprintf(memory, sizeof memory, "%s/memory", mount_dir);
     cgroup_visit(memory, "memory", last_dir, deepest); /* our own group, wherever it is */
     if (strlen(deepest) > strlen(memory)) {

@@ -72,6 +72,10 @@ START_TEST(other_hosts_and_containers_are_unknown)
     change(mark, 8); /* and the host */
     ck_assert_int_eq(process_mark_fate(mark), PROCESS_UNKNOWN);
     process_mark(mark);
+    memset(mark, '0', 8); /* of a host that does not tell its boots apart */
+    ck_assert_int_eq(process_mark_fate(mark), PROCESS_UNKNOWN);
+    ck_assert(!process_mark_is_of_this_boot(mark));
+    process_mark(mark);
     change(mark, 16); /* the PID namespace */
     ck_assert_int_eq(process_mark_fate(mark), PROCESS_UNKNOWN);
     ck_assert(process_mark_is_of_this_boot(mark));
