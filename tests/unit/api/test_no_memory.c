@@ -1,6 +1,7 @@
 /* Claims: when any one allocation of a call fails, the call returns CZ_NOMEM (or succeeds without
  * it), touches nothing that it released, and leaks nothing; the next call works. Every allocation
  * of each call fails once, those of the libraries that czero calls included. */
+#include "formats/tfevents.h"
 #include "tests/support/no_memory.h"
 
 #include <czero/czero.h>
@@ -28,6 +29,33 @@ static cz_status open_tokenizer(const char *path)
     cz_status st = cz_tokenizer_open(path, &t);
     if (st == CZ_OK) cz_tokenizer_close(t);
     return st;
+}
+
+static cz_status encode(const char *path)
+{
+    static const char text[] = "Words, words; and 12 numbers of a w\xc3\xa4rter's Text.";
+    struct cz_tokenizer *t;
+    cz_status st = cz_tokenizer_open(strstr(path, "bytes") ? "bytes" : path, &t);
+    if (st != CZ_OK) return st;
+    struct cz_tokenizer_decoder *d = NULL;
+    int32_t *ids = NULL;
+    size_t n;
+    st = cz_tokenizer_encode(t, text, sizeof text - 1, &ids, &n);
+    if (st == CZ_OK) st = cz_tokenizer_decoder_create(t, &d);
+    cz_tokenizer_decoder_destroy(d);
+    free(ids);
+    cz_tokenizer_close(t);
+    return st;
+}
+
+static cz_status write_events(const char *dir)
+{
+    struct tfevents *w;
+    cz_status st = tfevents_open(dir, &w);
+    if (st != CZ_OK) return st;
+    for (int i = 0; i < 40 && st == CZ_OK; i++) st = tfevents_scalar(w, "loss", 1.0 / i, i);
+    cz_status closed = tfevents_close(w);
+    return st != CZ_OK ? st : closed;
 }
 
 static cz_status open_texts(const char *path)
@@ -146,6 +174,10 @@ static const struct call {
 } calls[] = {
     {"tokenizer.json", open_tokenizer, "tokenizers/gpt2"},
     {"vocab.txt", open_tokenizer, "tokenizers/wordpiece"},
+    {"encode with BPE", encode, "tokenizers/gpt2"},
+    {"encode with WordPiece", encode, "tokenizers/wordpiece"},
+    {"encode bytes", encode, "tokenizers/bytes"},
+    {"TensorBoard's files", write_events, "/events"},
     {"labelled texts", open_texts, "text/weibo6/train.json"},
     {"tokens of a text", open_tokens, "text/fortunes-64k.txt"},
     {"GPT-2's folder", open_model, "models/gpt2-tiny"},
@@ -167,6 +199,7 @@ START_TEST(every_allocation_fails_once)
     char path[1024];
     bool is_path = call->fixture[0] == '/';
     snprintf(path, sizeof path, "%s", is_path ? call->fixture : test_fixture(call->fixture));
+    if (call->run == write_events) snprintf(path, sizeof path, "%s/events", out_dir);
     no_memory_each(call->name, call->run, path, call->run == train ? 1 : 700);
 }
 END_TEST

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <sys/stat.h>
 
 #define JOIN_S 20.0
@@ -425,6 +426,23 @@ START_TEST(a_wrong_descriptor_is_refused)
     close(fd);
     expect_no_segment(fd, "is not open");
     expect_no_segment(-1, "is not open");
+    /* of another build: each number of its head */
+    for (size_t i = 0; i < 5; i++) {
+        static const size_t offs[] = {offsetof(struct shm_head, magic),
+                                      offsetof(struct shm_head, version),
+                                      offsetof(struct shm_head, world_size),
+                                      offsetof(struct shm_head, slot_nbytes),
+                                      offsetof(struct shm_head, nbytes)};
+        static const char *const says[] = {"is not a segment", "has version", "ranks, not for 2",
+                                           "has slots of", "has slots of"};
+        unsigned char byte;
+        ck_ok(comm_shm_segment_create(2, &fd));
+        ck_assert_int_eq(pread(fd, &byte, 1, (off_t)offs[i]), 1);
+        byte ^= 8;
+        ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)offs[i]), 1);
+        expect_no_segment(fd, says[i]);
+        close(fd);
+    }
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     expect_no_segment(fd, "is not a segment");
     close(fd);
@@ -442,6 +460,20 @@ START_TEST(a_wrong_descriptor_is_refused)
     t->ops->destroy(t);
     shm_segment_unmap(&seg);
     close(fd);
+}
+END_TEST
+
+/* A reader may look at the place before: it stays whole while the next one is written. */
+START_TEST(places_are_written_in_turn)
+{
+    static struct shm_rank rank;
+    for (int64_t step = 1; step < 6; step++) {
+        uint32_t before = rank.place_idx;
+        shm_place_set(&rank, step, "forward");
+        ck_assert_uint_ne(rank.place_idx, before);
+        ck_assert_int_eq(rank.places[before].step, step - 1);
+        ck_assert_int_eq(rank.places[rank.place_idx].step, step);
+    }
 }
 END_TEST
 
@@ -505,5 +537,5 @@ TEST_MAIN("comm/shm", slots_arrive_at_whom_they_were_sent_to,
           a_killed_rank_is_named_within_two_seconds, a_rank_that_finished_early_is_named,
           a_rank_that_noticed_first_is_not_blamed, what_was_sent_before_the_end_is_read,
           a_stopped_rank_is_waited_for_and_a_killed_one_is_not, a_rank_that_does_not_come_is_named,
-          a_rank_killed_while_they_come_together_is_named, a_wrong_descriptor_is_refused,
+          a_rank_killed_while_they_come_together_is_named, places_are_written_in_turn, a_wrong_descriptor_is_refused,
           nothing_is_left_behind)

@@ -308,6 +308,7 @@ START_TEST(other_models_are_refused_by_place)
         {"\"is_decoder\": true", "is_decoder", CZ_UNSUPPORTED},
         {"\"add_cross_attention\": true", "add_cross_attention", CZ_UNSUPPORTED},
         {"\"position_embedding_type\": \"relative_key\"", "relative_key", CZ_UNSUPPORTED},
+        {"\"position_embedding_type\": 5", "position_embedding_type", CZ_CORRUPT},
         {"\"problem_type\": \"regression\"", "regression", CZ_UNSUPPORTED},
         {"\"problem_type\": \"multi_label_classification\"", "multi_label", CZ_UNSUPPORTED},
         {"\"num_labels\": 1", "config.json:2", CZ_UNSUPPORTED},

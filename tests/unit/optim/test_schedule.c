@@ -284,6 +284,15 @@ START_TEST(one_cycle_hands_out_betas_below_one)
     schedule_step(&s, &group); /* the formula gives 1.2375 */
     ck_assert_double_eq(group.betas[0], SCHEDULE_BETA1_MAX);
     ck_assert(s.warned_momentum);
+    params = one_cycle(); /* and one that grows to exactly 1 */
+    ck_ok(schedule_params_set_number(&params, "cycle_min_mom", .7));
+    ck_ok(schedule_params_set_number(&params, "cycle_max_mom", .8));
+    ck_ok(schedule_params_finish(&params));
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    for (int i = 0; i < 8; i++) schedule_step(&s, &group);
+    ck_assert_double_eq(group.betas[0], .8);
+    schedule_step(&s, &group);
+    ck_assert_double_eq(group.betas[0], SCHEDULE_BETA1_MAX);
 }
 END_TEST
 
