@@ -44,7 +44,7 @@ START_TEST(large_equal_pieces_lie_more_than_a_page_apart)
 }
 END_TEST
 
-/* A block lies below the last one: what is trimmed behind it must not be the other's beginning. */
+/* A block is below the last one: what is trimmed behind it must not be the other's beginning. */
 START_TEST(blocks_keep_what_they_hold)
 {
     enum { N = 24 };

@@ -122,4 +122,5 @@ START_TEST(a_table_has_a_limit_and_grows_at_once)
 END_TEST
 
 TEST_MAIN("base/hash", siphash_gives_the_published_values, fnv_1a_gives_the_published_values,
-          two_processes_hash_differently, items_are_found_and_others_are_not, a_table_has_a_limit_and_grows_at_once)
+          two_processes_hash_differently, items_are_found_and_others_are_not,
+          a_table_has_a_limit_and_grows_at_once)
