@@ -1,8 +1,9 @@
-/* An allocator that fails once, in place of the C library's: for tests of what calls do without memory.
- * Include it in the one .c file of a test program.
+/* An allocator that fails once, in place of the C library's: for tests of what calls do without
+ * memory. Include it in the one .c file of a test program.
  *
  *   no_memory_begin();                            in main, before the tests
- *   no_memory_each("fsck", run, path, 1500);      in a case: every allocation of run(path) fails once
+ *   no_memory_each("fsck", run, path, 1500);      in a case: every allocation of run(path) fails
+ * once
  *
  * A sanitizer has an allocator of its own: with one, NO_MEMORY_WORKS is not defined. */
 #ifndef CZ_TESTS_NO_MEMORY_H
@@ -157,8 +158,8 @@ static inline void no_memory_each(const char *name, cz_status (*run)(const char 
         fails_at = -1;
         if ((st != CZ_OK && st != CZ_NOMEM) || n_live != live) {
             n_wrong++;
-            fprintf(stderr, "%s, allocation %ld of %ld: %s, %ld blocks leak: %s (%s)\n", name, at, n,
-                    cz_status_name(st), n_live - live, cz_last_error(), cz_last_trace());
+            fprintf(stderr, "%s, allocation %ld of %ld: %s, %ld blocks leak: %s (%s)\n", name, at,
+                    n, cz_status_name(st), n_live - live, cz_last_error(), cz_last_trace());
         }
         live = n_live;
     }

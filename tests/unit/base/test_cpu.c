@@ -33,7 +33,8 @@ static bool has_flags(const char *const *words)
     static char flags[1 << 14] = " ";
     FILE *f = fopen("/proc/cpuinfo", "re");
     ck_assert_ptr_nonnull(f);
-    while (fgets(flags + 1, sizeof flags - 1, f) && strncmp(flags + 1, "flags", 5) != 0) {}
+    while (fgets(flags + 1, sizeof flags - 1, f) && strncmp(flags + 1, "flags", 5) != 0) {
+    }
     fclose(f);
     flags[strcspn(flags, "\n")] = ' ';
     for (; *words; words++) {

@@ -89,7 +89,8 @@ START_TEST(sizes_are_read_as_people_write_them)
                  {"1.5TB", 1500000000000},
                  {"0.5kib", 512},
                  {"3m", 3000000}};
-    static const char *const bad[] = {"", "GB", "-1GB", "4GX", "4GBB", "/1", ":1", " ", "nan", "0", "1e30", "4iB"};
+    static const char *const bad[] = {"",   "GB", "-1GB", "4GX", "4GBB", "/1",
+                                      ":1", " ",  "nan",  "0",   "1e30", "4iB"};
     size_t nbytes;
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         ck_ok(size_parse(cases[i].text, &nbytes));

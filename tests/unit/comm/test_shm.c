@@ -428,11 +428,10 @@ START_TEST(a_wrong_descriptor_is_refused)
     expect_no_segment(-1, "is not open");
     /* of another build: each number of its head */
     for (size_t i = 0; i < 5; i++) {
-        static const size_t offs[] = {offsetof(struct shm_head, magic),
-                                      offsetof(struct shm_head, version),
-                                      offsetof(struct shm_head, world_size),
-                                      offsetof(struct shm_head, slot_nbytes),
-                                      offsetof(struct shm_head, nbytes)};
+        static const size_t offs[] = {
+            offsetof(struct shm_head, magic), offsetof(struct shm_head, version),
+            offsetof(struct shm_head, world_size), offsetof(struct shm_head, slot_nbytes),
+            offsetof(struct shm_head, nbytes)};
         static const char *const says[] = {"is not a segment", "has version", "ranks, not for 2",
                                            "has slots of", "has slots of"};
         unsigned char byte;
@@ -537,5 +536,5 @@ TEST_MAIN("comm/shm", slots_arrive_at_whom_they_were_sent_to,
           a_killed_rank_is_named_within_two_seconds, a_rank_that_finished_early_is_named,
           a_rank_that_noticed_first_is_not_blamed, what_was_sent_before_the_end_is_read,
           a_stopped_rank_is_waited_for_and_a_killed_one_is_not, a_rank_that_does_not_come_is_named,
-          a_rank_killed_while_they_come_together_is_named, places_are_written_in_turn, a_wrong_descriptor_is_refused,
-          nothing_is_left_behind)
+          a_rank_killed_while_they_come_together_is_named, places_are_written_in_turn,
+          a_wrong_descriptor_is_refused, nothing_is_left_behind)

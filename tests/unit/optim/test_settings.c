@@ -1,5 +1,5 @@
-/* Claims: a setting takes values of its type alone, to the bounds that are named; a name that is not
- * known is an error, or the default; what is refused leaves the field as it was. */
+/* Claims: a setting takes values of its type alone, to the bounds that are named; a name that is
+ * not known is an error, or the default; what is refused leaves the field as it was. */
 #include "optim/settings.h"
 #include "tests/support/check_main.h"
 
@@ -89,7 +89,8 @@ START_TEST(integers_and_what_an_older_deepspeed_took_for_them)
 {
     takes(&whole, integer(-7), false);
     ck_assert_int_eq(o.whole, -7);
-    refuses(&whole, plain(100), false, "whole: must be an integer, got 100; write it without point");
+    refuses(&whole, plain(100), false,
+            "whole: must be an integer, got 100; write it without point");
     takes(&whole, plain(-100), true);
     ck_assert_int_eq(o.whole, -100);
     takes(&whole, plain(0x1p61), true);
@@ -144,6 +145,5 @@ START_TEST(names_that_are_not_known)
 }
 END_TEST
 
-TEST_MAIN("optim/settings", numbers_and_counts,
-          integers_and_what_an_older_deepspeed_took_for_them, lists_of_one_to_64_numbers,
-          names_that_are_not_known)
+TEST_MAIN("optim/settings", numbers_and_counts, integers_and_what_an_older_deepspeed_took_for_them,
+          lists_of_one_to_64_numbers, names_that_are_not_known)
