@@ -100,15 +100,15 @@ static cz_status add_tensor(struct cons_plan *plan, size_t idx)
     return CZ_OK;
 }
 
-static void plan_free(struct cons_plan *plan)
+void cons_plan_free(struct cons_plan *plan)
 {
     free(plan->tensors);
     memset(plan, 0, sizeof *plan);
 }
 
 /* In the order of DeepSpeed's script, so that outputs can be compared with its. */
-static cz_status plan_init(struct cons_plan *plan, const struct ckpt *ck,
-                           const struct cz_consolidate_options *options)
+cz_status cons_plan_init(struct cons_plan *plan, const struct ckpt *ck,
+                         const struct cz_consolidate_options *options)
 {
     const size_t n = ckpt_count(ck);
     size_t *order = malloc((n + 1) * sizeof *order);
@@ -127,7 +127,7 @@ static cz_status plan_init(struct cons_plan *plan, const struct ckpt *ck,
         st = err_set(CZ_INVALID, 0, "%s: there is nothing to write", ckpt_get_info(ck)->tag_dir);
 done:
     free(order);
-    if (st != CZ_OK) plan_free(plan);
+    if (st != CZ_OK) cons_plan_free(plan);
     return st;
 }
 
@@ -219,8 +219,8 @@ static void *check_all(void *arg)
     return NULL;
 }
 
-/* The check runs beside the copy. If no thread can be had, check_end() does it. */
-static cz_status check_begin(const struct cons_plan *plan, struct cons_check **out)
+/* The check runs beside the copy. If no thread can be had, cons_check_end() does it. */
+cz_status cons_check_begin(const struct cons_plan *plan, struct cons_check **out)
 {
     struct cons_check *c = *out = calloc(1, sizeof *c);
     if (!c) return err_set(CZ_NOMEM, 0, "no memory to check the shards");
@@ -235,7 +235,7 @@ static cz_status check_begin(const struct cons_plan *plan, struct cons_check **o
     return CZ_OK;
 }
 
-static cz_status check_end(struct cons_check *c)
+cz_status cons_check_end(struct cons_check *c)
 {
     struct err err = {.status = CZ_OK};
     if (!c) return CZ_OK;
@@ -255,8 +255,8 @@ enum { CHUNK_NUMEL = 4096 };
 
 /* Elements [elem_off, elem_off + numel) in the output's dtype. Equal dtypes are copied as bytes, so
  * that NaN payloads survive. Threads: any. */
-static cz_status fetch(const struct cons_plan *plan, const struct cons_tensor *t, uint64_t elem_off,
-                       size_t numel, void *dst)
+cz_status cons_fetch(const struct cons_plan *plan, const struct cons_tensor *t, uint64_t elem_off,
+                     size_t numel, void *dst)
 {
     if (t->dtype == ckpt_dtype(plan->ck, t->idx, CKPT_MASTER))
         return ckpt_read_raw(plan->ck, t->idx, CKPT_MASTER, elem_off, numel, dst);
@@ -290,7 +290,7 @@ static cz_status compare(void *user, const struct cons_tensor *t, uint64_t elem_
 {
     const struct verify *v = user;
     const size_t size = t->dtype->size;
-    TRY(fetch(v->plan, t, elem_off, numel, buf));
+    TRY(cons_fetch(v->plan, t, elem_off, numel, buf));
     TRY(v->cls->read(v->output, t, elem_off, numel, buf2));
     if (memcmp(buf, buf2, numel * size) == 0) return CZ_OK;
     size_t i = 0;
@@ -326,7 +326,7 @@ static cz_status copy_piece(void *user, const struct cons_tensor *t, uint64_t el
 {
     const struct copy *c = user;
     (void)buf2;
-    TRY(fetch(c->plan, t, elem_off, numel, buf));
+    TRY(cons_fetch(c->plan, t, elem_off, numel, buf));
     return c->cls->write(c->sink, t, elem_off, numel, buf);
 }
 
@@ -339,11 +339,11 @@ static cz_status write_output(struct cons_plan *plan, const struct cons_sink_cla
     struct copy c = {plan, cls, NULL};
     struct cons_check *check = NULL;
     TRY_GOTO(cls->create(plan, &c.sink), done);
-    TRY_GOTO(check_begin(plan, &check), done);
+    TRY_GOTO(cons_check_begin(plan, &check), done);
     *n_files = cls->n_files(c.sink);
     TRY_GOTO(cons_for_each_piece(plan, copy_piece, &c, false, 0, plan->nbytes * (verify ? 2 : 1)),
              done);
-    st = check_end(check);
+    st = cons_check_end(check);
     check = NULL;
     TRY_GOTO(st, done);
     TRY_GOTO(cls->finish(c.sink), done);
@@ -352,7 +352,7 @@ done:
         /* The first error counts; the thread still has to end before its memory goes. */
         struct err error;
         err_capture(&error);
-        check_end(check);
+        cons_check_end(check);
         err_restore(&error);
     }
     cls->destroy(c.sink);
@@ -389,7 +389,7 @@ static cz_status consolidate(const struct cz_consolidate_options *options,
     const bool existed = file_exists(options->out_dir);
     TRY_GOTO(ckpt_open(&open, &ck), fail);
     warn_absent(ck, options);
-    TRY_GOTO(plan_init(&plan, ck, options), fail);
+    TRY_GOTO(cons_plan_init(&plan, ck, options), fail);
     TRY_GOTO(write_output(&plan, cls, &result->n_files), fail);
     if (options->verify) TRY_GOTO(verify(&plan, cls), fail);
     result->n_tensors = plan.n;
@@ -398,7 +398,7 @@ static cz_status consolidate(const struct cz_consolidate_options *options,
     result->nbytes = plan.nbytes;
 fail:
     if (st != CZ_OK && !existed) rmdir(options->out_dir); /* ours, if it is empty */
-    plan_free(&plan);
+    cons_plan_free(&plan);
     ckpt_close(ck);
     return st;
 }

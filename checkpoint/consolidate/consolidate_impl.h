@@ -2,6 +2,7 @@
  *
  *   consolidate.c              the plan (tensors, dtypes, order), the shards' checksums, the check
  *                              of the output
+ *   weights.c                  the same tensors into a caller's memory
  *   consolidate_copy.c         pieces in disk order, over threads
  *   consolidate_safetensors.c  output formats: sinks
  *   consolidate_bin.c */
@@ -28,6 +29,15 @@ struct cons_plan {
     size_t n, n_aliases;
     uint64_t numel, nbytes; /* of all, ties once */
 };
+
+/* `options` and `ck` are borrowed until the plan is freed. CZ_INVALID: no tensor is left. */
+cz_status cons_plan_init(struct cons_plan *plan, const struct ckpt *ck,
+                         const struct cz_consolidate_options *options);
+void cons_plan_free(struct cons_plan *plan); /* accepts zeroed */
+
+/* Elements [elem_off, elem_off + numel) of a tensor in the plan's dtype. Threads: any. */
+cz_status cons_fetch(const struct cons_plan *plan, const struct cons_tensor *t, uint64_t elem_off,
+                     size_t numel, void *dst);
 
 /* ---- sinks ----------------------------------------------------------------------------------- */
 
@@ -67,4 +77,6 @@ cz_status cons_for_each_piece(const struct cons_plan *plan, cons_piece piece, vo
  * thread of its own. The end waits for it, releases (accepts NULL) and gives its result: CZ_CORRUPT
  * names file, record and byte. begin's *out is to be ended on failure, too. */
 struct cons_check;
+cz_status cons_check_begin(const struct cons_plan *plan, struct cons_check **out);
+cz_status cons_check_end(struct cons_check *c);
 #endif

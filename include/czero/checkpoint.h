@@ -1,6 +1,6 @@
-/* Checkpoints as files, without an engine: consolidation, checking, inspection. DeepSpeed's and
- * czero's alike; they need neither ranks nor a GPU. Calls may run in any thread; two calls on the
- * same output folder must not run at once. */
+/* Checkpoints as files, without an engine: consolidation, weights, checking, inspection.
+ * DeepSpeed's and czero's alike; they need neither ranks nor a GPU. Calls may run in any thread;
+ * two calls on the same output folder must not run at once. */
 #ifndef CZERO_CHECKPOINT_H
 #define CZERO_CHECKPOINT_H
 
@@ -52,6 +52,55 @@ CZ_API cz_status cz_consolidate(const struct cz_consolidate_options *options,
 /* "5GB", "200MB", "1.5TB", "300KB": decimal units as Hugging Face reads them; a plain number is
  * bytes. CZ_INVALID; *nbytes ≥ 1. */
 CZ_API cz_status cz_parse_size(const char *text, uint64_t *nbytes);
+
+/* ---- weights: the same tensors, read into memory one by one
+ * --------------------------------------
+ *
+ *   cz_weights_open → cz_weights_check → cz_weights_at, cz_weights_read per tensor
+ *     → cz_weights_close */
+
+struct cz_weights; /* opaque: what consolidation would write; holds no elements */
+
+#define CZ_WEIGHT_NDIM_MAX 8
+
+struct cz_weights_options {
+    size_t size;           /* sizeof(struct cz_weights_options) */
+    const char *dir, *tag; /* as in struct cz_consolidate_options, like the rest */
+    bool exclude_frozen;
+    bool has_dtype;
+    enum cz_dtype dtype;
+};
+
+struct cz_weight_info {
+    size_t size;      /* sizeof(struct cz_weight_info), set by the caller */
+    const char *name; /* owned by the cz_weights, as are the aliases */
+    enum cz_dtype dtype;
+    int ndim;
+    int64_t shape[CZ_WEIGHT_NDIM_MAX];
+    size_t numel;
+    const char *const *aliases; /* further names of a tied weight */
+    size_t n_aliases;
+};
+
+/* Find the tensors of a checkpoint in its files. *out is released by cz_weights_close(); NULL on
+ * error. Errors: those of cz_consolidate() that reading has; CZ_UNSUPPORTED also for a buffer whose
+ * dtype has no enum cz_dtype. */
+CZ_API cz_status cz_weights_open(const struct cz_weights_options *options, struct cz_weights **out);
+CZ_API void cz_weights_close(struct cz_weights *w); /* accepts NULL */
+
+/* Compare the checksums of all that the weights come from: CZ_CORRUPT names the file and the byte.
+ * Reads those files once. */
+CZ_API cz_status cz_weights_check(const struct cz_weights *w);
+
+/* Tensors are in the order of DeepSpeed's zero_to_fp32.py. Errors: CZ_INVALID (idx, size). */
+CZ_API size_t cz_weights_count(const struct cz_weights *w);
+CZ_API cz_status cz_weights_at(const struct cz_weights *w, size_t idx, struct cz_weight_info *out);
+
+/* All elements of tensor idx, row-major, into `dst`; nbytes must be numel elements of its dtype.
+ * Threads: several may read. Errors: CZ_INVALID (idx, nbytes), CZ_IO, CZ_CORRUPT (the file
+ * changed).
+ */
+CZ_API cz_status cz_weights_read(const struct cz_weights *w, size_t idx, void *dst, size_t nbytes);
 
 /* ---- fsck: is a checkpoint what was saved?
  * ------------------------------------------------------- With czero's manifest: every file
