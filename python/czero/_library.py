@@ -1,0 +1,322 @@
+"""The C library: its structs and calls for ctypes, errors as exceptions, log lines for `logging`.
+
+Structs are those of include/czero/*.h; tests/python/check_module.py compares their offsets
+with the compiler's. Every option struct begins with its own size, which `new()` sets.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import logging
+import os
+import sys
+import weakref
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_int64
+from ctypes import c_size_t, c_uint8, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, List, Optional, Union
+
+PathLike = Union[str, "os.PathLike[str]"]
+log = logging.getLogger("czero")
+
+
+class Error(RuntimeError):
+    """A call of the library failed. `status` is the name of its status, such as "CZ_IO"."""
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NotFoundError(Error):
+    """A folder, file, tag, preset or parameter does not exist."""
+
+
+class InvalidError(Error, ValueError):
+    """An argument, a config value or the order of calls makes no sense."""
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """The run does not fit (the message has the plan's table), or the system refused memory."""
+
+
+class CorruptError(Error):
+    """A file contradicts itself or its format, or a checksum differs."""
+
+
+_ERRORS = {"CZ_NOTFOUND": NotFoundError, "CZ_INVALID": InvalidError, "CZ_NOMEM": OutOfMemoryError,
+           "CZ_CORRUPT": CorruptError}
+
+# ---- structs -------------------------------------------------------------------------------------
+
+
+class ModelOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("task", c_int), ("labels", POINTER(c_char_p)),
+                ("n_labels", c_size_t), ("vocab_size", c_int64), ("config_only", c_bool)]
+
+
+class ParamInfo(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("ndim", c_int), ("shape", c_int64 * 4),
+                ("numel", c_size_t), ("trainable", c_bool)]
+
+
+class Batch(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("B", c_int64), ("T", c_int64), ("ids", POINTER(c_int32)),
+                ("labels", POINTER(c_int32)), ("types", POINTER(c_int32)),
+                ("positions", POINTER(c_int32)), ("key_mask", POINTER(c_uint8)),
+                ("loss_weights", POINTER(c_float)), ("loss_divisor", c_float),
+                ("sample", c_uint64)]
+
+
+class EngineOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("config_path", c_char_p), ("config_json", c_char_p),
+                ("device", c_char_p), ("world", c_void_p), ("groups", c_void_p),
+                ("n_groups", c_size_t), ("groups_hf", c_bool), ("seed", c_uint64),
+                ("compat", c_char_p), ("strict", c_bool), ("total_steps", c_int64),
+                ("auto_values", POINTER(c_char_p)), ("set_values", POINTER(c_char_p)),
+                ("print", c_void_p), ("print_user", c_void_p)]
+
+
+class SaveOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("tag", c_char_p), ("cursor", c_void_p),
+                ("client_state_json", c_char_p), ("exclude_frozen", c_bool),
+                ("keep_latest", c_bool), ("keep", c_int64)]
+
+
+class LoadOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("tag", c_char_p), ("lenient", c_bool),
+                ("no_optimizer_states", c_bool), ("no_lr_scheduler", c_bool),
+                ("module_only", c_bool), ("no_verify", c_bool)]
+
+
+class DataCursor(ctypes.Structure):
+    _fields_ = [("epoch", c_uint64), ("sample", c_uint64), ("n_rows", c_uint64),
+                ("seed", c_uint64), ("shuffle", c_bool)]
+
+
+class LoadResult(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("tag_dir", c_char_p), ("client_state_json", c_char_p),
+                ("n_restored", c_size_t), ("n_tensors", c_size_t), ("has_states", c_bool),
+                ("has_cursor", c_bool), ("cursor", DataCursor)]
+
+
+class PlanOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("world_size", c_int64), ("profile_path", c_char_p)]
+
+
+class ConsolidateOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("dir", c_char_p), ("tag", c_char_p), ("out_dir", c_char_p),
+                ("format", c_int), ("shard_nbytes_max", c_uint64), ("exclude_frozen", c_bool),
+                ("has_dtype", c_bool), ("dtype", c_int), ("verify", c_bool), ("n_threads", c_int),
+                ("progress", c_void_p), ("user", c_void_p)]
+
+
+class ConsolidateResult(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("n_tensors", c_size_t), ("n_aliases", c_size_t),
+                ("n_files", c_size_t), ("numel", c_uint64), ("nbytes", c_uint64)]
+
+
+class WeightsOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("dir", c_char_p), ("tag", c_char_p),
+                ("exclude_frozen", c_bool), ("has_dtype", c_bool), ("dtype", c_int)]
+
+
+class WeightInfo(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("dtype", c_int), ("ndim", c_int),
+                ("shape", c_int64 * 8), ("numel", c_size_t), ("aliases", POINTER(c_char_p)),
+                ("n_aliases", c_size_t)]
+
+
+STRUCTS = {"cz_model_options": ModelOptions, "cz_param_info": ParamInfo, "cz_batch": Batch,
+           "cz_engine_options": EngineOptions, "cz_save_options": SaveOptions,
+           "cz_load_options": LoadOptions, "cz_data_cursor": DataCursor,
+           "cz_load_result": LoadResult, "cz_plan_options": PlanOptions,
+           "cz_consolidate_options": ConsolidateOptions,
+           "cz_consolidate_result": ConsolidateResult, "cz_weights_options": WeightsOptions,
+           "cz_weight_info": WeightInfo}
+
+
+def new(struct: Any, **members: Any) -> Any:
+    """A struct with its size and these members; the rest is zero, which means the default."""
+    return struct(size=ctypes.sizeof(struct), **members)
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+class Status(c_int):
+    """Result type of calls that fail with an exception."""
+
+
+_P, _S, _N = c_void_p, c_char_p, c_size_t
+_SINK = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+
+# name: result, arguments
+_CALLS = {
+    "cz_version": (_S, []),
+    "cz_status_name": (_S, [c_int]),
+    "cz_last_error": (_S, []),
+    "cz_last_status": (c_int, []),
+    "cz_log_set_sink": (None, [_P, _P]),
+    "cz_parse_size": (Status, [_S, POINTER(c_uint64)]),
+    "cz_consolidate": (Status, [POINTER(ConsolidateOptions), POINTER(ConsolidateResult)]),
+    "cz_weights_open": (Status, [POINTER(WeightsOptions), POINTER(_P)]),
+    "cz_weights_close": (None, [_P]),
+    "cz_weights_check": (Status, [_P]),
+    "cz_weights_count": (_N, [_P]),
+    "cz_weights_at": (Status, [_P, _N, POINTER(WeightInfo)]),
+    "cz_weights_read": (Status, [_P, _N, _P, _N]),
+    "cz_model_open_ex": (_P, [_S, POINTER(ModelOptions)]),
+    "cz_model_destroy": (None, [_P]),
+    "cz_model_set_shape": (Status, [_P, c_int64]),
+    "cz_model_set_seed": (None, [_P, c_uint64]),
+    "cz_model_freeze": (Status, [_P, _S, POINTER(_N)]),
+    "cz_model_labels": (c_int, [_P]),
+    "cz_model_n_classes": (c_int64, [_P]),
+    "cz_model_vocab_size": (c_int64, [_P]),
+    "cz_model_n_params": (_N, [_P]),
+    "cz_model_param": (Status, [_P, _N, POINTER(ParamInfo)]),
+    "cz_plan_create": (Status, [POINTER(EngineOptions), POINTER(PlanOptions), _P, POINTER(_P)]),
+    "cz_plan_destroy": (None, [_P]),
+    "cz_plan_nbytes": (_N, [_P, c_int]),
+    "cz_plan_sent_nbytes": (_N, [_P]),
+    "cz_plan_step_s": (c_double, [_P]),
+    "cz_plan_fits": (c_bool, [_P]),
+    "cz_plan_table": (Status, [_P, POINTER(_P)]),
+    "cz_plan_json": (Status, [_P, POINTER(_P)]),
+    "engine_world_create": (Status, [POINTER(_P)]),
+    "engine_world_destroy": (None, [_P]),
+    "engine_world_leave": (None, [_P, _S]),
+    "engine_initialize_ex": (_P, [POINTER(EngineOptions), _P]),
+    "engine_destroy": (None, [_P]),
+    "engine_forward": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
+    "engine_backward": (Status, [_P]),
+    "engine_step": (Status, [_P]),
+    "engine_eval": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
+    "engine_predict": (Status, [_P, POINTER(Batch), _P]),
+    "engine_get_lr": (c_double, [_P]),
+    "engine_set_lr": (None, [_P, c_double]),
+    "engine_get_global_grad_norm": (c_double, [_P]),
+    "engine_get_loss_scale": (c_double, [_P]),
+    "engine_get_global_steps": (c_int64, [_P]),
+    "engine_get_global_samples": (c_int64, [_P]),
+    "engine_get_skipped_steps": (c_int64, [_P]),
+    "engine_get_micro_steps": (c_int64, [_P]),
+    "engine_was_step_applied": (c_bool, [_P]),
+    "engine_is_gradient_accumulation_boundary": (c_bool, [_P]),
+    "engine_get_micro_batch": (c_int64, [_P]),
+    "engine_get_accumulation": (c_int64, [_P]),
+    "engine_get_train_batch": (c_int64, [_P]),
+    "engine_get_world_size": (c_int64, [_P]),
+    "engine_get_rank": (c_int64, [_P]),
+    "engine_get_model": (_P, [_P]),
+    "engine_param_get": (Status, [_P, _S, _S, _P, _N]),
+    "engine_param_set": (Status, [_P, _S, _S, _P, _N]),
+    "engine_save_checkpoint_ex": (Status, [_P, _S, POINTER(SaveOptions)]),
+    "engine_load_checkpoint_ex": (Status, [_P, _S, POINTER(LoadOptions), POINTER(LoadResult)]),
+    "cz_load_result_free": (None, [POINTER(LoadResult)]),
+    "engine_save_16bit_model": (Status, [_P, _S, _S, c_bool, POINTER(c_bool)]),
+    "engine_export_hf": (Status, [_P, _S, c_int]),
+}
+
+
+def last_error() -> Error:
+    """The exception for this thread's last failed call."""
+    status = text(C.cz_status_name(C.cz_last_status()))
+    return _ERRORS.get(status, Error)(text(C.cz_last_error()), status)
+
+
+def _check(status: Status, *_: Any) -> None:
+    if status.value != 0:
+        raise last_error()
+
+
+def _find() -> str:
+    inside = Path(__file__).parent / "native" / "libczero.so.0"
+    return os.environ.get("CZERO_LIBRARY") or (str(inside) if inside.exists() else "libczero.so.0")
+
+
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(_find())
+    for name, (result, arguments) in _CALLS.items():
+        call = getattr(library, name)
+        call.restype, call.argtypes = result, arguments
+        if result is Status:
+            call.errcheck = _check
+    return library
+
+
+def text(raw: Optional[bytes]) -> str:
+    return (raw or b"").decode("utf-8", "replace")
+
+
+def path(name: PathLike) -> bytes:
+    return os.fsencode(name)
+
+
+def optional(name: Optional[PathLike]) -> Optional[bytes]:
+    return None if name is None else os.fsencode(name)
+
+
+def taken(call: Any, handle: c_void_p) -> str:
+    """The text that `call` allocates for its caller."""
+    out = c_void_p()
+    call(handle, ctypes.byref(out))
+    try:
+        return text(ctypes.string_at(out.value)) if out.value else ""
+    finally:
+        _free(out)
+
+
+@_SINK
+def _sink(level: int, line: bytes, _: Any) -> None:
+    # The logger's lock is held, and a collected engine would call the library.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        log.log(logging.WARNING if level == 0 else logging.INFO if level < 2 else logging.DEBUG,
+                "%s", text(line))
+    finally:
+        if collects:
+            gc.enable()
+
+
+C = _load()
+_free = ctypes.CDLL(None).free
+_free.argtypes, _free.restype = [c_void_p], None
+C.cz_log_set_sink(ctypes.cast(_sink, c_void_p), None)
+
+# ---- the ranks of this run, and its end ----------------------------------------------------------
+
+_world: Optional[c_void_p] = None
+engines: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def world() -> c_void_p:
+    """The ranks that `czero launch`, mpirun or srun started; else one. Collective the first time."""
+    global _world
+    if _world is None:
+        created = c_void_p()
+        C.engine_world_create(ctypes.byref(created))
+        _world = created
+        former = sys.excepthook
+
+        def leave(kind: Any, value: Any, trace: Any) -> None:
+            # Other ranks get this reason instead of waiting for a rank that has ended.
+            C.engine_world_leave(_world, f"{kind.__name__}: {value}".encode())
+            former(kind, value, trace)
+
+        sys.excepthook = leave
+    return _world
+
+
+@atexit.register
+def _end() -> None:
+    live: List[Any] = list(engines)
+    for engine in live:
+        engine.destroy()
+    C.cz_log_set_sink(None, None)
+    if _world is not None:
+        C.engine_world_destroy(_world)

@@ -1,0 +1,383 @@
+"""Training: czero.initialize() and the engine, used as DeepSpeed's, on numpy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy
+from numpy.typing import ArrayLike
+
+from . import _library as lib
+from ._library import C, PathLike
+from .checkpoints import dtype_number
+
+Config = Union[PathLike, Mapping[str, Any]]
+IGNORE_LABEL = -100  # takes no part in the loss, as in torch
+_TASKS = {"auto": 0, "causal_lm": 1, "masked_lm": 2, "classification": 3}
+_NEXT, _SAME, _CLASS = range(3)  # enum cz_labels
+
+
+def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "auto",
+               labels: Sequence[str] = (), freeze: Optional[str] = None,
+               seed: int = 0) -> ctypes.c_void_p:
+    """A model for C calls; the caller passes it on or destroys it."""
+    if task not in _TASKS:
+        raise ValueError(f'task "{task}": one of {", ".join(_TASKS)} is needed')
+    names = (ctypes.c_char_p * len(labels))(*(label.encode() for label in labels))
+    options = lib.new(lib.ModelOptions, task=_TASKS[task], labels=names, n_labels=len(labels))
+    opened = C.cz_model_open_ex(lib.path(model), ctypes.byref(options))
+    if not opened:
+        raise lib.last_error()
+    try:
+        if seq_len is not None:
+            C.cz_model_set_shape(opened, seq_len)
+        C.cz_model_set_seed(opened, seed)
+        if freeze is not None:
+            C.cz_model_freeze(opened, freeze.encode(), None)
+    except BaseException:
+        C.cz_model_destroy(opened)
+        raise
+    return opened
+
+
+def engine_options(config: Config, **members: Any) -> Any:
+    """A config is a file, or a dictionary, which is passed on as JSON."""
+    if isinstance(config, Mapping):
+        members["config_json"] = json.dumps(config).encode()
+    else:
+        members["config_path"] = lib.path(config)
+    members["device"] = lib.optional(members.get("device"))
+    return lib.new(lib.EngineOptions, **members)
+
+
+def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None,
+               device: str = "cpu", task: str = "auto", labels: Sequence[str] = (),
+               freeze: Optional[str] = None, seed: int = 0, total_steps: int = 0,
+               weight_decay_groups: bool = False) -> Tuple["Engine", None, None, None]:
+    """Create an engine, as deepspeed.initialize() does: `engine, _, _, _ = czero.initialize(…)`.
+
+    model       a Hugging Face folder, or a preset such as "gpt2"
+    config      a DeepSpeed config: a file or a dictionary
+    seq_len     the longest row, for which memory is planned (default: the model's maximum)
+    device      "cpu", "cuda" or "cuda:N" (docs/gpu.md)
+    task        "auto", "causal_lm", "masked_lm" or "classification", the last with the names of
+                its classes in `labels`
+    freeze      a regular expression: parameters whose names match are not trained
+    seed        of dropout, and of weights that the folder does not have
+    total_steps for schedules with "auto"; 0: unknown
+    weight_decay_groups  no weight decay for biases and norms
+
+    DeepSpeed's other three results (optimizer, data loader, schedule) are None: the config's
+    optimizer and schedule are inside the engine. Under `czero launch -n N -- python …` all ranks
+    call it. Nothing is allocated after the first step.
+    """
+    world = lib.world()
+    opened = open_model(model, seq_len=seq_len, task=task, labels=labels, freeze=freeze, seed=seed)
+    try:
+        options = engine_options(config, device=device, world=world, seed=seed,
+                                 total_steps=total_steps, groups_hf=weight_decay_groups)
+        handle = C.engine_initialize_ex(ctypes.byref(options), opened)
+        if not handle:
+            raise lib.last_error()
+    except BaseException:
+        C.cz_model_destroy(opened)
+        raise
+    return Engine(handle), None, None, None
+
+
+class _Param(NamedTuple):
+    shape: Tuple[int, ...]
+    trainable: bool
+
+
+def _int32(values: ArrayLike, shape: Tuple[int, ...], what: str) -> numpy.ndarray:
+    given = numpy.asarray(values)
+    array = numpy.ascontiguousarray(given, dtype=numpy.int32)
+    if array.shape != shape:
+        raise ValueError(f"{what}: shape {array.shape}, not {shape}")
+    if not numpy.array_equal(given, array):
+        raise ValueError(f"{what}: not integers of 32 bits")
+    return array
+
+
+def _pointer(array: numpy.ndarray, kind: Any) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(kind))
+
+
+class Engine:
+    """A model in training. One thread uses an engine at a time; all ranks make the same calls.
+
+    It holds the run's memory until destroy(), the end of a `with` block, or its collection.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle: Optional[int] = handle
+        self._loss: Optional[numpy.float32] = None
+        self._training = True
+        model = C.engine_get_model(handle)
+        self._labels = C.cz_model_labels(model)
+        self._n_outputs = (C.cz_model_n_classes if self._labels == _CLASS
+                           else C.cz_model_vocab_size)(model)
+        self._params: Dict[str, _Param] = {}
+        info = lib.new(lib.ParamInfo)
+        for idx in range(C.cz_model_n_params(model)):
+            C.cz_model_param(model, idx, ctypes.byref(info))
+            self._params[lib.text(info.name)] = _Param(tuple(info.shape[:info.ndim]),
+                                                       bool(info.trainable))
+        lib.engines.add(self)
+
+    @property
+    def _engine(self) -> int:
+        if self._handle is None:
+            raise ValueError("this engine was destroyed")
+        return self._handle
+
+    def destroy(self) -> None:
+        """Release all memory and swap files; waits for a running save. May be called again."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            C.engine_destroy(handle)
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.destroy()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.destroy()
+
+    # ---- training --------------------------------------------------------------------------------
+
+    def _batch(self, input_ids: ArrayLike, labels: Optional[ArrayLike],
+               attention_mask: Optional[ArrayLike], token_type_ids: Optional[ArrayLike],
+               position_ids: Optional[ArrayLike]) -> Tuple[Any, List[numpy.ndarray]]:
+        """A micro-batch, and the arrays that it points to."""
+        shape = numpy.shape(input_ids)
+        if len(shape) != 2:
+            raise ValueError(f"input_ids: shape {shape}, not (rows, tokens)")
+        arrays = {"ids": _int32(input_ids, shape, "input_ids")}
+        mask = None
+        if attention_mask is not None:
+            mask = _int32(attention_mask, shape, "attention_mask") != 0
+            arrays["key_mask"] = numpy.ascontiguousarray(mask, dtype=numpy.uint8)
+        if token_type_ids is not None:
+            arrays["types"] = _int32(token_type_ids, shape, "token_type_ids")
+        if position_ids is not None:
+            arrays["positions"] = _int32(position_ids, shape, "position_ids")
+        if labels is not None and self._labels == _CLASS:
+            arrays["labels"] = _int32(labels, shape[:1], "labels")
+        elif labels is not None:
+            arrays["labels"] = _int32(labels, shape, "labels")
+            if self._labels == _NEXT:  # the library's are shifted, Hugging Face's are not
+                shifted = numpy.full(shape, IGNORE_LABEL, numpy.int32)
+                shifted[:, :-1] = arrays["labels"][:, 1:]
+                arrays["labels"] = shifted
+        pointers = {name: _pointer(array, ctypes.c_uint8 if name == "key_mask" else ctypes.c_int32)
+                    for name, array in arrays.items()}
+        row = (self.micro_steps * self.world_size + self.global_rank) \
+            * self.train_micro_batch_size_per_gpu()
+        batch = lib.new(lib.Batch, B=shape[0], T=shape[1], sample=row, **pointers)
+        return batch, list(arrays.values())
+
+    def forward(self, input_ids: ArrayLike, labels: ArrayLike,
+                attention_mask: Optional[ArrayLike] = None,
+                token_type_ids: Optional[ArrayLike] = None,
+                position_ids: Optional[ArrayLike] = None) -> numpy.float32:
+        """The mean loss of this rank's micro-batch, a float32.
+
+        Arrays are (B,T), B at most the config's micro-batch, T at most seq_len. labels are as
+        Hugging Face's models take them: for language models (B,T), usually the input_ids
+        themselves, -100 for what does not count; the shift by one token happens here. For
+        classifiers they are (B). After eval() nothing of the run changes: no dropout, no gradients.
+        """
+        batch, _arrays = self._batch(input_ids, labels, attention_mask, token_type_ids,
+                                     position_ids)
+        loss = ctypes.c_float()
+        call = C.engine_forward if self._training else C.engine_eval
+        call(self._engine, ctypes.byref(batch), ctypes.byref(loss))
+        result = numpy.float32(loss.value)
+        if self._training:
+            self._loss = result
+        return result
+
+    def __call__(self, *args: Any, **kwargs: Any) -> numpy.float32:
+        """forward(); a single dictionary gives its arguments: engine(batch)."""
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            return self.forward(**args[0], **kwargs)
+        return self.forward(*args, **kwargs)
+
+    def predict(self, input_ids: ArrayLike, attention_mask: Optional[ArrayLike] = None,
+                token_type_ids: Optional[ArrayLike] = None,
+                position_ids: Optional[ArrayLike] = None) -> numpy.ndarray:
+        """The logits, float32: (B,T,vocabulary), or (B,classes) of a classifier."""
+        batch, arrays = self._batch(input_ids, None, attention_mask, token_type_ids, position_ids)
+        shape = arrays[0].shape if self._labels != _CLASS else arrays[0].shape[:1]
+        logits = numpy.empty(shape + (self._n_outputs,), numpy.float32)
+        C.engine_predict(self._engine, ctypes.byref(batch), logits.ctypes.data)
+        return logits
+
+    def backward(self, loss: Optional[float] = None) -> None:
+        """Add the gradients of the last forward()'s loss. Another value is refused: gradients are of
+        that loss alone, and the engine divides by the accumulation steps itself."""
+        if loss is not None and self._loss is not None:
+            same = loss == self._loss or (math.isnan(loss) and math.isnan(self._loss))
+            if not same:
+                raise ValueError("backward() takes the loss that the last forward() returned; "
+                                 "gradients of other functions of it are not computed")
+        C.engine_backward(self._engine)
+        self._loss = None
+
+    def step(self) -> None:
+        """Count a micro-step; at the accumulation boundary reduce, clip and apply the gradients.
+        A step that an overflow skips is no error: was_step_applied()."""
+        C.engine_step(self._engine)
+
+    def train(self, mode: bool = True) -> "Engine":
+        """Let forward() train, as it does at first."""
+        self._training = mode
+        return self
+
+    def eval(self) -> "Engine":
+        """Let forward() only evaluate."""
+        return self.train(False)
+
+    # ---- state of the run, under DeepSpeed's names -------------------------------------------------
+
+    @property
+    def global_steps(self) -> int:
+        """Accumulation boundaries so far, skipped steps included."""
+        return C.engine_get_global_steps(self._engine)
+
+    @property
+    def global_samples(self) -> int:
+        return C.engine_get_global_samples(self._engine)
+
+    @property
+    def skipped_steps(self) -> int:
+        return C.engine_get_skipped_steps(self._engine)
+
+    @property
+    def micro_steps(self) -> int:
+        return C.engine_get_micro_steps(self._engine)
+
+    @property
+    def world_size(self) -> int:
+        return C.engine_get_world_size(self._engine)
+
+    @property
+    def global_rank(self) -> int:
+        return C.engine_get_rank(self._engine)
+
+    @property
+    def loss_scale(self) -> float:
+        """1 without fp16."""
+        return C.engine_get_loss_scale(self._engine)
+
+    def train_batch_size(self) -> int:
+        return C.engine_get_train_batch(self._engine)
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        return C.engine_get_micro_batch(self._engine)
+
+    def gradient_accumulation_steps(self) -> int:
+        return C.engine_get_accumulation(self._engine)
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        return C.engine_is_gradient_accumulation_boundary(self._engine)
+
+    def was_step_applied(self) -> bool:
+        return C.engine_was_step_applied(self._engine)
+
+    def get_lr(self) -> List[float]:
+        """The rate that the next step uses, as a list of one, as DeepSpeed has it."""
+        return [C.engine_get_lr(self._engine)]
+
+    def set_lr(self, lr: float) -> None:
+        """Set the rate until the schedule's next step."""
+        C.engine_set_lr(self._engine, lr)
+
+    def get_global_grad_norm(self) -> Optional[float]:
+        """Of the last boundary, before clipping; None: none yet; infinity: that step was skipped."""
+        norm = C.engine_get_global_grad_norm(self._engine)
+        return None if math.isnan(norm) else norm
+
+    # ---- tensors ---------------------------------------------------------------------------------
+
+    def parameter_names(self, trainable_only: bool = False) -> List[str]:
+        return [name for name, p in self._params.items() if p.trainable or not trainable_only]
+
+    def _shape(self, name: str) -> Tuple[int, ...]:
+        if name not in self._params:
+            raise KeyError(name)
+        return self._params[name].shape
+
+    def get_parameter(self, name: str, what: str = "weight") -> numpy.ndarray:
+        """A whole tensor in fp32, gathered from all ranks: "weight" (the master), "grad" (between
+        backward() and the boundary's step()) or a state of the optimizer ("exp_avg")."""
+        array = numpy.empty(self._shape(name), numpy.float32)
+        C.engine_param_get(self._engine, name.encode(), what.encode(), array.ctypes.data,
+                           array.size)
+        return array
+
+    def set_parameter(self, name: str, value: ArrayLike, what: str = "weight") -> None:
+        array = numpy.ascontiguousarray(value, dtype=numpy.float32)
+        if array.shape != self._shape(name):
+            raise ValueError(f"{name}: shape {array.shape}, not {self._shape(name)}")
+        C.engine_param_set(self._engine, name.encode(), what.encode(), array.ctypes.data,
+                           array.size)
+
+    def state_dict(self) -> Dict[str, numpy.ndarray]:
+        """All weights in fp32, by Hugging Face's names; a tied weight once."""
+        return {name: self.get_parameter(name) for name in self._params}
+
+    # ---- checkpoints -------------------------------------------------------------------------------
+
+    def save_checkpoint(self, save_dir: PathLike, tag: Optional[str] = None,
+                        client_state: Optional[Mapping[str, Any]] = None,
+                        save_latest: bool = True,
+                        exclude_frozen_parameters: bool = False) -> bool:
+        """Save to save_dir/tag (None: "global_step{N}") in DeepSpeed's format; durable on return.
+        client_state is merged into the checkpoint's dictionary; its values must be JSON."""
+        state = json.dumps(client_state).encode() if client_state else None
+        options = lib.new(lib.SaveOptions, tag=lib.optional(tag), client_state_json=state,
+                          exclude_frozen=exclude_frozen_parameters, keep_latest=not save_latest)
+        C.engine_save_checkpoint_ex(self._engine, lib.path(save_dir), ctypes.byref(options))
+        return True
+
+    def load_checkpoint(self, load_dir: PathLike, tag: Optional[str] = None,
+                        load_module_strict: bool = True, load_optimizer_states: bool = True,
+                        load_lr_scheduler_states: bool = True,
+                        load_module_only: bool = False) -> Tuple[str, Dict[str, Any]]:
+        """Resume from load_dir/tag (None: the one that `latest` names), of czero or DeepSpeed, of any
+        stage and number of ranks. Returns the tag's folder and the client state. Unlike DeepSpeed,
+        a folder without a checkpoint is a NotFoundError."""
+        options = lib.new(lib.LoadOptions, tag=lib.optional(tag), lenient=not load_module_strict,
+                          no_optimizer_states=not load_optimizer_states,
+                          no_lr_scheduler=not load_lr_scheduler_states,
+                          module_only=load_module_only)
+        result = lib.new(lib.LoadResult)
+        try:
+            C.engine_load_checkpoint_ex(self._engine, lib.path(load_dir), ctypes.byref(options),
+                                        ctypes.byref(result))
+            return (lib.text(result.tag_dir),
+                    json.loads(lib.text(result.client_state_json) or "{}"))
+        finally:
+            C.cz_load_result_free(ctypes.byref(result))
+
+    def save_16bit_model(self, save_dir: PathLike, save_filename: str = "pytorch_model.bin",
+                         exclude_frozen_parameters: bool = False) -> bool:
+        """The weights in the model's dtype as one file for torch.load(). False: nothing is saved
+        (stage 3 without stage3_gather_16bit_weights_on_model_save)."""
+        saved = ctypes.c_bool()
+        C.engine_save_16bit_model(self._engine, lib.path(save_dir), lib.path(save_filename),
+                                  exclude_frozen_parameters, ctypes.byref(saved))
+        return saved.value
+
+    def export_hf(self, folder: PathLike, dtype: str = "fp32") -> None:
+        """Write a Hugging Face folder that transformers loads; dtype "fp32", "bf16" or "fp16"."""
+        C.engine_export_hf(self._engine, lib.path(folder), dtype_number(dtype))

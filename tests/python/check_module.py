@@ -1,0 +1,328 @@
+"""What the module `czero` promises; test_module.sh runs it on a build, test_packages_slow.sh on a wheel.
+
+    python3 tests/python/check_module.py --czero PROGRAM --fixtures BUILD/fixtures
+"""
+
+import argparse
+import ctypes
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+from pathlib import Path
+
+import numpy
+
+import czero
+from czero import _library
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--czero", default="czero")
+parser.add_argument("--fixtures", type=Path, required=True)
+ARGS, REST = parser.parse_known_args()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def config(**changes):
+    base = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+            "gradient_clipping": 1.0, "zero_optimization": {"stage": 2},
+            "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}}
+    return {**base, **changes}
+
+
+def batch(seed, rows=4, length=16):
+    return numpy.random.default_rng(seed).integers(0, 256, (rows, length))
+
+
+def read_safetensors(path):
+    raw = path.read_bytes()
+    n = int.from_bytes(raw[:8], "little")
+    types = {"F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I64": numpy.int64,
+             "BOOL": numpy.bool_, "U8": numpy.uint8}
+    tensors = {}
+    for name, t in json.loads(raw[8:8 + n]).items():
+        if name != "__metadata__":
+            begin, end = t["data_offsets"]
+            data = numpy.frombuffer(raw[8 + n + begin:8 + n + end], types[t["dtype"]])
+            tensors[name] = data.reshape(t["shape"])
+    return tensors
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        held = tempfile.TemporaryDirectory(prefix="czero-python-")
+        self.addCleanup(held.cleanup)
+        self.folder = Path(held.name)
+
+    def engine(self, **arguments):
+        arguments = {"model": "gpt2-tiny", "config": config(), "seq_len": 16, **arguments}
+        made, optimizer, loader, schedule = czero.initialize(**arguments)
+        self.assertEqual((optimizer, loader, schedule), (None, None, None))
+        self.addCleanup(made.destroy)
+        return made
+
+    def assert_same(self, a, b, names=None):
+        for name in names if names is not None else a:
+            self.assertEqual(a[name].dtype, b[name].dtype, name)
+            self.assertEqual(a[name].shape, b[name].shape, name)
+            self.assertEqual(a[name].tobytes(), b[name].tobytes(), name)
+
+
+def train(engine, steps, first=0):
+    losses = []
+    for n in range(first, first + steps * engine.gradient_accumulation_steps()):
+        ids = batch(n)
+        loss = engine(ids, labels=ids)
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    return losses
+
+
+class Structs(unittest.TestCase):
+    def test_structs_are_the_beginning_of_the_compilers(self):
+        lines = ["#include <czero/czero.h>", "#include <stdio.h>", "int main(void) {"]
+        want = []
+        for name, struct in _library.STRUCTS.items():
+            fields = struct._fields_
+            lines += [f'printf("%zu\\n", offsetof(struct {name}, {field}));' for field, _ in fields]
+            want += [getattr(struct, field).offset for field, _ in fields]
+            # A newer header may append members to structs that know their size, and only to them.
+            relation = "<=" if fields[0][0] == "size" else "=="
+            lines.append(f'printf("%d\\n", {ctypes.sizeof(struct)} {relation} sizeof(struct {name}));')
+            want.append(1)
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "layout.c")
+            source.write_text("\n".join(lines + ["}"]))
+            try:
+                subprocess.run(["cc", "-I", ROOT / "include", source, "-o", f"{folder}/layout"],
+                               check=True)
+            except FileNotFoundError:
+                self.skipTest("no compiler")
+            out = subprocess.run([f"{folder}/layout"], check=True, capture_output=True, text=True)
+        self.assertEqual([int(line) for line in out.stdout.split()], want)
+
+    def test_all_calls_are_public(self):
+        exports = (ROOT / "api/exports.txt").read_text().split()
+        self.assertLessEqual(set(_library._CALLS), set(exports))
+        version = re.search(r"VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text().partition("project(")[2])
+        self.assertEqual(czero.__version__, version[1])
+
+
+class Training(Folder):
+    def test_loss_falls_and_counters_follow(self):
+        engine = self.engine()
+        self.assertIsNone(engine.get_global_grad_norm())
+        ids = batch(0)
+        losses = []
+        for n in range(8):
+            self.assertEqual(engine.is_gradient_accumulation_boundary(), n % 2 == 1)
+            loss = engine({"input_ids": ids, "labels": ids})
+            self.assertIsInstance(loss, numpy.float32)
+            engine.backward(loss)
+            engine.step()
+            losses.append(loss)
+        self.assertLess(losses[-1], losses[0] - 0.5)
+        self.assertEqual((engine.global_steps, engine.micro_steps, engine.global_samples), (4, 8, 32))
+        self.assertEqual((engine.train_batch_size(), engine.train_micro_batch_size_per_gpu(),
+                          engine.gradient_accumulation_steps()), (8, 4, 2))
+        self.assertEqual((engine.world_size, engine.global_rank, engine.skipped_steps), (1, 0, 0))
+        self.assertTrue(engine.was_step_applied())
+        self.assertEqual(engine.get_lr(), [0.01])
+        self.assertGreater(engine.get_global_grad_norm(), 0)
+
+    def test_loss_is_that_of_the_logits_and_the_next_tokens(self):
+        engine = self.engine().eval()
+        ids = batch(1)
+        mask = numpy.ones_like(ids)
+        labels = ids.copy()
+        mask[0, 10:] = 0
+        labels[0, 10:] = -100
+        loss = engine(ids, labels, attention_mask=mask)
+        logits = engine.predict(ids, attention_mask=mask).astype(numpy.float64)
+        self.assertEqual(logits.shape, (4, 16, 256))
+        terms = []
+        for row in range(4):
+            for t in range(15):
+                if labels[row, t + 1] >= 0:
+                    z = logits[row, t] - logits[row, t].max()
+                    terms.append(numpy.log(numpy.exp(z).sum()) - z[labels[row, t + 1]])
+        self.assertAlmostEqual(loss.item(), numpy.mean(terms), places=4)
+        self.assertEqual(engine.micro_steps, 0)
+
+    def test_a_resumed_run_has_the_same_bits(self):
+        whole, first, second = self.engine(), self.engine(), self.engine(seed=7)
+        losses = train(whole, 4)
+        self.assertEqual(train(first, 2), losses[:4])
+        self.assertTrue(first.save_checkpoint(self.folder, client_state={"epoch": 3, "note": "ä"}))
+        where, state = second.load_checkpoint(self.folder)
+        self.assertEqual(where, str(self.folder / "global_step2"))
+        self.assertEqual(state, {"epoch": 3, "note": "ä"})
+        self.assertEqual(train(second, 2, first=4), losses[4:])
+        self.assert_same(whole.state_dict(), second.state_dict())
+        self.assert_same(first.state_dict(), czero.load_state_dict_from_zero_checkpoint(self.folder),
+                         first.parameter_names())
+
+    def test_single_tensors(self):
+        engine = self.engine(freeze="wpe")
+        name = "transformer.h.0.ln_1.weight"
+        self.assertIn("transformer.wpe.weight", engine.parameter_names())
+        self.assertNotIn("transformer.wpe.weight", engine.parameter_names(trainable_only=True))
+        value = numpy.linspace(0, 1, engine.get_parameter(name).size)
+        engine.set_parameter(name, value)
+        numpy.testing.assert_array_equal(engine.get_parameter(name), value.astype(numpy.float32))
+        engine.backward(engine(batch(0), batch(0)))
+        self.assertGreater(abs(engine.get_parameter(name, "grad")).max(), 0)
+        engine.step()
+        engine.set_lr(0.5)
+        self.assertEqual(engine.get_lr(), [0.5])
+
+    def test_classifiers_have_a_label_for_each_row(self):
+        engine = self.engine(model="bert-tiny", task="classification", labels=["no", "yes"])
+        ids, labels = batch(0), numpy.array([0, 1, 1, 0])
+        losses = []
+        for _ in range(8):
+            losses.append(engine(ids, labels, token_type_ids=numpy.zeros_like(ids)))
+            engine.backward()
+            engine.step()
+        self.assertLess(losses[-1], losses[0])
+        self.assertEqual(engine.predict(ids).shape, (4, 2))
+
+    def test_exports(self):
+        engine = self.engine(config=config(bf16={"enabled": True}))
+        engine.export_hf(self.folder / "hf", dtype="bf16")
+        self.assertTrue(engine.save_16bit_model(self.folder))
+        self.assertTrue((self.folder / "pytorch_model.bin").exists())
+        again = self.engine(model=self.folder / "hf")
+        name = "transformer.wte.weight"
+        difference = abs(engine.get_parameter(name) - again.get_parameter(name)).max()
+        self.assertLess(difference, 1e-3)
+
+    def test_mistakes_are_exceptions(self):
+        engine = self.engine()
+        ids = batch(0)
+        for error, arguments in ((ValueError, (ids[0], ids[0])), (ValueError, (ids, ids[:2])),
+                                 (ValueError, (ids + 2**40, ids)), (ValueError, (ids + 0.5, ids)),
+                                 (czero.InvalidError, (ids + 256, ids)),
+                                 (czero.InvalidError, (batch(0, rows=5), batch(0, rows=5)))):
+            with self.assertRaises(error):
+                engine(*arguments)
+        with self.assertRaisesRegex(czero.InvalidError, "forward"):
+            engine.backward()
+        loss = engine(ids, ids)
+        with self.assertRaisesRegex(ValueError, "last forward"):
+            engine.backward(2 * loss)
+        with self.assertRaises(KeyError):
+            engine.get_parameter("no.such.weight")
+        with self.assertRaises(czero.NotFoundError):
+            self.engine().load_checkpoint(self.folder / "nothing")
+        engine.destroy()
+        engine.destroy()
+        with self.assertRaisesRegex(ValueError, "destroyed"):
+            engine.step()
+        with self.assertRaisesRegex(czero.NotFoundError, "gpt2-nano"):
+            czero.initialize(model="gpt2-nano", config=config())
+        with self.assertRaises(czero.InvalidError) as raised:
+            czero.initialize(model="gpt2-tiny", config=config(zero_optimization={"stage": 4}))
+        self.assertEqual(raised.exception.status, "CZ_INVALID")
+        with self.assertRaises(ValueError):
+            czero.initialize(model="gpt2-tiny", config=config(), task="regression")
+
+
+class Checkpoints(Folder):
+    def test_recorded_checkpoints_are_what_deepspeeds_script_made(self):
+        n = 0
+        for expected in sorted(ARGS.fixtures.glob("runs/*/expected.safetensors"))[::3]:
+            with self.subTest(run=expected.parent.name):
+                want = read_safetensors(expected)
+                got = czero.load_state_dict_from_zero_checkpoint(expected.parent / "ckpt")
+                self.assertEqual(set(got), set(want))
+                for name in want:
+                    numpy.testing.assert_array_equal(got[name], want[name].astype(got[name].dtype))
+                n += 1
+        self.assertGreater(n, 3)
+
+    def test_rounded_weights(self):
+        source = ARGS.fixtures / "runs/s3-bf16-adamw/ckpt"
+        whole = czero.load_state_dict_from_zero_checkpoint(source)
+        half = czero.load_state_dict_from_zero_checkpoint(source, dtype="fp16")
+        bits = czero.load_state_dict_from_zero_checkpoint(source, dtype="bf16")
+        for name, weight in whole.items():
+            self.assertEqual((half[name].dtype, bits[name].dtype), (numpy.float16, numpy.uint16))
+            numpy.testing.assert_array_equal(half[name], weight.astype(numpy.float16))
+            wide = (bits[name].astype(numpy.uint32) << 16).view(numpy.float32)
+            numpy.testing.assert_allclose(wide, weight, rtol=2.0**-8, atol=0)  # 8 bits of mantissa
+        with self.assertRaises(ValueError):
+            czero.load_state_dict_from_zero_checkpoint(source, dtype="int8")
+
+    def test_consolidated_files_hold_the_same(self):
+        source = ARGS.fixtures / "runs/s3-bf16-adamw/ckpt"
+        written = czero.zero_to_fp32(source, self.folder / "out", safe_serialization=True, verify=True)
+        arrays = read_safetensors(self.folder / "out/model.safetensors")
+        self.assertEqual((written.n_files, written.n_tensors), (1, len(arrays)))
+        self.assert_same(arrays, czero.load_state_dict_from_zero_checkpoint(source))
+        czero.zero_to_fp32(source, self.folder / "shards", max_shard_size="100KB")
+        self.assertTrue((self.folder / "shards/pytorch_model.bin.index.json").exists())
+        with self.assertRaises(czero.InvalidError):
+            czero.zero_to_fp32(source, self.folder / "x", max_shard_size="many")
+        with self.assertRaises(czero.NotFoundError):
+            czero.zero_to_fp32(self.folder / "nothing", self.folder / "x")
+
+
+class Plans(unittest.TestCase):
+    def test_plans(self):
+        small = czero.plan("gpt2-tiny", config(), seq_len=16)
+        large = czero.plan("gpt2-70b", config(), seq_len=1024, world_size=2)
+        self.assertTrue(small.fits)
+        self.assertFalse(large.fits)
+        self.assertGreater(large.host_nbytes, 70e9 * 4)
+        self.assertEqual((small.sent_nbytes, small.nvme_nbytes, small.step_s), (0, 0, None))
+        self.assertGreater(large.sent_nbytes, 0)
+        self.assertIn("gradients", str(small))
+        self.assertIsInstance(small.details, dict)
+        with self.assertRaises(czero.NotFoundError):
+            czero.plan("gpt2-tiny", config(), profile="/nonexistent")
+
+
+class Ranks(Folder):
+    SCRIPT = textwrap.dedent("""
+        import sys, numpy, czero
+        engine, _, _, _ = czero.initialize(model="gpt2-tiny", seq_len=16, config={
+            "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3},
+            "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}})
+        assert engine.world_size == 2
+        ids = numpy.random.default_rng(engine.global_rank).integers(0, 256, (2, 16))
+        for step in range(3):
+            if step == 2 and engine.global_rank == 1 and "fail" in sys.argv:
+                raise RuntimeError("this rank fails")
+            engine.backward(engine(ids, ids))
+            engine.step()
+        if engine.global_rank == 0:
+            print("sent", engine.global_steps)
+        engine.save_checkpoint(sys.argv[1])
+    """)
+
+    def launch(self, *arguments):
+        script = self.folder / "train.py"
+        script.write_text(self.SCRIPT)
+        return subprocess.run([ARGS.czero, "launch", "-n", "2", "--", sys.executable, script,
+                               self.folder / "run", *arguments], capture_output=True, text=True,
+                              timeout=60)
+
+    def test_ranks_train_and_save_together(self):
+        done = self.launch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("sent 3", done.stdout)
+        self.assertEqual(len(czero.load_state_dict_from_zero_checkpoint(self.folder / "run")), 29)
+
+    def test_a_rank_that_fails_ends_the_others(self):
+        done = self.launch("fail")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("this rank fails", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *REST])
