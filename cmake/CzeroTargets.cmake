@@ -102,17 +102,18 @@ endfunction()
 
 function(cz_tools)
   cz_release_date()
+  file(RELATIVE_PATH libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/czero/*.c)
   cz_program(tool_czero czero . ${sources} ${CMAKE_SOURCE_DIR}/tools/zero_to_fp32/command.c)
-  # Installed, plug-ins are in the library folder beside bin.
-  file(RELATIVE_PATH libdir /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-  set_property(TARGET tool_czero APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${libdir}")
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/zero_to_fp32/*.c)
   cz_file_tool(tool_zero_to_fp32 zero_to_fp32 ${sources})
   foreach(tool tool_czero tool_zero_to_fp32)
     target_compile_definitions(${tool} PRIVATE CZERO_VERSION="${PROJECT_VERSION}"
       CZERO_DATE="${CZ_RELEASE_DATE}")
-    set_target_properties(${tool} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+    # Plug-ins are beside the program in the build folder and, installed, in the library folder beside
+    # bin; there a tarball has all other libraries, too.
+    set_target_properties(${tool} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+      INSTALL_RPATH "$ORIGIN;$ORIGIN/${libdir}")
   endforeach()
 endfunction()
 
@@ -383,27 +384,35 @@ function(cz_private_libs out)
   set(${out} ${libs} -lpthread -ldl -lm PARENT_SCOPE)
 endfunction()
 
+# Components are the packages (CzeroPackages.cmake): what names none is part of runtime, the programs'.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME runtime)
+
 function(cz_install)
-  install(TARGETS czero_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(FILES ${CMAKE_BINARY_DIR}/install/libczero.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS czero_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library
+    NAMELINK_COMPONENT development)
+  install(FILES ${CMAKE_BINARY_DIR}/install/libczero.a DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT development)
   foreach(tool tool_czero tool_zero_to_fp32)
     if(TARGET ${tool})
       install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     endif()
   endforeach()
-  foreach(plugin czero_mpi czero_cuda)
-    if(TARGET ${plugin})
+  foreach(plugin mpi cuda)
+    if(TARGET czero_${plugin})
       # a folder in which only some targets were built installs those
-      install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+      install(TARGETS czero_${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${plugin}
+        OPTIONAL)
     endif()
   endforeach()
-  install(DIRECTORY include/czero DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+  install(DIRECTORY include/czero DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+    FILES_MATCHING PATTERN "*.h")
   cz_private_libs(CZ_PRIVATE_LIBS)
   list(JOIN CZ_PRIVATE_LIBS " " CZ_PC_PRIVATE_LIBS)
   # The .pc file derives its prefix from its own path: `cmake --install --prefix` chooses late.
   file(RELATIVE_PATH CZ_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(cmake/czero.pc.in czero.pc @ONLY)
-  install(FILES ${CMAKE_BINARY_DIR}/czero.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${CMAKE_BINARY_DIR}/czero.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+    COMPONENT development)
   include(CMakePackageConfigHelpers)
   configure_package_config_file(cmake/czeroConfig.cmake.in ${CMAKE_BINARY_DIR}/czeroConfig.cmake
     INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/czero
@@ -411,7 +420,8 @@ function(cz_install)
   write_basic_package_version_file(${CMAKE_BINARY_DIR}/czeroConfigVersion.cmake
     COMPATIBILITY SameMinorVersion)
   install(FILES ${CMAKE_BINARY_DIR}/czeroConfig.cmake ${CMAKE_BINARY_DIR}/czeroConfigVersion.cmake
-    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/czero)
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/czero COMPONENT development)
   install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/czero)
-  install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
+    PATTERN data EXCLUDE)
 endfunction()
