@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static cz_status family_of(const struct json_node *config, const struct model_family **out)
 {
@@ -248,6 +249,14 @@ struct cz_model *cz_model_from_preset(const char *name)
     return preset_open(name, &no_options, &m) == CZ_OK ? m : NULL;
 }
 
+/* "org/name", as model hubs have it, and no path. */
+static bool is_hub_name(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    return slash && slash != name && slash[1] != '\0' && !strchr(slash + 1, '/') &&
+           strchr(".~", name[0]) == NULL && access(name, F_OK) != 0;
+}
+
 struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_model_options *options)
 {
     if (beneath_is_there(dir_or_preset, "config.json"))
@@ -259,7 +268,13 @@ struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_mod
     if (cz_last_status() != CZ_NOTFOUND) return NULL;
     char known[1024];
     const char *near = model_preset_nearest(dir_or_preset);
-    if (near)
+    if (is_hub_name(dir_or_preset))
+        err_set(CZ_NOTFOUND, 0,
+                "%s is not a folder here, but may be a name on a model hub; czero downloads nothing: "
+                "hf download %s --local-dir %s (of the Python package huggingface_hub), then use ./%s",
+                dir_or_preset, dir_or_preset, strchr(dir_or_preset, '/') + 1,
+                strchr(dir_or_preset, '/') + 1);
+    else if (near)
         err_set(CZ_NOTFOUND, 0,
                 "%s is neither a folder with a config.json nor a preset; did you mean %s?",
                 dir_or_preset, near);

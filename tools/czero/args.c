@@ -262,6 +262,8 @@ static int take_option(const struct arg_command *c, int argc, char **argv, int i
         return i + 1;
     }
     if (equals) return store_value(c, s, equals + 1, options) ? i + 1 : -1;
+    if (s->alone && (i + 1 >= argc || is_option(argv[i + 1])))
+        return store_value(c, s, s->alone, options) ? i + 1 : -1;
     if (i + 1 >= argc) {
         COMPLAIN(c, "%s needs a value (%s)", s->name, s->values);
         return -1;

@@ -36,6 +36,7 @@ struct arg_spec {
     int64_t min; /* ARG_INT */
     bool required;
     const char *(*list)(char *buf, size_t nbytes); /* appended to `help`; NULL: nothing */
+    const char *alone; /* the value when another option follows, or nothing; NULL: one is needed */
 };
 
 struct arg_command {

@@ -130,15 +130,47 @@ struct log_style {
     const char *clear; /* takes a progress line off a terminal */
 };
 
+/* Lines that wait, or NULL; log lines come from one thread at a time (base/log.h). */
+static FILE *held;
+static char *held_text;
+static size_t held_nbytes;
+
 static void log_to_stderr(enum cz_log_level level, const char *line, void *user)
 {
     const struct log_style *style = user;
     if (style->quiet && level != LOG_WARN) return;
-    fprintf(stderr, "%s%s: ", style->clear, program);
+    FILE *out = held ? held : stderr;
+    fprintf(out, "%s%s: ", style->clear, program);
     if (level == LOG_WARN)
-        fprintf(stderr, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW),
+        fprintf(out, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW),
                 terminal_colour(stderr, TERMINAL_PLAIN));
-    fprintf(stderr, "%s\n", line);
+    fprintf(out, "%s\n", line);
+}
+
+/* Without memory the lines are shown at once. */
+void tool_log_hold(void)
+{
+    if (!held) held = open_memstream(&held_text, &held_nbytes);
+}
+
+static void stop_holding(bool show)
+{
+    if (!held) return;
+    FILE *out = held;
+    held = NULL;
+    if (fclose(out) == 0 && show) fputs(held_text, stderr);
+    free(held_text);
+    held_text = NULL;
+}
+
+void tool_log_show(void)
+{
+    stop_holding(true);
+}
+
+void tool_log_drop(void)
+{
+    stop_holding(false);
 }
 
 void tool_log_init(bool quiet)

@@ -22,7 +22,8 @@ static const struct arg_spec train_specs[] = {
     {"--seq-len", ARG_INT, FIELD(seq_len), "T",
      "tokens per row; classification: at most T (default: 128)", .min = 1},
     {"--steps", ARG_INT, FIELD(steps), "N", "optimizer steps, including skipped steps", .min = 1},
-    {"--epochs", ARG_INT, FIELD(epochs), "N", "passes over the data, instead of --steps", .min = 1},
+    {"--epochs", ARG_DOUBLE, FIELD(epochs), "N",
+     "passes over the data, instead of --steps; 0.5 is half of one"},
     {"", ARG_HEADING, 0, NULL, "Model and data:"},
     {"--task", ARG_CHOICE, FIELD(task), "causal-lm|masked-lm|classification",
      "training task (default: the task of the model's head)"},
@@ -83,9 +84,13 @@ static const struct arg_spec train_specs[] = {
      "also write a checkpoint after every N steps", .min = 1},
     {"--save-keep", ARG_INT, FIELD(save_keep), "N",
      "keep only the newest N checkpoints that czero saved there (default: keep all)", .min = 1},
-    {"--resume", ARG_STRING, FIELD(resume), "DIR[:TAG]",
+    {"--resume", ARG_STRING, FIELD(resume), "auto|DIR[:TAG]",
      "resume from a checkpoint of czero or DeepSpeed, of any stage and number of ranks (default "
-     "tag: the latest)"},
+     "tag: the latest); auto, or the option alone: the newest state in --save, or start if there is "
+     "none",
+     .alone = "auto"},
+    {"--force", ARG_FLAG, FIELD(force), NULL,
+     "save into a folder with checkpoints of another run, and export over another model"},
     CONFIG_ARGS_VALUES(VALUE),
 };
 
@@ -103,7 +108,7 @@ const struct arg_command train_command = {
                 "              --export classifier/",
     .epilogue = "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g\n"
                 "of step s on rank r takes rows ((s*accumulation+g)*world+r)*micro + i.\n"
-                "On SIGTERM the run stops after the current step, saves if --save is given, and\n"
+                "On SIGTERM, and on Ctrl-C with --save, the run stops after the current step, saves if --save is given, and\n"
                 "exits with code 0.\n"
                 "Several ranks: czero launch -n N train … (czero launch --help).",
 };
@@ -114,14 +119,21 @@ static void on_stop(int signal_number)
     run_ask_to_stop();
 }
 
-/* One rank ends at Ctrl-C as any program does, but for its swap file; several end together, after
- * the step under way. */
+static void on_interrupt(void)
+{
+    fprintf(stderr, "\nczero: stopping after this step, then saving; Ctrl-C again ends at once\n");
+    run_ask_to_stop();
+}
+
+/* At Ctrl-C one rank ends as any program does, but for its swap file, or with --save after the step
+ * under way; several end together. */
 static void handle_signals(const struct run *r)
 {
-    bool several = engine_world_size(r->world) > 1;
+    bool several = engine_world_size(r->world) > 1, saves = r->options->save != NULL;
     signal(SIGTERM, on_stop);
     if (several) signal(SIGINT, on_stop);
-    tool_tidy_at_signals(engine_remove_swap_files, several ? SIGINT : 0);
+    tool_tidy_at_signals(engine_remove_swap_files, several ? SIGINT : 0,
+                         saves ? on_interrupt : NULL);
 }
 
 /* When all ranks failed with the same agreed error, the first one prints it; any other failure is
@@ -149,10 +161,13 @@ int cmd_train(int argc, char **argv)
     struct run run = {.options = &options, .speaks = true, .last_step = -1};
     tool_hold_signals(0);
     cz_status st = engine_world_create(&run.world);
+    tool_log_hold();
     if (st == CZ_OK) {
         handle_signals(&run);
         st = run_open(&run);
     }
+    if (st == CZ_OK && !options.dry_run_lr) run_say_start(&run);
+    tool_log_show();
     if (st == CZ_OK) st = options.dry_run_lr ? config_print_rates(&run) : run_train(&run);
     int code = st == CZ_OK ? EXIT_OK : fail(&run, st);
     run_close(&run);

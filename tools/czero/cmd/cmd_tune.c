@@ -219,7 +219,7 @@ int cmd_tune(int argc, char **argv)
     tool_log_init(true);
     if (o.measure) { /* with swap files, which go before the program does */
         tool_hold_signals(SIGTERM);
-        tool_tidy_at_signals(engine_remove_swap_files, 0);
+        tool_tidy_at_signals(engine_remove_swap_files, 0, NULL);
     }
     if (read_options(&o, &machine, &options) != CZ_OK) return tool_fail();
     return o.model ? tune_model(&options, &o) : list_presets(&options, &o);

@@ -5,11 +5,11 @@
 
 #include "base/clock.h"
 #include "base/printable.h"
-#include "base/utf8.h"
 #include "tools/czero/bar.h"
 #include "tools/czero/tool.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,46 +54,63 @@ static double rate_of(const struct progress *p, int64_t per_step)
     return p->seconds_recent > 0 ? (double)per_step / p->seconds_recent : NAN;
 }
 
-/* The figures of a step, without the bar. */
-static void format_figures(const struct progress *p, const struct progress_step *s, char *buf,
-                           size_t nbytes)
+/* A line whose figures come in the order of their worth, each whole or not at all. */
+struct line {
+    char text[LINE_NBYTES];
+    size_t n, max; /* bytes so far; columns at most, where figures are ASCII */
+};
+
+static void add(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct line *l, const char *fmt, ...)
 {
-    char rate[32];
-    format_rate(fmax(rate_of(p, units_per_step(p)), 0), rate, sizeof rate);
-    int n = snprintf(buf, nbytes, "loss %.4f", s->loss);
-    if (!isnan(s->accuracy))
-        n += snprintf(buf + n, nbytes - (size_t)n, "  accuracy %.3f", s->accuracy);
-    n += snprintf(buf + n, nbytes - (size_t)n, "  lr %.2e", s->lr_next);
-    if (!isnan(s->grad_norm))
-        n += snprintf(buf + n, nbytes - (size_t)n, "  norm %.3f", s->grad_norm);
-    if (p->options.show_scale)
-        n += snprintf(buf + n, nbytes - (size_t)n, "  scale %g  skipped %lld", s->loss_scale,
-                      (long long)s->skipped);
-    n += snprintf(buf + n, nbytes - (size_t)n, "  %s %s/s", rate,
-                  p->options.tokens_per_step > 0 ? "tok" : "samples");
-    if (p->options.n_epochs > 0)
-        n += snprintf(buf + n, nbytes - (size_t)n, "  epoch %.2f/%lld", s->epoch,
-                      (long long)p->options.n_epochs);
-    if (s->swaps && s->step_s > 0)
-        snprintf(buf + n, nbytes - (size_t)n, "  disk %.2f+%.2f GB/s, %.0f%% exposed",
-                 s->swap_read_nbytes / s->step_s * 1e-9, s->swap_written_nbytes / s->step_s * 1e-9,
-                 100 * s->swap_waited_s / s->step_s);
+    char figure[96];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(figure, sizeof figure, fmt, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof figure || l->n + 2 + (size_t)n > l->max) return;
+    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s", l->n > 0 ? "  " : "",
+                             figure);
 }
 
-/* The figures come first; the bar gets the columns that are left. */
+/* The figures of a step, as many as fit. */
+static void add_figures(const struct progress *p, const struct progress_step *s, struct line *l)
+{
+    const struct progress_options *o = &p->options;
+    char text[32] = "-:--";
+    if (p->seconds_recent > 0) bar_duration(steps_left_seconds(p, s->step), text, sizeof text);
+    add(l, "%lld/%lld", (long long)s->step, (long long)o->last_step);
+    add(l, "eta %s", text);
+    add(l, "loss %.4f", isfinite(s->loss) ? p->loss_recent : s->loss);
+    if (p->seconds_recent > 0) {
+        format_rate(rate_of(p, units_per_step(p)), text, sizeof text);
+        add(l, "%s %s/s", text, o->tokens_per_step > 0 ? "tok" : "samples");
+    }
+    if (!isnan(s->accuracy)) add(l, "accuracy %.3f", s->accuracy);
+    add(l, "lr %.2e", s->lr_next);
+    if (o->n_epochs > 0) add(l, "epoch %.2f/%g", s->epoch, o->n_epochs);
+    if (!isnan(s->grad_norm)) add(l, "norm %.3f", s->grad_norm);
+    if (o->show_scale) add(l, "scale %g  skipped %lld", s->loss_scale, (long long)s->skipped);
+    if (s->swaps && s->step_s > 0)
+        add(l, "disk %.2f+%.2f GB/s, %.0f%% exposed", s->swap_read_nbytes / s->step_s * 1e-9,
+            s->swap_written_nbytes / s->step_s * 1e-9, 100 * s->swap_waited_s / s->step_s);
+}
+
+/* The bar has its share of the line before the figures that matter least. */
 static void draw_terminal(struct progress *p, const struct progress_step *s)
 {
-    char figures[LINE_NBYTES], bar[BAR_WIDTH_MAX + 4], eta[32];
-    format_figures(p, s, figures, sizeof figures);
-    bar_duration(steps_left_seconds(p, s->step), eta, sizeof eta);
-    int columns = bar_columns();
-    int bar_width = columns - (int)strlen(figures) - (int)strlen(eta) - 30;
-    bar_draw(bar, bar_width, (double)s->step / (double)p->options.last_step);
-    char line[LINE_NBYTES * 2];
-    snprintf(line, sizeof line, "%s%lld/%lld  eta %s  %s", bar, (long long)s->step,
-             (long long)p->options.last_step, eta, figures);
-    /* Carriage return, text cut to the terminal, erase to the end of the line. */
-    printable_print(stderr, "\r%.*s\033[K", (int)utf8_fit(line, (size_t)columns - 1), line);
+    enum { BAR_WIDTH_LEAST = 10, AROUND_BAR = 3 };
+    const int columns = bar_columns() - 1;
+    const int space = columns - BAR_WIDTH_LEAST - AROUND_BAR;
+    struct line figures = {.max = space > 0 ? (size_t)space : 0};
+    char bar[BAR_WIDTH_MAX + 4];
+    if (figures.max > LINE_NBYTES - 1) figures.max = LINE_NBYTES - 1;
+    add_figures(p, s, &figures);
+    bar_draw(bar, columns - (int)figures.n - AROUND_BAR,
+             (double)s->step / (double)p->options.last_step);
+    /* Carriage return, text, erase to the end of the line. */
+    printable_print(stderr, "\r%s%s\033[K", bar, figures.text);
     fflush(stderr);
     p->line_open = true;
 }
@@ -151,19 +168,18 @@ void progress_update(struct progress *p, const struct progress_step *step)
     double seconds = (double)(now - p->last_ns) * 1e-9;
     p->last_ns = now;
     p->n_steps++;
-    if (p->n_steps <= 2)
-        p->seconds_recent = seconds;
-    else
-        p->seconds_recent += 0.1 * (seconds - p->seconds_recent);
+    /* Means over all steps at first, later over about the last twenty. */
+    if (p->n_steps > 1)
+        p->seconds_recent += fmax(0.05, 1.0 / (double)(p->n_steps - 1)) * (seconds - p->seconds_recent);
+    if (isfinite(step->loss))
+        p->loss_recent += fmax(0.1, 1.0 / (double)p->n_steps) * (step->loss - p->loss_recent);
     if (p->options.log_json) print_json(p, step);
     if (p->options.quiet) return;
     if (!p->terminal) {
         if (plain_line_due(p, step->step)) {
-            char figures[LINE_NBYTES], eta[32];
-            format_figures(p, step, figures, sizeof figures);
-            bar_duration(steps_left_seconds(p, step->step), eta, sizeof eta);
-            printable_print(stderr, "step %lld/%lld  eta %s  %s\n", (long long)step->step,
-                            (long long)p->options.last_step, eta, figures);
+            struct line figures = {.max = LINE_NBYTES - 1};
+            add_figures(p, step, &figures);
+            printable_print(stderr, "step %s\n", figures.text);
         }
         return;
     }

@@ -10,7 +10,7 @@ struct progress_options {
     int64_t first_step, last_step; /* steps first+1 … last will be reported */
     int64_t tokens_per_step;       /* over all ranks; 0: rows differ in length … */
     int64_t samples_per_step;      /* … and these are counted */
-    int64_t n_epochs;              /* shown when > 0 */
+    double n_epochs;               /* shown when > 0 */
     bool quiet;
     bool log_json;
     bool show_scale;        /* fp16: loss scale and skipped steps are shown */
@@ -34,7 +34,8 @@ struct progress {
     bool terminal;
     int64_t start_ns, last_ns, last_draw_ns;
     int64_t n_steps;       /* reported so far */
-    double seconds_recent; /* exponentially averaged seconds per step; the first is left out */
+    double seconds_recent; /* averaged seconds per step; the first step is left out. 0: none yet */
+    double loss_recent;    /* averaged */
     bool line_open;
 };
 

@@ -23,6 +23,23 @@ cz_status saver_check(const struct saver *s)
     return err_prefix("--save");
 }
 
+cz_status saver_check_unused(const struct saver *s)
+{
+    char *tag_dir, *tag;
+    if (!s->dir) return CZ_OK;
+    if (ckpt_locate(s->dir, NULL, &tag_dir, &tag) != CZ_OK) {
+        err_clear();
+        return CZ_OK;
+    }
+    err_set(CZ_INVALID, 0,
+            "--save %s: holds checkpoints of another run (the latest is %s): --resume continues it, "
+            "--force saves this one beside them",
+            s->dir, tag);
+    free(tag_dir);
+    free(tag);
+    return CZ_INVALID;
+}
+
 /* config.json and tokenizer next to the checkpoints: DeepSpeed's files hold neither, and `czero
  * export` needs both. */
 cz_status saver_describe(const struct saver *s, const struct cz_model *model,

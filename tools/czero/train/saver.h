@@ -16,6 +16,10 @@ struct saver {
 /* Find out now, not after hours of training, that checkpoints have nowhere to go. */
 cz_status saver_check(const struct saver *s);
 
+/* CZ_INVALID when the folder holds checkpoints: those of another run, which this one would mix with
+ * its own. */
+cz_status saver_check_unused(const struct saver *s);
+
 /* DIR/model: what shards do not tell, the model's config.json (heads, names of classes) and its
  * tokenizer, so that czero export needs no more than the folder. */
 #define SAVER_MODEL_FOLDER "model"

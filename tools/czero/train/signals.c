@@ -6,11 +6,12 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <unistd.h>
 
 static sigset_t held;
-static void (*tidy_up)(void);
+static void (*tidy_up)(void), (*ask_to_stop)(void);
 
 /* A signal that is ignored (nohup) or handled already is left as it is. */
 static void hold(int number)
@@ -35,7 +36,12 @@ static void *wait_for_one(void *unused)
 {
     int number;
     (void)unused;
-    if (sigwait(&held, &number) != 0) return NULL;
+    do {
+        if (sigwait(&held, &number) != 0) return NULL;
+        if (number != SIGINT || !ask_to_stop) break;
+        ask_to_stop();
+        ask_to_stop = NULL;
+    } while (true);
     tidy_up();
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &held, NULL);
@@ -43,12 +49,12 @@ static void *wait_for_one(void *unused)
     return NULL;
 }
 
-/* `but`: a signal that the caller handles itself from now on. */
-void tool_tidy_at_signals(void (*tidy)(void), int but)
+void tool_tidy_at_signals(void (*tidy)(void), int but, void (*ask)(void))
 {
     pthread_t thread;
     sigset_t own;
     tidy_up = tidy;
+    ask_to_stop = ask;
     sigemptyset(&own);
     if (but > 0) {
         sigdelset(&held, but);

@@ -4,6 +4,7 @@
  * train_open.c     inputs, model, config, engine, resume
  * train_config.c   what the run needs to know of its config; its learning rates
  * train_loop.c     steps, evaluations, saves
+ * train_say.c      what a run says of itself at its beginning and its end
  * train_best.c     the best evaluation, its checkpoint
  * task_tokens.c    language models on text; task_classes.c: classifiers on labelled texts */
 #ifndef CZ_TOOLS_CZERO_TRAIN_TRAIN_H
@@ -29,9 +30,9 @@ struct train_options {
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
     struct config_args values; /* for the config */
     struct arg_list data, eval_data;
-    int64_t seq_len, steps, epochs, seed, save_interval, save_keep, early_stopping;
-    double mask_probability;
-    bool log_json, quiet, strip_spaces, dry_run_lr;
+    int64_t seq_len, steps, seed, save_interval, save_keep, early_stopping;
+    double epochs, mask_probability; /* 0, NAN: not given */
+    bool log_json, quiet, strip_spaces, dry_run_lr, force;
 };
 
 /* What an evaluation found, the same on every rank. NAN: not measured. */
@@ -84,6 +85,9 @@ struct run {
     uint64_t seed;
     bool shuffle;
     bool init_from_checkpoint;
+    bool is_random;           /* weights are not those of any file */
+    bool finished;            /* a resumed run that has made all its steps already */
+    int64_t first_step;       /* what it resumed at; 0 */
     int64_t T;                           /* longest row */
     int64_t steps, eval_interval;        /* 0: no evaluation but the last */
     int64_t micro, accumulation;         /* from the config … */
@@ -138,6 +142,13 @@ cz_status config_print_rates(const struct run *r);
 void run_ask_to_stop(void);
 
 cz_status run_train(struct run *r);
+
+/* ---- train_say.c ---------------------------------------------------------------------------- */
+
+/* One line on the model, how it is trained and where results go; another one after the last step,
+ * with the time it took, the memory, and the next command. On the first rank, unless --quiet. */
+void run_say_start(const struct run *r);
+void run_say_end(const struct run *r, bool stopped);
 
 /* ---- train_best.c --------------------------------------------------------------------------- */
 

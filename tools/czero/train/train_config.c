@@ -1,6 +1,9 @@
 /* What a run needs to know of its config before there is an engine, and --dry-run-lr. */
 #include "tools/czero/train/train.h"
 
+#include "base/log.h"
+#include "tools/czero/tool.h"
+
 #include <stdio.h>
 
 /* The same options as the engine's own parse later, so both see the same config. */
@@ -23,7 +26,10 @@ static cz_status open_config(const struct run *r, struct ds_config **out)
 cz_status config_look(struct run *r)
 {
     struct ds_config *config;
-    TRY(open_config(r, &config));
+    log_set_level(LOG_ASKED, SUB_ALL); /* the engine says the same later */
+    cz_status st = open_config(r, &config);
+    tool_log_init(r->options->quiet);
+    TRY(st);
     r->micro = config->train_micro_batch_size_per_gpu;
     r->accumulation = config->gradient_accumulation_steps;
     r->fp16 = config->model_dtype == DTYPE_F16;

@@ -112,6 +112,8 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
         if (e->has_classes)
             printf(", \"eval_accuracy\": %.9g, \"eval_macro_f1\": %.9g, \"eval_weighted_f1\": %.9g",
                    e->classes.accuracy, e->classes.macro.f1, e->classes.weighted.f1);
+        if (!e->has_classes) printf(", \"eval_perplexity\": ");
+        if (!e->has_classes) tool_put_json_number(stdout, exp(e->loss));
         printable_print(stdout, ", \"best\": %s}\n", is_best ? "true" : "false");
         fflush(stdout);
     }
@@ -120,6 +122,8 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
             run_epoch(r, step), e->loss);
     if (e->has_classes)
         fprintf(stderr, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
+    else
+        fprintf(stderr, "  perplexity %.2f", exp(e->loss));
     printable_print(stderr, "%s\n", is_best ? "  (best)" : "");
 }
 
@@ -217,6 +221,7 @@ static cz_status report_end(struct run *r)
         printf("eval_accuracy %.6f\n", e->classes.accuracy);
     }
     printf("eval_loss %.6f\n", e->loss);
+    if (!e->has_classes && !r->options->log_json) printf("eval_perplexity %.6g\n", exp(e->loss));
     return CZ_OK;
 }
 
@@ -229,6 +234,7 @@ cz_status run_train(struct run *r)
         .tokens_per_step = r->loader ? 0 : engine_get_train_batch(r->engine) * r->T,
         .samples_per_step = engine_get_train_batch(r->engine),
         .n_epochs = o->epochs,
+        .first_step = r->first_step,
         .quiet = o->quiet || !run_is_first_rank(r),
         .log_json = o->log_json && run_is_first_rank(r),
         .show_scale = r->fp16,
@@ -244,15 +250,17 @@ cz_status run_train(struct run *r)
     if (stopped) {
         LOGV(LOG_INFO, SUB_ENGINE, "received a stop signal: stopped after step %lld",
              (long long)engine_get_global_steps(r->engine));
+        run_say_end(r, true);
         return CZ_OK;
     }
     TRY(run_take_best(r));
     TRY(report_end(r));
     /* All ranks take part in the export, one writes. */
     const char *dir = r->options->export_dir;
-    if (!dir) return CZ_OK;
-    TRY(engine_export_hf(r->engine, dir, DTYPE_F32));
-    if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
-    LOGV(LOG_INFO, SUB_ENGINE, "wrote %s", dir);
+    if (dir) {
+        TRY(engine_export_hf(r->engine, dir, DTYPE_F32));
+        if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
+    }
+    run_say_end(r, false);
     return CZ_OK;
 }

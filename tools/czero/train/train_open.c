@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "formats/beneath.h"
 
 #include <errno.h>
 #include <math.h>
@@ -52,6 +53,11 @@ static cz_status check_options(const struct train_options *o)
                                         : "--early-stopping");
     if (o->best_metric && !o->save)
         return err_set(CZ_INVALID, 0, "--best-metric needs --save: the best is kept in DIR/best");
+    if (o->epochs < 0 || o->epochs > 1e9)
+        return err_set(CZ_INVALID, 0, "--epochs %g: a number above 0 is needed", o->epochs);
+    if (o->resume && strcmp(o->resume, "auto") == 0 && !o->save)
+        return err_set(CZ_INVALID, 0,
+                       "--resume auto needs --save, the folder whose newest state it continues");
     if ((o->steps > 0) == (o->epochs > 0))
         return err_set(CZ_INVALID, 0, "%s",
                        o->steps > 0 ? "--steps and --epochs exclude each other: give one"
@@ -63,7 +69,9 @@ static cz_status check_options(const struct train_options *o)
 static cz_status find_resume_point(struct run *r)
 {
     const struct train_options *o = r->options;
-    if (o->resume) TRY(resume_parse(o->resume, &r->resume));
+    const bool is_auto = o->resume && strcmp(o->resume, "auto") == 0;
+    if (o->resume && !is_auto) TRY(resume_parse(o->resume, &r->resume));
+    if (is_auto && is_checkpoint(o->save)) TRY(resume_parse(o->save, &r->resume));
     bool has_cursor = r->resume.has_run && r->resume.run.has_cursor;
     r->seed = 42;
     r->shuffle = has_cursor ? r->resume.run.cursor.shuffle : true;
@@ -154,7 +162,7 @@ static cz_status model_make(struct run *r)
 {
     const struct train_options *o = r->options;
     const bool weights_come_later =
-        o->resume || o->init; /* those in the folder are not asked for */
+        r->resume.dir || o->init; /* those in the folder are not asked for */
     struct cz_model_options options = {
         .size = sizeof options, .task = r->task->model_task, .config_only = weights_come_later};
     if (r->texts) {
@@ -178,10 +186,13 @@ static cz_status open_model(struct run *r)
     TRY(model_make(r));
     cz_model_set_seed(r->model, r->seed); /* of what a folder's files lack, such as a new head */
     bool random = o->init && strcmp(o->init, "random") == 0;
+    const bool resumes = r->resume.dir != NULL;
     r->init_from_checkpoint = o->init && !random && is_checkpoint(o->init);
-    if (!o->init && !o->resume && access(o->model, F_OK) == 0 && !cz_model_has_weights(r->model))
+    if (!o->init && !resumes && access(o->model, F_OK) == 0 && !cz_model_has_weights(r->model))
         return err_set(CZ_NOTFOUND, 0, "%s has no weights; --init random starts without", o->model);
-    if (random || r->init_from_checkpoint || !cz_model_has_weights(r->model))
+    const bool lacks_weights = !cz_model_has_weights(r->model);
+    r->is_random = !resumes && (random || (!o->init && lacks_weights));
+    if (random || r->init_from_checkpoint || lacks_weights)
         TRY(cz_model_init_from(r->model, NULL, r->seed));
     if (o->init && !random && !r->init_from_checkpoint)
         TRY(cz_model_init_from(r->model, o->init, r->seed));
@@ -203,9 +214,9 @@ static cz_status choose_steps(struct run *r)
 {
     const struct train_options *o = r->options;
     const int64_t per_epoch = (int64_t)r->task->steps_per_epoch(r);
-    if (o->epochs > INT64_MAX / per_epoch)
-        return err_set(CZ_INVALID, 0, "--epochs %lld: too many steps", (long long)o->epochs);
-    r->steps = o->steps > 0 ? o->steps : o->epochs * per_epoch;
+    const double steps = ceil(o->epochs * (double)per_epoch);
+    if (steps > 1e15) return err_set(CZ_INVALID, 0, "--epochs %g: too many steps", o->epochs);
+    r->steps = o->steps > 0 ? o->steps : (int64_t)steps;
     if (o->eval_data.n == 0) return CZ_OK;
     const char *text = o->eval_interval;
     if (!text && r->task != &train_task_classes && !o->best_metric && o->early_stopping == 0)
@@ -275,6 +286,46 @@ static cz_status open_inputs(struct run *r)
     return open_rows(r);
 }
 
+/* Whether a folder holds weights that transformers, or czero, would load. */
+static bool holds_model(const char *dir)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        if (beneath_is_there(dir, names[i])) return true;
+    return false;
+}
+
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* An export replaces a model only when it is meant: a resumed run may write its own again, but not
+ * over the model that it began with. */
+static cz_status check_export(const struct run *r)
+{
+    const struct train_options *o = r->options;
+    struct stat info;
+    if (mkdir(o->export_dir, 0777) != 0 && errno != EEXIST)
+        return err_set(CZ_IO, errno, "--export: cannot create %s", o->export_dir);
+    if (stat(o->export_dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        return err_set(CZ_INVALID, 0, "--export %s: is a file; a folder is needed", o->export_dir);
+    if (access(o->export_dir, W_OK | X_OK) != 0)
+        return err_set(CZ_IO, errno, "--export: cannot write to %s", o->export_dir);
+    if (o->force || !holds_model(o->export_dir)) return CZ_OK;
+    if (is_same_folder(o->export_dir, o->model))
+        return err_set(CZ_INVALID, 0,
+                       "--export %s: is the folder of --model, which would be replaced; --force "
+                       "does so",
+                       o->export_dir);
+    if (r->resume.dir) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "--export %s: holds a model already, which would be replaced; --force does so",
+                   o->export_dir);
+}
+
 static cz_status open_run(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -283,13 +334,9 @@ static cz_status open_run(struct run *r)
         .dir = o->save, .interval = o->save_interval, .keep = o->save_keep, .saved_step = -1};
     if (!run_is_first_rank(r)) return CZ_OK;
     /* Find out now, not after hours of training, that the export has nowhere to go. */
-    if (o->export_dir) {
-        if (mkdir(o->export_dir, 0777) != 0 && errno != EEXIST)
-            return err_set(CZ_IO, errno, "--export: cannot create %s", o->export_dir);
-        if (access(o->export_dir, W_OK | X_OK) != 0)
-            return err_set(CZ_IO, errno, "--export: cannot write to %s", o->export_dir);
-    }
+    if (o->export_dir) TRY(check_export(r));
     TRY(saver_check(&r->saver));
+    if (!o->force && !r->resume.dir) TRY(saver_check_unused(&r->saver));
     return saver_describe(&r->saver, run_model(r), r->tokenizer);
 }
 
@@ -298,12 +345,14 @@ static cz_status resume(struct run *r)
 {
     struct cz_load_result result = {.size = sizeof result};
     if (r->init_from_checkpoint) TRY(init_weights(r->options->init, r->engine));
-    if (!r->options->resume) return CZ_OK;
+    if (!r->resume.dir) return CZ_OK;
     TRY(resume_load(&r->resume, r->engine, &result));
     cz_status st = saver_resumed(&r->saver, r->engine, result.tag_dir);
     if (st == CZ_OK) st = r->task->seek(r, &result);
     if (st == CZ_OK) st = run_resume_best(r, result.client_state_json);
     cz_load_result_free(&result);
+    r->first_step = engine_get_global_steps(r->engine);
+    r->finished = r->first_step >= r->steps;
     return st;
 }
 

@@ -1,0 +1,126 @@
+/* What a run says of itself: a line before the first step, so that a wrong model, precision or
+ * folder is seen before hours are spent, and a line after the last. */
+#include "tools/czero/tool.h"
+#include "tools/czero/train/train.h"
+
+#include "base/clock.h"
+#include "base/printable.h"
+#include "base/size.h"
+#include "engine/plan/plan.h"
+#include "tools/czero/bar.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { TEXT_NBYTES = 1024 };
+
+/* "124.4 M" */
+static const char *parameters(size_t n, char buf[24])
+{
+    static const struct {
+        double unit;
+        const char *name;
+    } units[] = {{1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(units); i++)
+        if ((double)n >= units[i].unit) {
+            snprintf(buf, 24, "%.1f%s", (double)n / units[i].unit, units[i].name);
+            return buf;
+        }
+    snprintf(buf, 24, "%zu", n);
+    return buf;
+}
+
+static const char *weights(const struct run *r)
+{
+    const struct train_options *o = r->options;
+    return r->is_random ? "RANDOM weights" : r->resume.dir ? "resumed" : o->init ? o->init : o->model;
+}
+
+/* "runs/a (checkpoints), trained (model)", or that nothing stays. */
+static const char *results(const struct train_options *o, char *buf, size_t nbytes)
+{
+    if (!o->save && !o->export_dir)
+        return "NOTHING IS KEPT (--save DIR keeps checkpoints, --export DIR the model)";
+    snprintf(buf, nbytes, "keeps %s%s%s%s%s", o->save ? o->save : "",
+             o->save ? " (checkpoints)" : "", o->save && o->export_dir ? ", " : "",
+             o->export_dir ? o->export_dir : "", o->export_dir ? " (model)" : "");
+    return buf;
+}
+
+/* Straight to stderr, in front of the log's lines that wait for it (tool_log_hold()). */
+void run_say_start(const struct run *r)
+{
+    const struct train_options *o = r->options;
+    const struct cz_plan *p = engine_get_plan(r->engine);
+    char numel[24], host[24], device[24], kept[TEXT_NBYTES];
+    if (o->quiet || !run_is_first_rank(r)) return;
+    printable_print(stderr, "czero: training %s: %s parameters, %s; tokenizer: %s; ", p->model_name,
+                    parameters(p->numel, numel), weights(r), cz_tokenizer_name(r->tokenizer));
+    printable_print(stderr, "%s, ZeRO stage %d, %lld rank%s, batch %lld = %lld x %lld x %lld, ",
+                    dtype_name(p->dtype), p->stage, (long long)p->world_size,
+                    p->world_size == 1 ? "" : "s", (long long)engine_get_train_batch(r->engine),
+                    (long long)r->micro, (long long)r->accumulation, (long long)p->world_size);
+    printable_print(stderr, "rows of %lld tokens, %lld step%s; planned memory: ", (long long)r->T,
+                    (long long)r->steps, r->steps == 1 ? "" : "s");
+    if (p->device_peak_nbytes > 0)
+        printable_print(stderr, "%s of the GPU, ",
+                        size_human(p->device_peak_nbytes, device, sizeof device));
+    printable_print(stderr, "%s; %s\n", size_human(p->host_peak_nbytes, host, sizeof host),
+                    results(o, kept, sizeof kept));
+    if (r->first_step > 0)
+        printable_print(stderr, "czero: resumed %s at step %lld%s\n", r->resume.dir,
+                        (long long)r->first_step,
+                        r->finished ? ": all its steps are made, nothing is left to train" : "");
+}
+
+/* "5.3k" */
+static const char *rate(double per_s, char buf[24])
+{
+    if (per_s >= 1e6)
+        snprintf(buf, 24, "%.2fM", per_s / 1e6);
+    else if (per_s >= 1e4)
+        snprintf(buf, 24, "%.1fk", per_s / 1e3);
+    else
+        snprintf(buf, 24, "%.0f", per_s);
+    return buf;
+}
+
+/* What to type next: a classifier predicts, a language model generates, a checkpoint is exported. */
+static void say_next(const struct run *r, bool stopped)
+{
+    const struct train_options *o = r->options;
+    const bool classifies = r->texts != NULL, generates = r->task == &train_task_tokens;
+    if (stopped && o->save)
+        printable_print(stderr, "; to go on: the same command with --resume");
+    else if (o->export_dir && (classifies || generates))
+        printable_print(stderr, "; next: czero %s --model %s %s", classifies ? "predict" : "generate",
+                        o->export_dir, classifies ? "FILE" : "--prompt \"…\"");
+    else if (o->save && !stopped)
+        printable_print(stderr, "; next: czero export %s DIR", o->save);
+}
+
+void run_say_end(const struct run *r, bool stopped)
+{
+    const struct train_options *o = r->options;
+    const int64_t step = engine_get_global_steps(r->engine), n = step - r->first_step;
+    const double seconds = (double)(clock_now_ns() - r->start_ns) * 1e-9;
+    const double rows = (double)(n * engine_get_train_batch(r->engine));
+    struct rusage used;
+    char time[32], speed[24], memory[24];
+    if (o->quiet || !run_is_first_rank(r)) return;
+    getrusage(RUSAGE_SELF, &used);
+    bar_duration(seconds, time, sizeof time);
+    printable_print(stderr, "czero: %s %lld step%s in %s", stopped ? "stopped after" : "trained",
+                    (long long)n, n == 1 ? "" : "s", time);
+    if (n > 0)
+        printable_print(stderr, ", %s %s/s", rate(rows * (r->loader ? 1.0 : (double)r->T) / seconds, speed),
+                        r->loader ? "samples" : "tokens");
+    printable_print(stderr, ", peak memory %s",
+                    size_human((size_t)used.ru_maxrss * 1024, memory, sizeof memory));
+    if (o->save) printable_print(stderr, "; saved %s/global_step%lld", o->save, (long long)step);
+    if (o->export_dir && !stopped) printable_print(stderr, "; exported %s", o->export_dir);
+    if (!o->save && !o->export_dir) printable_print(stderr, "; nothing was kept");
+    say_next(r, stopped);
+    fputc('\n', stderr);
+}
