@@ -285,7 +285,7 @@ static bool is_set(const struct arg_spec *s, const void *options)
     case ARG_WORDS: return ((const struct arg_list *)field)->n > 0;
     case ARG_REST: return *(char **const *)field != NULL;
     case ARG_INT: return *(const int64_t *)field >= s->min; /* a required number starts below min */
-    case ARG_DOUBLE:
+    case ARG_DOUBLE: return !isnan(*(const double *)field); /* a number that may be left out is NAN */
     case ARG_FLAG:
     case ARG_HEADING: break;
     }

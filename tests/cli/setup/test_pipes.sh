@@ -60,7 +60,7 @@ train=(train --config config.json --model gpt2-tiny --data text.txt --seq-len 8 
 "$czero" "${train[@]}" --steps 1 >/dev/null || complain "a first save"
 rm run/global_step1/czero_state.json
 mkfifo run/global_step1/czero_state.json
-timeout 60 "$czero" "${train[@]}" --steps 2 --save-keep 1 >/dev/null || complain "--save-keep beside a pipe: exit $?"
+timeout 60 "$czero" "${train[@]}" --steps 2 --save-keep 1 --force >/dev/null || complain "--save-keep beside a pipe: exit $?"
 [ -d run/global_step2 ] || complain "no second save"
 
 # A pipe that nothing is written to

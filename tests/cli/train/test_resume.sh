@@ -84,7 +84,7 @@ grep -q '^  run           seed 42; data: [0-9]* of [0-9]* rows taken in epoch [0
 # a pipe, so that the signal finds it between its start and its first step.)
 mkfifo pipe.json
 cp -r stop early
-"$czero" "${train[@]}" --config pipe.json --steps 1000000 --save early &
+"$czero" "${train[@]}" --config pipe.json --steps 1000000 --save early --force &
 pid=$!
 exec 3>pipe.json
 cp ds.json second.json

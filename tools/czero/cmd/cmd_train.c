@@ -108,8 +108,8 @@ const struct arg_command train_command = {
                 "              --export classifier/",
     .epilogue = "With --shuffle off, row k of the data is tokens [k*T, k*T+T], and micro step g\n"
                 "of step s on rank r takes rows ((s*accumulation+g)*world+r)*micro + i.\n"
-                "On SIGTERM, and on Ctrl-C with --save, the run stops after the current step, saves if --save is given, and\n"
-                "exits with code 0.\n"
+                "On SIGTERM, and on Ctrl-C with --save, the run stops after the current step,\n"
+                "saves if --save is given, and exits with code 0.\n"
                 "Several ranks: czero launch -n N train … (czero launch --help).",
 };
 
@@ -151,6 +151,7 @@ int cmd_train(int argc, char **argv)
     struct train_options options = {
         .seed = -1,
         .values = config_args_none(),
+        .epochs = NAN,
         .mask_probability = NAN,
     };
     struct arg_command command = train_command;

@@ -48,10 +48,11 @@ static int64_t units_per_step(const struct progress *p)
     return o->tokens_per_step > 0 ? o->tokens_per_step : o->samples_per_step;
 }
 
-/* Per second; NAN before the first step has been measured. */
+/* Per second; of the first step alone at first. */
 static double rate_of(const struct progress *p, int64_t per_step)
 {
-    return p->seconds_recent > 0 ? (double)per_step / p->seconds_recent : NAN;
+    const double seconds = p->seconds_recent > 0 ? p->seconds_recent : p->seconds_last;
+    return (double)per_step / seconds;
 }
 
 /* A line whose figures come in the order of their worth, each whole or not at all. */
@@ -168,6 +169,7 @@ void progress_update(struct progress *p, const struct progress_step *step)
     double seconds = (double)(now - p->last_ns) * 1e-9;
     p->last_ns = now;
     p->n_steps++;
+    p->seconds_last = seconds;
     /* Means over all steps at first, later over about the last twenty. */
     if (p->n_steps > 1)
         p->seconds_recent += fmax(0.05, 1.0 / (double)(p->n_steps - 1)) * (seconds - p->seconds_recent);

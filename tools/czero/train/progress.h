@@ -35,6 +35,7 @@ struct progress {
     int64_t start_ns, last_ns, last_draw_ns;
     int64_t n_steps;       /* reported so far */
     double seconds_recent; /* averaged seconds per step; the first step is left out. 0: none yet */
+    double seconds_last;   /* of the last step */
     double loss_recent;    /* averaged */
     bool line_open;
 };

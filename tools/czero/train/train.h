@@ -31,7 +31,7 @@ struct train_options {
     struct config_args values; /* for the config */
     struct arg_list data, eval_data;
     int64_t seq_len, steps, seed, save_interval, save_keep, early_stopping;
-    double epochs, mask_probability; /* 0, NAN: not given */
+    double epochs, mask_probability; /* NAN: not given */
     bool log_json, quiet, strip_spaces, dry_run_lr, force;
 };
 

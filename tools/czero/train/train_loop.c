@@ -221,7 +221,8 @@ static cz_status report_end(struct run *r)
         printf("eval_accuracy %.6f\n", e->classes.accuracy);
     }
     printf("eval_loss %.6f\n", e->loss);
-    if (!e->has_classes && !r->options->log_json) printf("eval_perplexity %.6g\n", exp(e->loss));
+    if (!e->has_classes && !r->options->quiet)
+        fprintf(stderr, "eval of the end  loss %.4f  perplexity %.2f\n", e->loss, exp(e->loss));
     return CZ_OK;
 }
 
@@ -233,7 +234,7 @@ cz_status run_train(struct run *r)
         .last_step = r->steps,
         .tokens_per_step = r->loader ? 0 : engine_get_train_batch(r->engine) * r->T,
         .samples_per_step = engine_get_train_batch(r->engine),
-        .n_epochs = o->epochs,
+        .n_epochs = isnan(o->epochs) ? 0 : o->epochs,
         .first_step = r->first_step,
         .quiet = o->quiet || !run_is_first_rank(r),
         .log_json = o->log_json && run_is_first_rank(r),

@@ -53,12 +53,12 @@ static cz_status check_options(const struct train_options *o)
                                         : "--early-stopping");
     if (o->best_metric && !o->save)
         return err_set(CZ_INVALID, 0, "--best-metric needs --save: the best is kept in DIR/best");
-    if (o->epochs < 0 || o->epochs > 1e9)
+    if (!isnan(o->epochs) && !(o->epochs > 0))
         return err_set(CZ_INVALID, 0, "--epochs %g: a number above 0 is needed", o->epochs);
     if (o->resume && strcmp(o->resume, "auto") == 0 && !o->save)
         return err_set(CZ_INVALID, 0,
                        "--resume auto needs --save, the folder whose newest state it continues");
-    if ((o->steps > 0) == (o->epochs > 0))
+    if ((o->steps > 0) == !isnan(o->epochs))
         return err_set(CZ_INVALID, 0, "%s",
                        o->steps > 0 ? "--steps and --epochs exclude each other: give one"
                                     : "--steps or --epochs is missing");
