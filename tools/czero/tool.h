@@ -58,7 +58,7 @@ void tool_hold_signals(int too);
 
 /* When one of them comes, or has come since: tidy(), in a thread of its own, and the program ends
  * of the signal as any other. `but` goes back to its own handling (0: none does). ask (NULL: none):
- * the first SIGINT calls it instead, in that thread, and the program goes on; the second ends it. */
+ * the first SIGINT calls it instead, in that thread, and the program continues; the second ends it. */
 void tool_tidy_at_signals(void (*tidy)(void), int but, void (*ask)(void));
 
 /* Text as a JSON string, quotes included; a byte that is not UTF-8 becomes U+FFFD. */

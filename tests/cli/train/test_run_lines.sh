@@ -25,7 +25,7 @@ tail -1 err | grep -qE '^czero: trained 6 steps in [0-9:]+, [0-9.k]+ tokens/s, p
   fail "the last line: $(tail -1 err)"
 says "filled in as Hugging Face's Trainer does: optimizer AdamW \(lr 5e-05, betas \[0.9, 0.999\], eps 1e-08, weight_decay 0.0\), scheduler linear \(warmup_num_steps 0, total_num_steps 6\)"
 "${train[@]}" --config bare.json --steps 2 --quiet >out 2>err || fail "--quiet failed"
-[ ! -s err ] || fail "--quiet speaks"
+[ ! -s err ] || fail "--quiet prints"
 "${train[@]}" --config bare.json --steps 2 >out 2>err || fail "no folders: failed"
 head -1 err | grep -q 'NOTHING IS KEPT' || fail "nothing is kept, and it is not said"
 
@@ -96,7 +96,7 @@ long=("${train[@]}" --config bare.json --steps 2000000)
 code=0; interrupt 1 "${long[@]}" --save runs/stopped
 [ $code = 0 ] || fail "Ctrl-C with --save: exit code $code"
 says 'Ctrl-C again ends at once'
-says '^czero: stopped after [0-9]+ steps .*; saved runs/stopped/global_step[0-9]+; to go on: the same command with --resume'
+says '^czero: stopped after [0-9]+ steps .*; saved runs/stopped/global_step[0-9]+; to continue: the same command with --resume'
 [ -s runs/stopped/latest ] || fail "Ctrl-C saved nothing"
 code=0; interrupt 1 "${long[@]}"
 [ $code = 130 ] || fail "Ctrl-C without --save: exit code $code"

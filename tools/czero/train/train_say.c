@@ -92,7 +92,7 @@ static void say_next(const struct run *r, bool stopped)
     const struct train_options *o = r->options;
     const bool classifies = r->texts != NULL, generates = r->task == &train_task_tokens;
     if (stopped && o->save)
-        printable_print(stderr, "; to go on: the same command with --resume");
+        printable_print(stderr, "; to continue: the same command with --resume");
     else if (o->export_dir && (classifies || generates))
         printable_print(stderr, "; next: czero %s --model %s %s", classifies ? "predict" : "generate",
                         o->export_dir, classifies ? "FILE" : "--prompt \"…\"");
