@@ -29,7 +29,9 @@ mkdir flags pty guess
 (cd flags && ln -s ../*.json . && czero init "${flags[@]}" >out 2>err </dev/null) || complain "flags: $(cat flags/err)"
 czero config check --strict flags/ds_config.json >out 2>err || complain "the config: $(cat err)"
 grep -q '"stage"' flags/ds_config.json || complain "no stage"
-tail -n +3 flags/train.sh | sed 's/^exec //' | diff - flags/out >&2 || complain "the script and what is printed differ"
+command_of() { sed -n '/^exec /,$p' "$1" | sed 's/^exec "$czero"/czero/; /^  "$@"$/d' | sed '$s/ \\$//'; }
+command_of flags/train.sh | diff - flags/out >&2 || complain "the script and what is printed differ"
+grep -q "preset: its weights are random" flags/err || complain "what a preset is: $(cat flags/err)"
 head -1 flags/out | grep -q '^czero launch -n 2 -- train ' || complain "no launch: $(cat flags/out)"
 
 # a terminal: wrong answers are asked again, Enter takes the guess
@@ -83,6 +85,19 @@ if czero train --help | grep -q -- '--task'; then
   czero plot flags/metrics.csv >out 2>err || complain "plot: $(cat err)"
   sh lm/run.sh >run 2>&1 || complain "the language model: $(cat run)"
   [ -s lm/model/config.json ] || complain "the language model is not exported"
+  # without czero on PATH; what stands behind the script's name goes to train, and a second run continues
+  PATH=/usr/bin:/bin sh lm/run.sh --steps 5 --quiet >run 2>&1 || complain "the second run: $(cat run)"
+  steps=$(grep -c ',train,\|^[0-9]*,' lm/metrics.csv)
+  [ "$(cat lm/checkpoints/latest)" = global_step5 ] || complain "the second run ends at $(cat lm/checkpoints/latest)"
+  [ "$steps" -le 6 ] || complain "the second run began anew: $(cat lm/metrics.csv)"
+  # an epoch's steps are counted: the rate warms up for a tenth of them and falls to zero
+  czero init --model gpt2-tiny --data text --yes -o epoch/ds.json --host-memory 1GB >out 2>err || complain "$(cat err)"
+  sh epoch/train.sh --quiet >run 2>&1 || complain "an epoch: $(cat run)"
+  python3 -c 'import json, sys
+p = json.load(open("epoch/ds.json"))["scheduler"]
+steps = int(open("epoch/checkpoints/latest").read().strip()[len("global_step"):])
+assert p["type"] == "WarmupDecayLR" and p["params"]["total_num_steps"] == steps, (p, steps)
+assert p["params"]["warmup_num_steps"] == max(2, steps // 10), p' || complain "the schedule: $(cat epoch/ds.json)"
 fi
 
 expect() { # exit code, part of the sentence, arguments…

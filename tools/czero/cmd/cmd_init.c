@@ -108,34 +108,81 @@ static struct cz_model *open_model(const struct init *in, const struct cz_texts 
     return NULL;
 }
 
-/* 0: the tokens have not been counted, so the config keeps "auto". */
-static int64_t count_steps(const struct init *in, const struct cz_texts *texts)
+/* Text is read at some 10 MB a second: a longer wait would look like a program that hangs. */
+#define COUNT_NBYTES_MAX ((off_t)256 << 20)
+
+static bool is_quick_to_count(const struct arg_list *paths)
 {
-    if (in->steps > 0) return in->steps;
-    if (!texts) return 0;
-    return in->epochs * (((int64_t)cz_texts_count(texts) + in->batch - 1) / in->batch);
+    off_t nbytes = 0;
+    struct stat info;
+    for (size_t i = 0; i < paths->n; i++)
+        if (stat(paths->items[i], &info) == 0) nbytes += info.st_size;
+    return nbytes <= COUNT_NBYTES_MAX;
 }
 
-/* Trained weights want a small learning rate and a schedule with an end, a new model a larger
- * one. */
-static struct tune_recipe recipe(const struct init *in, const struct cz_texts *texts)
+/* Language models: rows as the run will cut them, which takes a tokenizer's pass over the text. */
+static cz_status count_rows(const struct init *in, int64_t *n_rows)
 {
-    int64_t steps = count_steps(in, texts), tenth = steps / 10;
+    struct cz_tokenizer *tok = NULL;
+    struct cz_data_loader *data = NULL;
+    struct cz_masking masking = {.size = sizeof masking};
+    const char *name = in->tokenizer ? in->tokenizer : in->is_preset ? NULL : in->model;
+    struct cz_data_options options = {.size = sizeof options,
+                                      .paths = in->data.items,
+                                      .n_paths = in->data.n,
+                                      .seq_len = in->seq_len,
+                                      .micro_batch = 1};
+    cz_status st = CZ_OK;
+    if (name && (in->tokenizer || cz_tokenizer_is_in(name)))
+        TRY_GOTO(cz_tokenizer_open(name, &tok), done);
+    options.tokenizer = tok;
+    if (in->task == CZ_TASK_MASKED_LM) {
+        TRY_GOTO(cz_masking_init(&masking, tok, 0.15f), done);
+        options.masking = &masking;
+    }
+    TRY_GOTO(cz_data_open(&options, &data), done);
+    *n_rows = (int64_t)cz_data_n_rows(data);
+done:
+    cz_data_close(data);
+    cz_tokenizer_close(tok);
+    return st;
+}
+
+/* *out 0: unknown, because that much text is counted by the run itself. */
+static cz_status count_steps(const struct init *in, const struct cz_texts *texts, int64_t *out)
+{
+    int64_t n_rows = 0;
+    *out = in->steps;
+    if (in->steps > 0) return CZ_OK;
+    if (texts)
+        n_rows = (int64_t)cz_texts_count(texts);
+    else if (is_quick_to_count(&in->data))
+        TRY(count_rows(in, &n_rows));
+    *out = in->epochs * ((n_rows + in->batch - 1) / in->batch);
+    return CZ_OK;
+}
+
+/* Trained weights want a small learning rate, a new model a larger one. The rate warms up for a
+ * tenth of the run, at most 100 steps, and falls to zero at its end. */
+static struct tune_recipe recipe(const struct init *in, int64_t steps)
+{
+    int64_t tenth = steps / 10;
     bool classifies = in->task == CZ_TASK_CLASSIFICATION;
-    struct tune_recipe r = {0};
+    struct tune_recipe r = {.total_steps = steps};
     if (in->has_weights) r.lr = classifies ? 5e-5 : 2e-5;
     if (classifies || in->has_weights) {
         r.beta2 = 0.999;
         r.weight_decay = 0.01;
-        r.total_steps = steps;
     }
     if (steps > 0) r.warmup_steps = tenth < 2 ? 2 : tenth > 100 ? 100 : tenth;
-    if (r.total_steps > 0 && r.total_steps <= r.warmup_steps) r.total_steps = r.warmup_steps + 1;
+    if (steps > 0 && steps <= r.warmup_steps) r.total_steps = r.warmup_steps + 1;
     return r;
 }
 
 static cz_status search(const struct init *in, const struct cz_texts *texts, struct tune **out)
 {
+    int64_t steps;
+    TRY(count_steps(in, texts, &steps));
     const struct tune_options options = {.world_size = in->ranks,
                                          .gpu_nbytes = in->gpu_nbytes,
                                          .host_nbytes = in->host_nbytes,
@@ -143,7 +190,7 @@ static cz_status search(const struct init *in, const struct cz_texts *texts, str
                                          .nvme_path = in->flags->nvme_path,
                                          .dtype = in->dtype,
                                          .batch = in->batch,
-                                         .recipe = recipe(in, texts)};
+                                         .recipe = recipe(in, steps)};
     struct cz_model *m = open_model(in, texts);
     if (!m) return cz_last_status();
     cz_status st = tune_create(&options, m, out);
@@ -163,10 +210,10 @@ static void put_word(FILE *out, const char *word)
     static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                "_-./:=,+@%";
     if (*word && word[strspn(word, safe)] == '\0') {
-        printable_print(out, " %s", word);
+        printable_print(out, "%s", word);
         return;
     }
-    fprintf(out, " '");
+    putc('\'', out);
     for (; *word; word++)
         if (*word == '\'')
             fprintf(out, "'\\''");
@@ -178,7 +225,7 @@ static void put_word(FILE *out, const char *word)
 static void put_option(FILE *out, const char *name, const char *value)
 {
     if (!value) return;
-    printable_print(out, " \\\n  %s", name);
+    printable_print(out, " \\\n  %s ", name);
     put_word(out, value);
 }
 
@@ -191,7 +238,10 @@ static void put_list(FILE *out, const char *name, const struct arg_list *list)
 {
     if (list->n == 0) return;
     printable_print(out, " \\\n  %s", name);
-    for (size_t i = 0; i < list->n; i++) put_word(out, list->items[i]);
+    for (size_t i = 0; i < list->n; i++) {
+        putc(' ', out);
+        put_word(out, list->items[i]);
+    }
 }
 
 static void put_output(FILE *out, const char *name, const char *dir, const char *file)
@@ -201,13 +251,16 @@ static void put_output(FILE *out, const char *name, const char *dir, const char 
     put_option(out, name, path);
 }
 
-static void put_command(FILE *out, const struct init *in, const struct files *f)
+/* `program`: a word of the shell. */
+static void put_command(FILE *out, const char *program, const struct init *in,
+                        const struct files *f)
 {
     bool classifies = in->task == CZ_TASK_CLASSIFICATION;
+    printable_print(out, "%s ", program);
     if (in->ranks > 1)
-        fprintf(out, "czero launch -n %lld -- train", (long long)in->ranks);
+        fprintf(out, "launch -n %lld -- train", (long long)in->ranks);
     else
-        fprintf(out, "czero train");
+        fprintf(out, "train");
     put_option(out, "--config", f->config);
     put_option(out, "--model", in->model);
     put_option(out, "--task", init_task_name(in->task));
@@ -227,7 +280,6 @@ static void put_command(FILE *out, const struct init *in, const struct files *f)
     put_output(out, "--save", f->dir, "checkpoints");
     if (classifies && in->eval_data.n > 0) put_option(out, "--best-metric", "accuracy");
     put_output(out, "--export", f->dir, "model");
-    putc('\n', out);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -290,6 +342,37 @@ static cz_status check_names(const struct init *in, const struct files *f)
     return CZ_OK;
 }
 
+/* Where this program is; "czero" where that is not known, or would not be readable in a script. */
+static const char *find_self(char *path, size_t nbytes)
+{
+    char escape[PRINTABLE_NBYTES] = "";
+    ssize_t len = readlink("/proc/self/exe", path, nbytes - 1);
+    if (len <= 0 || (size_t)len >= nbytes - 1) return "czero";
+    path[len] = '\0';
+    for (const char *at = path; *at && !escape[0];)
+        at += printable_next(PRINTABLE_LINE, at, strlen(at), escape);
+    return escape[0] || access(path, X_OK) != 0 ? "czero" : path;
+}
+
+/* The program that wrote it, or the one on PATH where that has gone; a second run continues the
+ * first; options behind the script's name go to train, the last of an option wins. */
+static void put_script(FILE *out, const struct init *in, const struct files *f)
+{
+    char self[4096], saved[4200];
+    snprintf(saved, sizeof saved, "%scheckpoints", f->dir);
+    fprintf(out, "#!/bin/sh\n# Written by czero init; paths are relative to the folder in which it "
+                 "ran. A second run\n# continues the first. Options are passed on: sh train.sh "
+                 "--quiet\nczero=");
+    put_word(out, find_self(self, sizeof self));
+    fprintf(out, "\n[ -x \"$czero\" ] || czero=czero\nif [ -e ");
+    put_word(out, saved);
+    fprintf(out, "/latest ]; then set -- --resume ");
+    put_word(out, saved);
+    fprintf(out, " \"$@\"; fi\nexec ");
+    put_command(out, "\"$czero\"", in, f);
+    fprintf(out, " \\\n  \"$@\"\n");
+}
+
 static cz_status write_files(const struct init *in, const struct tune *t, const struct files *f)
 {
     if (*f->dir && mkdir(f->dir, 0777) != 0 && errno != EEXIST)
@@ -298,9 +381,7 @@ static cz_status write_files(const struct init *in, const struct tune *t, const 
     /* The mask of the process keeps the script from being writable by others. */
     FILE *out = fopen(f->script, "we");
     if (!out) return err_set(CZ_IO, errno, "cannot write %s", f->script);
-    fprintf(out, "#!/bin/sh\n# Written by czero init; paths are relative to the folder in which it "
-                 "ran.\nexec ");
-    put_command(out, in, f);
+    put_script(out, in, f);
     bool failed = fflush(out) != 0 || fchmod(fileno(out), 0777 & ~022) != 0;
     int saved = errno;
     failed = fclose(out) != 0 || failed;
@@ -322,6 +403,11 @@ static void tell(const struct init *in, const struct tune_offer *o, const struct
         printable_print(stderr, " and %s of each GPU",
                         size_human(o->need_nbytes[TUNE_GPU], gpu, sizeof gpu));
     printable_print(stderr, "\n%s: the command line\n", f->script);
+    if (in->is_preset)
+        printable_print(stderr,
+                        "%s is a preset: its weights are random at first. To start from trained "
+                        "ones, give a Hugging Face folder.\n",
+                        in->model);
 }
 
 /* Exit code. */
@@ -334,7 +420,8 @@ static int finish(const struct init *in, const struct tune *t, const struct file
     }
     if (write_files(in, t, f) != CZ_OK) return tool_fail();
     tell(in, best, f);
-    put_command(stdout, in, f);
+    put_command(stdout, "czero", in, f);
+    putchar('\n');
     return EXIT_OK;
 }
 
