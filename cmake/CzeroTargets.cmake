@@ -371,7 +371,8 @@ endfunction()
 function(cz_private_libs out)
   set(libs)
   foreach(file ${HWLOC_LINK_LIBRARIES} ${URING_LINK_LIBRARIES}
-      ${UTF8PROC_LINK_LIBRARIES} ${DEFLATE_LINK_LIBRARIES} ${DNNL_LIBRARY} ${OpenMP_gomp_LIBRARY})
+      ${UTF8PROC_LINK_LIBRARIES} ${DEFLATE_LINK_LIBRARIES} ${ZLIB_LINK_LIBRARIES}
+      ${ZSTD_LINK_LIBRARIES} ${DNNL_LIBRARY} ${OpenMP_gomp_LIBRARY})
     if(NOT EXISTS ${file})
       continue()
     endif()

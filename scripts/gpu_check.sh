@@ -97,7 +97,7 @@ unpack() { # the pack, once
   [ -n "$wheels" ] || [ ! -d "$to/wheels" ] || wheels=$to/wheels
   [ -n "$llmc" ] || [ ! -d "$to/llm.c" ] || llmc=$to/llm.c
 }
-installed() { pkg-config --exists hwloc liburing libutf8proc libdeflate check 2>/dev/null; }
+installed() { pkg-config --exists hwloc liburing libutf8proc libdeflate zlib libzstd check 2>/dev/null; }
 [ -n "$list" ] || [ -n "$deps" ] || { [ -z "$pack" ] && installed; } || unpack
 [ -z "$deps" ] || deps=$(realpath -m "$deps")
 [ -z "$llmc" ] || llmc=$(realpath -m "$llmc")

@@ -24,7 +24,8 @@ done
 # Libraries with their headers, what they are linked with in turn, and pkg-config's program.
 packages=(
   libhwloc15 libhwloc-dev libudev1 liburing2 liburing-dev
-  libutf8proc2 libutf8proc-dev libdeflate0 libdeflate-dev libdnnl2 libdnnl-dev ocl-icd-libopencl1
+  libutf8proc2 libutf8proc-dev libdeflate0 libdeflate-dev zlib1g zlib1g-dev
+  libzstd1 libzstd-dev libdnnl2 libdnnl-dev ocl-icd-libopencl1
   check libsubunit0 libsubunit-dev pkgconf-bin libpkgconf3
 )
 
@@ -57,7 +58,7 @@ cp -rL "$work/root/usr/include/." "$deps/include/"
   rm -r "${deps:?}/include/$multiarch"
 cp "$work/root/usr/bin/pkgconf" "$deps/bin/"
 rm -rf "$deps/include/hwloc/linux" "$deps/include/libltdl"
-for pc in hwloc liburing libutf8proc libdeflate check libsubunit; do
+for pc in hwloc liburing libutf8proc libdeflate zlib libzstd check libsubunit; do
   sed -e 's|^prefix=.*|prefix=${pcfiledir}/../..|' -e 's|^exec_prefix=.*|exec_prefix=${prefix}|' \
     -e 's|^libdir=.*|libdir=${prefix}/lib|' -e 's|^includedir=.*|includedir=${prefix}/include|' \
     -e '/^[A-Z]/s|/usr/|${prefix}/|g' "$work/root/usr/lib/$multiarch/pkgconfig/$pc.pc" >"$deps/lib/pkgconfig/$pc.pc"

@@ -7,8 +7,9 @@ set -euo pipefail
 packages=(
   gcc g++ cmake ninja-build pkg-config git
   libhwloc-dev liburing-dev libdnnl-dev libutf8proc-dev libdeflate-dev
+  zlib1g-dev libzstd-dev
   libopenmpi-dev openmpi-bin iproute2 check python3 python3-numpy
-  libjansson-dev libzstd-dev libuv1-dev # tests: czero's headers compile after theirs
+  libjansson-dev libuv1-dev # tests: czero's headers compile after theirs
 )
 
 missing=()

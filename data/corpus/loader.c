@@ -22,6 +22,7 @@
 #define CHECK_BLOCK_NTOKENS ((size_t)1 << 16)
 
 struct cz_data_loader {
+    struct data_paths paths;
     struct token_file *files;
     struct token_store store;
     int64_t T, B, rank, world_size;
@@ -129,14 +130,15 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     bool masks = masking.probability > 0;
     l->row_step = (uint64_t)(masks ? masking_row_ntokens(&masking, l->T) : l->T);
     l->row_ntokens = l->row_step + (masks ? 0 : 1); /* the last target */
-    l->files = calloc(o->n_paths, sizeof *l->files);
+    TRY_GOTO(data_paths_expand(o->paths, o->n_paths, store_suffixes, &l->paths), fail);
+    l->files = calloc(l->paths.n, sizeof *l->files);
     if (!l->files) {
-        st = err_set(CZ_NOMEM, 0, "no memory for %zu data files", o->n_paths);
+        st = err_set(CZ_NOMEM, 0, "no memory for %zu data files", l->paths.n);
         goto fail;
     }
     store_init(&l->store, l->files);
-    for (size_t i = 0; i < o->n_paths; i++)
-        TRY_GOTO(store_add(&l->store, o->paths[i], o->tokenizer), fail);
+    for (size_t i = 0; i < l->paths.n; i++)
+        TRY_GOTO(store_add(&l->store, &l->paths.items[i], o->tokenizer), fail);
     TRY_GOTO(count_rows(l, o), fail);
     TRY_GOTO(alloc_batch(l), fail);
     LOGV(LOG_INFO, SUB_DATA, "data: %s: %" PRIu64 " tokens, %" PRIu64 " rows of %" PRId64,
@@ -152,6 +154,7 @@ void cz_data_close(struct cz_data_loader *l)
 {
     if (!l) return;
     store_free(&l->store);
+    data_paths_free(&l->paths);
     free(l->files);
     free(l->row);
     free(l->ids);

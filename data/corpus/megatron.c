@@ -151,7 +151,8 @@ static cz_status add_sequences(struct token_store *s, const struct idx *idx, siz
     return CZ_OK;
 }
 
-cz_status store_add_megatron(struct token_store *s, const char *idx_path, const char *bin_path)
+cz_status store_add_megatron(struct token_store *s, const struct data_path *idx_path,
+                             const struct data_path *bin_path)
 {
     /* The index is opened by a store of its own and let go once its runs are known. */
     struct token_file file;
@@ -160,7 +161,7 @@ cz_status store_add_megatron(struct token_store *s, const char *idx_path, const 
     cz_status st;
     store_init(&own, &file);
     TRY_GOTO(store_open(&own, idx_path, &file_idx), done);
-    struct idx idx = {.file = &file, .path = idx_path, .nbytes = file.nbytes};
+    struct idx idx = {.file = &file, .path = idx_path->shown, .nbytes = file.nbytes};
     TRY_GOTO(parse_header(&idx), done);
     TRY_GOTO(check_marks(&idx), done);
     TRY_GOTO(store_open(s, bin_path, &bin_idx), done);

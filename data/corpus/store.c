@@ -3,6 +3,7 @@
  * the page cache is shared by the ranks of a host. They are not mapped: a file that is truncated
  * meanwhile would end the process with SIGBUS, and a read is an error that can be told. */
 #include "data/corpus/store_impl.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 
 #include <stdlib.h>
@@ -77,16 +78,16 @@ void store_free(struct token_store *s)
     memset(s, 0, sizeof *s);
 }
 
-cz_status store_open(struct token_store *s, const char *path, size_t *file_idx)
+cz_status store_open(struct token_store *s, const struct data_path *path, size_t *file_idx)
 {
     struct token_file *f = &s->files[s->n_files];
     memset(f, 0, sizeof *f);
-    TRY(file_open_read(path, &f->fd, &f->nbytes));
+    TRY(beneath_open(path->dir, path->name, &f->fd, &f->nbytes));
     s->n_files++; /* from here on store_free() closes it */
     *file_idx = s->n_files - 1;
-    f->path = strdup(path);
-    if (!f->path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
-    if (f->nbytes == 0) return err_set(CZ_INVALID, 0, "%s: is empty", path);
+    f->path = strdup(path->shown);
+    if (!f->path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", path->shown);
+    if (f->nbytes == 0) return err_set(CZ_INVALID, 0, "%s: is empty", path->shown);
     return CZ_OK;
 }
 

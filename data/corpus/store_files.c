@@ -1,7 +1,11 @@
-/* What a path holds: Megatron's pair (.idx, .bin), llm.c's .bin, plain tokens (u16:PATH, u32:PATH),
- * or text. Decided by names and magic numbers; a .bin that has neither is refused, because reading
- * tokens as text would train on noise. */
+/* What a path holds: Megatron's pair (.idx, .bin), llm.c's .bin, plain tokens (u8:PATH, u16:PATH,
+ * u32:PATH), rows of JSON, or text. Decided by names and magic numbers; a .bin that has neither is
+ * refused, because reading tokens as text would train on noise, and so is what is known to be no
+ * text. */
 #include "data/corpus/store_impl.h"
+#include "data/source/byte_stream.h"
+#include "data/source/content.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 
 #include <stdlib.h>
@@ -73,61 +77,104 @@ static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct l
     return store_add_run(s, file_idx, form->kind, LLMC_HEADER_NBYTES, n_tokens);
 }
 
-static cz_status add_plain(struct token_store *s, const char *path, enum token_kind kind)
+const char *const store_suffixes[] = {".txt", ".text", ".jsonl", ".ndjson", ".json", ".bin", NULL};
+
+/* Texts beyond these are kept in memory: a process may have 1024 files open. */
+#define OPEN_FILES_MAX 256
+
+static cz_status add_plain(struct token_store *s, const char *name, enum token_kind kind)
 {
+    const struct data_path path = {.name = name, .shown = name};
     size_t file_idx, width = token_kind_size(kind);
-    TRY(store_open(s, path, &file_idx));
+    TRY(store_open(s, &path, &file_idx));
     uint64_t nbytes = s->files[file_idx].nbytes;
     if (nbytes % width != 0)
-        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are not a multiple of %zu-bit tokens", path,
+        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are not a multiple of %zu-bit tokens", name,
                        (unsigned long long)nbytes, 8 * width);
     return store_add_run(s, file_idx, kind, 0, nbytes / width);
 }
 
 /* Either file of the pair may be named, or their common prefix. */
-static bool is_megatron(const char *path, size_t *n_drop)
+static bool is_megatron(const struct data_path *path, size_t *n_drop)
 {
     *n_drop = 0;
-    if (ends_with(path, ".idx")) {
+    if (ends_with(path->name, ".idx")) {
         *n_drop = 4;
         return true;
     }
-    if (ends_with(path, ".bin"))
+    if (ends_with(path->name, ".bin"))
         *n_drop = 4;
-    else if (file_exists(path))
+    else if (beneath_is_there(path->dir, path->name))
         return false;
-    char *idx = with_suffix(path, *n_drop, ".idx");
-    bool found = idx && file_exists(idx);
+    char *idx = with_suffix(path->name, *n_drop, ".idx");
+    bool found = idx && beneath_is_there(path->dir, idx);
     free(idx);
     return found;
 }
 
-cz_status store_add(struct token_store *s, const char *path, const struct cz_tokenizer *tok)
+static cz_status add_pair(struct token_store *s, const struct data_path *path, size_t n_drop)
 {
-    size_t n_drop;
-    if (strncmp(path, "u16:", 4) == 0) return add_plain(s, path + 4, TOKEN_U16);
-    if (strncmp(path, "u32:", 4) == 0) return add_plain(s, path + 4, TOKEN_U32);
-    if (!is_megatron(path, &n_drop)) {
-        size_t file_idx;
-        const struct llmc_form *form;
-        TRY(store_open(s, path, &file_idx));
-        TRY(find_llmc_form(&s->files[file_idx], &form));
-        if (form) return add_llmc(s, file_idx, form);
-        if (ends_with(path, ".bin"))
-            return err_set(
-                CZ_CORRUPT, 0,
-                "%s: has neither the header of llm.c's tokens (magic 20240520 or 20240801) "
-                "nor a Megatron .idx beside it; tokens without a header are read as "
-                "u16:%s or u32:%s",
-                path, path, path);
-        if (!(!tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0))
-            return store_encode(s, file_idx, tok);
-        return store_add_run(s, file_idx, TOKEN_U8, 0, s->files[file_idx].nbytes);
-    }
-    char *idx = with_suffix(path, n_drop, ".idx"), *bin = with_suffix(path, n_drop, ".bin");
-    cz_status st = idx && bin ? store_add_megatron(s, idx, bin)
-                              : err_set(CZ_NOMEM, 0, "%s: no memory for file names", path);
-    free(idx);
-    free(bin);
+    struct data_path idx = {.dir = path->dir}, bin = idx;
+    char *names[4] = {
+        with_suffix(path->name, n_drop, ".idx"), with_suffix(path->shown, n_drop, ".idx"),
+        with_suffix(path->name, n_drop, ".bin"), with_suffix(path->shown, n_drop, ".bin")};
+    idx.name = names[0];
+    idx.shown = names[1];
+    bin.name = names[2];
+    bin.shown = names[3];
+    cz_status st = names[0] && names[1] && names[2] && names[3]
+                       ? store_add_megatron(s, &idx, &bin)
+                       : err_set(CZ_NOMEM, 0, "%s: no memory for file names", path->shown);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) free(names[i]);
     return st;
+}
+
+/* A file without a trained tokenizer is read where it is, if it is text. */
+static cz_status add_bytes(struct token_store *s, size_t file_idx)
+{
+    const struct token_file *f = &s->files[file_idx];
+    const size_t n = f->nbytes < CONTENT_HEAD_NBYTES ? (size_t)f->nbytes : CONTENT_HEAD_NBYTES;
+    char *head = malloc(n);
+    if (!head) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", f->path);
+    cz_status st = store_bytes(f, 0, n, head);
+    if (st == CZ_OK) st = content_check_text(f->path, head, n);
+    free(head);
+    return st == CZ_OK ? store_add_run(s, file_idx, TOKEN_U8, 0, f->nbytes) : st;
+}
+
+cz_status store_add(struct token_store *s, const struct data_path *path,
+                    const struct cz_tokenizer *tok)
+{
+    static const struct {
+        const char *prefix;
+        enum token_kind kind;
+    } plain[] = {{"u8:", TOKEN_U8}, {"u16:", TOKEN_U16}, {"u32:", TOKEN_U32}};
+    const struct llmc_form *form;
+    unsigned char magic[4] = {0};
+    size_t n_drop, file_idx;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(plain) && !path->dir; i++) {
+        const size_t n = strlen(plain[i].prefix);
+        if (strncmp(path->name, plain[i].prefix, n) == 0)
+            return add_plain(s, path->name + n, plain[i].kind);
+    }
+    if (is_megatron(path, &n_drop)) return add_pair(s, path, n_drop);
+    TRY(store_open(s, path, &file_idx));
+    const struct token_file *f = &s->files[file_idx];
+    TRY(find_llmc_form(f, &form));
+    if (form) return add_llmc(s, file_idx, form);
+    if (ends_with(path->name, ".bin"))
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: has neither the header of llm.c's tokens (magic 20240520 or 20240801) "
+                       "nor a Megatron .idx beside it; tokens without a header are read as "
+                       "u16:%s or u32:%s",
+                       f->path, f->path, f->path);
+    const bool is_rows = data_path_has_suffix(path->name, ".jsonl") ||
+                         data_path_has_suffix(path->name, ".ndjson") ||
+                         data_path_has_suffix(path->name, ".json");
+    TRY(store_bytes(f, 0, f->nbytes < sizeof magic ? (size_t)f->nbytes : sizeof magic, magic));
+    const bool is_bytes = !tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0;
+    if (is_bytes && !is_rows && file_idx < OPEN_FILES_MAX &&
+        byte_packing_of(magic, sizeof magic) == BYTES_PLAIN)
+        return add_bytes(s, file_idx);
+    return store_encode(s, file_idx, tok, is_rows);
 }

@@ -2,7 +2,6 @@
  *
  * texts.c         examples in memory, the names of columns
  * texts_open.c    opening, what kind a file is
- * texts_source.c  a file as a stream of bytes; texts that grow; UTF-8 made valid
  * texts_json.c    JSON lists and lines
  * texts_table.c   .csv, .tsv, plain lines
  * texts_labels.c  the classes
@@ -13,73 +12,10 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "data/source/json_stream.h"
+#include "data/source/paths.h"
+#include "data/source/text_source.h"
 #include <czero/data.h>
-
-/* ---- bytes that grow ------------------------------------------------------------------------- */
-
-struct text_buf {
-    char *s;
-    size_t n, cap;
-};
-
-/* Space for n more. CZ_NOMEM. */
-cz_status text_buf_reserve(struct text_buf *b, size_t n);
-cz_status text_buf_put(struct text_buf *b, const char *src, size_t n);
-static inline cz_status text_buf_put_char(struct text_buf *b, char c)
-{
-    if (b->n == b->cap) TRY(text_buf_reserve(b, 1));
-    b->s[b->n++] = c;
-    return CZ_OK;
-}
-void text_buf_free(struct text_buf *b); /* accepts a zeroed one */
-void text_buf_swap(struct text_buf *a, struct text_buf *b);
-
-/* Append s as valid UTF-8: what is none becomes U+FFFD, one for each longest part that could have
- * begun a character. strip: without Unicode's white space. */
-cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out);
-
-/* ---- a file as a stream ---------------------------------------------------------------------- */
-
-struct text_source {
-    const char *path;
-    int fd;
-    char *block;
-    size_t at, n; /* place in the block */
-    uint64_t line;
-    uint64_t item;    /* of a JSON list, from 1; 0: sentences name lines only */
-    bool is_input;    /* the process's standard input */
-    cz_status status; /* reading failed, with its sentence; the stream then seems to end */
-};
-
-/* "-": standard input. A byte order mark is skipped. Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
-cz_status text_source_open(struct text_source *s, const char *path);
-void text_source_close(struct text_source *s);
-
-bool text_source_fill(struct text_source *s); /* false: the end */
-
-/* The next byte, −1 at the end. */
-static inline int text_source_peek(struct text_source *s)
-{
-    if (s->at == s->n && !text_source_fill(s)) return -1;
-    return (unsigned char)s->block[s->at];
-}
-
-/* Step over the byte that text_source_peek() saw. */
-static inline void text_source_skip(struct text_source *s)
-{
-    if (s->block[s->at++] == '\n') s->line++;
-}
-
-static inline int text_source_take(struct text_source *s)
-{
-    int c = text_source_peek(s);
-    if (c >= 0) text_source_skip(s);
-    return c;
-}
-
-/* err_set with "FILE:LINE: " (and "item N: ") in front; when reading failed, that failure. */
-cz_status text_source_fail(const struct text_source *s, cz_status status, const char *fmt, ...)
-    CZ_PRINTF(3, 4);
 
 /* ---- classes --------------------------------------------------------------------------------- */
 
@@ -138,6 +74,7 @@ struct text_row {
 struct texts_reader {
     struct cz_texts *t;
     const struct cz_texts_options *o;
+    struct data_paths paths;
     struct text_source in;
     struct text_row row;
     struct label_table labels;

@@ -9,25 +9,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-static bool ends_with(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), n_suffix = strlen(suffix);
-    return n > n_suffix && strcasecmp(path + n - n_suffix, suffix) == 0;
-}
+static const char *const suffixes[] = {".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt", NULL};
 
 /* By the file's name, else by its first character. */
 static cz_status read_open_file(struct texts_reader *r)
 {
     const char *path = r->in.path;
-    if (r->o->plain || r->in.is_input || ends_with(path, ".txt")) {
+    if (r->o->plain || r->in.is_input || data_path_has_suffix(path, ".txt")) {
         if (!r->o->labels_optional)
             return err_set(CZ_INVALID, 0, "%s: plain lines of text have no labels", path);
         return texts_read_plain(r);
     }
-    if (ends_with(path, ".csv")) return texts_read_table(r, ',', true);
-    if (ends_with(path, ".tsv")) return texts_read_table(r, '\t', false);
+    if (data_path_has_suffix(path, ".csv")) return texts_read_table(r, ',', true);
+    if (data_path_has_suffix(path, ".tsv")) return texts_read_table(r, '\t', false);
     int c = text_source_peek(&r->in);
     while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
         text_source_skip(&r->in);
@@ -39,6 +34,22 @@ static cz_status read_open_file(struct texts_reader *r)
         &r->in, CZ_CORRUPT,
         "begins neither with \"[\" (a JSON list) nor with \"{\" (JSON lines); tables "
         "are named .csv or .tsv, lines of text .txt");
+}
+
+/* Classes that are all written as numbers, and not all as integers: probably grades or ratings. */
+static bool are_numbers(const struct cz_texts *t)
+{
+    bool has_fraction = false;
+    for (size_t k = 0; k < t->n_labels; k++) {
+        const char *name = t->names[k];
+        const size_t n = strspn(name, "+-.0123456789eE");
+        char *end;
+        if (n == 0 || name[n] != '\0') return false;
+        (void)strtod(name, &end);
+        if (*end != '\0') return false;
+        has_fraction = has_fraction || strpbrk(name, ".eE");
+    }
+    return has_fraction;
 }
 
 /* Labels were numbered as they came; now each gets its class. More classes than half of the
@@ -55,6 +66,11 @@ static cz_status number_examples(struct texts_reader *r)
         *label = r->labels.entries[*label].cls;
         t->n_of_label[*label]++;
     }
+    if (r->o->n_labels == 0 && are_numbers(t))
+        LOGV(LOG_WARN, SUB_DATA,
+             "data: the labels look like numbers (\"%s\", \"%s\", …): %zu classes are made of "
+             "them; regression is not there yet",
+             t->names[0], t->names[1], t->n_labels);
     if (r->o->n_labels == 0 && t->n_labels > 100 && t->n_labels > t->n / 2)
         LOGV(LOG_WARN, SUB_DATA,
              "data: %zu classes among %zu examples, \"%s\" to \"%s\": is it labels that were read?",
@@ -68,13 +84,15 @@ static cz_status read_all(struct texts_reader *r)
     const struct cz_texts_options *o = r->o;
     struct cz_texts *t = r->t;
     TRY(label_table_init(&r->labels, o));
-    for (size_t i = 0; i < o->n_paths; i++) {
+    TRY(data_paths_expand(o->paths, o->n_paths, suffixes, &r->paths));
+    for (size_t i = 0; i < r->paths.n; i++) {
+        const struct data_path *path = &r->paths.items[i];
         size_t before = r->t->n;
-        cz_status st = text_source_open(&r->in, o->paths[i]);
+        cz_status st = text_source_open(&r->in, path->dir, path->name, path->shown);
         if (st == CZ_OK) st = read_open_file(r);
         text_source_close(&r->in);
         if (st == CZ_OK)
-            LOGV(LOG_INFO, SUB_DATA, "data: %s: %zu texts", o->paths[i], r->t->n - before);
+            LOGV(LOG_INFO, SUB_DATA, "data: %s: %zu texts", path->shown, r->t->n - before);
         TRY(st);
     }
     if (t->n == 0)
@@ -113,6 +131,7 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
     text_buf_free(&r.names);
     free(r.field_ends);
     label_table_free(&r.labels);
+    data_paths_free(&r.paths);
     if (st != CZ_OK) {
         cz_texts_close(r.t);
         return st;

@@ -55,6 +55,15 @@ static cz_status bytes_encode(const struct cz_tokenizer *tok, const char *text, 
     return CZ_OK;
 }
 
+/* Anywhere: no token reaches beyond its byte. */
+static size_t bytes_cut(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                        size_t from)
+{
+    (void)tok;
+    (void)text;
+    return from < nbytes ? from : nbytes;
+}
+
 static size_t bytes_piece(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst)
 {
     (void)tok;
@@ -68,8 +77,11 @@ static void bytes_close(struct cz_tokenizer *tok)
     free(tok);
 }
 
-static const struct tokenizer_class bytes_class = {
-    .name = "bytes", .encode = bytes_encode, .piece = bytes_piece, .close = bytes_close};
+static const struct tokenizer_class bytes_class = {.name = "bytes",
+                                                   .encode = bytes_encode,
+                                                   .cut = bytes_cut,
+                                                   .piece = bytes_piece,
+                                                   .close = bytes_close};
 
 cz_status tokenizer_bytes_open(struct cz_tokenizer **out)
 {

@@ -155,8 +155,12 @@ struct cz_data_options {
     /* At least one path. The format follows from the name and the first bytes:
      *   NAME.bin with NAME.idx beside it, NAME.idx, or NAME alone   Megatron's indexed tokens
      *   the header of llm.c's .bin (magic 20240520 or 20240801)     16- or 32-bit tokens
-     *   u16:FILE, u32:FILE                                          plain tokens without a header
-     *   any other file                                              text, for the tokenizer */
+     *   u8:FILE, u16:FILE, u32:FILE                                 plain tokens without a header
+     *   NAME.jsonl, NAME.ndjson, NAME.json                          rows with a member "text"
+     *   a folder                                                    its files, docs/data.md
+     *   any other file                                              text, for the tokenizer
+     * Text and rows may be compressed (gzip, zstd; NAME.jsonl.gz). A row is a document: the
+     * tokenizer's end id follows it, or a line end where it has none. */
     const char *const *paths;
     size_t n_paths;
     const struct cz_tokenizer
@@ -173,11 +177,14 @@ struct cz_data_options {
     bool once; /* stop after one epoch (evaluation) instead of starting the next */
 };
 
-/* Open all files, check their formats and sizes; memory stays small whatever the size of the data,
- * and nothing is allocated afterwards. *out is released by cz_data_close(); NULL on error.
- * Errors: CZ_INVALID (an option, an empty file, too few tokens for one row), CZ_NOTFOUND, CZ_IO,
- * CZ_CORRUPT (bad magic, truncated, index and tokens disagree), CZ_VERSION, CZ_UNSUPPORTED,
- * CZ_NOMEM. Each sentence names the file. */
+/* Open all files, check their formats and sizes. Memory stays small whatever the size of the data,
+ * but for the ids of text under a trained tokenizer, of rows and of compressed text, which are kept;
+ * nothing is allocated afterwards. *out is released by cz_data_close(); NULL on error.
+ * Errors: CZ_INVALID (an option, an empty file or folder, a row without a text, too few tokens for
+ * one row), CZ_NOTFOUND, CZ_IO, CZ_CORRUPT (bad magic, truncated, index and tokens disagree, bad
+ * JSON, damaged compressed data, a link that leads out of a folder), CZ_VERSION, CZ_UNSUPPORTED (a
+ * file that is no text), CZ_NOMEM (also where the ids of a compressed file would take more than half
+ * of the memory that the host has left). Each sentence names the file. */
 CZ_API cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loader **out);
 CZ_API void cz_data_close(struct cz_data_loader *loader); /* accepts NULL */
 
@@ -217,7 +224,8 @@ CZ_API uint64_t cz_data_n_batches(const struct cz_data_loader *loader);
  *   "["                  a JSON list, of [text, label] or [text, pair, label] or of objects
  *   "{"                  JSON lines: an object, or a list as above, per line
  *   NAME.txt, or options.plain      one text per line, no labels
- *   NAME "-"             standard input, the same */
+ *   NAME "-"             standard input, the same
+ * All may be compressed (gzip, zstd; NAME.csv.gz). A folder stands for its files. */
 
 struct cz_texts; /* opaque */
 

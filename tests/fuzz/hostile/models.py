@@ -500,7 +500,7 @@ def labelled(c):
     put("eval_label_number", "labels by number, of which one is beyond the classes", b'[["a", 0], ["b", 7]]', "json", (evaluate,))
     put("fifo", "a pipe", None, "json", None, "fifo in/x.json")
     put("device", "a link to /dev/zero", None, "json", None, "link in/x.json /dev/zero")
-    put("folder", "a folder", None, "json", None, "mkdir in/x.json")
+    put("folder", "an empty folder", None, "json", None, "mkdir in/x.json")
     put("hole", "100 GiB without content", None, "json", None, "sparse in/x.json 107374182400")
     # figures of a run
     plot = "czero plot in/x.csv"
@@ -565,10 +565,10 @@ def token_files(c):
     c.case("plain_device", "plain tokens from /dev/zero", f"{TRAIN} u16:in/x", None, "-", "link in/x /dev/zero")
     c.case("text_fifo", "a text that is a pipe", f"{TRAIN} in/x.txt", None, "-", "fifo in/x.txt")
     c.case("text_device", "a text that is /dev/urandom", f"{TRAIN} in/x.txt", None, "-", "link in/x.txt /dev/urandom")
-    c.case("text_folder", "a text that is a folder", f"{TRAIN} in/x.txt", None, "-", "mkdir in/x.txt")
-    c.case("text_hole", "a text of 1 TiB without content, of which two steps need a few bytes; a file of zeros is a text of zeros", f"{TRAIN} in/x.txt", None, "-", "sparse in/x.txt 1099511627776")
+    c.case("text_folder", "an empty folder", f"{TRAIN} in/x.txt", None, "-", "mkdir in/x.txt")
+    c.case("text_hole", "a text of 1 TiB without content", f"{TRAIN} in/x.txt", None, "-", "sparse in/x.txt 1099511627776")
     put("text_empty", "a text without a byte", {"x.txt": b""}, "in/x.txt")
-    put("text_control", "a text of control characters: they are tokens like others", {"x.txt": bytes(range(32)) * 20}, "in/x.txt")
+    put("text_control", "a text of control characters, NUL among them", {"x.txt": bytes(range(32)) * 20}, "in/x.txt")
     put("text_not_utf8", "a text that is not UTF-8: bytes are tokens", {"x.txt": bytes(range(128, 256)) * 4}, "in/x.txt")
 
     # Megatron

@@ -31,6 +31,12 @@ static const char *put(const char *name, const char *bytes, size_t nbytes)
     return path;
 }
 
+static cz_status add_file(struct token_store *store, const char *path,
+                          const struct cz_tokenizer *tok)
+{
+    return store_add(store, &(struct data_path){.name = path, .shown = path}, tok);
+}
+
 static char *long_text(size_t *nbytes)
 {
     char *once, *all;
@@ -53,7 +59,7 @@ static void compare(const struct cz_tokenizer *tok, enum token_kind kind)
     const char *path = put("corpus.txt", text, nbytes);
     ck_ok(cz_tokenizer_encode(tok, text, nbytes, &want, &n));
     store_init(&store, &file);
-    ck_ok(store_add(&store, path, tok));
+    ck_ok(add_file(&store, path, tok));
     ck_assert_uint_eq(store.n_tokens, n);
     ck_assert_int_eq(store.runs[0].kind, kind);
     got = malloc(n * sizeof *got);
@@ -111,7 +117,7 @@ START_TEST(a_text_without_tokens_is_refused)
     setup();
     struct cz_tokenizer *tok = open_letters("{\"e\":1,\"n\":2,\"en\":3}");
     store_init(&store, &file);
-    ck_fails(store_add(&store, put("none.txt", "xyz", 3), tok), CZ_INVALID);
+    ck_fails(add_file(&store, put("none.txt", "xyz", 3), tok), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "none.txt"));
     store_free(&store);
     cz_tokenizer_close(tok);

@@ -28,7 +28,7 @@ struct eval_options {
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(score.model), "DIR", "Hugging Face folder", .required = true},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
-     "labelled texts (.json, .jsonl, .csv, .tsv); language models: text or token files",
+     "labelled texts (.json, .jsonl, .csv, .tsv); language models: text, .jsonl or token files",
      .required = true},
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder)"},

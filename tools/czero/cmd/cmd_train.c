@@ -16,8 +16,9 @@ static const struct arg_spec train_specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
      "Hugging Face folder, or a preset: ", .list = model_preset_examples, .required = true},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
-     "text or token files (.bin, Megatron .bin/.idx); classification: labelled texts (.json, "
-     ".jsonl, .csv, .tsv)",
+     "text, .jsonl or .json with \"text\", or token files (.bin, Megatron .bin/.idx); "
+     "classification: labelled texts (.json, .jsonl, .csv, .tsv); all may be .gz or .zst, or in a "
+     "folder",
      .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T",
      "tokens per row; classification: at most T (default: 128)", .min = 1},

@@ -1,10 +1,12 @@
 /* A file as a stream of bytes, texts that grow, and UTF-8 made valid. Data sets come with broken
  * bytes; replacing them is better than refusing a million examples because of one. */
-#include "base/utf8.h"
-#include "data/labelled/texts_impl.h"
-#include "formats/file_io.h"
+#include "data/source/text_source.h"
 
-#include <errno.h>
+#include "base/host/cgroup.h"
+#include "base/utf8.h"
+#include "data/source/content.h"
+#include "formats/beneath.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,8 @@
 #include <unistd.h>
 
 #define BLOCK_NBYTES       ((size_t)256 << 10)
-#define REPLACEMENT        "\xEF\xBF\xBD" /* U+FFFD */
+#define ASKED_NBYTES       ((size_t)64 << 20) /* from here on the host's memory is asked */
+#define REPLACEMENT        "\xEF\xBF\xBD"     /* U+FFFD */
 #define REPLACEMENT_NBYTES 3
 
 /* ---- bytes that grow ------------------------------------------------------------------------- */
@@ -23,6 +26,9 @@ cz_status text_buf_reserve(struct text_buf *b, size_t n)
     if (n > SIZE_MAX / 4 - b->n) return err_set(CZ_NOMEM, 0, "no memory for %zu more bytes", n);
     size_t cap = b->cap < 256 ? 256 : b->cap * 2;
     if (cap < b->n + n) cap = b->n + n;
+    if (cap > ASKED_NBYTES && cap > host_memory_left() / 2)
+        return err_set(CZ_NOMEM, 0, "a text of %zu bytes needs more than half of the free memory",
+                       b->n + n);
     char *grown = realloc(b->s, cap);
     if (!grown) return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", cap);
     b->s = grown;
@@ -125,25 +131,52 @@ cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out)
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
-/* "-" is standard input, which may be a pipe and stays open. */
-cz_status text_source_open(struct text_source *s, const char *path)
+size_t text_packed_limit;
+
+size_t text_packed_nbytes_max(void)
 {
-    const bool is_input = strcmp(path, "-") == 0;
-    *s = (struct text_source){
-        .path = is_input ? "standard input" : path, .fd = -1, .line = 1, .is_input = is_input};
-    if (is_input)
-        s->fd = STDIN_FILENO; /* a pipe as well as a file; stays open */
-    else
-        TRY(file_open_read(path, &s->fd, NULL));
+    return text_packed_limit ? text_packed_limit : host_memory_left() / 2;
+}
+
+/* The block is filled for the first time: what the file is, and a mark that is skipped. */
+static cz_status start(struct text_source *s)
+{
     s->block = malloc(BLOCK_NBYTES);
-    if (!s->block) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", path);
-    if (text_source_fill(s) && s->n >= 3 && memcmp(s->block, "\xEF\xBB\xBF", 3) == 0) s->at = 3;
+    if (!s->block) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", s->path);
+    s->status = byte_stream_open(s->fd, s->path, &s->stream);
+    if (!text_source_fill(s)) return s->status;
+    if (s->n >= 3 && memcmp(s->block, "\xEF\xBB\xBF", 3) == 0) s->at = 3;
+    return content_check_format(s->path, s->block,
+                                s->n < CONTENT_HEAD_NBYTES ? s->n : CONTENT_HEAD_NBYTES);
+}
+
+cz_status text_source_open(struct text_source *s, const char *dir, const char *path,
+                           const char *shown)
+{
+    const bool is_input = !dir && strcmp(path, "-") == 0;
+    *s = (struct text_source){.path = is_input ? "standard input" : shown,
+                              .fd = STDIN_FILENO, /* a pipe as well as a file */
+                              .line = 1,
+                              .n_max = UINT64_MAX,
+                              .is_input = is_input,
+                              .is_lent = is_input};
+    if (!is_input) TRY(beneath_open(dir, path, &s->fd, NULL));
+    TRY(start(s));
+    if (byte_stream_packing(s->stream) != BYTES_PLAIN) s->n_max = text_packed_nbytes_max();
     return s->status;
+}
+
+cz_status text_source_open_fd(struct text_source *s, int fd, const char *shown)
+{
+    *s = (struct text_source){
+        .path = shown, .fd = fd, .line = 1, .n_max = UINT64_MAX, .is_lent = true};
+    return start(s);
 }
 
 void text_source_close(struct text_source *s)
 {
-    if (s->path && s->fd >= 0 && !s->is_input) close(s->fd);
+    byte_stream_close(s->stream);
+    if (s->path && s->fd >= 0 && !s->is_lent) close(s->fd);
     free(s->block);
     memset(s, 0, sizeof *s);
 }
@@ -151,14 +184,16 @@ void text_source_close(struct text_source *s)
 bool text_source_fill(struct text_source *s)
 {
     if (s->status != CZ_OK) return false;
-    ssize_t got;
-    do {
-        got = read(s->fd, s->block, BLOCK_NBYTES);
-    } while (got < 0 && errno == EINTR);
-    s->at = 0;
-    s->n = got > 0 ? (size_t)got : 0;
-    if (got < 0) s->status = err_set(CZ_IO, errno, "%s: reading failed", s->path);
-    return got > 0;
+    s->n_before += s->n;
+    s->at = s->n = 0;
+    s->status = byte_stream_read(s->stream, s->block, BLOCK_NBYTES, &s->n);
+    if (s->status == CZ_OK && s->n > 0 && s->n_before + s->n > s->n_max)
+        s->status = err_set(CZ_NOMEM, 0,
+                            "%s: its text takes more than half of the free memory (%llu MiB) when "
+                            "it is decompressed",
+                            s->path, (unsigned long long)(s->n_max >> 20));
+    if (s->status != CZ_OK) s->n = 0;
+    return s->n > 0;
 }
 
 cz_status text_source_fail(const struct text_source *s, cz_status status, const char *fmt, ...)
