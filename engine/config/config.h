@@ -342,6 +342,11 @@ cz_status config_values(const struct ds_config *config, char **out);
 cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,
                       size_t *n_out);
 
+/* The same as {"differences": [{"key": path, "a": value, "b": value}, …]}; a key that one side does
+ * not have lacks that member. */
+cz_status config_diff_json(const struct ds_config *a, const struct ds_config *b, char **out,
+                           size_t *n_out);
+
 /* docs/config.md: the reference of every key, generated from the tables. Caller frees *out. */
 cz_status config_reference(char **out);
 

@@ -72,7 +72,7 @@ static void explain_section(struct json_writer *w, const struct config_section *
             json_write_text(w, "  # ");
             /* Where the value came from. */
             static const char *const words[] = {
-                [CV_DEFAULT] = "default", [CV_FILE] = "file", [CV_OPTION] = "option",
+                [CV_DEFAULT] = "default", [CV_FILE] = "file",   [CV_OPTION] = "option",
                 [CV_SET] = "--set",       [CV_AUTO] = "--auto", [CV_TRAINER] = "filled in",
                 [CV_DERIVED] = "derived"};
             if (value->origin == CV_FILE && value->node) {
@@ -117,27 +117,44 @@ static void put_either(struct json_writer *w, const struct cv *value)
     }
 }
 
-/* Lines for what differs between a and b (either may be NULL); returns their number. */
+static void put_difference(struct json_writer *w, const struct cv *a, const struct cv *b,
+                           const char *path, bool as_json)
+{
+    if (!as_json) {
+        json_write_format(w, "%s: ", path);
+        put_either(w, a);
+        json_write_text(w, " -> ");
+        put_either(w, b);
+        json_write_text(w, "\n");
+        return;
+    }
+    json_begin_object(w);
+    json_put_string(w, "key", path);
+    if (a) json_write_key(w, "a");
+    if (a) cv_write(w, a);
+    if (b) json_write_key(w, "b");
+    if (b) cv_write(w, b);
+    json_end_object(w);
+}
+
+/* A line or object for each value that differs between a and b (either may be NULL); returns their
+ * number. */
 static size_t compare(struct json_writer *w, const struct cv *a, const struct cv *b,
-                      const char *path)
+                      const char *path, bool as_json)
 {
     char inner[PATH_NBYTES];
     size_t n = 0;
     bool dicts = a && b && a->kind == CV_DICT && b->kind == CV_DICT;
     if (a && b && !dicts && cv_equal(a, b)) return 0;
     if (!dicts) {
-        json_write_format(w, "%s: ", path);
-        put_either(w, a);
-        json_write_text(w, " -> ");
-        put_either(w, b);
-        json_write_text(w, "\n");
+        put_difference(w, a, b, path, as_json);
         return 1;
     }
     for (size_t i = 0; i < a->n; i++)
-        n += compare(w, a->items[i], cv_get(b, a->keys[i]), join(inner, path, a->keys[i]));
+        n += compare(w, a->items[i], cv_get(b, a->keys[i]), join(inner, path, a->keys[i]), as_json);
     for (size_t i = 0; i < b->n; i++)
         if (!cv_get(a, b->keys[i]))
-            n += compare(w, NULL, b->items[i], join(inner, path, b->keys[i]));
+            n += compare(w, NULL, b->items[i], join(inner, path, b->keys[i]), as_json);
     return n;
 }
 
@@ -147,6 +164,21 @@ cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char
     struct json_writer w;
     json_writer_init(&w, 0);
     json_write_text(&w, "");
-    *n_out = compare(&w, a->impl->resolved, b->impl->resolved, "");
+    *n_out = compare(&w, a->impl->resolved, b->impl->resolved, "", false);
+    return json_writer_take(&w, out, NULL);
+}
+
+cz_status config_diff_json(const struct ds_config *a, const struct ds_config *b, char **out,
+                           size_t *n_out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_write_key(&w, "differences");
+    json_begin_array(&w);
+    *n_out = compare(&w, a->impl->resolved, b->impl->resolved, "", true);
+    json_end_array(&w);
+    json_end_object(&w);
+    json_write_text(&w, "\n");
     return json_writer_take(&w, out, NULL);
 }

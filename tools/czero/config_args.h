@@ -9,7 +9,7 @@
 struct config_args {
     struct arg_list autos, sets;
     const char *optimizer, *betas, *scheduler, *precision, *compat;
-    int64_t micro_batch, accumulation, warmup_steps; /* 0, 0, −1: not given */
+    int64_t micro_batch, accumulation, warmup_steps;           /* 0, 0, −1: not given */
     double lr, weight_decay, eps, max_grad_norm, warmup_ratio; /* NAN: not given */
     bool strict;
 };
@@ -18,39 +18,37 @@ struct config_args {
 struct config_args config_args_none(void);
 
 /* Rows of an option table; AT(member) is the place of a member of the struct config_args. */
-#define CONFIG_ARGS_VALUES(AT)                                                                     \
-    {"", ARG_HEADING, 0, NULL, "Values that the config leaves out, or that are \"auto\" in it:"},  \
-        {"--optimizer", ARG_STRING, AT(optimizer), "TYPE",                                         \
-         "optimizer (default: AdamW): ", .list = optim_type_names},                                \
-        {"--lr", ARG_DOUBLE, AT(lr), "X", "learning rate (default: 5e-5)"},                        \
-        {"--weight-decay", ARG_DOUBLE, AT(weight_decay), "X", "weight decay (default: 0)"},        \
-        {"--betas", ARG_STRING, AT(betas), "B1,B2", "of Adam and its like (default: 0.9,0.999)"},  \
-        {"--eps", ARG_DOUBLE, AT(eps), "X", "of Adam and its like (default: 1e-8)"},               \
-        {"--lr-scheduler", ARG_CHOICE, AT(scheduler),                                              \
-         "linear|cosine|cosine_with_restarts|polynomial|constant|constant_with_warmup|inverse_"    \
-         "sqrt",                                                                                   \
-         "learning-rate schedule, as in transformers (default: linear to 0)"},                     \
-        {"--warmup-steps", ARG_INT, AT(warmup_steps), "N", "warm-up steps (default: 0)",           \
-         .min = 0},                                                                                \
-        {"--warmup-ratio", ARG_DOUBLE, AT(warmup_ratio), "R",                                      \
-         "warm-up as a share of all steps, instead of --warmup-steps"},                            \
-        {"--micro-batch", ARG_INT, AT(micro_batch), "N", "rows per forward pass (default: 8)",     \
-         .min = 1},                                                                                \
-        {"--accumulation", ARG_INT, AT(accumulation), "N",                                         \
-         "micro-batches per step (default: 1)", .min = 1},                                         \
-        {"--max-grad-norm", ARG_DOUBLE, AT(max_grad_norm), "X",                                    \
-         "gradient clipping (default: 1)"},                                                        \
-        {"--precision", ARG_CHOICE, AT(precision), "fp32|bf16|fp16",                               \
-         "training precision (default: fp32)"},                                                    \
-        {"--auto", ARG_LIST, AT(autos), "NAME=VALUE",                                              \
-         "value of any other \"auto\"; NAME is its path"},                                         \
-        {"", ARG_HEADING, 0, NULL, "Config:"},                                                     \
-        {"--set", ARG_LIST, AT(sets), "path=value", "override any key of the config"},             \
-        {"--strict", ARG_FLAG, AT(strict), NULL,                                                   \
-         "treat unknown keys as errors, and add no optimizer or schedule"},                        \
-    {                                                                                              \
-        "--compat", ARG_CHOICE, AT(compat), "0.16|0.19",                                           \
-            "use the defaults of this DeepSpeed version (default: 0.19)"                           \
+#define CONFIG_ARGS_VALUES(AT)                                                                       \
+    {"", ARG_HEADING, 0, NULL, "Values that the config leaves out, or that are \"auto\" in it:"},    \
+        {"--optimizer",           ARG_STRING, AT(optimizer), "TYPE", "optimizer (default: AdamW): ", \
+         .list = optim_type_names},                                                                  \
+        {"--lr", ARG_DOUBLE, AT(lr), "X", "learning rate (default: 5e-5)"},                          \
+        {"--weight-decay", ARG_DOUBLE, AT(weight_decay), "X", "weight decay (default: 0)"},          \
+        {"--betas", ARG_STRING, AT(betas), "B1,B2", "of Adam and its like (default: 0.9,0.999)"},    \
+        {"--eps", ARG_DOUBLE, AT(eps), "X", "of Adam and its like (default: 1e-8)"},                 \
+        {"--lr-scheduler", ARG_CHOICE, AT(scheduler),                                                \
+         "linear|cosine|cosine_with_restarts|polynomial|constant|constant_with_warmup|inverse_"      \
+         "sqrt",                                                                                     \
+         "learning-rate schedule, as in transformers (default: linear to 0)"},                       \
+        {"--warmup-steps", ARG_INT, AT(warmup_steps), "N", "warm-up steps (default: 0)", .min = 0},  \
+        {"--warmup-ratio", ARG_DOUBLE, AT(warmup_ratio), "R",                                        \
+         "warm-up as a share of all steps, instead of --warmup-steps"},                              \
+        {"--micro-batch", ARG_INT, AT(micro_batch), "N", "rows per forward pass (default: 8)",       \
+         .min = 1},                                                                                  \
+        {"--accumulation", ARG_INT, AT(accumulation), "N", "micro-batches per step (default: 1)",    \
+         .min = 1},                                                                                  \
+        {"--max-grad-norm", ARG_DOUBLE, AT(max_grad_norm), "X", "gradient clipping (default: 1)"},   \
+        {"--precision", ARG_CHOICE, AT(precision), "fp32|bf16|fp16",                                 \
+         "training precision (default: fp32)"},                                                      \
+        {"--auto", ARG_LIST, AT(autos), "NAME=VALUE",                                                \
+         "value of any other \"auto\"; NAME is its path"},                                           \
+        {"", ARG_HEADING, 0, NULL, "Config:"},                                                       \
+        {"--set", ARG_LIST, AT(sets), "path=value", "override any key of the config"},               \
+        {"--strict", ARG_FLAG, AT(strict), NULL,                                                     \
+         "treat unknown keys as errors, and add no optimizer or schedule"},                          \
+    {                                                                                                \
+        "--compat", ARG_CHOICE, AT(compat), "0.16|0.19",                                             \
+            "use the defaults of this DeepSpeed version (default: 0.19)"                             \
     }
 
 #define CONFIG_WANTED_MAX 16

@@ -197,6 +197,14 @@ void tool_put_report(char *text, bool is_json)
     free(text);
 }
 
+int tool_put_json(struct json_writer *w)
+{
+    char *text;
+    if (json_writer_take(w, &text, NULL) != CZ_OK) return tool_fail();
+    tool_put_report(text, true);
+    return EXIT_OK;
+}
+
 /* A full disk is often noticed only when stdout is flushed. It must not end with exit code 0. */
 int tool_finish_stdout(int code)
 {

@@ -3,6 +3,7 @@
 #define CZ_TOOLS_TOOL_H
 
 #include "base/status.h"
+#include "formats/json/json_write.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -70,6 +71,10 @@ void tool_put_json_number(FILE *out, double value);
 /* Print what a library function made, on stdout, and free it: a table, shown as the terminal can
  * (terminal.h), or a JSON document, which gets a newline at its end. */
 void tool_put_report(char *text, bool is_json);
+
+/* Print a finished document on stdout as one line or more, and empty the writer. EXIT_OK, or
+ * EXIT_MEMORY with a sentence. */
+int tool_put_json(struct json_writer *w);
 
 /* Results on stdout did not reach their destination (a full disk, a closed pipe): call last.
  * Returns `code`, or EXIT_RUNTIME with a sentence. */

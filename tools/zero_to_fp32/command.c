@@ -21,6 +21,7 @@ static const struct arg_spec specs[] = {
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
      "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object about what was written"},
     {"--debug", ARG_FLAG, FIELD(debug), NULL,
      "print the location of every tensor in the shards to stderr", 0, false},
     {"-d", ARG_FLAG, FIELD(debug), NULL, "same as --debug", 0, false},

@@ -6,7 +6,7 @@
 
 struct fp32_options {
     const char *dir, *out_dir, *tag, *max_shard_size, *dtype;
-    bool safetensors, exclude_frozen, debug, verify, quiet;
+    bool safetensors, exclude_frozen, debug, verify, quiet, json;
 };
 
 extern const struct arg_command zero_to_fp32_command;

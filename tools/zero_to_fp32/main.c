@@ -11,6 +11,7 @@
 #include "details.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
+#include "tools/czero/consolidated.h"
 #include "tools/czero/tool.h"
 #include <czero/checkpoint.h>
 
@@ -86,7 +87,11 @@ static int run(const struct fp32_options *o)
     cz_status st = cz_consolidate(&options, &result);
     bar_end(&bar);
     if (st != CZ_OK) return tool_fail();
-    if (!o->quiet) print_result(o, &result, (double)(clock_now_ns() - bar.start_ns) * 1e-9);
+    const double seconds = (double)(clock_now_ns() - bar.start_ns) * 1e-9;
+    if (o->json)
+        return put_consolidated(&result, o->out_dir, seconds, o->verify) == CZ_OK ? EXIT_OK
+                                                                                  : tool_fail();
+    if (!o->quiet) print_result(o, &result, seconds);
     return EXIT_OK;
 }
 

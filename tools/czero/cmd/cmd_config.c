@@ -17,7 +17,7 @@ struct config_words {
     const char *file, *other; /* other: diff's second */
     struct config_args values;
     int64_t world_size, steps;
-    bool explain, exit_code, quiet;
+    bool explain, exit_code, quiet, json;
     bool trains; /* fill in what `czero train` fills in */
 };
 
@@ -42,6 +42,7 @@ static const struct arg_spec show_specs[] = {
     {"FILE", ARG_STRING, FIELD(file), "FILE", "config file", .required = true},
     {"--explain", ARG_FLAG, FIELD(explain), NULL,
      "print one line per key, with the source of its value and its meaning"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print JSON, as without this option"},
     {"--filled", ARG_FLAG, FIELD(trains), NULL,
      "with the values that czero train fills in; otherwise the file as DeepSpeed reads it"},
     {"--steps", ARG_INT, FIELD(steps), "N", "--filled: steps of the run", .min = 1},
@@ -52,6 +53,7 @@ static const struct arg_spec show_specs[] = {
 
 static const struct arg_spec check_specs[] = {
     {"FILE", ARG_STRING, FIELD(file), "FILE", "config file", .required = true},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object, with errors and notes"},
     {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no notes to stderr"},
     CONFIG_ARGS_VALUES(VALUE),
@@ -61,6 +63,7 @@ static const struct arg_spec diff_specs[] = {
     {"A", ARG_STRING, FIELD(file), "FILE", "first config", .required = true},
     {"B", ARG_STRING, FIELD(other), "FILE", "second config", .required = true},
     {"--exit-code", ARG_FLAG, FIELD(exit_code), NULL, "exit with 1 if they differ"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of lines"},
     SHARED_OPTIONS,
 };
 
@@ -129,6 +132,10 @@ static int show(const struct config_words *o)
 {
     struct ds_config *config;
     char *text = NULL;
+    if (o->json && o->explain) {
+        tool_complain("czero config show", "--explain prints lines, --json JSON: give one");
+        return EXIT_USAGE;
+    }
     if (load(o, o->file, &config) != CZ_OK) return fail();
     print_notes(o, config, true);
     cz_status st = o->explain ? config_explain(config, &text) : config_json(config, &text);
@@ -137,28 +144,72 @@ static int show(const struct config_words *o)
     return code;
 }
 
-/* Prints the derived numbers: they are what DeepSpeed would train with. */
+/* The lines of the last error. */
+static void put_errors(struct json_writer *w, bool failed)
+{
+    json_write_key(w, "errors");
+    json_begin_array(w);
+    for (const char *text = failed ? cz_last_error() : ""; *text;) {
+        const size_t n = strcspn(text, "\n");
+        json_write_string_n(w, text, n);
+        text += n + (text[n] == '\n');
+    }
+    json_end_array(w);
+}
+
+/* config: NULL if the file could not be resolved; then there are errors and nothing else. */
+static int check_json(const char *file, const struct ds_config *config, bool failed)
+{
+    struct json_writer w;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_put_string(&w, "file", file);
+    json_put_bool(&w, "can_train", !failed);
+    put_errors(&w, failed);
+    json_write_key(&w, "notes");
+    json_begin_array(&w);
+    for (size_t i = 0; config && i < config_n_notes(config); i++)
+        if (!is_refusal(config_note(config, i)))
+            json_write_string(&w, config_note(config, i)->text);
+    json_end_array(&w);
+    if (config) {
+        json_put_int(&w, "world_size", config->world_size);
+        json_put_int(&w, "train_batch_size", config->train_batch_size);
+        json_put_int(&w, "train_micro_batch_size_per_gpu", config->train_micro_batch_size_per_gpu);
+        json_put_int(&w, "gradient_accumulation_steps", config->gradient_accumulation_steps);
+        json_put_string(&w, "dtype", dtype_name(config->model_dtype));
+        json_put_int(&w, "zero_stage", config->zero.stage);
+        json_put_string(&w, "optimizer", config->optimizer.type);
+        json_put_string(&w, "scheduler", config->scheduler.type);
+    }
+    json_end_object(&w);
+    return tool_put_json(&w);
+}
+
+/* The derived numbers are shown: they are what DeepSpeed would train with. */
+static void put_numbers(const char *file, const struct ds_config *config)
+{
+    printable_print(
+        stdout,
+        "%s: can train: batch %lld = %lld x %lld accumulated x %lld rank%s, %s, ZeRO stage %d, "
+        "optimizer %s, schedule %s\n",
+        file, (long long)config->train_batch_size,
+        (long long)config->train_micro_batch_size_per_gpu,
+        (long long)config->gradient_accumulation_steps, (long long)config->world_size,
+        config->world_size == 1 ? "" : "s", dtype_name(config->model_dtype), config->zero.stage,
+        config->optimizer.type ? config->optimizer.type : "none",
+        config->scheduler.type ? config->scheduler.type : "none");
+}
+
 static int check(const struct config_words *o)
 {
-    struct ds_config *config;
-    if (load(o, o->file, &config) != CZ_OK) return fail();
-    print_notes(o, config, false);
-    int code = EXIT_OK;
-    if (config_check(config) == CZ_OK) {
-        /* The derived numbers are shown: they are what DeepSpeed would train with. */
-        printable_print(
-            stdout,
-            "%s: can train: batch %lld = %lld x %lld accumulated x %lld rank%s, %s, ZeRO stage %d, "
-            "optimizer %s, schedule %s\n",
-            o->file, (long long)config->train_batch_size,
-            (long long)config->train_micro_batch_size_per_gpu,
-            (long long)config->gradient_accumulation_steps, (long long)config->world_size,
-            config->world_size == 1 ? "" : "s", dtype_name(config->model_dtype), config->zero.stage,
-            config->optimizer.type ? config->optimizer.type : "none",
-            config->scheduler.type ? config->scheduler.type : "none");
-    } else {
-        code = fail();
-    }
+    struct ds_config *config = NULL;
+    cz_status st = load(o, o->file, &config);
+    if (st == CZ_OK && !o->json) print_notes(o, config, false);
+    if (st == CZ_OK) st = config_check(config);
+    if (st == CZ_OK && !o->json) put_numbers(o->file, config);
+    int code = st == CZ_OK ? EXIT_OK : fail();
+    if (o->json && check_json(o->file, config, st != CZ_OK) != EXIT_OK) code = EXIT_MEMORY;
     config_free(config);
     return code;
 }
@@ -173,7 +224,7 @@ static int diff(const struct config_words *o)
     if (load(o, o->file, &a) != CZ_OK || load(o, o->other, &b) != CZ_OK) {
         fail();
     } else {
-        cz_status st = config_diff(a, b, &text, &n);
+        cz_status st = (o->json ? config_diff_json : config_diff)(a, b, &text, &n);
         code = put_text(st, text);
         if (code == EXIT_OK && o->exit_code && n > 0) code = EXIT_RUNTIME;
     }

@@ -12,6 +12,7 @@
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/consolidated.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/saver.h"
 #include <czero/checkpoint.h>
@@ -24,7 +25,7 @@
 
 struct export_options {
     const char *dir, *out_dir, *model, *tag, *dtype, *max_shard_size;
-    bool verify, quiet;
+    bool verify, quiet, json;
 };
 
 #define FIELD(name) offsetof(struct export_options, name)
@@ -46,6 +47,7 @@ static const struct arg_spec specs[] = {
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
      "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object about what was written"},
 };
 
 const struct arg_command export_command = {
@@ -168,13 +170,14 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
         cz_tokenizer_close(tokenizer);
         TRY(st);
     }
+    const double seconds = (double)(clock_now_ns() - begin) * 1e-9;
+    if (o->json) return put_consolidated(&result, o->out_dir, seconds, o->verify);
     if (o->quiet) return CZ_OK;
     printable_print(
         stdout,
         "wrote %s: config.json and %zu file%s of weights, %zu tensors, %.2f MB, in %.1f s%s\n",
         o->out_dir, result.n_files, result.n_files == 1 ? "" : "s", result.n_tensors,
-        (double)result.nbytes * 1e-6, (double)(clock_now_ns() - begin) * 1e-9,
-        o->verify ? ", verified" : "");
+        (double)result.nbytes * 1e-6, seconds, o->verify ? ", verified" : "");
     return CZ_OK;
 }
 

@@ -11,6 +11,7 @@
 
 struct verify_options {
     const char *dir, *dump, *device;
+    bool json;
 };
 
 static const struct arg_spec specs[] = {
@@ -20,6 +21,8 @@ static const struct arg_spec specs[] = {
      "write czero's values in fp32 under the same names", 0, false},
     {"--device", ARG_STRING, offsetof(struct verify_options, device), "cpu|cuda|cuda:N",
      "device to run on (default: cpu)", 0, false},
+    {"--json", ARG_FLAG, offsetof(struct verify_options, json), NULL,
+     "print one JSON object instead of lines"},
 };
 
 const struct arg_command verify_command = {
@@ -38,30 +41,72 @@ const struct arg_command verify_command = {
 struct tally {
     double worst;
     int n_rows, n_beyond;
+    struct json_writer *json; /* NULL: lines, as they come */
 };
+
+static void show_line(const struct verify_row *row, bool beyond)
+{
+    printable_print(stdout, "%-52s %9.2e", row->name, row->error);
+    if (beyond)
+        printf("  beyond %.0e, worst at element %lld", WORST_ALLOWED, (long long)row->worst_idx);
+    printf("\n");
+}
+
+static void show_json(struct json_writer *w, const struct verify_row *row, bool beyond)
+{
+    json_begin_object(w);
+    json_put_string(w, "name", row->name);
+    json_put_int(w, "elements", row->numel);
+    json_put_figure(w, "error", row->error);
+    json_put_int(w, "worst_element", row->worst_idx);
+    json_put_bool(w, "agrees", !beyond);
+    json_end_object(w);
+}
 
 static void show(void *user, const struct verify_row *row)
 {
     struct tally *tally = user;
     const bool beyond = !(row->error <= WORST_ALLOWED); /* NaN is beyond */
-    printable_print(stdout, "%-52s %9.2e", row->name, row->error);
-    if (beyond)
-        printf("  beyond %.0e, worst at element %lld", WORST_ALLOWED, (long long)row->worst_idx);
-    printf("\n");
+    if (tally->json)
+        show_json(tally->json, row, beyond);
+    else
+        show_line(row, beyond);
     tally->n_rows++;
     tally->n_beyond += beyond;
     if (!(row->error <= tally->worst)) tally->worst = row->error;
 }
 
+static int conclude(const struct tally *tally)
+{
+    const int code = tally->n_beyond ? EXIT_RUNTIME : EXIT_OK;
+    if (!tally->json) {
+        printable_print(stdout, "%d tensors compared, worst relative error %.2e: %s\n",
+                        tally->n_rows, tally->worst,
+                        tally->n_beyond ? "they differ" : "they agree");
+        return code;
+    }
+    json_end_array(tally->json);
+    json_put_figure(tally->json, "worst_error", tally->worst);
+    json_put_figure(tally->json, "allowed_error", WORST_ALLOWED);
+    json_put_bool(tally->json, "agrees", tally->n_beyond == 0);
+    json_end_object(tally->json);
+    return tool_put_json(tally->json) == EXIT_OK ? code : EXIT_MEMORY;
+}
+
 int cmd_verify(int argc, char **argv)
 {
     struct verify_options o = {0};
+    struct json_writer w;
     enum args_result parsed = args_parse(&verify_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
-    struct tally tally = {0};
-    if (verify_run_on(o.device, o.dir, o.dump, show, &tally) != CZ_OK) return tool_fail();
-    printable_print(stdout, "%d tensors compared, worst relative error %.2e: %s\n", tally.n_rows,
-                    tally.worst, tally.n_beyond ? "they differ" : "they agree");
-    return tally.n_beyond ? EXIT_RUNTIME : EXIT_OK;
+    struct tally tally = {.json = o.json ? &w : NULL};
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_write_key(&w, "tensors");
+    json_begin_array(&w);
+    const cz_status st = verify_run_on(o.device, o.dir, o.dump, show, &tally);
+    const int code = st == CZ_OK ? conclude(&tally) : tool_fail();
+    json_writer_free(&w);
+    return code;
 }
