@@ -8,13 +8,15 @@ function(cz_fuzz_targets)
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/*.c ${CMAKE_SOURCE_DIR}/formats/*.c
     ${CMAKE_SOURCE_DIR}/layout/*.c ${CMAKE_SOURCE_DIR}/checkpoint/*.c ${CMAKE_SOURCE_DIR}/optim/*.c
-    ${CMAKE_SOURCE_DIR}/data/corpus/megatron.c ${CMAKE_SOURCE_DIR}/data/corpus/store*.c
+    ${CMAKE_SOURCE_DIR}/data/corpus/documents.c ${CMAKE_SOURCE_DIR}/data/corpus/megatron.c
+    ${CMAKE_SOURCE_DIR}/data/corpus/store*.c ${CMAKE_SOURCE_DIR}/data/source/*.c
     ${CMAKE_SOURCE_DIR}/model/*.c ${CMAKE_SOURCE_DIR}/api/model.c ${CMAKE_SOURCE_DIR}/ops/activation/activation.c
     ${CMAKE_SOURCE_DIR}/data/labelled/texts*.c ${CMAKE_SOURCE_DIR}/data/tokenizer/*.c
     ${CMAKE_SOURCE_DIR}/engine/config/*.c ${CMAKE_SOURCE_DIR}/engine/state/run_state*.c
     ${CMAKE_SOURCE_DIR}/engine/tune/machine_json.c ${CMAKE_SOURCE_DIR}/engine/report/text_width.c)
   list(FILTER sources EXCLUDE REGEX "/vocab[^/]*\\.c$")
   list(FILTER sources EXCLUDE REGEX "/base/threads\\.c$") # wants gcc's omp.h
+  list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/fuzz/one_thread.c)
   add_library(cz_readers STATIC ${sources})
   target_link_libraries(cz_readers PRIVATE cz_flags cz_deps)
   # The fast form counts branches but does not watch comparisons, which would take half of its time.

@@ -3,7 +3,8 @@
  * vocabulary or a refusal.
  *
  * Input: a byte that chooses the form: llm.c's .bin, Megatron's pair (two bytes of the index's
- * length, the index, the tokens), plain tokens of 16 or 32 bits. */
+ * length, the index, the tokens), plain tokens of 16 or 32 bits, rows of JSON, text; the last two
+ * may be compressed. */
 #include "data/corpus/store_impl.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -41,10 +42,12 @@ static void check_piece(struct token_store *s, uint64_t first, size_t n)
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
 {
-    static const char *const forms[] = {"%s/llmc.bin", "%s/pair", "u16:%s/plain", "u32:%s/plain"};
-    static const char *const names[] = {"llmc.bin", "pair.bin", "plain", "plain"};
+    static const char *const forms[] = {"%s/llmc.bin",  "%s/pair",       "u16:%s/plain",
+                                        "u32:%s/plain", "%s/rows.jsonl", "%s/text.txt"};
+    static const char *const names[] = {"llmc.bin", "pair.bin",   "plain",
+                                        "plain",    "rows.jsonl", "text.txt"};
     if (nbytes < 3) return 0;
-    int form = data[0] % 4;
+    int form = data[0] % (int)CZ_ARRAY_LEN(forms);
     size_t n_idx = form == 1 ? data[1] | (size_t)data[2] << 8 : 0, off = form == 1 ? 3 : 1;
     if (n_idx > nbytes - off) n_idx = nbytes - off;
     if (form == 1) fuzz_folder_put(fuzz_folder(), "pair.idx", data + off, n_idx);
@@ -56,7 +59,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
     struct token_store s;
     store_init(&s, files);
     snprintf(path, sizeof path, forms[form], fuzz_folder_path());
-    cz_status st = store_add(&s, path, NULL);
+    cz_status st = store_add(&s, &(struct data_path){.name = path, .shown = path}, NULL);
     if (st == CZ_OK) {
         size_t n = s.n_tokens < N_ENDS ? (size_t)s.n_tokens : N_ENDS;
         check_runs(&s);

@@ -7,6 +7,7 @@ Needs nothing but Python and CMake, which unpacks the fixtures."""
 
 import collections
 import datetime
+import gzip
 import hashlib
 import json
 import pathlib
@@ -264,6 +265,11 @@ def token_files(out):
     out.put("tokens", b"\1" + struct.pack("<H", len(index)) + index + tokens)
     out.put("tokens", b"\0" + struct.pack("<3i", 20240520, 1, 200) + bytes(1012) + tokens)
     out.put("tokens", b"\0" + struct.pack("<3i", 20240801, 7, 100) + bytes(1012) + tokens)
+    rows = b'{"text": "one \\u4f60\\n", "x": [1, {"y": null}]}\n{"id": 2, "text": ""}\r\n{"text": "\xf0\x9f\x98\x80"}'
+    for text in (rows, b"[" + rows.replace(b"}\n{", b"}, {").replace(b"}\r\n{", b"}, {") + b"]", b'{"messages": []}', b"plain\ntext \xff"):
+        for data in (text, gzip.compress(text, mtime=0), gzip.compress(text[:9], mtime=0) + gzip.compress(text[9:], mtime=0)):
+            out.put("tokens", b"\4" + data)
+            out.put("tokens", b"\5" + data)
 
 
 # Numbers of the files as in fuzz_bpe.c; 6 is a text.
