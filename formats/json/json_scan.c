@@ -335,9 +335,27 @@ static bool word_is(const char *s, size_t n, const char *word)
     return strlen(word) == n && memcmp(s, word, n) == 0;
 }
 
-/* What a word without quotes might have been meant to be. */
-static const char *word_hint(const char *s, size_t n)
+/* A value with a key behind it: "8 \"optimizer\": …" */
+static bool lacks_comma(const char *s, size_t n, int *n_value)
 {
+    enum json_type type;
+    size_t end = 0, next;
+    while (end < n && s[end] != ' ' && s[end] != '\t') end++;
+    for (next = end; next < n && (s[next] == ' ' || s[next] == '\t');) next++;
+    *n_value = (int)end;
+    return next < n && s[next] == '"' &&
+           (word_is(s, end, "true") || word_is(s, end, "false") || word_is(s, end, "null") ||
+            is_number(s, end, &type));
+}
+
+/* What a word without quotes might have been meant to be. Written to buf where it names a part. */
+static const char *word_hint(const char *s, size_t n, char buf[64])
+{
+    int n_value;
+    if (lacks_comma(s, n, &n_value) && n_value < 24) {
+        snprintf(buf, 64, "; a comma is missing after %.*s", n_value, s);
+        return buf;
+    }
     if (word_is(s, n, "True") || word_is(s, n, "TRUE")) return "; write true";
     if (word_is(s, n, "False") || word_is(s, n, "FALSE")) return "; write false";
     if (word_is(s, n, "None") || word_is(s, n, "NULL") || word_is(s, n, "nil"))
@@ -353,6 +371,7 @@ static const char *word_hint(const char *s, size_t n)
 static cz_status fail_word(struct scan *c, size_t n)
 {
     const char *s = c->s + c->at;
+    char hint[64];
     int shown = n > 40 ? 40 : (int)n;
     while (shown > 0 && ((unsigned char)s[shown] & 0xc0u) == 0x80u) shown--;
     if (n == 0 || s[0] == ':')
@@ -362,10 +381,10 @@ static cz_status fail_word(struct scan *c, size_t n)
                          s);
     if (c->doc->dialect == JSON_STRICT)
         return json_fail(c->doc, c->at, CZ_CORRUPT, "\"%.*s\" is not a JSON value%s", shown, s,
-                         word_hint(s, n));
+                         word_hint(s, n, hint));
     return json_fail(c->doc, c->at, CZ_UNSUPPORTED,
                      "not supported: \"%.*s\", a value without quotes%s", shown, s,
-                     word_hint(s, n));
+                     word_hint(s, n, hint));
 }
 
 /* Bytes of a bare word: up to a comma, a closing bracket, a comment or the end of the line. Only
