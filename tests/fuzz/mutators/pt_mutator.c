@@ -2,7 +2,7 @@
  * sums and offsets made right again; every third time bytes. */
 #include "formats/crc32.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/pickle_mutator.h"
+#include "tests/fuzz/mutators/pickle_mutator.h"
 
 size_t LLVMFuzzerMutate(unsigned char *data, size_t nbytes, size_t nbytes_max);
 size_t LLVMFuzzerCustomMutator(unsigned char *data, size_t nbytes, size_t nbytes_max,

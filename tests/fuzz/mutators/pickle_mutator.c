@@ -1,5 +1,5 @@
 /* Mutations for fuzz_pickle.c: opcodes (pickle_mutator.h), and every third time bytes. */
-#include "tests/fuzz/pickle_mutator.h"
+#include "tests/fuzz/mutators/pickle_mutator.h"
 #include "tests/fuzz/fuzz.h"
 
 size_t LLVMFuzzerMutate(unsigned char *data, size_t nbytes, size_t nbytes_max);
