@@ -133,7 +133,7 @@ static cz_status encode_wave(struct encoder *e)
         TRY(document_feed_read(&e->feed, want, &e->waiting));
         if (d->text.n == 0) return CZ_OK; /* the end */
         for (size_t at = 0; e->n_parts < max && at < d->text.n; at = end) {
-            const size_t *ends = d->ends + n_ends_used;
+            const size_t *ends = d->ends ? d->ends + n_ends_used : NULL; /* text has none */
             const size_t next = part_end(e, at, ends, d->n_ends - n_ends_used);
             if (next == 0) break;
             size_t n = 0;
