@@ -93,7 +93,7 @@ with 2 '65.*64|64.*65' --seq-len 65
 sed 's|"vocab_size": *256|"vocab_size": 100|' good/config.json >broken/config.json
 cp good/model.safetensors broken/
 mkdir bare && cp good/config.json bare/
-expect 0 'warning: bare has no weights: the text comes from random weights' generate --model bare --prompt x --max-new-tokens 2
+expect 0 'warning: bare has no weights: the text comes from RANDOM weights' generate --model bare --prompt x --max-new-tokens 2
 with 4 'wte.weight.*256.*100|wte.weight.*100.*256' --model broken
 
 # Data
@@ -103,7 +103,7 @@ data 2 'nothing.txt' nothing.txt
 printf 'short' >short.txt
 data 2 'short.txt' short.txt
 mkdir data.d
-data 1 'data.d: is a folder' data.d
+data 2 'data.d: the folder has no file' data.d
 
 # No space for the output
 if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=64k tmpfs tiny 2>/dev/null; then

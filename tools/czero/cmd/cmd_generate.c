@@ -169,15 +169,15 @@ static cz_status run(const struct generate_cli *o)
     const char *own = cz_tokenizer_is_in(o->model) ? o->model : "bytes";
     struct cz_model *model = cz_model_open(o->model);
     if (!model) return cz_last_status();
-    if (access(o->model, F_OK) == 0 && !cz_model_has_weights(model))
-        LOGV(LOG_WARN, SUB_MODEL, "%s has no weights: the text comes from random weights",
-             o->model);
     TRY_GOTO(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
     /* Bytes may be more than a small model knows: the prompt shows whether that matters. */
     if (strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0)
         TRY_GOTO(cz_tokenizer_check_vocab(tokenizer, cz_model_vocab_size(model), o->model), done);
     TRY_GOTO(cz_tokenizer_decoder_create(tokenizer, &decoder), done);
     TRY_GOTO(generate(o, model, tokenizer, decoder), done);
+    if (!cz_model_has_weights(model))
+        LOGV(LOG_WARN, SUB_MODEL, "%s %s: the text comes from RANDOM weights", o->model,
+             access(o->model, F_OK) == 0 ? "has no weights" : "is a preset, without weights");
 done:
     cz_tokenizer_decoder_destroy(decoder);
     cz_tokenizer_close(tokenizer);
