@@ -151,7 +151,6 @@ static const struct {
     {"--nproc", NULL, RANKS},
     {"--num-processes", "-n", NULL},
     {"--num-processes", NULL, RANKS},
-    {"-np", "-n", NULL},
     {"-np", NULL, RANKS},
     {"--ranks", "-n", NULL},
     {"--ranks", "--world-size", NULL},
@@ -227,7 +226,8 @@ static void complain_unknown(const struct arg_command *c, const char *word)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
     for (char *p = name; *p; p++)
         if (*p == '_') *p = '-';
-    if (complain_foreign(c, word, name)) return;
+    const struct arg_spec *dashed = find_option(c, name, strlen(name)); /* --seq_len */
+    if (!dashed && complain_foreign(c, word, name)) return;
     struct nearest search = nearest_begin(name + strspn(name, "-"));
     for (size_t i = 0; i < c->n_specs; i++) {
         const struct arg_spec *s = &c->specs[i];
@@ -285,7 +285,8 @@ static bool is_set(const struct arg_spec *s, const void *options)
     case ARG_WORDS: return ((const struct arg_list *)field)->n > 0;
     case ARG_REST: return *(char **const *)field != NULL;
     case ARG_INT: return *(const int64_t *)field >= s->min; /* a required number starts below min */
-    case ARG_DOUBLE: return !isnan(*(const double *)field); /* a number that may be left out is NAN */
+    case ARG_DOUBLE:
+        return !isnan(*(const double *)field); /* a number that may be left out is NAN */
     case ARG_FLAG:
     case ARG_HEADING: break;
     }

@@ -4,6 +4,7 @@
 
 #include "base/printable.h"
 #include "checkpoint/read/checkpoint.h"
+#include "tools/czero/terminal.h"
 
 #include <string.h>
 
@@ -28,7 +29,7 @@ static cz_status print_runs(const struct ckpt *ck, size_t idx, FILE *out)
         if (st == CZ_UNSUPPORTED) return CZ_OK; /* strided: there are no runs to show */
         TRY(st);
         if (n == RUNS_MAX) {
-            fprintf(out, "    …\n");
+            terminal_put(out, "    …\n");
             return CZ_OK;
         }
         printable_print(out, "    [%llu, %llu) %s at byte %llu of %s\n", (unsigned long long)off,

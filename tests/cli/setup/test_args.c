@@ -33,6 +33,8 @@ static const struct arg_spec specs[] = {
     {"--seed", ARG_INT, offsetof(struct opts, seed), "N", "seed", .min = INT64_MIN},
     {"--lr", ARG_DOUBLE, offsetof(struct opts, lr), "X", "rate"},
     {"--set", ARG_LIST, offsetof(struct opts, sets), "KEY=VALUE", "a setting"},
+    {"--max-length", ARG_INT, offsetof(struct opts, steps), "N", "another program's name",
+     .min = 1},
     {"--words", ARG_WORDS, offsetof(struct opts, words), "WORD", "words"},
 };
 
@@ -186,6 +188,7 @@ START_TEST(what_is_missing_unknown_or_too_much_is_said)
     refuses("unknown option --nproc_per_node=2: ranks are started by: czero launch",
             WORDS("f", "--nproc_per_node=2"));
     refuses("unknown option --local_rank=1: czero launch", WORDS("f", "--local_rank=1"));
+    refuses("unknown option --max_length; did you mean --max-length?", WORDS("f", "--max_length"));
     refuses("unknown option --stpes; did you mean --steps?", WORDS("f", "--stpes", "1"));
     refuses("unknown option --output_dir (see", WORDS("f", "--output_dir", "d"));
     const char *many[2 * (ARG_LIST_MAX + 1) + 2];

@@ -102,12 +102,16 @@ grep -qF "$red" "$work/err" && complain "red in a file"
 
 # ---- ASCII
 plan=(plan --config configs/quickstart.json "${small[@]}")
-for words in --help 'launch --help' 'train --help' 'tune --help' "${plan[*]}" "tune ${small[*]} --host-memory 4GB"; do
+checkpoint=$build/fixtures/runs/s0-bf16-adamw/ckpt/global_step20/mp_rank_00_model_states.pt
+for words in --help "inspect $checkpoint" 'launch --help' 'train --help' 'tune --help' "${plan[*]}" "tune ${small[*]} --host-memory 4GB"; do
   # shellcheck disable=SC2086
   LC_ALL=C "$czero" $words >"$work/out" 2>&1 || complain "LC_ALL=C czero $words: exit $?"
   LC_ALL=C grep -n '[^ -~]' "$work/out" && complain "LC_ALL=C czero $words: not ASCII"
 done
-LC_ALL=C.UTF-8 "$czero" "${plan[@]}" | grep -q '×' || complain "no × in a UTF-8 locale"
+LC_ALL=C.UTF-8 "$czero" inspect "$checkpoint" >"$work/out"
+grep -q '…' "$work/out" || complain "no list is shortened: this test's question is wrong"
+LC_ALL=C.UTF-8 "$czero" "${plan[@]}" >"$work/out"
+grep -q '×' "$work/out" || complain "no × in a UTF-8 locale"
 
 [ $failed = 0 ] && echo "mistakes are answered"
 exit $failed

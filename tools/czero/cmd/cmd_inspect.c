@@ -2,8 +2,12 @@
  * is its command line. */
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
 #include <czero/checkpoint.h>
+
+#include <errno.h>
+#include <stdlib.h>
 
 static const struct arg_spec specs[] = {
     {"PATH", ARG_STRING, offsetof(struct cz_inspect_options, path), NULL,
@@ -32,11 +36,26 @@ const struct arg_command inspect_command = {
     .exits = "0 success, 1 or 2 cannot be read, 4 damaged (see czero fsck).",
 };
 
+/* Lists are shortened with "…", which not every terminal shows. */
+static cz_status inspect_in_ascii(const struct cz_inspect_options *o)
+{
+    char *text = NULL;
+    size_t nbytes;
+    FILE *out = open_memstream(&text, &nbytes);
+    if (!out) return err_set(CZ_NOMEM, errno, "no memory for the list");
+    cz_status st = cz_inspect(o, out);
+    if (fclose(out) != 0 && st == CZ_OK) st = err_set(CZ_NOMEM, errno, "no memory for the list");
+    if (st == CZ_OK) terminal_put(stdout, text);
+    free(text);
+    return st;
+}
+
 int cmd_inspect(int argc, char **argv)
 {
     struct cz_inspect_options o = {.size = sizeof o};
     enum args_result parsed = args_parse(&inspect_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
-    return cz_inspect(&o, stdout) == CZ_OK ? EXIT_OK : tool_fail();
+    const bool as_is = o.json || terminal_is_utf8();
+    return (as_is ? cz_inspect(&o, stdout) : inspect_in_ascii(&o)) == CZ_OK ? EXIT_OK : tool_fail();
 }
