@@ -433,7 +433,7 @@ cz_status zero_window_finish(struct zero *z)
     size_t n = w->n_begun;
     cz_status read = CZ_OK;
     w->n_begun = 0;
-    if (z->options.swap.params) {
+    if (w->read_tickets) { /* none where memory ended while the window was made */
         w->n_reads_begun = w->n_reads_ended = 0;
         for (size_t k = 0; k < w->schedule.n_stays; k++) w->read_tickets[k] = 0;
         if (z->mem.swap) read = swap_drain(z->mem.swap);

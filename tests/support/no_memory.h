@@ -35,7 +35,8 @@ enum { CALLERS_MAX = 1 << 16 };
 static uintptr_t callers[CALLERS_MAX];
 static bool callers_wanted;
 
-/* Where libraries are that end the process when they get no memory: those get it. */
+/* Where libraries are that end the process when they get no memory, or have threads begun instead
+ * (of which the C library keeps something): those get it. */
 static struct range {
     uintptr_t begin, end;
 } spared[16];
@@ -43,8 +44,8 @@ static int n_spared;
 
 static inline int find_spared(struct dl_phdr_info *info, size_t nbytes, void *user)
 {
-    static const char *const names[] = {"libdnnl.", "libgomp.", "libhwloc.", "libstdc++.",
-                                        "ld-linux"};
+    static const char *const names[] = {"libdnnl.",   "libgomp.", "libhwloc.",
+                                        "libstdc++.", "ld-linux", "liburing."};
     (void)nbytes, (void)user;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int k = 0; strstr(info->dlpi_name, names[i]) && k < info->dlpi_phnum; k++) {

@@ -140,13 +140,22 @@ static cz_status consolidate(const char *path)
 }
 
 /* One step of a small model, saved and loaded again. The engine owns the model once it is made. */
-static cz_status train(const char *stage)
+static cz_status train(const char *kind)
 {
-    char config[512];
+    char zero[512], config[1024];
+    kind = strrchr(kind, '/') + 1;
+    bool is_onebit = strcmp(kind, "onebit") == 0;
+    snprintf(zero, sizeof zero, "\"stage\": %s", is_onebit ? "1" : kind);
+    if (strcmp(kind, "nvme") == 0)
+        snprintf(zero, sizeof zero,
+                 "\"stage\": 3, \"stage3_param_persistence_threshold\": 0, "
+                 "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}, "
+                 "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}",
+                 out_dir, out_dir);
     snprintf(config, sizeof config,
-             "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": %s}, "
-             "\"optimizer\": {\"type\": \"AdamW\"}, \"gradient_clipping\": 1.0}",
-             strrchr(stage, '/') + 1);
+             "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {%s}, "
+             "\"optimizer\": {\"type\": \"%s\"}, \"gradient_clipping\": %s}",
+             zero, is_onebit ? "OneBitLamb" : "AdamW", is_onebit ? "0.0" : "1.0");
     static const int32_t tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     struct cz_batch batch = {.size = sizeof batch, .ids = tokens, .labels = tokens, .B = 1, .T = 8};
     float loss;
@@ -189,6 +198,8 @@ static const struct call {
     {"consolidate stage 3", consolidate, "checkpoints/wrappers/s3-fp32-subgroups"},
     {"train with stage 1", train, "1"},
     {"train with stage 3", train, "3"},
+    {"train with NVMe", train, "nvme"},
+    {"train with a 1-bit optimizer", train, "onebit"},
     {"consolidate stage 2", consolidate, "checkpoints/wrappers/s2-bf16-frozen"},
 };
 enum { N_CALLS = sizeof calls / sizeof *calls };
