@@ -224,6 +224,34 @@ START_TEST(a_bucket_is_filled_to_its_size)
 }
 END_TEST
 
+/* What the plan prints: elements of all groups, and two buckets only where two are filled in turn.
+ */
+START_TEST(figures_are_sums_over_groups)
+{
+    for (int i = 0; i < 4 * 3 * 2; i++) {
+        struct world_setting s = plain;
+        struct world w;
+        s.stage = i % 4, s.world_size = 1 + i / 4 % 3, s.two_groups = i / 12 > 0;
+        world_make(&w, s);
+        const struct zero_figures f = zero_figures(w.z);
+        size_t own = 0;
+        for (size_t g = 0; g < (s.two_groups ? 2 : 1); g++)
+            own += zero_group_layout(w.z, g).own_numel;
+        ck_assert_uint_eq(f.numel_own, own);
+        ck_assert_uint_eq(f.numel_padded, own * (s.stage > 0 ? (size_t)s.world_size : 1));
+        world_free(&w);
+    }
+    for (int i = 0; i < 4; i++) {
+        struct world_setting s = plain;
+        struct world w;
+        s.stage = 2, s.world_size = 2, s.overlap = i & 1, s.bucket = i & 2 ? 1 : SIZE_MAX;
+        world_make(&w, s);
+        ck_assert_int_eq(zero_figures(w.z).n_buckets, i == 3 ? 2 : 1);
+        world_free(&w);
+    }
+}
+END_TEST
+
 START_TEST(single_tensors_are_written_in_place)
 {
     struct world_setting s = plain;
@@ -270,5 +298,5 @@ END_TEST
 TEST_MAIN("zero", a_rank_repeats_its_slice_of_the_whole, every_element_belongs_to_one_rank,
           masters_start_from_rounded_parameters, groups_and_dtypes_do_not_mix_parameters_up,
           the_first_offender_is_named, of_several_offenders_the_first_rank_s_is_named,
-          a_bucket_is_filled_to_its_size, single_tensors_are_written_in_place,
-          parameters_can_be_their_own_masters)
+          a_bucket_is_filled_to_its_size, figures_are_sums_over_groups,
+          single_tensors_are_written_in_place, parameters_can_be_their_own_masters)
