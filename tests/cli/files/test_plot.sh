@@ -107,6 +107,84 @@ grep -q '^\* a (A: eval)   + b (B: eval)   @ best$' "$work/out" || complain "ASC
 "$czero" plot "$work/a/metrics.csv" --text -o "$work/both.svg" | grep -q "⠒⠒ train" || complain "no text beside the file"
 [ -s "$work/both.svg" ] || complain "no file beside the text"
 
+# A plot whose every place is known: each height and width is linear between its ticks, the best is where it is named.
+printf 'step,split,loss\n0,train,0\n5,train,5\n5,eval,2.5\n10,train,10\n10,eval,5\n' >"$work/known.csv"
+same() { diff - "$work/out" >&2 || complain "$1: another plot"; }
+LC_ALL=C "$czero" plot "$work/known.csv" --width 40 --height 8 >"$work/out" || complain "ASCII: exit $?"
+same ASCII <<'PLOT'
+* train   o eval   @ best
+
+loss   best eval 2.500 at step 5
+10 +                                ***
+   |                            ****
+   |                        ****
+   |                    ****
+ 5 +               *****              o
+   |         ******  @
+   |   ******
+ 0 +***
+   ++----------------+----------------+
+    0                5               10
+                                   step
+PLOT
+"$czero" plot "$work/known.csv" --width 40 --height 8 >"$work/out" || complain "UTF-8: exit $?"
+same UTF-8 <<'PLOT'
+⠒⠒ train   ● eval   ◉ best
+
+loss   best eval 2.500 at step 5
+10 ┤                                ⣀⠤⠒
+   │                           ⢀⡠⠔⠒⠉
+   │                       ⣀⠤⠒⠊⠁
+   │                  ⢀⡠⠔⠊⠉
+ 5 ┤             ⢀⡠⠤⠒⠉⠁               ●
+   │        ⢀⡠⠤⠒⠉⠁   ◉
+   │   ⢀⡠⠤⠒⠉⠁
+ 0 ┤⠤⠒⠉⠁
+   └┬────────────────┬────────────────┬
+    0                5               10
+                                   step
+PLOT
+"$czero" plot "$work/known.csv" --width 400 --height 300 -o "$work/out.svg" || complain "SVG: exit $?"
+sed '1,/^<rect/d' "$work/out.svg" >"$work/out"
+same SVG <<'PLOT'
+<path class="c0 line" d="M16.0 24.0h20"/>
+<text x="42.0" y="28.0">train</text>
+<path class="c1 eval" d="M94.5 24.0h20"/>
+<circle class="c1" cx="104.5" cy="24.0" r="3"/>
+<text x="120.5" y="28.0">eval</text>
+<text x="16.0" y="52.0" class="name">loss</text>
+<text x="376.0" y="52.0" class="soft best">best eval 2.500 at step 5</text>
+<path class="grid" d="M38.8 243.2h337.2"/>
+<text x="31.8" y="247.2" class="tick">0</text>
+<path class="grid" d="M38.8 158.0h337.2"/>
+<text x="31.8" y="162.0" class="tick">5</text>
+<path class="grid" d="M38.8 72.8h337.2"/>
+<text x="31.8" y="76.8" class="tick">10</text>
+<path class="axis" d="M38.8 250.0v4"/>
+<text x="38.8" y="267.0" class="xtick">0</text>
+<path class="axis" d="M106.2 250.0v4"/>
+<text x="106.2" y="267.0" class="xtick">2</text>
+<path class="axis" d="M173.7 250.0v4"/>
+<text x="173.7" y="267.0" class="xtick">4</text>
+<path class="axis" d="M241.1 250.0v4"/>
+<text x="241.1" y="267.0" class="xtick">6</text>
+<path class="axis" d="M308.6 250.0v4"/>
+<text x="308.6" y="267.0" class="xtick">8</text>
+<path class="axis" d="M376.0 250.0v4"/>
+<text x="376.0" y="267.0" class="xtick">10</text>
+<path class="axis" d="M38.8 250.0h337.2"/>
+<text x="207.4" y="284.0" class="xname">step</text>
+<path class="c0 line" d="M38.8 243.2h0l168.6 -85.2l168.6 -85.2"/>
+<circle class="c0" cx="38.8" cy="243.2" r="3"/>
+<circle class="c0" cx="207.4" cy="158.0" r="3"/>
+<circle class="c0" cx="376.0" cy="72.8" r="3"/>
+<path class="c1 eval" d="M207.4 200.6h0l168.6 -42.6"/>
+<circle class="c1" cx="207.4" cy="200.6" r="3"/>
+<circle class="c1" cx="376.0" cy="158.0" r="3"/>
+<circle class="ring c1" cx="207.4" cy="200.6" r="6.5"/>
+</svg>
+PLOT
+
 expect() { # exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2
