@@ -40,8 +40,9 @@ from collections import defaultdict
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 MODULES = ["base", "layout", "comm", "formats", "ops", "optim", "model", "data", "offload", "zero", "checkpoint", "engine", "tools"]
-# not in every program: plug-ins with their own sources, code for another processor, messages
-LEFT_OUT = re.compile(r"/cuda/|/nccl/|^comm/mpi/|^comm/peer_watch|/lab/|_cuda\.c$")
+# not in every program: plug-ins with their own sources, what is only used with a GPU, experiments
+LEFT_OUT = re.compile(r"/cuda/|/nccl/|^comm/mpi/|^comm/peer_watch|^comm/device/|/(plan|machine)_device\.c$|/lab/|_cuda\.c$")
+FLAGS_OF = {"avx2": r"_avx2\.c$", "avx512f": r"_avx512\.c$", "avx512_bf16": r"_avx512bf16\.c$|/matmul_panels\.c$", "amx_bf16": r"_amx\.c$"}
 QUIET = re.compile(r"^(err_|log_|printf|fprintf|snprintf|vsnprintf|free$|assert|report_|puts|fputs|static_assert|_Static_assert|sizeof)")
 EQUIVALENT = os.path.join(ROOT, "tests/mutation/equivalent.txt")
 
@@ -285,9 +286,17 @@ def mutants_of(source):
             k += 1
 
 
+def for_another_processor():
+    """Kernels whose instructions this processor lacks: no test here can reach them."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        flags = set(next((line.split(":")[1] for line in f if line.startswith("flags")), "").split())
+    return re.compile("|".join(pattern for flag, pattern in FLAGS_OF.items() if flag not in flags) or "$^")
+
+
 def sources_of(module):
+    lacking = for_another_processor()
     names = subprocess.run(["git", "-C", ROOT, "ls-files", f"{module}/*.c"], capture_output=True, text=True, check=True).stdout.split()
-    return [n for n in names if not LEFT_OUT.search(n)]
+    return [n for n in names if not LEFT_OUT.search(n) and not lacking.search(n)]
 
 
 def choose(options):

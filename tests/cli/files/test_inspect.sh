@@ -38,6 +38,21 @@ expect 4 err 'cut\.pt' -- "$work/cut.pt"
 "$czero" inspect "$pt/simple.pt" >/dev/full 2>"$work/err"
 [ $? = 1 ] || complain "a full disk is no failure"
 
+# Of long lists the middle is left out, and counted: all lines together are all tensors.
+python3 - "$work" <<'PY'
+import json, struct, sys
+for n in 64, 65, 100:
+    header = json.dumps({f"t{i:03}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i in range(n)}).encode()
+    header += b" " * (-len(header) % 8)
+    open(f"{sys.argv[1]}/{n}.safetensors", "wb").write(struct.pack("<Q", len(header)) + header + bytes(n))
+PY
+for n in 64 65 100; do
+  "$czero" inspect "$work/$n.safetensors" >"$work/out" || complain "$n tensors: exit $?"
+  shown=$(grep -cE '^ *t[0-9]{3}' "$work/out") more=$(sed -n 's/^ *… \([0-9]*\) more$/\1/p' "$work/out")
+  [ $((shown + more)) = $n ] && [ $shown -le 64 ] || complain "$shown and $more of $n tensors"
+  [ "$("$czero" inspect "$work/$n.safetensors" --all | grep -cE "^ *t[0-9]{3}")" = $n ] || complain "--all leaves some of $n out"
+done
+
 # Whose the states are cannot be told here: the rest is shown, and nothing is damaged.
 twins=$fixtures/checkpoints/wrappers/s0-fp32-groups
 expect 0 out 'ZeRO stage    0' -- "$twins"

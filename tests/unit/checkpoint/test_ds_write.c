@@ -836,6 +836,15 @@ START_TEST(client_state_must_not_replace_tensors)
         ck_fails(ckpt_writer_create(&options, &w), CZ_INVALID);
         ck_assert_ptr_null(w);
     }
+    r.client_state = "{}"; /* nor is there a rank or a stage beyond the last */
+    static const int places[][3] = {{0, 0, 1}, {1, 1, 1}, {-1, 1, 1}, {0, 1, 4}, {0, 1, -1}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++) {
+        struct ckpt_write_options options = rig_options(&r, dir, 0);
+        options.rank = places[i][0], options.world_size = places[i][1];
+        options.stage = places[i][2];
+        ck_fails(ckpt_writer_create(&options, &w), CZ_INVALID);
+        ck_assert_ptr_null(w);
+    }
     struct ckpt_list left;
     ck_ok(ckpt_list_files(dir, "", &left));
     ck_assert_uint_eq(left.n, 0);

@@ -32,6 +32,31 @@ static int64_t int_of(const struct json_node *object, const char *key)
     return n;
 }
 
+START_TEST(sizes_are_within_their_bounds)
+{
+    static const char text[] =
+        "{\"least\": 1, \"most\": 7, \"none\": 0, \"beyond\": 8, \"null\": null}";
+    struct json_doc *doc;
+    int64_t n = 99;
+    ck_ok(json_parse(text, strlen(text), "config.json", JSON_STRICT, &doc));
+    const struct json_node *config = json_root(doc);
+    ck_ok(config_size(config, "least", NULL, 5, 7, &n));
+    ck_assert_int_eq(n, 1);
+    ck_ok(config_size(config, "most", NULL, 5, 7, &n));
+    ck_assert_int_eq(n, 7);
+    ck_ok(config_size(config, "absent", "most", 5, 7, &n));
+    ck_assert_int_eq(n, 7);
+    ck_ok(config_size(config, "least", "most", 5, 7, &n));
+    ck_assert_int_eq(n, 1);
+    ck_ok(config_size(config, "null", NULL, 5, 7, &n));
+    ck_assert_int_eq(n, 5);
+    ck_fails(config_size(config, "none", NULL, 5, 7, &n), CZ_INVALID);
+    ck_fails(config_size(config, "beyond", NULL, 5, 7, &n), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "8 is outside 1…7"));
+    json_free(doc);
+}
+END_TEST
+
 START_TEST(labels_replace_what_the_config_says)
 {
     const char *const names[] = {"joy", "\"so\\so\"\n", "\xe6\x82\xb2\xe3\x81\x97\xe3\x81\x84",
@@ -252,7 +277,7 @@ START_TEST(classes_have_names)
 }
 END_TEST
 
-TEST_MAIN("model/options", labels_replace_what_the_config_says, only_what_differs_is_touched,
-          any_config_that_parses_can_be_written_into, wishes_that_contradict_are_refused,
-          number_of_classes_is_what_transformers_counts, presets_take_the_tokenizers_vocabulary,
-          classes_have_names)
+TEST_MAIN("model/options", sizes_are_within_their_bounds, labels_replace_what_the_config_says,
+          only_what_differs_is_touched, any_config_that_parses_can_be_written_into,
+          wishes_that_contradict_are_refused, number_of_classes_is_what_transformers_counts,
+          presets_take_the_tokenizers_vocabulary, classes_have_names)

@@ -120,6 +120,8 @@ START_TEST(other_files_are_no_profiles)
 {
     struct machine_profile p;
     ck_fails(machine_read("/nowhere/machine.json", &p), CZ_NOTFOUND);
+    ck_assert_str_eq(cz_last_error(), "/nowhere/machine.json: there is no such file; "
+                                      "czero bench --profile makes one");
     ck_fails(machine_read("/", &p), CZ_IO);
     ck_fails(machine_read(test_fixture("fuzz/run_state/good"), &p), CZ_CORRUPT);
 }
