@@ -48,7 +48,7 @@ for n in 64, 65, 100:
 PY
 for n in 64 65 100; do
   "$czero" inspect "$work/$n.safetensors" >"$work/out" || complain "$n tensors: exit $?"
-  shown=$(grep -cE '^ *t[0-9]{3}' "$work/out") more=$(sed -n 's/^ *… \([0-9]*\) more$/\1/p' "$work/out")
+  shown=$(grep -cE '^ *t[0-9]{3}' "$work/out") more=$(sed -nE 's/^ *(…|\.\.\.) ([0-9]+) more$/\2/p' "$work/out")
   [ $((shown + more)) = $n ] && [ $shown -le 64 ] || complain "$shown and $more of $n tensors"
   [ "$("$czero" inspect "$work/$n.safetensors" --all | grep -cE "^ *t[0-9]{3}")" = $n ] || complain "--all leaves some of $n out"
 done
