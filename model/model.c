@@ -131,6 +131,7 @@ void cz_model_destroy(struct cz_model *m)
     free(m->layers);
     weights_free(&m->weights);
     json_free(m->config);
+    json_free(m->generation);
     free(m->label_names);
     free(m->block);
     param_table_free(&m->params);

@@ -56,7 +56,8 @@ cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_o
                              float *dst);
 
 /* Write a Hugging Face folder that transformers loads: config.json (the original with dtype set, or
- * one made for a preset) and model.safetensors in `dtype`. `fetch` supplies fp32 pieces of each
+ * one made for a preset), generation_config.json where the model's folder had one, and
+ * model.safetensors in `dtype`. `fetch` supplies fp32 pieces of each
  * parameter. The folder is created; files appear under their names only when complete.
  * Errors: CZ_IO (with path; nothing partial is left), CZ_UNSUPPORTED for a user's own chain. */
 typedef cz_status (*model_fetch)(void *user, size_t param_idx, size_t elem_off, size_t numel,
@@ -64,7 +65,12 @@ typedef cz_status (*model_fetch)(void *user, size_t param_idx, size_t elem_off, 
 cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
                           model_fetch fetch, void *user);
 
-/* Only its config.json, durably, into an existing folder. Errors: the same. */
+/* The type of the weights in the files that it was opened with: bf16 or fp16 when all are, else
+ * fp32, also for a model without files. */
+enum cz_dtype model_weights_dtype(const struct cz_model *m);
+
+/* Only its config.json, and generation_config.json if its folder had one, durably, into an existing
+ * folder. Errors: the same. */
 cz_status model_export_config(const struct cz_model *m, const char *dir, enum cz_dtype dtype);
 
 CZ_EXTERN_C_END

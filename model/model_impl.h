@@ -76,7 +76,9 @@ struct cz_model {
     const struct model_family *family;
     enum cz_task task;
     struct json_doc *config; /* config.json with the options in it, or as made for a preset */
-    bool labels_given;       /* the caller named the classes: files may have a head for others */
+    struct json_doc
+        *generation;   /* generation_config.json of its folder, for exports; may be NULL */
+    bool labels_given; /* the caller named the classes: files may have a head for others */
 };
 
 /* model_create() with the error as status. */

@@ -287,6 +287,29 @@ cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const cha
     return CZ_OK;
 }
 
+static enum cz_dtype dtype_of(const struct tensor_entry *t)
+{
+    if (strcmp(t->dtype_name, "BF16") == 0 || strcmp(t->dtype_name, "bfloat16") == 0)
+        return DTYPE_BF16;
+    if (strcmp(t->dtype_name, "F16") == 0 || strcmp(t->dtype_name, "float16") == 0)
+        return DTYPE_F16;
+    return DTYPE_F32;
+}
+
+enum cz_dtype model_weights_dtype(const struct cz_model *m)
+{
+    enum cz_dtype found = DTYPE_F32;
+    bool has_any = false;
+    for (size_t i = 0; m->weights.files && i < m->params.n_params; i++) {
+        const struct tensor_entry *t = m->weights.tensor[i];
+        if (!t) continue;
+        if (has_any && dtype_of(t) != found) return DTYPE_F32;
+        found = dtype_of(t);
+        has_any = true;
+    }
+    return found;
+}
+
 bool cz_model_has_weights(const struct cz_model *m)
 {
     return m->weights.files != NULL;

@@ -3,6 +3,7 @@
 #include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
@@ -32,6 +33,12 @@ static const struct folder_kind kinds[] = {
 /* Exported, too: names and flags that Hugging Face keeps beside a tokenizer. */
 static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
                                          "added_tokens.json"};
+
+/* Exported, too, when they are what they seem: a chat template, SentencePiece's model. */
+#define CHAT_TEMPLATE            "chat_template.jinja"
+#define CHAT_TEMPLATE_NBYTES_MAX ((size_t)1 << 20)
+#define PIECES                   "tokenizer.model"
+#define PIECES_NBYTES_MAX        ((size_t)64 << 20)
 
 static const char *const sentencepiece[] = {"tokenizer.model", "spiece.model",
                                             "sentencepiece.bpe.model"};
@@ -111,6 +118,8 @@ static cz_status open_kind(const char *dir, const struct folder_kind *kind,
     struct stat info;
     for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
         if (beneath_stat(dir, companions[i], &info) == CZ_CORRUPT) return CZ_CORRUPT;
+    if (beneath_stat(dir, CHAT_TEMPLATE, &info) == CZ_CORRUPT) return CZ_CORRUPT;
+    if (beneath_stat(dir, PIECES, &info) == CZ_CORRUPT) return CZ_CORRUPT;
     err_clear();
     char *kept = strdup(dir);
     if (!kept) return err_set(CZ_NOMEM, 0, "no memory for a path");
@@ -253,6 +262,103 @@ static cz_status export_companion(const char *from_dir, const char *name, const 
     return st;
 }
 
+static cz_status check_template(const char *text, size_t nbytes)
+{
+    if (utf8_is_valid(text, nbytes) && !memchr(text, 0, nbytes)) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "is no UTF-8 text");
+}
+
+/* A number of protobuf: seven bits per byte, the lowest first. */
+static bool take_varint(const unsigned char **at, const unsigned char *end, uint64_t *out)
+{
+    *out = 0;
+    for (int shift = 0; shift < 64 && *at < end; shift += 7) {
+        const unsigned char c = *(*at)++;
+        *out |= (uint64_t)(c & 0x7F) << shift;
+        if (c < 0x80) return true;
+    }
+    return false;
+}
+
+/* A field of a message: its number and type, and for bytes (type 2) where they are. */
+static bool take_field(const unsigned char **at, const unsigned char *end, uint64_t *number,
+                       int *type, const unsigned char **bytes, size_t *nbytes)
+{
+    uint64_t key, n = 0;
+    if (!take_varint(at, end, &key)) return false;
+    *number = key >> 3;
+    *type = (int)(key & 7);
+    if (*type == 0) return take_varint(at, end, &n);
+    if (*type == 1) n = 8;
+    if (*type == 5) n = 4;
+    if (*type == 2 && !take_varint(at, end, &n)) return false;
+    if (*type == 3 || *type == 4 || *type > 5 || n > (size_t)(end - *at)) return false;
+    *bytes = *at;
+    *nbytes = (size_t)n;
+    *at += n;
+    return true;
+}
+
+/* A piece: its text (1), score (2) and kind (3). */
+static bool is_piece(const unsigned char *at, size_t n)
+{
+    const unsigned char *end = at + n, *bytes = NULL;
+    uint64_t number;
+    int type;
+    size_t nbytes = 0;
+    bool has_text = false;
+    while (at < end) {
+        if (!take_field(&at, end, &number, &type, &bytes, &nbytes)) return false;
+        if (number == 1 && (type != 2 || !utf8_is_valid((const char *)bytes, nbytes))) return false;
+        if ((number == 2 && type != 5) || (number == 3 && type != 0)) return false;
+        has_text = has_text || number == 1;
+    }
+    return has_text;
+}
+
+/* SentencePiece's ModelProto: pieces (1), and messages of how it was made and normalizes (2 to 5,
+ * and extensions from 200 on). */
+static cz_status check_pieces(const char *text, size_t nbytes)
+{
+    const unsigned char *at = (const unsigned char *)text, *end = at + nbytes, *bytes = NULL;
+    uint64_t number = 0, n_pieces = 0;
+    int type = 0;
+    size_t n = 0;
+    while (at < end) {
+        if (!take_field(&at, end, &number, &type, &bytes, &n) || number == 0 ||
+            (number > 5 && number < 200) || (number <= 5 && type != 2) ||
+            (number == 1 && !is_piece(bytes, n)))
+            return err_set(CZ_CORRUPT, 0, "is no model of SentencePiece (byte %zu)",
+                           (size_t)(at - (const unsigned char *)text));
+        n_pieces += number == 1;
+    }
+    return n_pieces > 0 ? CZ_OK
+                        : err_set(CZ_CORRUPT, 0, "is a model of SentencePiece without pieces");
+}
+
+/* A file whose form was checked from end to end. As with the companions, one that is something else
+ * is left out. */
+static cz_status export_checked(const char *from_dir, const char *name, size_t nbytes_max,
+                                cz_status (*check)(const char *text, size_t nbytes),
+                                const char *to_dir)
+{
+    char *text;
+    size_t nbytes;
+    if (!beneath_is_there(from_dir, name)) return CZ_OK;
+    cz_status st = beneath_load(from_dir, name, nbytes_max, &text, &nbytes);
+    if (st == CZ_OK && (st = check(text, nbytes)) != CZ_OK)
+        (void)err_prefix("%s/%s", from_dir, name); /* the status is kept */
+    if (st == CZ_OK) {
+        st = save_text(to_dir, name, text, nbytes);
+    } else if (st != CZ_NOMEM) {
+        LOGV(LOG_WARN, SUB_DATA, "not exported: %s", cz_last_error());
+        err_clear();
+        st = CZ_OK;
+    }
+    free(text);
+    return st;
+}
+
 static bool is_same_folder(const char *a, const char *b)
 {
     struct stat left, right;
@@ -260,8 +366,9 @@ static bool is_same_folder(const char *a, const char *b)
            left.st_ino == right.st_ino;
 }
 
-/* Nothing is copied as bytes: JSON is parsed and written anew, vocab.txt and merges.txt are what
- * was understood of them. The bytes tokenizer has no files. */
+/* Nothing is copied as bytes of unknown content: JSON is parsed and written anew, vocab.txt and
+ * merges.txt are what was understood of them, a chat template is text, SentencePiece's model is
+ * walked through. The bytes tokenizer has no files. */
 cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
 {
     if (!tok->dir || is_same_folder(tok->dir, dir)) return CZ_OK;
@@ -273,5 +380,6 @@ cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
     }
     for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
         TRY(export_companion(tok->dir, companions[i], dir));
-    return CZ_OK;
+    TRY(export_checked(tok->dir, CHAT_TEMPLATE, CHAT_TEMPLATE_NBYTES_MAX, check_template, dir));
+    return export_checked(tok->dir, PIECES, PIECES_NBYTES_MAX, check_pieces, dir);
 }

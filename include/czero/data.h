@@ -39,10 +39,11 @@ CZ_API int64_t cz_tokenizer_vocab_size(const struct cz_tokenizer *tok);
 CZ_API bool cz_tokenizer_is_in(const char *dir);
 
 /* Write the tokenizer's files (those it was read from, with tokenizer_config.json,
- * special_tokens_map.json and added_tokens.json where these exist beside them) into an existing
- * folder, each complete or not at all; nothing for "bytes", and nothing into the folder that they
+ * special_tokens_map.json, added_tokens.json, chat_template.jinja and tokenizer.model where these
+ * exist beside them) into an existing folder, each complete or not at all; nothing for "bytes", and nothing into the folder that they
  * came from. They are written from what was parsed, and without the paths of the machine that they
- * come from; one of the three that is no JSON object is left out with a warning. Errors: CZ_IO,
+ * come from; one of the others that is no JSON object, no UTF-8 text of up to 1 MiB, or no model of
+ * SentencePiece is left out with a warning. Errors: CZ_IO,
  * CZ_NOTFOUND (the files are gone), CZ_CORRUPT (they changed), CZ_NOMEM. */
 CZ_API cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir);
 

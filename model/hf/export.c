@@ -1,4 +1,5 @@
-/* Writing a Hugging Face folder: config.json and model.safetensors, both durable, the config put
+/* Writing a Hugging Face folder: config.json and model.safetensors, both durable (and the
+ * generation_config.json that came with the model), the config put
  * into place last, so that a folder with a config has its weights. The config is the one that was
  * read, with the dtype replaced and without what tells where it comes from (json_is_trace()): other
  * keys that czero does not know survive. */
@@ -79,6 +80,28 @@ static cz_status config_prepare(const struct cz_model *m, const char *dir, enum 
 done:
     free(text);
     free(path);
+    return st;
+}
+
+/* What transformers generates with, as it was read (json_is_trace() left out). */
+static cz_status generation_write(const struct cz_model *m, const char *dir)
+{
+    struct json_writer w;
+    char *text = NULL, *path;
+    size_t nbytes;
+    if (!m->generation) return CZ_OK;
+    json_writer_init(&w, 2);
+    cz_status st = json_write_node(&w, json_root(m->generation), json_is_trace);
+    json_write_text(&w, "\n");
+    if (st != CZ_OK) {
+        json_writer_free(&w);
+        return st;
+    }
+    TRY(json_writer_take(&w, &text, &nbytes));
+    path = file_join(dir, "generation_config.json");
+    st = path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
+    free(path);
+    free(text);
     return st;
 }
 
@@ -180,6 +203,7 @@ cz_status model_export_config(const struct cz_model *m, const char *dir, enum cz
     struct file_durable config = {.fd = -1};
     TRY(check_exportable(m, dtype));
     cz_status st = config_prepare(m, dir, dtype, &config);
+    if (st == CZ_OK) st = generation_write(m, dir);
     if (st == CZ_OK) st = file_durable_commit(&config);
     file_durable_abort(&config);
     return st;
@@ -196,6 +220,7 @@ cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dty
     TRY(file_make_dirs(dir));
     TRY_GOTO(config_prepare(m, dir, dtype, &config), fail);
     TRY_GOTO(tensors_write(m, dir, dtype, fetch, user), fail);
+    TRY_GOTO(generation_write(m, dir), fail);
     TRY_GOTO(file_durable_rename(&config), fail);
     TRY_GOTO(file_sync_parent(config.path), fail);
     file_durable_abort(&config); /* committed: only releases */

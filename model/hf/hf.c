@@ -166,6 +166,25 @@ done:
 
 static const struct cz_model_options no_options;
 
+/* How text is generated with the model (end tokens, temperature), for programs that load an export
+ * of it. The model works without it, so one that says nothing is left out; a link to elsewhere is
+ * refused. */
+static cz_status take_generation(struct cz_model *m, const char *dir)
+{
+    struct stat info;
+    if (!beneath_is_there(dir, "generation_config.json")) return CZ_OK;
+    if (beneath_stat(dir, "generation_config.json", &info) == CZ_CORRUPT) return CZ_CORRUPT;
+    cz_status st = json_load_in(dir, "generation_config.json", JSON_STRICT, &m->generation);
+    if (st == CZ_NOMEM) return st;
+    if (st == CZ_OK && json_type(json_root(m->generation)) == JSON_OBJECT) return CZ_OK;
+    LOGV(LOG_WARN, SUB_MODEL, "%s/generation_config.json: is not exported: %s", dir,
+         st == CZ_OK ? "it is no object of JSON" : cz_last_error());
+    err_clear();
+    json_free(m->generation);
+    m->generation = NULL;
+    return CZ_OK;
+}
+
 static cz_status hf_open(const char *dir, const struct cz_model_options *options,
                          struct cz_model **out)
 {
@@ -183,6 +202,7 @@ static cz_status hf_open(const char *dir, const struct cz_model_options *options
     }
     TRY_GOTO(json_load_in(dir, "config.json", JSON_STRICT, &config), done);
     TRY_GOTO(model_from_config(config, path, dir, options, &m), done);
+    TRY_GOTO(take_generation(m, dir), done);
     if (!options->config_only) TRY_GOTO(tensor_files_open(dir, false, &files), done);
     if (files) {
         TRY_GOTO(head_compare(m, dir, &head_is_foreign), done);
@@ -269,11 +289,12 @@ struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_mod
     char known[1024];
     const char *near = model_preset_nearest(dir_or_preset);
     if (is_hub_name(dir_or_preset))
-        err_set(CZ_NOTFOUND, 0,
-                "%s is not a folder here, but may be a name on a model hub; czero downloads nothing: "
-                "hf download %s --local-dir %s (of the Python package huggingface_hub), then use ./%s",
-                dir_or_preset, dir_or_preset, strchr(dir_or_preset, '/') + 1,
-                strchr(dir_or_preset, '/') + 1);
+        err_set(
+            CZ_NOTFOUND, 0,
+            "%s is not a folder here, but may be a name on a model hub; czero downloads nothing: "
+            "hf download %s --local-dir %s (of the Python package huggingface_hub), then use ./%s",
+            dir_or_preset, dir_or_preset, strchr(dir_or_preset, '/') + 1,
+            strchr(dir_or_preset, '/') + 1);
     else if (near)
         err_set(CZ_NOTFOUND, 0,
                 "%s is neither a folder with a config.json nor a preset; did you mean %s?",

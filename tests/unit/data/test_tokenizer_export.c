@@ -288,7 +288,55 @@ START_TEST(a_link_to_elsewhere_is_refused_when_the_tokenizer_is_opened)
 }
 END_TEST
 
+/* Copied only when it is SentencePiece's form from the first byte to the last. */
+START_TEST(pieces_are_checked_from_end_to_end)
+{
+#define UNK "\x0A\x0E\x0A\x05<unk>\x15\0\0\0\0\x18\x02"
+    static const struct {
+        const char *bytes;
+        size_t n;
+        bool is_good;
+    } cases[] = {
+#define CASE(bytes, is_good) {bytes, sizeof(bytes) - 1, is_good}
+        CASE(UNK, true),
+        CASE(UNK UNK "\x12\x02\x08\x01\xC2\x0C\x01x", true), /* a setting, an extension */
+        CASE("", false),
+        CASE("\x12\x02\x08\x01", false),     /* no piece */
+        CASE(UNK "\x0A", false),             /* no length */
+        CASE(UNK "\x0A\x05\x0A\x05", false), /* a length beyond the end */
+        CASE(UNK "\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", false),
+        CASE(UNK "\x0A\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80", false),
+        CASE(UNK "\x0A\x02\x0A\x01", false),         /* a text beyond its piece */
+        CASE(UNK "\x0A\x04\x0A\x02\xFF\xFE", false), /* no UTF-8 */
+        CASE(UNK "\x0A\x02\x18\x02", false),         /* a piece without text */
+        CASE(UNK "\x0A\x06\x0A\x01"
+                 "a\x10\x05\0",
+             false),                     /* a score that is a number */
+        CASE(UNK "\x32\x01x", false),    /* field 6 */
+        CASE(UNK "\x02\x01x", false),    /* field 0 */
+        CASE(UNK "\x0B\x0C", false),     /* a group */
+        CASE(UNK "\x0D\0\0\0\0", false), /* a piece that is a number */
+        CASE("some text\n", false),
+#undef CASE
+#undef UNK
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        begin();
+        copy_fixture("tokenizers/qwen2");
+        write_text("tokenizer.model", cases[i].bytes, cases[i].n);
+        write_text("chat_template.jinja", cases[i].is_good ? "{{ a }}\n" : "a\0b",
+                   cases[i].is_good ? 8 : 3);
+        cz_tokenizer_close(export());
+        const bool is_there = access(in(to, "tokenizer.model"), F_OK) == 0;
+        ck_assert_msg(is_there == cases[i].is_good, "case %zu", i);
+        ck_assert_int_eq(access(in(to, "chat_template.jinja"), F_OK) == 0, cases[i].is_good);
+        end();
+    }
+}
+END_TEST
+
 TEST_MAIN("data/tokenizer_export", tokenizers_of_people_say_the_same,
           lines_are_the_tokens_that_were_read, companions_go_on_without_paths,
           companions_that_say_nothing_are_left_out, a_file_that_changed_is_not_carried_on,
-          a_link_to_elsewhere_is_refused_when_the_tokenizer_is_opened)
+          a_link_to_elsewhere_is_refused_when_the_tokenizer_is_opened,
+          pieces_are_checked_from_end_to_end)

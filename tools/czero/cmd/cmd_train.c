@@ -68,6 +68,8 @@ static const struct arg_spec train_specs[] = {
     {"", ARG_HEADING, 0, NULL, "Output:"},
     {"--export", ARG_STRING, FIELD(export_dir), "DIR",
      "write a Hugging Face folder with the tokenizer at the end"},
+    {"--export-dtype", ARG_CHOICE, FIELD(export_dtype), "fp32|bf16|fp16",
+     "type of the exported weights (default: that of --model's files, fp32 without files)"},
     {"--curve", ARG_STRING, FIELD(curve), "FILE.csv",
      "write step,loss,lr_next,grad_norm,loss_scale"},
     {"--metrics", ARG_STRING, FIELD(metrics), "FILE.csv",

@@ -26,7 +26,7 @@
 struct train_options {
     const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
     const char *text_column, *pair_column, *label_column;
-    const char *save, *resume, *export_dir, *curve, *groups;
+    const char *save, *resume, *export_dir, *export_dtype, *curve, *groups;
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
     struct config_args values; /* for the config */
     struct arg_list data, eval_data;

@@ -226,6 +226,16 @@ static cz_status report_end(struct run *r)
     return CZ_OK;
 }
 
+/* A model that came in 16 bits is exported in them, too. */
+static enum cz_dtype export_dtype(const struct run *r)
+{
+    const char *name = r->options->export_dtype;
+    if (!name) return model_weights_dtype(run_model(r));
+    return strcmp(name, "bf16") == 0   ? DTYPE_BF16
+           : strcmp(name, "fp16") == 0 ? DTYPE_F16
+                                       : DTYPE_F32;
+}
+
 cz_status run_train(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -259,7 +269,7 @@ cz_status run_train(struct run *r)
     /* All ranks take part in the export, one writes. */
     const char *dir = r->options->export_dir;
     if (dir) {
-        TRY(engine_export_hf(r->engine, dir, DTYPE_F32));
+        TRY(engine_export_hf(r->engine, dir, export_dtype(r)));
         if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
     }
     run_say_end(r, false);
