@@ -128,9 +128,9 @@ cz_status plan_create_ex(const struct cz_engine_options *options,
 /* Operations of matrix products of one optimizer step of one rank, recomputing included. */
 double plan_step_flops(const struct cz_plan *plan);
 
-/* A sentence when a step takes over a minute even at a rate that few machines reach (120 Gflop/s
- * per core of this host, 500 Tflop/s on a GPU), so that a user need not wait to find out; "" when
- * not. Into buf, of at least 200 bytes; returns it. */
+/* A sentence when a step takes over a minute at 60 Gflop/s per core of this host, or 500 Tflop/s on
+ * a GPU, so that a user need not wait to find out; "" when not. Into buf, of at least 200 bytes;
+ * returns it. */
 const char *plan_slow_step(const struct cz_plan *plan, char *buf, size_t nbytes);
 
 /* The tokens per row that plans take when none are given: the model's context, at most 2048. */

@@ -203,6 +203,9 @@ static void print_phases(FILE *f, const struct cz_plan *p)
     if (isnan(p->step_s) && p->missing_rate)
         printable_print(f, "No time is predicted: the machine profile has no figure for %s.\n",
                         p->missing_rate);
+    char slow[200];
+    if (isnan(p->step_s) && *plan_slow_step(p, slow, sizeof slow))
+        printable_print(f, "Slow: %s.\n", slow);
     /* Drives are rated by the bytes written to them. */
     if (written_per_day(p) > 0)
         fprintf(f, "At that pace each rank writes %.3g TB a day to NVMe.\n",

@@ -59,6 +59,26 @@ done
 "$czero" plan --model gpt2-7b --gpu-memory 24GB --host-memory 16GB >"$work/out" 2>/dev/null || complain "exit $?"
 grep -q "It does not fit the GPU: it needs .* of its 24 GB" "$work/out" || complain "7B on 24 GB: $(cat "$work/out")"
 
+# a step of minutes is announced, by plan and before training begins
+mkdir "$work/long"
+echo '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300,
+  "intermediate_size": 160, "max_position_embeddings": 8000000}' >"$work/long/config.json"
+"$czero" plan --model "$work/long" --seq-len 4000000 >"$work/out" 2>/dev/null || complain "exit $?"
+grep -q "^Slow: a step computes .* 4000000 tokens): about [0-9]* minutes or more" "$work/out" || complain "a long step is not announced"
+"$czero" plan --model "$work/long" --seq-len 64 2>/dev/null | grep -q "^Slow" && complain "a short step is called slow"
+head -c 30000 /dev/urandom | base64 >"$work/text"
+"$czero" train --config configs/quickstart.json --model "$work/long" --init random --data "$work/text" --seq-len 30000 \
+  --steps 1 --set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=10000 >"$work/out" 2>"$work/err" &
+train=$!
+for _ in $(seq 200); do
+  grep -q "a step computes" "$work/err" && break
+  kill -0 $train 2>/dev/null || break
+  sleep 0.1
+done
+kill -KILL $train 2>/dev/null # a signal to end waits for the step
+wait $train 2>/dev/null
+grep -q "^czero: a step computes .* minutes or more" "$work/err" || complain "train does not announce it: $(cat "$work/err")"
+
 refused() { # expected exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2

@@ -278,6 +278,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_number(out, "--steps", in->steps);
     put_output(out, "--metrics", f->dir, "metrics.csv");
     put_output(out, "--save", f->dir, "checkpoints");
+    put_option(out, "--resume", "auto");
     if (classifies && in->eval_data.n > 0) put_option(out, "--best-metric", "accuracy");
     put_output(out, "--export", f->dir, "model");
 }
@@ -358,17 +359,12 @@ static const char *find_self(char *path, size_t nbytes)
  * first; options behind the script's name go to train, the last of an option wins. */
 static void put_script(FILE *out, const struct init *in, const struct files *f)
 {
-    char self[4096], saved[4200];
-    snprintf(saved, sizeof saved, "%scheckpoints", f->dir);
+    char self[4096];
     fprintf(out, "#!/bin/sh\n# Written by czero init; paths are relative to the folder in which it "
                  "ran. A second run\n# continues the first. Options are passed on: sh train.sh "
                  "--quiet\nczero=");
     put_word(out, find_self(self, sizeof self));
-    fprintf(out, "\n[ -x \"$czero\" ] || czero=czero\nif [ -e ");
-    put_word(out, saved);
-    fprintf(out, "/latest ]; then set -- --resume ");
-    put_word(out, saved);
-    fprintf(out, " \"$@\"; fi\nexec ");
+    fprintf(out, "\n[ -x \"$czero\" ] || czero=czero\nexec ");
     put_command(out, "\"$czero\"", in, f);
     fprintf(out, " \\\n  \"$@\"\n");
 }

@@ -72,6 +72,9 @@ void run_say_start(const struct run *r)
         printable_print(stderr, "czero: resumed %s at step %lld%s\n", r->resume.dir,
                         (long long)r->first_step,
                         r->finished ? ": all its steps are made, nothing is left to train" : "");
+    char slow[200];
+    if (*plan_slow_step(p, slow, sizeof slow) && !r->finished)
+        printable_print(stderr, "czero: %s\n", slow);
 }
 
 /* "5.3k" */
