@@ -194,6 +194,11 @@ def tokenizers(out):
     out.put("tokenizer", json.dumps(full, ensure_ascii=False).encode() + b"\0 ab' it's 12  \n\nab \xff e\xcc\x81 ab")
 
 
+def zstd_stored(data):
+    """A zstd frame of one block that is stored as it is; up to 255 bytes."""
+    return b"\x28\xb5\x2f\xfd\x20" + bytes([len(data)]) + (len(data) << 3 | 1).to_bytes(3, "little") + data
+
+
 # The first byte: form (0 JSON, 1 .csv, 2 .tsv, 3 plain) and options, as fuzz_texts.c has them.
 def labelled_texts(out):
     rows = [["one, \u201ctwo\u201d", 1], ["\u4f60 \u597d\n", 0], ["", 1], ["a\ud83d\ude00\x00b", 10]]
@@ -209,6 +214,9 @@ def labelled_texts(out):
         for text in texts_of_form:
             for options in (0, 4, 8, 24, 44):
                 out.put("texts", bytes([form | options]) + text.encode("utf-8", "surrogatepass"))
+        packed = texts_of_form[0].encode("utf-8", "surrogatepass")[:250]
+        out.put("texts", bytes([form]) + gzip.compress(packed, mtime=0))
+        out.put("texts", bytes([form]) + zstd_stored(packed))
 
 
 def plots(out):
