@@ -55,6 +55,16 @@ for text in loss accuracy train eval step 'weibo <6> & "BERT" 微博' 'raw=2' 'p
 holds "$(awk -F, '$3 == "eval" && (best == "" || $4 < best) { best = $4; step = $1 } END { printf "best eval %.4f at step %d", best, step }' "$work/a/metrics.csv")"
 holds "$(awk -F, '$3 == "eval" && $5 > best { best = $5; step = $1 } END { printf "best eval %.4f at step %d", best, step }' "$work/a/metrics.csv")"
 grep -q 'prefers-color-scheme: dark' "$work/out.svg" || complain "no colours for dark pages"
+# without a title it is the run's name: of the folder, or of a file with a name of its own
+svg "$work/a/metrics.csv"
+grep -qx '<text .* class="title">a</text>' "$work/out.svg" || complain "the folder's name is not the title"
+cp "$work/a/metrics.csv" "$work/bert.csv"
+svg "$work/bert.csv"
+grep -qx '<text .* class="title">bert</text>' "$work/out.svg" || complain "the file's name is not the title"
+for none in '--title=' "$work/bert.csv"; do
+  svg "$work/a/metrics.csv" "$none"
+  grep -q 'class="title"' "$work/out.svg" && complain "$none: a title"
+done
 svg "$work/a/metrics.csv" --smooth 1
 grep -q '^axis=.* raw=' "$work/texts" && complain "--smooth 1 smoothes"
 svg "$work/a/metrics.csv" --x seconds --y macro_f1,lr --width 500 --height 300
@@ -110,7 +120,7 @@ grep -q '^\* a (A: eval)   + b (B: eval)   @ best$' "$work/out" || complain "ASC
 # A plot whose every place is known: each height and width is linear between its ticks, the best is where it is named.
 printf 'step,split,loss\n0,train,0\n5,train,5\n5,eval,2.5\n10,train,10\n10,eval,5\n' >"$work/known.csv"
 same() { diff - "$work/out" >&2 || complain "$1: another plot"; }
-LC_ALL=C "$czero" plot "$work/known.csv" --width 40 --height 8 >"$work/out" || complain "ASCII: exit $?"
+LC_ALL=C "$czero" plot "$work/known.csv" --title "" --width 40 --height 8 >"$work/out" || complain "ASCII: exit $?"
 same ASCII <<'PLOT'
 * train   o eval   @ best
 
@@ -127,7 +137,7 @@ loss   best eval 2.500 at step 5
     0                5               10
                                    step
 PLOT
-"$czero" plot "$work/known.csv" --width 40 --height 8 >"$work/out" || complain "UTF-8: exit $?"
+"$czero" plot "$work/known.csv" --title "" --width 40 --height 8 >"$work/out" || complain "UTF-8: exit $?"
 same UTF-8 <<'PLOT'
 ⠒⠒ train   ● eval   ◉ best
 
@@ -144,7 +154,7 @@ loss   best eval 2.500 at step 5
     0                5               10
                                    step
 PLOT
-"$czero" plot "$work/known.csv" --width 400 --height 300 -o "$work/out.svg" || complain "SVG: exit $?"
+"$czero" plot "$work/known.csv" --title "" --width 400 --height 300 -o "$work/out.svg" || complain "SVG: exit $?"
 sed '1,/^<rect/d' "$work/out.svg" >"$work/out"
 same SVG <<'PLOT'
 <path class="c0 line" d="M16.0 24.0h20"/>

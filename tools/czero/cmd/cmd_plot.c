@@ -36,7 +36,8 @@ static const struct arg_spec specs[] = {
      "use a logarithmic y axis, except for scores such as accuracy"},
     {"--smooth", ARG_INT, FIELD(smooth), "N",
      "average over N training rows (default: a twenty-fifth of the rows; 1: none)", .min = 1},
-    {"--title", ARG_STRING, FIELD(title), "TEXT", "title above the panels"},
+    {"--title", ARG_STRING, FIELD(title), "TEXT",
+     "title above the panels (default: the run's name, from its folder or file; \"\": none)"},
     {"--width", ARG_INT, FIELD(width), "N", "width in pixels, or in text columns", .min = 20},
     {"--height", ARG_INT, FIELD(height), "N",
      "height in pixels (increased if panels need it), or in text lines per panel", .min = 5},
@@ -130,11 +131,42 @@ static void tell_oddities(const struct plot_table *t, const struct plot_figure *
     }
 }
 
+/* Names of files that runs write by default, or that czero suggests: the folder tells more. */
+static bool is_usual_name(const char *name, size_t n)
+{
+    static const char *const usual[] = {"metrics", "curve", "metrics.csv", "curve.csv"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(usual); i++)
+        if (strlen(usual[i]) == n && strncmp(usual[i], name, n) == 0) return true;
+    return false;
+}
+
+/* Of one run: "runs/bert/metrics.csv" is "bert", "bert.csv" is "bert". Several have labels. NULL:
+ * none. */
+static const char *name_run(const char *path, char *buf, size_t nbytes)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n = strlen(name);
+    if (n > 4 && strcmp(name + n - 4, ".csv") == 0) n -= 4;
+    if (slash && is_usual_name(name, n)) {
+        const char *begin = slash;
+        while (begin > path && begin[-1] != '/') begin--;
+        name = begin;
+        n = (size_t)(slash - begin);
+    }
+    bool says_nothing = n == 0 || is_usual_name(name, n) || strncmp(name, "..", n) == 0;
+    if (says_nothing || n >= nbytes) return NULL;
+    snprintf(buf, nbytes, "%.*s", (int)n, name);
+    return buf;
+}
+
 static cz_status draw(const struct plot_command *o, const struct plot_table *tables)
 {
+    char run[256];
+    const char *title = o->title;
+    if (!title && o->files.n == 1) title = name_run(o->files.items[0], run, sizeof run);
     const struct plot_options options = {.x = o->x ? o->x : "step",
                                          .ys = o->ys,
-                                         .title = o->title,
+                                         .title = title && *title ? title : NULL,
                                          .log_y = o->log_y,
                                          .smooth = o->smooth};
     /* --width and --height are pixels for a file and characters for a terminal. */
