@@ -368,6 +368,26 @@ START_TEST(odd_files_that_are_fine)
     check_decoded(tok, ids, 1, "");
     free(ids);
     cz_tokenizer_close(tok);
+    /* A space in front of the text, where there is none. */
+    write_file("vocab.json", "{\"\xc4\xa0\":0,\"a\":1,\"b\":2,\"\xc4\xa0"
+                             "a\":3}");
+    write_file("merges.txt", "\xc4\xa0 a\n");
+    for (int prefix = 0; prefix < 2; prefix++) {
+        static const char *const texts[] = {"a", " a", "ab", "b", "  a"};
+        static const int32_t want[2][5][3] = {
+            {{1, -1}, {3, -1}, {1, 2, -1}, {2, -1}, {0, 3, -1}},
+            {{3, -1}, {3, -1}, {3, 2, -1}, {0, 2, -1}, {0, 3, -1}}};
+        write_file("tokenizer_config.json", prefix ? "{\"add_prefix_space\":true}" : "{}");
+        ck_ok(cz_tokenizer_open(folder, &tok));
+        for (size_t i = 0; i < 5; i++) {
+            ck_ok(cz_tokenizer_encode(tok, texts[i], strlen(texts[i]), &ids, &n));
+            for (size_t k = 0; k < n; k++) ck_assert_int_eq(ids[k], want[prefix][i][k]);
+            ck_assert(n > 0 && (n == 3 || want[prefix][i][n] == -1));
+            free(ids);
+        }
+        cz_tokenizer_close(tok);
+    }
+    remove_file("tokenizer_config.json");
     remove_file("vocab.json");
     remove_file("merges.txt");
     (void)rmdir(folder);
