@@ -76,6 +76,15 @@ stopped=$(sed 's/global_step//' stop/latest)
 test "$(tail -1 stop.csv | cut -d, -f1)" = "$stopped"
 "$czero" fsck stop >/dev/null
 
+# constants are the checkpoint's, which is said of those that the config has otherwise, and of no other
+again=("$czero" "${train[@]}" --config ds.json --resume stop --steps $((stopped + 1)))
+"${again[@]}" 2>err.txt
+test "$(grep -c 'from the checkpoint' err.txt)" = 0
+"${again[@]}" --set optimizer.params.eps=1e-5 --set optimizer.params.weight_decay=0.5 2>err.txt
+test "$(grep -c 'from the checkpoint' err.txt)" = 2
+grep -q 'eps: using 1e-08 from the checkpoint; the config has 1e-05$' err.txt
+grep -q 'weight_decay: using 0.1 from the checkpoint; the config has 0.5$' err.txt
+
 "$czero" inspect stop >inspect.txt
 grep -q '^  run           seed 42; data: [0-9]* of [0-9]* rows taken in epoch [0-9]*, shuffled with seed 42$' inspect.txt
 "$czero" inspect stop --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["run"]["seed"] == "42"'
