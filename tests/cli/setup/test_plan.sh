@@ -24,6 +24,24 @@ sum=$(grep -o '"bytes": [0-9]*' "$work/out" | awk '{ s += $2 } END { printf "%.0
 [ "$sum" = "$(value host_peak_bytes)" ] || complain "rows make $sum, not $(value host_peak_bytes)"
 one=$(value host_peak_bytes)
 
+# The table has the bytes of the object, row by row; the first ones by the model's own count.
+for more in "--world-size 1" "--world-size 8" "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_optimizer.nvme_path=$work"; do
+  # shellcheck disable=SC2086
+  plan --json $more >"$work/object" && plan $more >"$work/table" || complain "plan $more: exit $?"
+  python3 - "$work/object" "$work/table" <<'PY' || complain "plan $more: table and object differ"
+import json, re, sys
+plan = json.load(open(sys.argv[1]))
+rows = re.findall(r"^  (\S.*?) +(host|device|nvme|pinned) +([0-9.]+) MiB", open(sys.argv[2]).read(), re.M)
+table = {(name, where): float(mib) for name, where, mib in rows}
+want = {(r["name"], r["where"]): r["bytes"] for r in plan["rows"] if r["bytes"] > 0}
+want[("peak", "host")] = plan["host_peak_bytes"]
+want[("program and libraries", "host")] = plan["baseline_bytes"]
+for key, nbytes in want.items():
+    slack = 2 if key[0] in ("peak", "program and libraries") else 0.051  # two processes, not quite alike
+    assert abs(table[key] - nbytes / 2**20) <= slack, (key, table[key], nbytes)
+assert plan["parameters"] == 124439808
+PY
+done
 plan --json --world-size 8 >"$work/out" || complain "exit $?"
 [ "$(value world_size)" = 8 ] || complain "world size"
 # stage 1: 7/8 of 2 x 4 bytes a parameter leave, a bucket of 4 bytes a parameter comes
