@@ -76,7 +76,7 @@ stopped=$(sed 's/global_step//' stop/latest)
 test "$(tail -1 stop.csv | cut -d, -f1)" = "$stopped"
 "$czero" fsck stop >/dev/null
 
-# constants are the checkpoint's, which is said of those that the config has otherwise, and of no other
+# constants are the checkpoint's, which is reported of those that the config has otherwise, and of no other
 again=("$czero" "${train[@]}" --config ds.json --resume stop --steps $((stopped + 1)))
 "${again[@]}" 2>err.txt
 test "$(grep -c 'from the checkpoint' err.txt)" = 0
