@@ -200,10 +200,11 @@ static cz_status open_named(const char *dir, const char *name, int flags, int *f
     *fd = open_in(dir, name, flags | O_CLOEXEC);
     if (*fd >= 0) return CZ_OK;
     if (dir && errno == EXDEV)
-        return err_set(CZ_CORRUPT, 0,
-                       "%s: a link leads out of %s and is not followed (absolute links are not, "
-                       "either); copy what it leads to into the folder",
-                       *path, *dir ? dir : ".");
+        return err_set(
+            CZ_CORRUPT, 0,
+            "%s: a link leads out of %s, or is absolute, and is not followed; replace it with "
+            "a copy of its target",
+            *path, *dir ? dir : ".");
     return err_set(errno == ENOENT ? CZ_NOTFOUND : CZ_IO, errno, "%s: cannot be opened", *path);
 }
 

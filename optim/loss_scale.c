@@ -75,13 +75,13 @@ cz_status loss_scale_init(struct loss_scale *s, const struct loss_scale_options 
 static cz_status check_count(const char *name, int64_t value, int64_t least)
 {
     if (value >= least && value <= COUNT_MAX) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "loss scale: %s cannot be %lld", name, (long long)value);
+    return err_set(CZ_CORRUPT, 0, "%s cannot be %lld", name, (long long)value);
 }
 
 static cz_status check_above(const char *name, double value, double bound)
 {
     if (value > bound && isfinite(value)) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "loss scale: %s cannot be %g", name, value);
+    return err_set(CZ_CORRUPT, 0, "%s cannot be %g", name, value);
 }
 
 /* For state from a file, before it is used. */

@@ -118,7 +118,7 @@ static cz_status find_stale(const char *tag_dir, const struct manifest *m,
         if (manifest_find(m, list.names[i])) continue;
         char *path = file_join(tag_dir, list.names[i]);
         st = path ? fsck_note(findings, path, "", 0, 0,
-                              "stale: no file of this checkpoint, its manifest does not list it%s",
+                              "stale: the checkpoint's manifest does not list it%s",
                               ends_in(list.names[i], "_states.pt")
                                   ? "; tools that go by names would take it for a shard"
                                   : "")

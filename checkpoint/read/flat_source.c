@@ -62,16 +62,17 @@ static cz_status ckpt_mapping_check(const struct ckpt *ck, const struct rank_fil
         if (!is_listed(mapping, at++, name, numel))
             return err_set(
                 CZ_CORRUPT, 0,
-                "%s: param group %zu: by its param_slice_mappings it is not rank %d's file: "
-                "that holds a piece of %s",
+                "%s: param group %zu: this is not rank %d's file: its param_slice_mappings lack a "
+                "piece of '%s'",
                 pt_path(file->pt), g, file->rank, name);
     }
     if (at == mapping->n_pairs) return CZ_OK;
     const char *extra = pickle_to_string(mapping->pairs[at].key);
-    return err_set(CZ_CORRUPT, 0,
-                   "%s: param group %zu: by its param_slice_mappings it is not rank %d's file: it "
-                   "says that it holds a piece of %s",
-                   pt_path(file->pt), g, file->rank, extra ? extra : "?");
+    return err_set(
+        CZ_CORRUPT, 0,
+        "%s: param group %zu: this is not rank %d's file: its param_slice_mappings list a "
+        "piece of '%s'",
+        pt_path(file->pt), g, file->rank, extra ? extra : "?");
 }
 
 /* ---- stages 1 and 2 -------------------------------------------------------------------------- */
@@ -206,12 +207,12 @@ static bool length_fits(const struct flat_plan *plan, int rank, const struct pic
 static cz_status wrong_length(const struct rank_file *file, size_t g, const char *what,
                               const struct pickle_tensor *t, const struct flat_plan *plan)
 {
-    return err_set(CZ_CORRUPT, 0,
-                   "%s: param group %zu: %s has %llu elements; param_shapes give rank %d %llu, or "
-                   "%llu with padding",
-                   pt_path(file->pt), g, what, (unsigned long long)t->numel, file->rank,
-                   (unsigned long long)lean_of(plan, file->rank),
-                   (unsigned long long)plan->partition);
+    return err_set(
+        CZ_CORRUPT, 0,
+        "%s: param group %zu: %s has %llu elements; by param_shapes rank %d has %llu, or "
+        "%llu with padding",
+        pt_path(file->pt), g, what, (unsigned long long)t->numel, file->rank,
+        (unsigned long long)lean_of(plan, file->rank), (unsigned long long)plan->partition);
 }
 
 static cz_status check_padding(const struct rank_file *file, size_t g, const struct flat_plan *plan)
@@ -220,9 +221,11 @@ static cz_status check_padding(const struct rank_file *file, size_t g, const str
     int64_t want = (int64_t)(plan->partition - lean_of(plan, file->rank));
     int64_t have = list_int(paddings, g, want);
     if (have == want) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0,
-                   "%s: param group %zu: group_paddings has %lld, but the shapes give rank %d %lld",
-                   pt_path(file->pt), g, (long long)have, file->rank, (long long)want);
+    return err_set(
+        CZ_CORRUPT, 0,
+        "%s: param group %zu: group_paddings says %lld elements, but by the shapes rank %d "
+        "has %lld",
+        pt_path(file->pt), g, (long long)have, file->rank, (long long)want);
 }
 
 static cz_status take_masters(struct ckpt *ck, const struct rank_file *file,
@@ -259,7 +262,7 @@ static cz_status take_state(struct ckpt *ck, const struct rank_file *file, size_
     const char *name = ck->states[state_idx];
     const struct pickle_node *value = pickle_get(state, name);
     if (!pickle_is(value, PICKLE_TENSOR))
-        return err_set(CZ_CORRUPT, 0, "%s: param group %zu has no '%s', as rank 0 has",
+        return err_set(CZ_CORRUPT, 0, "%s: param group %zu has no state '%s', which rank 0 has",
                        pt_path(file->pt), g, name);
     if (!length_fits(plan, file->rank, value->tensor))
         return wrong_length(file, g, name, value->tensor, plan);

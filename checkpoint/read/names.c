@@ -50,7 +50,7 @@ static const char *tag_fault(const char *tag)
     if (tag[0] == '.') return "it begins with a dot";
     if (n > TAG_NBYTES_MAX) return "it is longer than 200 bytes";
     if (strcmp(tag, CKPT_LATEST) == 0 || strcmp(tag, CKPT_LATEST_UNIVERSAL) == 0)
-        return "the file that names the newest checkpoint is called so";
+        return "this is the name of the file that names the newest checkpoint";
     /* Readers of `latest` (DeepSpeed's, too) drop white space around what it names. */
     if (tag[0] == ' ' || tag[n - 1] == ' ') return "it begins or ends with a space";
     for (const char *at = tag; *at; at++) {
@@ -157,8 +157,8 @@ static bool holds_tag(const char *dir, const char *name)
     return yes;
 }
 
-/* " (tags in it: a, b, …)", or "" when there are none. Only for messages, so it never fails: what
- * cannot be read is left out. */
+/* "; tags in this folder: a, b, …", or "" when there are none. Only for messages, so it never
+ * fails: what cannot be read is left out. */
 static void tags_text(const char *dir, char *text, size_t n)
 {
     struct ckpt_list list;
@@ -167,7 +167,7 @@ static void tags_text(const char *dir, char *text, size_t n)
     if (ckpt_list_files(dir, "", &list) != CZ_OK) return;
     for (size_t i = list.n; i-- > 0 && shown <= TAGS_SHOWN && used < n;) { /* the newest first */
         if (!holds_tag(dir, list.names[i])) continue;
-        const char *lead = shown == 0 ? "; tags in it: " : ", ";
+        const char *lead = shown == 0 ? "; tags in this folder: " : ", ";
         used += (size_t)snprintf(text + used, n - used, "%s%s", lead,
                                  shown < TAGS_SHOWN ? list.names[i] : "…");
         shown++;
@@ -245,7 +245,7 @@ cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **t
         char *named = NULL;
         cz_status st = ckpt_latest_read(dir, universal != 0, &named);
         const char *source =
-            universal ? ", which its latest_universal names" : ", which its latest names";
+            universal ? ", which 'latest_universal' names" : ", which 'latest' names";
         if (st == CZ_OK) return locate_tag(dir, named, source, tag_dir, tag_out);
         if (st != CZ_NOTFOUND) return st;
         err_clear();

@@ -111,13 +111,15 @@ cz_status ckpt_step_take(struct ckpt *ck, const struct pt *pt, size_t group,
     double step;
     TRY(pt_number(pt, node, &step));
     if (!(step >= 0 && step < 0x1p53) || step != floor(step))
-        return err_set(CZ_CORRUPT, 0, "%s: param group %zu: a step of %g", pt_path(pt), group,
-                       step);
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: param group %zu: its step, %g, is not a count of updates", pt_path(pt),
+                       group, step);
     int64_t *known = &ck->steps[group];
     if (*known >= 0 && *known != (int64_t)step)
-        return err_set(CZ_CORRUPT, 0,
-                       "%s: param group %zu: %lld steps were done here, and %lld elsewhere",
-                       pt_path(pt), group, (long long)step, (long long)*known);
+        return err_set(
+            CZ_CORRUPT, 0,
+            "%s: param group %zu: its step is %lld, but %lld elsewhere in this checkpoint",
+            pt_path(pt), group, (long long)step, (long long)*known);
     *known = (int64_t)step;
     return CZ_OK;
 }

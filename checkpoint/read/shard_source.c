@@ -135,7 +135,7 @@ static cz_status take_swapped(struct ckpt *ck, const struct rank_file *file, con
     cz_status st = ckpt_file_add(ck, name, &spot->file_idx);
     if (st == CZ_NOTFOUND)
         st = err_set(CZ_UNSUPPORTED, 0,
-                     "%s: its numbers were swapped to NVMe, and the copy %s is not in the tag",
+                     "%s: its tensors were swapped to NVMe, but their copy %s is not in the tag",
                      pt_path(file->pt), name);
     free(name);
     if (st != CZ_OK) return st;
@@ -195,7 +195,8 @@ static cz_status take_states(struct ckpt *ck, const struct rank_file *file, stru
             if (plan->state_vecs[i] == NO_VEC) continue;
             const struct pickle_node *value = pickle_get(state, name);
             if (!pickle_is(value, PICKLE_TENSOR))
-                return err_set(CZ_CORRUPT, 0, "%s: sub-group %zu has no '%s', as rank 0 has",
+                return err_set(CZ_CORRUPT, 0,
+                               "%s: sub-group %zu has no state '%s', which rank 0 has",
                                pt_path(file->pt), s, name);
             TRY(take_flat(ck, file, s, plan, value, name, plan->state_vecs[i]));
         }

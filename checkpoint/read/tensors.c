@@ -78,8 +78,9 @@ cz_status ckpt_entry_set_shape(struct ckpt_entry *e, const int64_t *shape, int n
     struct ckpt_tensor *t = &e->tensor;
     size_t nbytes = (size_t)ndim * sizeof *shape;
     if (e->has_shape && (t->ndim != ndim || memcmp(t->shape, shape, nbytes) != 0))
-        return err_set(CZ_CORRUPT, 0, "%s: %s: '%s' has another shape than elsewhere", label, what,
-                       e->name);
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: %s: '%s' has another shape here than in the rest of the checkpoint",
+                       label, what, e->name);
     if (nbytes > 0) memcpy(t->shape, shape, nbytes);
     t->ndim = ndim;
     t->numel = numel;
@@ -104,7 +105,8 @@ static cz_status ckpt_entry_read_shape(struct ckpt_entry *e, const struct pickle
 {
     int64_t shape[CKPT_NDIM_MAX];
     if (!shape_of_node(node, shape))
-        return err_set(CZ_CORRUPT, 0, "%s: %s: '%s' has no shape there", label, what, e->name);
+        return err_set(CZ_CORRUPT, 0, "%s: %s: the entry of '%s' is not a shape", label, what,
+                       e->name);
     int ndim = node->n > CKPT_NDIM_MAX ? CKPT_NDIM_MAX + 1 : (int)node->n;
     return ckpt_entry_set_shape(e, shape, ndim, label, what);
 }

@@ -110,8 +110,8 @@ static cz_status check_sum(const char *text, size_t nbytes, const char *label)
     const uint32_t crc = crc32_update(0, text, (size_t)(tail - text));
     if (crc == want) return CZ_OK;
     return err_set(CZ_CORRUPT, 0,
-                   "%s: its checksum is %08" PRIx32 ", not %08" PRIx32
-                   " according to it: the manifest itself is damaged",
+                   "%s: its checksum is %08" PRIx32 ", but it says %08" PRIx32
+                   ": the manifest itself is damaged",
                    label, crc, want);
 }
 

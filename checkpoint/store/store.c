@@ -220,7 +220,7 @@ cz_status store_stage(const char *dir, const char *tag)
     if (mkdir(s.staging, 0777) != 0)
         st = errno == EEXIST
                  ? err_set(CZ_IO, 0,
-                           "%s: is there already, without the mark of a save: remove or rename it",
+                           "%s: exists already, and no save of czero made it: remove or rename it",
                            s.staging)
                  : err_set(CZ_IO, errno, "%s: cannot be created", s.staging);
 done:

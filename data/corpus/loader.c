@@ -259,15 +259,16 @@ cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
     bool is_start = c->n_rows == 0 && c->epoch == 0 && c->sample == 0;
     if (!is_start && c->n_rows != l->n_rows)
         return err_set(CZ_INVALID, 0,
-                       "the saved place belongs to data of %" PRIu64 " rows; these have %" PRIu64
-                       " (other files, or another sequence length)",
+                       "the saved position belongs to data of %" PRIu64
+                       " rows; this data has %" PRIu64 " (other files, or another sequence length)",
                        c->n_rows, l->n_rows);
     if (!is_start && c->shuffle != l->shuffle)
-        return err_set(CZ_INVALID, 0, "the saved place belongs to a run with shuffling %s",
+        return err_set(CZ_INVALID, 0, "the saved position belongs to a run with shuffling %s",
                        c->shuffle ? "on" : "off");
     if (!is_start && c->shuffle && c->seed != l->seed)
         return err_set(CZ_INVALID, 0,
-                       "the saved place belongs to shuffle seed %" PRIu64 ", this run has %" PRIu64,
+                       "the saved position belongs to shuffle seed %" PRIu64
+                       ", this run has %" PRIu64,
                        c->seed, l->seed);
     if (__builtin_mul_overflow(c->epoch, l->rows_per_epoch, &next) ||
         __builtin_add_overflow(next, c->sample, &next) || next > INT64_MAX)

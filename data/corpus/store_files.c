@@ -86,10 +86,11 @@ static cz_status add_plain(struct token_store *s, const char *name, enum token_k
 {
     const struct data_path path = {.name = name, .shown = name};
     size_t file_idx, width = token_kind_size(kind);
+    if (!*name) return err_set(CZ_INVALID, 0, "u%zu: is not followed by a file's name", 8 * width);
     TRY(store_open(s, &path, &file_idx));
     uint64_t nbytes = s->files[file_idx].nbytes;
     if (nbytes % width != 0)
-        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are not a multiple of %zu-bit tokens", name,
+        return err_set(CZ_CORRUPT, 0, "%s: %llu bytes are no whole number of %zu-bit tokens", name,
                        (unsigned long long)nbytes, 8 * width);
     return store_add_run(s, file_idx, kind, 0, nbytes / width);
 }

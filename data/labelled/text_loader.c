@@ -399,15 +399,16 @@ static cz_status check_cursor(const struct text_order *o, const struct cz_data_c
     if (c->n_rows == 0 && c->epoch == 0 && c->sample == 0) return CZ_OK; /* any data's start */
     if (c->n_rows != o->n)
         return err_set(CZ_INVALID, 0,
-                       "the saved place belongs to data of %" PRIu64
-                       " examples; these have %" PRIu64,
+                       "the saved position belongs to data of %" PRIu64
+                       " examples; this data has %" PRIu64,
                        c->n_rows, o->n);
     if (c->shuffle != o->shuffle)
-        return err_set(CZ_INVALID, 0, "the saved place belongs to a run with shuffling %s",
+        return err_set(CZ_INVALID, 0, "the saved position belongs to a run with shuffling %s",
                        c->shuffle ? "on" : "off");
     if (c->shuffle && c->seed != o->seed)
         return err_set(CZ_INVALID, 0,
-                       "the saved place belongs to shuffle seed %" PRIu64 ", this run has %" PRIu64,
+                       "the saved position belongs to shuffle seed %" PRIu64
+                       ", this run has %" PRIu64,
                        c->seed, o->seed);
     if (c->sample >= o->n)
         return err_set(CZ_INVALID, 0, "example %" PRIu64 " is beyond the epoch of %" PRIu64,

@@ -59,7 +59,7 @@ cz_status texts_fail_missing(struct texts_reader *r, enum text_role role, const 
                                               : ", ",
                                  names[i]);
     bool none = r->names.n <= 2;
-    return text_source_fail(&r->in, CZ_INVALID, "no %s %s for the %s; there is %.*s", what, wanted,
+    return text_source_fail(&r->in, CZ_INVALID, "no %s %s for the %s; found: %.*s", what, wanted,
                             role_names[role], none ? 7 : (int)(r->names.n - 2),
                             none ? "nothing" : r->names.s + 2);
 }

@@ -96,7 +96,7 @@ static cz_status read_all(struct texts_reader *r)
         TRY(st);
     }
     if (t->n == 0)
-        return err_set(CZ_INVALID, 0, "%s%s: no example at all", o->paths[0],
+        return err_set(CZ_INVALID, 0, "%s%s: no examples", o->paths[0],
                        o->n_paths > 1 ? " and the other files" : "");
     struct text_example *fitted = realloc(t->examples, t->n * sizeof *fitted);
     if (fitted) t->examples = fitted;

@@ -22,11 +22,10 @@ int json_stream_peek(struct text_source *in)
 cz_status json_stream_fail(struct text_source *in, int c, const char *wanted)
 {
     if (c < 0)
-        return text_source_fail(in, CZ_CORRUPT, "the file ends where %s is expected", wanted);
+        return text_source_fail(in, CZ_CORRUPT, "expected %s, found the end of the file", wanted);
     if (c > ' ' && c < 0x7F)
-        return text_source_fail(in, CZ_CORRUPT, "\"%c\" where %s is expected", c, wanted);
-    return text_source_fail(in, CZ_CORRUPT, "byte 0x%02x where %s is expected", (unsigned)c,
-                            wanted);
+        return text_source_fail(in, CZ_CORRUPT, "expected %s, found \"%c\"", wanted, c);
+    return text_source_fail(in, CZ_CORRUPT, "expected %s, found byte 0x%02x", wanted, (unsigned)c);
 }
 
 /* ---- strings --------------------------------------------------------------------------------- */
@@ -81,7 +80,8 @@ static cz_status read_escape(struct text_source *in, unsigned *high, struct text
     }
     if (waiting) TRY(put_code_point(out, 0xFFFD));
     const char *found = c > 0 ? strchr(from, c) : NULL;
-    if (!found) return json_stream_fail(in, c, "one of \"\\/bfnrtu, the escapes of JSON");
+    if (!found)
+        return json_stream_fail(in, c, "an escape of JSON (\\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u)");
     text_source_skip(in);
     return text_buf_put_char(out, to[found - from]);
 }

@@ -69,8 +69,10 @@ cz_status added_tokens_add(struct added_tokens *set, const char *content, size_t
     uint32_t node = 0;
     if (nbytes == 0) return err_set(CZ_INVALID, 0, "an added token is empty");
     if (nbytes > ADDED_TOKEN_NBYTES_MAX)
-        return err_set(CZ_UNSUPPORTED, 0, "an added token of %zu bytes; at most %d are supported",
-                       nbytes, ADDED_TOKEN_NBYTES_MAX);
+        return err_set(
+            CZ_UNSUPPORTED, 0,
+            "the added token that begins with \"%.20s\" has %zu bytes; at most %d are supported",
+            content, nbytes, ADDED_TOKEN_NBYTES_MAX);
     if (set->n_nodes == 0) TRY(new_node(set, 0, &node));
     for (size_t i = 0; i < nbytes; i++)
         TRY(need_child(set, node, (unsigned char)content[i], &node));

@@ -127,7 +127,8 @@ static cz_status measure(struct vocab *v)
 cz_status vocab_build(struct vocab *v, struct vocab_report *report)
 {
     if (v->words.n == 0)
-        return err_set(CZ_INVALID, 0, "the texts have no word to make a vocabulary of");
+        return err_set(CZ_INVALID, 0,
+                       "the texts contain no words, so there is no vocabulary to make");
     for (int i = 0; i < VOCAB_N_SPECIALS; i++) TRY(add_token(v, specials[i], strlen(specials[i])));
     for (uint32_t i = 0; i < v->words.n; i++) {
         const struct string_row *row = &v->words.rows[i];

@@ -175,7 +175,8 @@ static cz_status restore_scale(struct load *l)
         return CZ_OK;
     struct loss_scale scale = l->has_run_state ? l->run.scale : e->scale;
     if (!l->has_run_state) take_deepspeed_scale(l, &scale);
-    if (loss_scale_check(&scale) != CZ_OK) return err_prefix("%s", ckpt_get_info(l->ck)->tag_dir);
+    if (loss_scale_check(&scale) != CZ_OK)
+        return err_prefix("%s: loss scale", ckpt_get_info(l->ck)->tag_dir);
     e->scale = scale;
     return CZ_OK;
 }

@@ -376,8 +376,8 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
     TRY(json_need(root, "groups", JSON_ARRAY, &groups));
     s->n_groups = json_count(groups);
     if (s->n_groups > OPTIM_GROUPS_MAX)
-        return err_set(CZ_CORRUPT, 0, "%s: %zu groups", json_where(groups, where, sizeof where),
-                       s->n_groups);
+        return err_set(CZ_CORRUPT, 0, "%s: %zu groups of parameters; at most %d are supported",
+                       json_where(groups, where, sizeof where), s->n_groups, OPTIM_GROUPS_MAX);
     for (size_t g = 0; g < s->n_groups; g++) {
         TRY(json_need_double(json_child(groups, g), "lr", &s->lrs[g]));
         TRY(json_need(json_child(groups, g), "betas", JSON_ARRAY, &betas));

@@ -229,7 +229,7 @@ cz_status pickle_call(struct pickle_parser *p, struct pickle_node *callable,
     enum pickle_kind kind = callable->kind;
     *out = NULL;
     if (kind != PICKLE_GLOBAL && kind != PICKLE_OBJECT && kind != PICKLE_DTYPE)
-        return pickle_fail(p, CZ_CORRUPT, "%s is called", pickle_kind_phrase(kind));
+        return pickle_fail(p, CZ_CORRUPT, "%s is called like a function", pickle_kind_phrase(kind));
     if (args->kind != PICKLE_TUPLE)
         return pickle_fail(p, CZ_CORRUPT, "the arguments of a call are %s, not a tuple",
                            pickle_kind_phrase(args->kind));

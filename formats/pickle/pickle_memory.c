@@ -54,8 +54,7 @@ cz_status pickle_fail(const struct pickle_parser *p, cz_status status, const cha
  * list again and again. */
 cz_status pickle_work(struct pickle_parser *p, uint64_t n)
 {
-    if (n > p->work_left)
-        return pickle_fail(p, CZ_CORRUPT, "the same values are looked at too often");
+    if (n > p->work_left) return pickle_fail(p, CZ_CORRUPT, "too many calls use the same values");
     p->work_left -= n;
     return CZ_OK;
 }

@@ -580,9 +580,11 @@ static cz_status do_opcode(struct pickle_parser *p, unsigned char op)
     case OP_BINPERSID: return op_persistent(p);
     default:
         if (op >= OP_EXT1 && op <= OP_EXT4)
-            return pickle_fail(p, CZ_UNSUPPORTED, "an extension code (opcode 0x%02x)", op);
+            return pickle_fail(p, CZ_UNSUPPORTED,
+                               "an extension code (opcode 0x%02x), which is not read", op);
         if (op == OP_NEXT_BUFFER || op == OP_READONLY_BUFFER)
-            return pickle_fail(p, CZ_UNSUPPORTED, "an out-of-band buffer (opcode 0x%02x)", op);
+            return pickle_fail(p, CZ_UNSUPPORTED,
+                               "an out-of-band buffer (opcode 0x%02x), which is not read", op);
         if (op != 0 && strchr("ILFSVPiodlpg", op))
             return pickle_fail(p, CZ_UNSUPPORTED,
                                "text opcode '%c' of pickle protocol 0; 2 to 5 can be read", op);

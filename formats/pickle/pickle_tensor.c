@@ -199,7 +199,7 @@ static cz_status rebuild_parameter(struct pickle_parser *p, const struct pickle_
                                    struct pickle_node **out)
 {
     if (args->items[0]->kind != PICKLE_TENSOR)
-        return pickle_fail(p, CZ_CORRUPT, "a parameter is made of %s",
+        return pickle_fail(p, CZ_CORRUPT, "a parameter is rebuilt from %s, not from a tensor",
                            pickle_kind_phrase(args->items[0]->kind));
     /* The same view under a new node, so that attributes of one are not the other's. */
     void *memory;
@@ -242,9 +242,10 @@ static cz_status call_rebuild(struct pickle_parser *p, const struct pickle_node 
     }
     if (callable->kind == PICKLE_GLOBAL && strcmp(callable->more->module, "torch._utils") == 0 &&
         strncmp(callable->more->name, "_rebuild_", 9) == 0)
-        return pickle_fail(p, CZ_UNSUPPORTED,
-                           "a tensor made by %s; dense tensors without quantization can be read",
-                           callable->more->name);
+        return pickle_fail(
+            p, CZ_UNSUPPORTED,
+            "a tensor made by %s is not read; only dense tensors without quantization are",
+            callable->more->name);
     return CZ_OK;
 }
 

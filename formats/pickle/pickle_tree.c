@@ -276,7 +276,8 @@ static cz_status count_child(struct pickle_parser *p, struct frame *parent, size
     parent->n_unfolded += child->own_unfolded;
     const uint64_t limit = PICKLE_UNFOLDED_MAX + PICKLE_UNFOLDED_PER_INPUT * p->nbytes;
     if (parent->n_unfolded > (limit < UINT32_MAX ? limit : UINT32_MAX))
-        return pickle_fail(p, CZ_CORRUPT, "shared values unfold to more than %llu",
+        return pickle_fail(p, CZ_CORRUPT,
+                           "written out without sharing, the values are more than %llu",
                            (unsigned long long)parent->n_unfolded - 1);
     return CZ_OK;
 }

@@ -135,8 +135,8 @@ static cz_status check_storage(const struct pt *pt, const struct pickle_tensor *
     const struct pt_record *r = pt_storage(pt, t);
     if (!r) return CORRUPT("%s: a tensor's storage, record data/%s, is missing", pt->path, t->key);
     if (r->nbytes != t->storage_nbytes)
-        return CORRUPT("%s: record %s has %llu bytes, but a storage of %llu belongs there",
-                       pt->path, r->name, ULL(r->nbytes), ULL(t->storage_nbytes));
+        return CORRUPT("%s: record %s has %llu bytes, but its storage needs %llu", pt->path,
+                       r->name, ULL(r->nbytes), ULL(t->storage_nbytes));
     return CZ_OK;
 }
 

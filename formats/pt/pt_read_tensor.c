@@ -242,7 +242,7 @@ static cz_status tensor_number(const struct pt *pt, const struct pickle_tensor *
 {
     char raw[sizeof(double)];
     if (t->numel != 1)
-        return err_set(CZ_CORRUPT, 0, "%s: a tensor of %llu elements found instead of one number",
+        return err_set(CZ_CORRUPT, 0, "%s: expected a number, found a tensor of %llu elements",
                        pt->path, ULL(t->numel));
     TRY(check_base(pt, t));
     TRY(pt_read(pt, t, 0, 1, raw));
@@ -254,6 +254,6 @@ cz_status pt_number(const struct pt *pt, const struct pickle_node *node, double 
 {
     if (pickle_is(node, PICKLE_TENSOR)) return tensor_number(pt, node->tensor, out);
     if (pickle_to_double(node, out)) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: %s found instead of a number", pt->path,
-                   node ? pickle_kind_name(node->kind) : "nothing");
+    return err_set(CZ_CORRUPT, 0, "%s: expected a number, found %s", pt->path,
+                   node ? pickle_kind_phrase(node->kind) : "nothing");
 }

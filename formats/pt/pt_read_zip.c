@@ -71,14 +71,16 @@ static cz_status read_zip64_end(const struct source *s, uint64_t locator_off,
     if (get_u32(end) != ZIP64_END)
         return CORRUPT("%s: no zip64 end at byte %llu", s->path, ULL(off));
     if (get_u32(end + 16) != 0 || get_u32(end + 20) != 0 || get_u64(end + 24) != get_u64(end + 32))
-        return CORRUPT("%s: the zip64 end at byte %llu is of an archive in several files", s->path,
-                       ULL(off));
+        return CORRUPT(
+            "%s: is a part of an archive in several files, by its zip64 end at byte %llu", s->path,
+            ULL(off));
     struct pt_zip_directory zip64 = {
         .n_entries = get_u64(end + 32), .nbytes = get_u64(end + 40), .off = get_u64(end + 48)};
     if (!agrees(d->n_entries, ZIP_IN_ZIP64_16, zip64.n_entries) ||
         !agrees(d->nbytes, ZIP_IN_ZIP64, zip64.nbytes) || !agrees(d->off, ZIP_IN_ZIP64, zip64.off))
-        return CORRUPT("%s: its two ends of directory, at bytes %llu and %llu, disagree", s->path,
-                       ULL(off), ULL(locator_off + ZIP64_LOCATOR_NBYTES));
+        return CORRUPT(
+            "%s: its zip64 end at byte %llu and its end at byte %llu contradict each other",
+            s->path, ULL(off), ULL(locator_off + ZIP64_LOCATOR_NBYTES));
     *d = zip64;
     return CZ_OK;
 }
@@ -96,8 +98,8 @@ static cz_status read_end(const struct source *s, struct pt_zip_directory *d, ui
         d->nbytes = get_u32(tail + 12);
         d->off = get_u32(tail + 16);
         if (get_u16(tail + 4) != 0 || get_u16(tail + 6) != 0 || get_u16(tail + 8) != d->n_entries)
-            st = CORRUPT("%s: its end at byte %llu is of an archive in several files", s->path,
-                         ULL(*end_off));
+            st = CORRUPT("%s: is a part of an archive in several files, by its end at byte %llu",
+                         s->path, ULL(*end_off));
     }
     free(tail);
     return st;
@@ -178,8 +180,8 @@ static cz_status parse_entry(const struct source *s, const unsigned char *p, siz
     if (name_nbytes == 0 || memchr(e->name, '\0', name_nbytes))
         return CORRUPT("%s: the directory entry at byte %llu has no proper name", s->path, ULL(at));
     if (!read_zip64_extra(e->name + name_nbytes, extra_nbytes, &usize, &csize, &off))
-        return CORRUPT("%s: record %.*s: its size or place is missing in the directory at byte "
-                       "%llu",
+        return CORRUPT("%s: record %.*s: its size or offset is missing in the directory entry at "
+                       "byte %llu",
                        s->path, (int)name_nbytes, e->name, ULL(at));
     e->method = get_u16(p + 10);
     e->csize = csize;

@@ -251,7 +251,7 @@ struct cz_texts_options {
 };
 
 /* *out is released by cz_texts_close(); NULL on error. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT (not
- * the format it seems to be; the sentence has file and line), CZ_INVALID (no example at all, an
+ * the format it seems to be; the sentence has file and line), CZ_INVALID (no examples, an
  * unknown label, fewer than two classes, a missing column: lists those that exist), CZ_NOMEM. */
 CZ_API cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts **out);
 CZ_API void cz_texts_close(struct cz_texts *t); /* accepts NULL */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct tensor_files {
     struct safetensors *st; /* or: */
@@ -253,6 +254,19 @@ static cz_status open_any(struct tensor_files *files, const char *dir, bool *fou
     return i == 2 ? open_single_pt(files, dir, names[i]) : open_pt_index(files, dir, names[i]);
 }
 
+/* The folder's weights are in no file that is read: in one of another name, or in one that cannot
+ * be opened, such as a link that leads nowhere. */
+static cz_status fail_other_weights(const char *dir, const char *name)
+{
+    int fd;
+    TRY(beneath_open(dir, name, &fd, NULL));
+    close(fd);
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s: the weights in %s are not read; czero reads model.safetensors, "
+                   "pytorch_model.bin, and shards of either with their index",
+                   dir, name);
+}
+
 /* Order of preference as in transformers: safetensors before pickles, single files before
  * shards. */
 cz_status tensor_files_open(const char *dir, bool required, struct tensor_files **out)
@@ -272,11 +286,7 @@ cz_status tensor_files_open(const char *dir, bool required, struct tensor_files 
         for (struct dirent *d; listing && !other[0] && (d = readdir(listing));)
             if (looks_like_weights(d->d_name)) snprintf(other, sizeof other, "%s", d->d_name);
         if (listing) closedir(listing);
-        if (other[0])
-            return err_set(CZ_UNSUPPORTED, 0,
-                           "%s has weights in %s; czero reads model.safetensors or "
-                           "pytorch_model.bin, or shards of either with their index",
-                           dir, other);
+        if (other[0]) return fail_other_weights(dir, other);
         if (!required) return CZ_OK;
         return err_set(
             CZ_NOTFOUND, 0,

@@ -231,7 +231,8 @@ static cz_status need_token(const struct bpe_source *src, const char *s,
     char where[512];
     int64_t found;
     if (!node)
-        return err_set(CZ_CORRUPT, 0, "%s: a merge needs the token \"%s\", which there is not",
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: a merge needs the token \"%s\", which is not in the vocabulary",
                        place_text(place, where, sizeof where), s);
     TRY(json_as_int(node, &found));
     *id = (int32_t)found;

@@ -122,7 +122,7 @@ START_TEST(files_of_two_saves_do_not_mix)
     mixed(plain(2, 3), plain(2, 4), OPTIM_1, CZ_CORRUPT, "partition_count");
     mixed(plain(2, 3), plain(2, 4), "bf16_zero_pp_rank_0_*", CZ_CORRUPT, "rank_3");
     mixed(plain(2, 3), plain(1, 3), OPTIM_1, CZ_CORRUPT, "zero_stage");
-    mixed(plain(2, 3), later, OPTIM_1, CZ_CORRUPT, "5 steps were done here, and 4");
+    mixed(plain(2, 3), later, OPTIM_1, CZ_CORRUPT, "its step is 5, but 4 elsewhere");
     mixed(plain(3, 3), shaped, OPTIM_1, CZ_CORRUPT, "elements");
     mixed(plain(3, 3), shaped, MODEL_1, CZ_CORRUPT, "param_shapes");
     mixed(plain(2, 3), plain(3, 3), MODEL_1, CZ_CORRUPT, "files of two saves");

@@ -137,8 +137,8 @@ START_TEST(a_folder_leads_to_a_tag)
     put_folder(dir, "t10");
     put(dir, "t10/mp_rank_00_model_states.pt", "", 0);
     put_folder(dir, "junk");
-    leads_nowhere(dir, NULL, CZ_NOTFOUND, "tags in it: t10, t9");
-    leads_nowhere(dir, "t11", CZ_NOTFOUND, "no tag 't11'; tags in it: t10, t9");
+    leads_nowhere(dir, NULL, CZ_NOTFOUND, "tags in this folder: t10, t9");
+    leads_nowhere(dir, "t11", CZ_NOTFOUND, "no tag 't11'; tags in this folder: t10, t9");
     leads_nowhere(dir, "t9/x", CZ_INVALID, "slash");
     put(dir, "a_file", "", 0);
     leads_nowhere(under(dir, "a_file"), NULL, CZ_INVALID, "is a file");
@@ -158,7 +158,8 @@ START_TEST(a_folder_leads_to_a_tag)
     snprintf(want, sizeof want, "%s/t10", dir);
     leads_to(dir, NULL, want, "t10");
     put(dir, "latest", "t12", 3);
-    leads_nowhere(dir, NULL, CZ_NOTFOUND, "'t12', which its latest names; tags in it: u1, t10, t9");
+    leads_nowhere(dir, NULL, CZ_NOTFOUND,
+                  "'t12', which 'latest' names; tags in this folder: u1, t10, t9");
     put(dir, "latest", "", 0);
     leads_nowhere(dir, NULL, CZ_CORRUPT, "/latest");
     test_tmp_remove(dir);

@@ -135,7 +135,7 @@ START_TEST(hidden_folders_of_the_user_stay)
     ck_assert(file_exists(tags_path(dir, "old/mine"))); /* not hidden any more */
     ck_assert_int_eq(file_exists(tags_path(dir, ".another.deleting")), is_root);
     ck_fails(store_stage(dir, "notes"), CZ_IO);
-    check_sentence(".notes.saving: is there already, without the mark of a save");
+    check_sentence(".notes.saving: exists already, and no save of czero made it");
     ck_assert(file_exists(tags_path(dir, ".notes.saving/x.pt")));
     ck_assert(!file_exists(tags_path(dir, ".notes.saving.by")));
     test_tmp_remove(dir);

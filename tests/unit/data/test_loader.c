@@ -311,7 +311,7 @@ START_TEST(a_place_of_other_data_is_refused)
     ck_ok(cz_data_seek(l, &good));
     bad = good, bad.n_rows = 24;
     ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "24 rows; these have 23"));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "24 rows; this data has 23"));
     bad = good, bad.seed = 6;
     ck_fails(cz_data_seek(l, &bad), CZ_INVALID);
     bad = good, bad.shuffle = false;

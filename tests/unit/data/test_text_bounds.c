@@ -113,7 +113,9 @@ START_TEST(tokens_that_nearly_begin)
     memset(whole.bytes, 'a', N);
     added_tokens_init(&set);
     ck_fails(added_tokens_add(&set, content, sizeof content, &token), CZ_UNSUPPORTED);
-    ck_assert_str_eq(cz_last_error(), "an added token of 257 bytes; at most 256 are supported");
+    ck_assert_str_eq(cz_last_error(),
+                     "the added token that begins with \"aaaaaaaaaaaaaaaaaaaa\" has 257 bytes; "
+                     "at most 256 are supported");
     content[ADDED_TOKEN_NBYTES_MAX - 1] = 'c';
     ck_ok(added_tokens_add(&set, content, ADDED_TOKEN_NBYTES_MAX, &token));
     cost_compare("text: a token nearly begins", cost_of(search, &whole), cost_of(search, &quarter),

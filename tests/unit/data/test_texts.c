@@ -181,9 +181,9 @@ START_TEST(named_columns_are_taken)
     check(t, 1, "v", NULL, 0);
     cz_texts_close(t);
     refused_with(o, "b.csv", "text,label\nx,1\n", CZ_INVALID,
-                 "b.csv:1: no column \"subject\" for the text; there is text, label");
+                 "b.csv:1: no column \"subject\" for the text; found: text, label");
     refused_with(o, "b.jsonl", "{\"subject\":\"x\",\"sentiment\":1}\n", CZ_INVALID,
-                 "b.jsonl:1: no member \"body\" for the second text; there is subject, sentiment");
+                 "b.jsonl:1: no member \"body\" for the second text; found: subject, sentiment");
     refused("c.tsv", "sentence\tscore\nx\t1\n", CZ_INVALID,
             "no column \"label\", \"labels\", \"class\", \"target\" or \"category\"");
     refused("d.csv", "text,label,text\nx,1,y\n", CZ_INVALID, "two columns are named \"text\"");
@@ -467,7 +467,7 @@ START_TEST(labels_may_be_missing_when_allowed)
     cz_texts_close(t);
     refused("d.json", "[[\"p\",1],[\"q\"]]", CZ_INVALID, "item 2: the example has no label");
     refused("e.csv", "text,label\nx,1\ny,\n", CZ_INVALID, "e.csv:3: the example has no label");
-    refused("f.jsonl", "{\"text\":\"x\",\"note\":1}", CZ_INVALID, "there is text, note");
+    refused("f.jsonl", "{\"text\":\"x\",\"note\":1}", CZ_INVALID, "found: text, note");
     teardown();
 }
 END_TEST
@@ -483,38 +483,42 @@ START_TEST(damage_is_told_with_its_place)
         cz_status want;
         const char *words;
     } cases[] = {
-        {"a.json", "", CZ_INVALID, "a.json: no example at all"},
-        {"a.json", "[]", CZ_INVALID, "no example at all"},
+        {"a.json", "", CZ_INVALID, "a.json: no examples"},
+        {"a.json", "[]", CZ_INVALID, "no examples"},
         {"a.json", "[[\"x\",1],[\"y\",1]]", CZ_INVALID, "all examples have the label \"1\""},
         {"a.json", "x", CZ_CORRUPT, "a.json:1: begins neither"},
-        {"a.json", "[[\"x\",1]", CZ_CORRUPT, "the file ends where \",\" or \"]\""},
-        {"a.json", "[[\"x\",1],", CZ_CORRUPT, "item 2: the file ends"},
-        {"a.json", "[[\"x\",1],\n]", CZ_CORRUPT, "a.json:2: item 1: \"]\" where another value"},
-        {"a.json", "[[\"x\" 1]]", CZ_CORRUPT, "\"1\" where \",\" or"},
+        {"a.json", "[[\"x\",1]", CZ_CORRUPT, "expected \",\" or \"]\", found the end of the file"},
+        {"a.json", "[[\"x\",1],", CZ_CORRUPT, "item 2: expected a row"},
+        {"a.json", "[[\"x\",1],\n]", CZ_CORRUPT,
+         "a.json:2: item 1: expected another value, found \"]\""},
+        {"a.json", "[[\"x\" 1]]", CZ_CORRUPT, "expected \",\" or \"]\", found \"1\""},
         {"a.json", "[[\"x\",1]] 2", CZ_CORRUPT, "continues after the end of the list"},
         {"a.json", "[\n[\"x\ny\",1]]", CZ_CORRUPT, "a.json:2: item 1: a string has no closing"},
         {"a.json", "[[\"x\ty\",1]]", CZ_CORRUPT, "control character 0x09"},
-        {"a.json", "[[\"x\\q\",1]]", CZ_CORRUPT, "\"q\" where one of"},
-        {"a.json", "[[\"x\\u12g4\",1]]", CZ_CORRUPT, "\"g\" where a hexadecimal digit"},
+        {"a.json", "[[\"x\\q\",1]]", CZ_CORRUPT, "expected an escape of JSON"},
+        {"a.json", "[[\"x\\u12g4\",1]]", CZ_CORRUPT,
+         "expected a hexadecimal digit of \\u, found \"g\""},
         {"a.json", "[[\"x\",01]]", CZ_CORRUPT, "\"01\" is not a JSON value"},
         {"a.json", "[[\"x\",tru]]", CZ_CORRUPT, "\"tru\" is not a JSON value"},
-        {"a.json", "[[\"x\",]]", CZ_CORRUPT, "\"]\" where another value"},
+        {"a.json", "[[\"x\",]]", CZ_CORRUPT, "expected another value, found \"]\""},
         {"a.json", "[[]]", CZ_CORRUPT, "a row is empty"},
         {"a.json", "[[1,\"x\"]]", CZ_CORRUPT, "the text is an integer"},
         {"a.json", "[[\"x\",2,1]]", CZ_CORRUPT, "the second text is an integer"},
         {"a.json", "[[[\"x\"],1]]", CZ_CORRUPT, "the text is an array"},
         {"a.json", "[[\"x\",\"y\",1,2]]", CZ_CORRUPT, "more than three items"},
-        {"a.json", "[1, 2]", CZ_CORRUPT, "item 1: \"1\" where a row"},
+        {"a.json", "[1, 2]", CZ_CORRUPT,
+         "item 1: expected a row: [text, label] or an object with members, found \"1\""},
         {"a.json", "[{\"text\":5,\"label\":1}]", CZ_CORRUPT, "the text is an integer"},
         {"a.json", "[{\"text\":null,\"label\":1}]", CZ_CORRUPT, "the text is null"},
         {"a.json", "[{\"text\":\"x\",\"text\":\"x\"}]", CZ_CORRUPT, "two members \"text\""},
-        {"a.json", "[{}]", CZ_INVALID, "there is nothing"},
-        {"a.json", "[{text:1}]", CZ_CORRUPT, "\"t\" where a name in double quotes"},
-        {"a.json", "[{\"text\" \"x\"}]", CZ_CORRUPT, "where \":\" is expected"},
+        {"a.json", "[{}]", CZ_INVALID, "found: nothing"},
+        {"a.json", "[{text:1}]", CZ_CORRUPT, "expected a name in double quotes, found \"t\""},
+        {"a.json", "[{\"text\" \"x\"}]", CZ_CORRUPT, "expected \":\""},
         {"a.jsonl", "{\"text\":\"x\",\"label\":1}\n\n{\"text\":", CZ_CORRUPT, "a.jsonl:3: "},
-        {"a.jsonl", "[\"x\",1],[\"y\",2]", CZ_CORRUPT, "\",\" where a row"},
+        {"a.jsonl", "[\"x\",1],[\"y\",2]", CZ_CORRUPT,
+         "expected a row: [text, label] or an object with members, found \",\""},
         {"a.csv", "", CZ_INVALID, "a first line that names columns"},
-        {"a.csv", "text,label\n", CZ_INVALID, "no example at all"},
+        {"a.csv", "text,label\n", CZ_INVALID, "no examples"},
         {"a.csv", "text,label\nx,1\n\"y\nz\",1,2\n", CZ_CORRUPT,
          "a.csv:4: 3 fields where the header names 2 columns; a text with commas"},
         {"a.csv", "text,label\nx\n", CZ_CORRUPT, "a.csv:2: 1 fields"},

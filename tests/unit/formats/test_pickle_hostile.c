@@ -206,7 +206,7 @@ START_TEST(laughs_are_refused)
     }
     REPEAT(&b, "\x86", 16);
     ADD(&b, ".");
-    refuse(&b, CZ_CORRUPT, "shared values unfold to more than");
+    refuse(&b, CZ_CORRUPT, "written out without sharing, the values are more than");
 }
 END_TEST
 

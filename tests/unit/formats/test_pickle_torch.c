@@ -254,7 +254,7 @@ START_TEST(storages_and_functions_are_checked)
     REFUSE(REBUILD "tR.", CZ_CORRUPT, "_rebuild_tensor_v2 has 0 arguments");
     REFUSE("ctorch._utils\n_rebuild_sparse_tensor\n)R.", CZ_UNSUPPORTED, "_rebuild_sparse_tensor");
     REFUSE("ctorch._utils\n_rebuild_qtensor\n)R.", CZ_UNSUPPORTED, "_rebuild_qtensor");
-    REFUSE("ctorch._utils\n_rebuild_parameter\nN\x88N\x87R.", CZ_CORRUPT, "made of None");
+    REFUSE("ctorch._utils\n_rebuild_parameter\nN\x88N\x87R.", CZ_CORRUPT, "rebuilt from None");
     REFUSE("ctorch._tensor\n_rebuild_from_type_v2\n)R.", CZ_CORRUPT, "other arguments");
 }
 END_TEST
@@ -290,7 +290,7 @@ START_TEST(unknown_classes_are_inert)
     is_class(pickle_root(p), PICKLE_OBJECT, "copyreg", "__newobj_ex__");
     is_class(pickle_root(p)->more->args->items[0], PICKLE_GLOBAL, "a", "B");
     pickle_free(p);
-    REFUSE("K\x01)R.", CZ_CORRUPT, "an int is called");
+    REFUSE("K\x01)R.", CZ_CORRUPT, "an int is called like a function");
     REFUSE("ca\nB\nK\x01R.", CZ_CORRUPT, "not a tuple");
     REFUSE("c\nB\n.", CZ_CORRUPT, "name of a class");
     REFUSE("]}b.", CZ_CORRUPT, "a list is given attributes");

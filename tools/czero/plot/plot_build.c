@@ -213,8 +213,8 @@ static cz_status add_series(struct plot_figure *f, struct plot_panel *p, const s
     const struct plot_column *y = plot_table_column(t, p->name);
     if (!y) return CZ_OK; /* another file's */
     if (y->first_bad)
-        return err_set(CZ_INVALID, 0, "%s: line %zu: %s is not a number there", t->path,
-                       y->first_bad, y->name);
+        return err_set(CZ_INVALID, 0, "%s: line %zu: the value of column %s is not a number",
+                       t->path, y->first_bad, y->name);
     for (size_t split = 0; split < (t->splits ? t->n_splits : 1); split++) {
         struct plot_series *s = &p->series[p->n_series];
         *s = (struct plot_series){.file_idx = file_idx, .has_splits = t->splits != NULL};
@@ -378,8 +378,8 @@ static cz_status add_file(struct plot_figure *f, const struct plot_table *t, siz
     const struct plot_column *c = plot_table_column(t, o->x);
     if (!c || strcmp(o->x, "split") == 0) return no_column("--x", o->x, t);
     if (c->first_bad)
-        return err_set(CZ_INVALID, 0, "%s: line %zu: %s is not a number there", t->path,
-                       c->first_bad, c->name);
+        return err_set(CZ_INVALID, 0, "%s: line %zu: the value of column %s is not a number",
+                       t->path, c->first_bad, c->name);
     double *x = malloc((t->n_rows + 1) * sizeof *x);
     if (!x) return no_memory();
     for (size_t i = 0; i < t->n_rows; i++) x[i] = c->values[i] / unit;
