@@ -27,7 +27,7 @@ set(abi ${PROJECT_VERSION_MAJOR})
 
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME czero)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libczero${abi}-mpi (= ${own})")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libczero${abi}-mpi (= ${own}), librsvg2-2")
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "DeepSpeed-compatible training of transformer models
 czero trains transformer models from a DeepSpeed JSON config: ZeRO stages 0
 to 3, offload to host memory or NVMe, checkpoints in DeepSpeed's format.

@@ -221,7 +221,25 @@ expect 2 "none.csv" "$work/none.csv"
 expect 1 "directory" "$work"
 expect 2 "has the columns step, epoch" "$work/a/metrics.csv" --y losss
 expect 2 "has the columns step, loss" "$work/big.csv" --x epoch
-expect 2 "plots are SVG" "$work/a/metrics.csv" -o "$work/x.png"
+expect 2 "pictures are SVG or PNG" "$work/a/metrics.csv" -o "$work/x.pdf"
+
+# PNG: the same figure through librsvg, or a sentence without it
+if "$czero" plot "$work/a/metrics.csv" -o "$work/x.png" --width 480 2>"$work/err"; then
+  python3 - "$work/x.png" <<'PY' || complain "not a PNG of 480 pixels"
+import struct, sys, zlib
+data = open(sys.argv[1], "rb").read()
+assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", data[16:20])[0] == 480
+pixels, at = b"", 8
+while at < len(data):
+    n, kind = struct.unpack(">I", data[at:at + 4])[0], data[at + 4:at + 8]
+    pixels += data[at + 8:at + 8 + n] if kind == b"IDAT" else b""
+    at += 12 + n
+assert len(set(zlib.decompress(pixels))) > 20, "one colour"
+PY
+else
+  grep -q 'PNG needs librsvg' "$work/err" || complain "neither a PNG nor a reason"
+  [ ! -e "$work/x.png" ] || complain "a file without a picture"
+fi
 expect 1 "/nowhere/x.svg" "$work/a/metrics.csv" -o /nowhere/x.svg
 expect 1 "/dev/full" "$work/a/metrics.csv" -o /dev/full
 expect 2 "can distinguish at most" "$work"/{a,b,a,b,a,b,a,b,a}/metrics.csv

@@ -94,7 +94,15 @@ grep -qE 'weather, etc\. +[01]\.[0-9]{4} +[01]\.[0-9]{4} +[01]\.[0-9]{4} +[0-9]+
 grep -qE '^ *accuracy +[01]\.[0-9]{4} +63$' from-json || fail "63 examples are 63 examples"
 
 # ---- eval and predict need nothing but the exported folder ---------------------------------------
-"$czero" eval --model model --data dev.json --no-matrix >out 2>err || fail "eval failed"
+"$czero" eval --model model --data dev.json --no-matrix --confusion matrix.svg >out 2>err || fail "eval failed"
+grep -q '^<svg ' matrix.svg && grep -q '^</svg>$' matrix.svg || fail "no picture of the matrix"
+python3 - <<'PY' || fail "the picture has other counts than the report"
+import json, subprocess, sys, xml.dom.minidom
+cells = [e for e in xml.dom.minidom.parse("matrix.svg").getElementsByTagName("text") if "count" in e.getAttribute("class")]
+counts = [int(e.firstChild.data) for e in cells]
+n = int(len(counts) ** 0.5)
+assert n * n == len(counts) and sum(counts) == len(json.load(open("dev.json"))), counts
+PY
 [ "$(awk '$1 == "accuracy" {print $2}' out)" = "$(awk '$1 == "accuracy" {print $2}' from-json)" ] ||
   fail "eval differs from training's own"
 "$czero" eval --model model --data dev.json --json >eval.json 2>err || fail "eval --json failed"

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/plot/plot.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/score.h"
 
@@ -17,7 +18,7 @@
 
 struct eval_options {
     struct score_options score;
-    const char *text_column, *pair_column, *label_column;
+    const char *text_column, *pair_column, *label_column, *picture;
     struct arg_list data;
     int64_t digits;
     double mask_probability;
@@ -53,6 +54,8 @@ static const struct arg_spec specs[] = {
     {"", ARG_HEADING, 0, NULL, "Output:"},
     {"--digits", ARG_INT, FIELD(digits), "N", "decimal places (default: 4)", .min = 2},
     {"--no-matrix", ARG_FLAG, FIELD(no_matrix), NULL, "omit the confusion matrix"},
+    {"--confusion", ARG_STRING, FIELD(picture), "FILE.svg|.png",
+     "write the confusion matrix as a picture; PNG needs librsvg at run time"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of tables"},
 };
 
@@ -132,6 +135,23 @@ static cz_status print_tables(const struct eval_options *o, const struct scorer 
     return CZ_OK;
 }
 
+/* Drawn to memory first, as czero plot does. */
+static cz_status draw_matrix(const struct eval_options *o, const struct scorer *s,
+                             const struct tally *t)
+{
+    char *svg = NULL;
+    size_t nbytes;
+    FILE *stream = open_memstream(&svg, &nbytes);
+    if (!stream) return err_set(CZ_NOMEM, 0, "no memory for the picture");
+    plot_draw_matrix(t->confusion, t->n, s->labels, o->score.model, stream);
+    bool failed = ferror(stream) != 0;
+    failed = fclose(stream) != 0 || failed;
+    cz_status st = failed ? err_set(CZ_NOMEM, 0, "no memory for the picture")
+                          : plot_write(o->picture, svg, nbytes);
+    free(svg);
+    return st;
+}
+
 static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
 {
     const size_t n = (size_t)s->n_classes;
@@ -153,6 +173,7 @@ static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
     t.texts = texts;
     if (st == CZ_OK) st = score_texts(s, texts, count, &t);
     if (st == CZ_OK) st = o->json ? print_json(s, &t) : print_tables(o, s, &t);
+    if (st == CZ_OK && o->picture) st = draw_matrix(o, s, &t);
     cz_texts_close(texts);
     free(t.confusion);
     return st;
@@ -257,10 +278,12 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
                               : o->strip_spaces ? "--strip-spaces"
                               : o->no_matrix    ? "--no-matrix"
                               : o->digits > 0   ? "--digits"
+                              : o->picture      ? "--confusion"
                                                 : NULL;
     if (!is_classifier && for_classes)
         return err_set(CZ_INVALID, 0, "%s applies to classifiers only; %s is a language model",
                        for_classes, o->score.model);
+    if (o->picture) TRY(plot_check_name("--confusion", o->picture));
     if (o->json && (o->no_matrix || o->digits > 0))
         return err_set(CZ_INVALID, 0, "%s applies to tables only; --json always writes everything",
                        o->no_matrix ? "--no-matrix" : "--digits");

@@ -1,4 +1,4 @@
-/* czero plot: curves of training runs, as SVG or in the terminal. Nothing is written before all
+/* czero plot: curves of training runs, as SVG, PNG or in the terminal. Nothing is written before all
  * files have been read and drawn: a damaged CSV must not cost an earlier plot. */
 #include "base/printable.h"
 #include "tools/czero/args.h"
@@ -27,7 +27,8 @@ static const struct arg_spec specs[] = {
     {"FILE.csv", ARG_WORDS, FIELD(files), NULL,
      "files of --metrics, --curve or csv_monitor; several files share the panels",
      .required = true},
-    {"-o", ARG_STRING, FIELD(out), "FILE.svg", "write an SVG (default: draw in the terminal)"},
+    {"-o", ARG_STRING, FIELD(out), "FILE.svg|.png",
+     "write a picture (default: draw in the terminal); PNG needs librsvg at run time"},
     {"--text", ARG_FLAG, FIELD(text), NULL, "also draw in the terminal"},
     {"--x", ARG_STRING, FIELD(x), "COLUMN", "x axis: step, epoch or seconds (default: step)"},
     {"--y", ARG_STRING, FIELD(ys), "COLUMN,…",
@@ -60,11 +61,7 @@ const struct arg_command plot_command = {
 
 static cz_status check(const struct plot_command *o)
 {
-    const char *dot = o->out ? strrchr(o->out, '.') : NULL;
-    static const char *const others[] = {".png", ".pdf", ".jpg", ".jpeg", ".webp"};
-    for (size_t i = 0; dot && i < CZ_ARRAY_LEN(others); i++)
-        if (strcasecmp(dot, others[i]) == 0)
-            return err_set(CZ_INVALID, 0, "-o %s: plots are SVG; name the file .svg", o->out);
+    if (o->out) TRY(plot_check_name("-o", o->out));
     if (o->files.n > PLOT_FILES_MAX)
         return err_set(CZ_INVALID, 0, "%zu files: a plot can distinguish at most %d", o->files.n,
                        PLOT_FILES_MAX);
@@ -72,7 +69,7 @@ static cz_status check(const struct plot_command *o)
         return err_set(CZ_INVALID, 0, "--width and --height: at most %d", SIDE_MAX);
     bool svg = o->out && !o->text;
     if (svg && ((o->width > 0 && o->width < 240) || (o->height > 0 && o->height < 200)))
-        return err_set(CZ_INVALID, 0, "an SVG needs --width 240 and --height 200, at least");
+        return err_set(CZ_INVALID, 0, "a picture needs --width 240 and --height 200, at least");
     return CZ_OK;
 }
 
@@ -91,16 +88,6 @@ static int terminal_columns(void)
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-static cz_status write_whole(const char *path, const char *text, size_t nbytes)
-{
-    FILE *file = fopen(path, "we");
-    if (!file) return err_set(CZ_IO, errno, "-o: cannot write %s", path);
-    bool ok = fwrite(text, 1, nbytes, file) == nbytes;
-    int saved = errno;
-    if (fclose(file) == 0 && ok) return CZ_OK;
-    return err_set(CZ_IO, ok ? errno : saved, "-o: cannot write %s", path);
-}
-
 /* Drawn to memory first, so that a failure leaves no half-written file. */
 static cz_status draw_svg(const struct plot_figure *f, const struct plot_command *o)
 {
@@ -112,7 +99,7 @@ static cz_status draw_svg(const struct plot_figure *f, const struct plot_command
     bool failed = ferror(stream) != 0;
     failed = fclose(stream) != 0 || failed;
     cz_status st = failed ? err_set(CZ_NOMEM, 0, "no memory for the figure")
-                          : write_whole(o->out, text, nbytes);
+                          : plot_write(o->out, text, nbytes);
     free(text);
     return st;
 }

@@ -81,6 +81,21 @@ struct plot_text_style {
 cz_status plot_draw_text(const struct plot_figure *f, FILE *out,
                          const struct plot_text_style *style);
 
+/* A confusion matrix (n,n) with n ≥ 1 classes: rows are true, columns predicted. title NULL: none. */
+void plot_draw_matrix(const double *confusion, size_t n, const char *const *labels,
+                      const char *title, FILE *out);
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+/* Whether the name's ending is one that plot_write() knows; else CZ_INVALID. `option` begins the
+ * sentence. */
+cz_status plot_check_name(const char *option, const char *path);
+
+/* Write an SVG under its own form, or as PNG when `path` ends in .png. PNG is drawn by librsvg, which
+ * is looked for at run time. Nothing is written when drawing fails. Errors: CZ_UNSUPPORTED (no
+ * librsvg; the sentence names the package), CZ_NOMEM (a picture too large), CZ_IO. */
+cz_status plot_write(const char *path, const char *svg, size_t nbytes);
+
 /* ---- axes ----------------------------------------------------------------------------------- */
 
 #define PLOT_TICKS_MAX 24

@@ -5,13 +5,14 @@
 #include "base/utf8.h"
 #include "engine/report/text_width.h"
 #include "tools/czero/plot/plot.h"
+#include "tools/czero/plot/plot_svg_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PAD              16.0
-#define LETTER           6.9 /* advance of a column of 12 px text, on the safe side */
+#define PAD              PLOT_PAD
+#define LETTER           PLOT_LETTER
 #define LEGEND_HEIGHT    20.0
 #define PANEL_HEIGHT     338.0 /* with its heading and axis */
 #define PANEL_HEIGHT_MIN 150.0
@@ -32,7 +33,7 @@ struct box {
 /* ---- text ----------------------------------------------------------------------------------- */
 
 /* What XML allows of UTF-8; all control characters, which it does not, are escaped. */
-static void put_text(const struct svg *s, const char *text, size_t columns_max)
+void plot_svg_put(FILE *out, const char *text, size_t columns_max)
 {
     char escape[PRINTABLE_NBYTES];
     size_t width, len, columns = 0;
@@ -42,43 +43,49 @@ static void put_text(const struct svg *s, const char *text, size_t columns_max)
         columns += width;
         if (cut && columns + 1 > columns_max) break;
         if (escape[0])
-            fputs(escape, s->out);
+            fputs(escape, out);
         else if (*text == '<')
-            fprintf(s->out, "&lt;");
+            fprintf(out, "&lt;");
         else if (*text == '>')
-            fprintf(s->out, "&gt;");
+            fprintf(out, "&gt;");
         else if (*text == '&')
-            fprintf(s->out, "&amp;");
+            fprintf(out, "&amp;");
         else if (*text == '"')
-            fprintf(s->out, "&quot;");
+            fprintf(out, "&quot;");
         else if (len == 3 && memcmp(text, "\xEF\xBF\xBE", 2) == 0 && (text[2] & 0xBE) == 0xBE)
-            putc('?', s->out); /* U+FFFE, U+FFFF */
+            putc('?', out); /* U+FFFE, U+FFFF */
         else
-            fwrite(text, 1, len, s->out);
+            fwrite(text, 1, len, out);
     }
-    if (cut) fprintf(s->out, "…");
+    if (cut) fprintf(out, "…");
+}
+
+void plot_svg_text(FILE *out, double x, double y, const char *class, const char *text,
+                   size_t columns_max)
+{
+    printable_print(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
+    plot_svg_put(out, text, columns_max);
+    fprintf(out, "</text>\n");
 }
 
 static void text_at(const struct svg *s, double x, double y, const char *class, const char *text)
 {
-    printable_print(s->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-    put_text(s, text, SIZE_MAX / 2);
-    fprintf(s->out, "</text>\n");
+    plot_svg_text(s->out, x, y, class, text, SIZE_MAX / 2);
 }
 
 /* One style sheet with the page's colour scheme: no attributes on a hundred thousand points. */
-static void begin(const struct svg *s)
+void plot_svg_begin(FILE *out, double width, double height, const char *title)
 {
-    fprintf(s->out,
+    fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
             "viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n",
-            s->width, s->height, s->width, s->height);
-    if (s->f->title) {
-        fprintf(s->out, "<title>");
-        put_text(s, s->f->title, SIZE_MAX / 2);
-        fprintf(s->out, "</title>\n");
+            width, height, width, height);
+    if (title) {
+        fprintf(out, "<title>");
+        plot_svg_put(out, title, SIZE_MAX / 2);
+        fprintf(out, "</title>\n");
     }
-    fprintf(s->out,
+    fprintf(out,
             "<style>\n"
             "svg { --paper: #ffffff; --ink: #24292f; --soft: #5b636d; --grid: #e4e7eb; }\n"
             "@media (prefers-color-scheme: dark) {\n"
@@ -98,16 +105,19 @@ static void begin(const struct svg *s)
             ".raw { stroke-width: 1; opacity: .3; }\n"
             ".line { stroke-width: 1.8; }\n"
             ".eval { stroke-width: 1.4; stroke-dasharray: 5 3; stroke-linecap: butt; }\n"
-            ".ring { fill: none; stroke-width: 2; }\n");
+            ".ring { fill: none; stroke-width: 2; }\n"
+            ".cell { fill: #2f7ed8; stroke: none; }\n"
+            ".count { text-anchor: middle; }\n"
+            ".light { fill: #ffffff; }\n");
     /* Middle tones: readable on white and on black. */
     static const char *const colours[PLOT_FILES_MAX] = {"#2f7ed8", "#e8710a", "#25a060", "#d6455d",
                                                         "#9563d4", "#0fa3b1", "#c27c0e", "#d457a6"};
     for (int i = 0; i < PLOT_FILES_MAX; i++)
         printable_print(
-            s->out,
+            out,
             ".c%d { stroke: %s; } circle.c%d { fill: %s; } circle.ring.c%d { fill: none; }\n", i,
             colours[i], i, colours[i], i);
-    fprintf(s->out, "</style>\n<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n");
+    fprintf(out, "</style>\n<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n");
 }
 
 /* Files have colours; of one file, train and eval. */
@@ -175,7 +185,7 @@ static double legend(const struct svg *s, double y, bool draw)
         if (draw) {
             draw_swatch(s, &entries[i], x, y + 8);
             fprintf(s->out, "<text x=\"%.1f\" y=\"%.1f\">", x + SWATCH, y + 12);
-            put_text(s, entries[i].text, (size_t)((width - SWATCH) / LETTER));
+            plot_svg_put(s->out, entries[i].text, (size_t)((width - SWATCH) / LETTER));
             fprintf(s->out, "</text>\n");
         }
         x += width;
@@ -306,12 +316,12 @@ static void draw_heading(const struct svg *s, const struct plot_panel *p, double
 {
     size_t room = (size_t)(width / LETTER), n_name = text_width(p->name) * 6 / 5 + 2;
     fprintf(s->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"name\">", x, y);
-    put_text(s, p->name, room * 5 / 6);
+    plot_svg_put(s->out, p->name, room * 5 / 6);
     fprintf(s->out, "</text>\n");
     size_t n_best = text_width(p->best), least = n_best < 24 ? n_best : 24;
     if (n_best == 0 || n_name + least > room) return;
     fprintf(s->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"soft best\">", x + width, y);
-    put_text(s, p->best, room - n_name);
+    plot_svg_put(s->out, p->best, room - n_name);
     fprintf(s->out, "</text>\n");
 }
 
@@ -354,10 +364,10 @@ void plot_draw_svg(const struct plot_figure *f, FILE *out, int width, int height
     size_t n_across;
     double cell_height = size_figure(&s, &n_across, width, height), gap = 28, y = PAD;
     double cell_width = (s.width - 2 * PAD - gap * (double)(n_across - 1)) / (double)n_across;
-    begin(&s);
+    plot_svg_begin(out, s.width, s.height, f->title);
     if (f->title) {
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"title\">", PAD, PAD + 13);
-        put_text(&s, f->title, (size_t)((s.width - 2 * PAD) / (LETTER * 1.4)));
+        plot_svg_put(out, f->title, (size_t)((s.width - 2 * PAD) / (LETTER * 1.4)));
         fprintf(out, "</text>\n");
         y += TITLE_HEIGHT;
     }

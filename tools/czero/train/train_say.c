@@ -94,11 +94,14 @@ static void say_next(const struct run *r, bool stopped)
 {
     const struct train_options *o = r->options;
     const bool classifies = r->texts != NULL, generates = r->task == &train_task_tokens;
+    const bool is_bytes = strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0;
     if (stopped && o->save)
         printable_print(stderr, "; to continue: the same command with --resume");
     else if (o->export_dir && (classifies || generates))
-        printable_print(stderr, "; next: czero %s --model %s %s", classifies ? "predict" : "generate",
-                        o->export_dir, classifies ? "FILE" : "--prompt \"…\"");
+        printable_print(stderr, "; next: czero %s --model %s %s%s",
+                        classifies ? "predict" : "generate", o->export_dir,
+                        classifies && is_bytes ? "--tokenizer bytes " : "",
+                        classifies ? "FILE" : "--prompt \"…\"");
     else if (o->save && !stopped)
         printable_print(stderr, "; next: czero export %s DIR", o->save);
 }
