@@ -136,7 +136,7 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
         cz_texts_close(r.t);
         return st;
     }
-    LOGV(LOG_INFO, SUB_DATA, "data: %zu texts of %" PRIu64 " bytes, %zu classes", r.t->n,
+    LOGV(LOG_STEP, SUB_DATA, "data: %zu texts of %" PRIu64 " bytes, %zu classes", r.t->n,
          r.t->nbytes, r.t->n_labels);
     *out = r.t;
     return CZ_OK;

@@ -105,7 +105,6 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     json_put_int(&w, "train_micro_batch_size_per_gpu", o->micro_batch);
     json_put_int(&w, "gradient_accumulation_steps", o->accumulation);
     json_put_double(&w, "gradient_clipping", 1);
-    json_put_int(&w, "steps_per_print", 10);
     const struct tune_recipe *r = &t->options.recipe;
     write_optimizer(&w, r, r->lr > 0 ? r->lr : learning_rate(t->numel));
     /* fp32 is DeepSpeed's default and needs no section. */
