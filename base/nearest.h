@@ -15,9 +15,9 @@ struct nearest {
     size_t distance;           /* a closer one is below this */
 };
 
-/* Distance: letters to add or drop, and neighbours to swap; a replaced letter is one dropped and one
- * added. The case of letters is ignored, and "_" equals "-". A name that begins or ends with the
- * whole of `wanted` (four letters and more) counts as two. Close: one more than a third of the
+/* Distance: letters to add or drop, and neighbours to swap; a replaced letter is one dropped and
+ * one added. The case of letters is ignored, and "_" equals "-". A name that begins or ends with
+ * the whole of `wanted` (four letters and more) counts as two. Close: one more than a third of the
  * letters of `wanted`, and fewer than all. Nothing is close to a name of more than 63 bytes.
  * `wanted` is borrowed. */
 struct nearest nearest_begin(const char *wanted);

@@ -1,7 +1,7 @@
-/* The schedules. Expressions follow the order of operations of DeepSpeed (docs/deepspeed-behaviour.md,
- * "Schedules") or transformers (docs/compatibility.md, "Configs of trainers"), so that lr agrees to
- * the last bit of a double. A rate is a function of the step's index alone: resuming needs nothing
- * but that. */
+/* The schedules. Expressions follow the order of operations of DeepSpeed
+ * (docs/deepspeed-behaviour.md, "Schedules") or transformers (docs/compatibility.md, "Configs of
+ * trainers"), so that lr agrees to the last bit of a double. A rate is a function of the step's
+ * index alone: resuming needs nothing but that. */
 #include "optim/schedule.h"
 
 #include "base/log.h"
@@ -78,8 +78,8 @@ static const struct setting cycle_settings[] = {
 #define CYCLES_ROW(n, text) ROW("num_cycles", NUMBER, num_cycles, DEFAULT(n), .help = text)
 
 static const struct setting hf_linear_settings[] = {HF_WARMUP_ROW, TOTAL_ROW};
-static const struct setting hf_cosine_settings[] = {
-    HF_WARMUP_ROW, TOTAL_ROW, CYCLES_ROW(0.5, "waves of the cosine")};
+static const struct setting hf_cosine_settings[] = {HF_WARMUP_ROW, TOTAL_ROW,
+                                                    CYCLES_ROW(0.5, "waves of the cosine")};
 static const struct setting hf_restarts_settings[] = {
     HF_WARMUP_ROW, TOTAL_ROW, CYCLES_ROW(1, "half waves, each from the full lr to 0")};
 static const struct setting hf_min_lr_settings[] = {
@@ -395,8 +395,7 @@ static double hf_factor(const struct schedule_params *p, int64_t step, double lr
     const double min_rate = isnan(p->min_lr) ? p->min_lr_rate : p->min_lr / lr;
     switch (p->kind) {
     case SCHEDULE_HF_LINEAR: return fmax(0, (p->total_num_steps - n) / decay_steps);
-    case SCHEDULE_HF_COSINE:
-        return fmax(0, 0.5 * (1 + cos(M_PI * p->num_cycles * 2 * progress)));
+    case SCHEDULE_HF_COSINE: return fmax(0, 0.5 * (1 + cos(M_PI * p->num_cycles * 2 * progress)));
     case SCHEDULE_HF_RESTARTS:
         if (progress >= 1) return 0;
         return fmax(0, 0.5 * (1 + cos(M_PI * fmod(p->num_cycles * progress, 1))));

@@ -4,10 +4,10 @@
  *   schedule_params_begin(type) → schedule_params_set*() → schedule_params_finish()
  *   schedule_init(groups)        writes the first lr (and betas) into the groups
  *   schedule_step(groups)        after each applied update: i += 1, new lr into the groups
- * The index i starts at -1, so update number k (from 0) runs with lr(i = k − 1); transformers counts
- * the same update as step k. Steps skipped for
- * overflow do not step the schedule. Its whole state is i: after schedule_restore() the groups keep
- * the lr that came with the optimizer's state until the next schedule_step(), as in DeepSpeed. */
+ * The index i starts at -1, so update number k (from 0) runs with lr(i = k − 1); transformers
+ * counts the same update as step k. Steps skipped for overflow do not step the schedule. Its whole
+ * state is i: after schedule_restore() the groups keep the lr that came with the optimizer's state
+ * until the next schedule_step(), as in DeepSpeed. */
 #ifndef CZ_OPTIM_SCHEDULE_H
 #define CZ_OPTIM_SCHEDULE_H
 

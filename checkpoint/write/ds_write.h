@@ -117,12 +117,12 @@ struct ckpt_write_options {
     int64_t last_batch_iteration;
     const double *base_lrs, *last_lrs; /* (n_groups) of a schedule of transformers, which is torch's
                                           LambdaLR; NULL: one of DeepSpeed's */
-    const struct ckpt_onebit *onebit; /* NULL: another optimizer */
-    const char *ds_config_json;       /* becomes the dict `ds_config` */
-    const char *client_state_json;    /* an object merged in last, as DeepSpeed does; NULL: none.
-                                         CZ_INVALID when it is not an object, or holds
-                                         checkpoint_parallel_dimensions or a key that describes or
-                                         holds tensors (module, optimizer, param_shapes …) */
+    const struct ckpt_onebit *onebit;  /* NULL: another optimizer */
+    const char *ds_config_json;        /* becomes the dict `ds_config` */
+    const char *client_state_json;     /* an object merged in last, as DeepSpeed does; NULL: none.
+                                          CZ_INVALID when it is not an object, or holds
+                                          checkpoint_parallel_dimensions or a key that describes or
+                                          holds tensors (module, optimizer, param_shapes …) */
 };
 
 struct ckpt_writer;

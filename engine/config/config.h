@@ -38,15 +38,15 @@ struct config_options {
                      one, as Hugging Face's Trainer does (docs/compatibility.md, "Configs of
                      trainers"); with `strict` nothing is added unless `wanted` asks for it */
     int64_t hidden_size, total_steps; /* for that: of the model and the run; 0: unknown */
-    const char *const *sets; /* "path=value": override or add any key before parsing */
+    const char *const *sets;          /* "path=value": override or add any key before parsing */
     size_t n_sets;
     bool strict; /* unknown top-level keys are errors instead of notes */
     bool on_gpu; /* the run is on a GPU: for what notes say; nothing else depends on it */
     enum config_compat compat;
 };
 
-/* total_steps of a config that is looked at before its run is known: schedules are complete, and say
- * so instead of a number. */
+/* total_steps of a config that is looked at before its run is known: schedules are complete, and
+ * say so instead of a number. */
 #define CONFIG_ANY_STEPS INT32_MAX
 
 /* Options with world size 1 and compat taken from the environment variable CZERO_COMPAT

@@ -61,15 +61,14 @@ cz_status config_apply_sets(struct config_impl *c, const struct config_options *
         const char *path = NULL, *value = NULL, *last = NULL;
         TRY(split(c, "--set", options->sets[i], &path, &value));
         struct cv *parent = find_parent(c, path, CV_SET, &last);
-        if (!parent)
-            return err_set(CZ_INVALID, 0, "--set %s: \"%s\" is not an object", path, last);
+        if (!parent) return err_set(CZ_INVALID, 0, "--set %s: \"%s\" is not an object", path, last);
         if (!last[0]) return err_set(CZ_INVALID, 0, "--set %s: the path ends in a dot", path);
         cv_put(&c->pool, parent, last, cv_parse(&c->pool, value, CV_SET));
     }
     return CZ_OK;
 }
 
-/* ---- options of a command --------------------------------------------------------------------- */
+/* ---- options of a command -------------------------------------------------------------------- */
 
 /* Users of Hugging Face's configs meet "auto" first, and options by their names. */
 const char *config_option_of(const char *path)
@@ -117,7 +116,8 @@ static bool says_the_same(const char *path, const struct cv *old, const struct c
 static void refuse_other(struct config_impl *c, const char *path, const struct cv *old,
                          const struct cv *value)
 {
-    config_error(c, old, path, "the config says %s, and %s asks for %s: leave the option out, or "
+    config_error(c, old, path,
+                 "the config says %s, and %s asks for %s: leave the option out, or "
                  "write \"auto\" in the config",
                  cv_show(&c->pool, old), config_place(c, value, path), cv_show(&c->pool, value));
 }
@@ -170,12 +170,13 @@ cz_status config_apply_wanted(struct config_impl *c, const struct config_options
         }
         struct cv *value = parse_value(c, path, text, CV_OPTION);
         want(c, path, value);
-        if (strcmp(path, lr) == 0 && config_at(c->given, peak)) want(c, peak, cv_copy(&c->pool, value));
+        if (strcmp(path, lr) == 0 && config_at(c->given, peak))
+            want(c, peak, cv_copy(&c->pool, value));
     }
     return CZ_OK;
 }
 
-/* ---- values for "auto" ------------------------------------------------------------------------ */
+/* ---- values for "auto" ----------------------------------------------------------------------- */
 
 /* Put `value` where the file says "auto"; anything else stays. */
 static bool fill(struct config_impl *c, const char *path, struct cv *value)
@@ -223,8 +224,9 @@ static void refuse_idle_auto(struct config_impl *c, const char *path, const stru
     if (near)
         config_error(c, value, path, "the config has no \"auto\" there; did you mean %s?", near);
     else if (n > 0)
-        config_error(c, value, path, "the config has no \"auto\" there, but at %s%s; --set sets any key",
-                     names[0], n > 1 ? " and elsewhere" : "");
+        config_error(c, value, path,
+                     "the config has no \"auto\" there, but at %s%s; --set sets any key", names[0],
+                     n > 1 ? " and elsewhere" : "");
     else
         config_error(c, value, path, "the config has no \"auto\"; --set sets any key");
 }

@@ -101,7 +101,8 @@ static const char *suggestion(struct config_impl *c, const struct config_section
     /* "lr" beside "type", or at the top: a parameter that stands one level deeper. */
     const bool holds_params = !section->name[0] || strcmp(section->name, "optimizer") == 0;
     struct optim_hyper usual;
-    if (holds_params && optim_hyper_begin(optim_type_default()->name, OPTIM_FUSED, &usual) == CZ_OK &&
+    if (holds_params &&
+        optim_hyper_begin(optim_type_default()->name, OPTIM_FUSED, &usual) == CZ_OK &&
         settings_find(optim_settings(&usual), name) >= 0)
         return cv_text(&c->pool, "; did you mean \"optimizer.params.%s\"?", name);
     const char *near = config_nearest_key(section, name);

@@ -33,7 +33,8 @@ static bool is_auto(struct config_impl *c, const char *path)
 static bool lacks_type(struct config_impl *c, const char *section)
 {
     const struct cv *given = cv_get(c->given, section), *type = cv_get(given, "type");
-    if (given && given->kind != CV_DICT && given->kind != CV_NULL) return false; /* an error later */
+    if (given && given->kind != CV_DICT && given->kind != CV_NULL)
+        return false; /* an error later */
     return !type || type->kind == CV_NULL;
 }
 
@@ -54,7 +55,7 @@ void config_look_for_trainer(struct config_impl *c)
     c->is_trainers = c->lacks_optimizer || has_auto(c->given);
 }
 
-/* ---- values for "auto" ------------------------------------------------------------------------ */
+/* ---- values for "auto" ----------------------------------------------------------------------- */
 
 static void fill(struct config_impl *c, const char *path, struct cv *value)
 {
@@ -71,7 +72,7 @@ static void fill_int(struct config_impl *c, const char *path, int64_t value)
     fill(c, path, cv_int(&c->pool, value, CV_TRAINER));
 }
 
-/* ---- batch sizes ------------------------------------------------------------------------------ */
+/* ---- batch sizes ----------------------------------------------------------------------------- */
 
 static int64_t whole(const struct cv *value, int64_t otherwise)
 {
@@ -108,7 +109,7 @@ static void fill_batch(struct config_impl *c)
     fill_int(c, train, product(rows, whole(given_at(c, steps), 1), ranks));
 }
 
-/* ---- optimizer -------------------------------------------------------------------------------- */
+/* ---- optimizer ------------------------------------------------------------------------------- */
 
 /* A parameter that this optimizer has and that was not given. */
 static void add_param(struct config_impl *c, const struct optim_hyper *hyper, const char *name,
@@ -139,7 +140,7 @@ static void add_optimizer(struct config_impl *c)
     add_param(c, &hyper, "weight_decay", cv_float(&c->pool, TRAINER_WEIGHT_DECAY, CV_TRAINER));
 }
 
-/* ---- schedule --------------------------------------------------------------------------------- */
+/* ---- schedule -------------------------------------------------------------------------------- */
 
 /* A ratio counts as transformers counts it: rounded up. */
 static int64_t warmup_steps(const struct config_impl *c, const struct config_options *o)
@@ -180,20 +181,21 @@ static void fill_schedule(struct config_impl *c, const struct config_options *o)
     const struct cv *lr = given_at(c, "optimizer.params.lr");
     const int64_t n = warmup_steps(c, o);
     fill_int(c, "scheduler.params.warmup_min_lr", 0);
-    fill_number(c, "scheduler.params.warmup_max_lr", lr && cv_is_number(lr) ? lr->real : TRAINER_LR);
+    fill_number(c, "scheduler.params.warmup_max_lr",
+                lr && cv_is_number(lr) ? lr->real : TRAINER_LR);
     fill_int(c, warmup, n > 1 ? n : 1);
     if (o->total_steps > 0) fill_int(c, "scheduler.params.total_num_steps", o->total_steps);
     if (c->warmup_ratio > 0 && !given_at(c, warmup) && !lacks_type(c, "scheduler"))
         config_put_at(c, warmup, cv_int(&c->pool, n > 1 ? n : 1, CV_TRAINER));
 }
 
-/* ---- the line that says what was filled in ---------------------------------------------------- */
+/* ---- the line that says what was filled in --------------------------------------------------- */
 
 /* A value for the reader. */
 static const char *show(struct config_impl *c, const struct cv *value)
 {
-    bool any = value->origin == CV_TRAINER && value->kind == CV_INT &&
-               value->integer == CONFIG_ANY_STEPS;
+    bool any =
+        value->origin == CV_TRAINER && value->kind == CV_INT && value->integer == CONFIG_ANY_STEPS;
     return any ? "(from the steps of the run)" : cv_show(&c->pool, value);
 }
 
@@ -227,7 +229,7 @@ static const char *tell_filled(struct config_impl *c, const struct cv *at, const
     return text;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* With `strict` only what an option asks for is added. */
 void config_fill_as_trainer(struct config_impl *c, const struct config_options *o)

@@ -40,10 +40,10 @@ CZ_API bool cz_tokenizer_is_in(const char *dir);
 
 /* Write the tokenizer's files (those it was read from, with tokenizer_config.json,
  * special_tokens_map.json, added_tokens.json, chat_template.jinja and tokenizer.model where these
- * exist beside them) into an existing folder, each complete or not at all; nothing for "bytes", and nothing into the folder that they
- * came from. They are written from what was parsed, and without the paths of the machine that they
- * come from; one of the others that is no JSON object, no UTF-8 text of up to 1 MiB, or no model of
- * SentencePiece is left out with a warning. Errors: CZ_IO,
+ * exist beside them) into an existing folder, each complete or not at all; nothing for "bytes", and
+ * nothing into the folder that they came from. They are written from what was parsed, and without
+ * the paths of the machine that they come from; one of the others that is no JSON object, no UTF-8
+ * text of up to 1 MiB, or no model of SentencePiece is left out with a warning. Errors: CZ_IO,
  * CZ_NOTFOUND (the files are gone), CZ_CORRUPT (they changed), CZ_NOMEM. */
 CZ_API cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir);
 
@@ -110,8 +110,7 @@ CZ_API cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t i
 CZ_API void cz_tokenizer_decoder_end(struct cz_tokenizer_decoder *dec, const char **text,
                                      size_t *nbytes);
 
-/* ---- the place in the data ---------------------------------------------------------------------
- */
+/* ---- the place in the data ------------------------------------------------------------------- */
 
 /* The same on all ranks: `sample` rows of epoch `epoch` have been taken. n_rows, seed and shuffle
  * say which data and order the place refers to. A checkpoint stores it (cz_save_options.cursor).
@@ -179,13 +178,13 @@ struct cz_data_options {
 };
 
 /* Open all files, check their formats and sizes. Memory stays small whatever the size of the data,
- * but for the ids of text under a trained tokenizer, of rows and of compressed text, which are kept;
- * nothing is allocated afterwards. *out is released by cz_data_close(); NULL on error.
+ * but for the ids of text under a trained tokenizer, of rows and of compressed text, which are
+ * kept; nothing is allocated afterwards. *out is released by cz_data_close(); NULL on error.
  * Errors: CZ_INVALID (an option, an empty file or folder, a row without a text, too few tokens for
  * one row), CZ_NOTFOUND, CZ_IO, CZ_CORRUPT (bad magic, truncated, index and tokens disagree, bad
  * JSON, damaged compressed data, a link that leads out of a folder), CZ_VERSION, CZ_UNSUPPORTED (a
- * file that is no text), CZ_NOMEM (also where the ids of a compressed file would take more than half
- * of the memory that the host has left). Each sentence names the file. */
+ * file that is no text), CZ_NOMEM (also where the ids of a compressed file would take more than
+ * half of the memory that the host has left). Each sentence names the file. */
 CZ_API cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loader **out);
 CZ_API void cz_data_close(struct cz_data_loader *loader); /* accepts NULL */
 

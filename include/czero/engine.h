@@ -25,8 +25,7 @@ struct cz_engine; /* opaque */
 struct cz_world;  /* opaque: the ranks of a run */
 struct cz_plan;   /* opaque: czero/plan.h */
 
-/* ---- creation ----------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 /* A parameter group: the parameters whose name matches `name_regex` (POSIX extended, searched); the
  * first matching group wins. NAN keeps the config's value. n_groups 0: one group of all parameters,
@@ -63,23 +62,23 @@ struct cz_engine_options {
     cz_engine_print print; /* NULL: to the log, at level CZ_LOG_ASKED */
     void *print_user;
     /* What the program's own options ask for, in the same form. They fill "auto" and
-     * what the config leaves out ("optimizer.type=Lion", "scheduler.type=cosine", "warmup_ratio=0.1");
-     * a config that says something else is CZ_INVALID, with both in the sentence. */
+     * what the config leaves out ("optimizer.type=Lion", "scheduler.type=cosine",
+     * "warmup_ratio=0.1"); a config that says something else is CZ_INVALID, with both in the
+     * sentence. */
     const char *const *option_values;
 };
 
 /* Create an engine from a config file. What the config leaves to a trainer ("auto", the optimizer,
  * its schedule) is filled in as Hugging Face's Trainer does, and one log line says with what:
- * docs/compatibility.md, "Configs of trainers". On success the engine owns `model`; on failure NULL is
- * returned and the caller keeps it. cz_last_status(): CZ_INVALID or CZ_UNSUPPORTED (config),
+ * docs/compatibility.md, "Configs of trainers". On success the engine owns `model`; on failure NULL
+ * is returned and the caller keeps it. cz_last_status(): CZ_INVALID or CZ_UNSUPPORTED (config),
  * CZ_NOMEM (does not fit; the sentence holds the plan's table), CZ_CORRUPT, CZ_IO, CZ_CUDA. */
 CZ_API struct cz_engine *engine_initialize(const char *config_path, struct cz_model *model);
 CZ_API struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
                                               struct cz_model *model);
 CZ_API void engine_destroy(struct cz_engine *engine); /* accepts NULL; waits for a running save */
 
-/* ---- training ----------------------------------------------------------------------------------
- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 /* One micro-batch, B ≤ the config's micro-batch, T ≤ cz_model_t_max(). *loss: mean loss over this
  * rank's micro-batch, unscaled; NULL: do not wait for it. Each engine_forward must be followed by
@@ -159,8 +158,7 @@ CZ_API cz_status engine_get_swap_traffic(const struct cz_engine *engine,
 CZ_API const struct cz_plan *engine_get_plan(const struct cz_engine *engine);
 CZ_API const struct cz_model *engine_get_model(const struct cz_engine *engine);
 
-/* ---- single tensors ----------------------------------------------------------------------------
- */
+/* ---- single tensors -------------------------------------------------------------------------- */
 
 /* A whole tensor by parameter name (or alias), gathered from all ranks, fp32. what: "weight" (the
  * master), "grad" (accumulated so far, loss scale divided out; between backward and the boundary's

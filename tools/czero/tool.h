@@ -48,7 +48,8 @@ bool tool_environment_is_valid(void);
  * tensor. */
 void tool_log_init(bool quiet);
 
-/* Hold the log's lines back from here on; show them, or drop them. Without a hold nothing happens. */
+/* Hold the log's lines back from here on; show them, or drop them. Without a hold nothing happens.
+ */
 void tool_log_hold(void);
 void tool_log_show(void);
 void tool_log_drop(void);
@@ -59,7 +60,8 @@ void tool_hold_signals(int too);
 
 /* When one of them comes, or has come since: tidy(), in a thread of its own, and the program ends
  * of the signal as any other. `but` goes back to its own handling (0: none does). ask (NULL: none):
- * the first SIGINT calls it instead, in that thread, and the program continues; the second ends it. */
+ * the first SIGINT calls it instead, in that thread, and the program continues; the second ends it.
+ */
 void tool_tidy_at_signals(void (*tidy)(void), int but, void (*ask)(void));
 
 /* Text as a JSON string, quotes included; a byte that is not UTF-8 becomes U+FFFD. */

@@ -350,8 +350,7 @@ START_TEST(a_sentence_says_what_to_do)
     make_link("/etc/hostname", in(top, "m"), "config.json");
     ck_fails(beneath_open(in(top, "m"), "config.json", &fd, NULL), CZ_CORRUPT);
     ck_assert_int_eq(fd, -1);
-    ck_assert_ptr_nonnull(strstr(
-        cz_last_error(), "/m/config.json: a link leads out of "));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "/m/config.json: a link leads out of "));
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "replace it with a copy of its target"));
     ck_fails(beneath_open(in(top, "m"), "../x", &fd, NULL), CZ_CORRUPT);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "\"../x\" of a file in it is refused: it leads"));

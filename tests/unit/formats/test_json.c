@@ -143,7 +143,8 @@ START_TEST(config_dialect_names_the_rest_of_hjson)
     refuses("\"a\": 1", JSON_CONFIG, CZ_UNSUPPORTED, "without braces");
     refuses("{\"a\": 1 \"b\": 2}", JSON_CONFIG, CZ_UNSUPPORTED,
             "a value without quotes; a comma is missing after 1");
-    refuses("{\"a\": true\t \"b\": 2}", JSON_CONFIG, CZ_UNSUPPORTED, "a comma is missing after true");
+    refuses("{\"a\": true\t \"b\": 2}", JSON_CONFIG, CZ_UNSUPPORTED,
+            "a comma is missing after true");
 }
 END_TEST
 

@@ -1,5 +1,5 @@
-/* czero plot: curves of training runs, as SVG, PNG or in the terminal. Nothing is written before all
- * files have been read and drawn: a damaged CSV must not cost an earlier plot. */
+/* czero plot: curves of training runs, as SVG, PNG or in the terminal. Nothing is written before
+ * all files have been read and drawn: a damaged CSV must not cost an earlier plot. */
 #include "base/printable.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"

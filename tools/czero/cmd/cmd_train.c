@@ -89,7 +89,8 @@ static const struct arg_spec train_specs[] = {
      "keep only the newest N checkpoints that czero saved there (default: keep all)", .min = 1},
     {"--resume", ARG_STRING, FIELD(resume), "auto|DIR[:TAG]",
      "resume from a checkpoint of czero or DeepSpeed, of any stage and number of ranks (default "
-     "tag: the latest); auto, or the option alone: the newest state in --save, or start if there is "
+     "tag: the latest); auto, or the option alone: the newest state in --save, or start if there "
+     "is "
      "none",
      .alone = "auto"},
     {"--force", ARG_FLAG, FIELD(force), NULL,

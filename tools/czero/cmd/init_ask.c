@@ -424,8 +424,8 @@ static cz_status take_batch(struct init *in, const char *answer)
 /* ---- asking --------------------------------------------------------------------------------- */
 
 static const struct question questions[] = {
-    {"--model", "Model: a Hugging Face folder, or a preset with random weights", given_model, NULL, NULL, take_model,
-     false, model_preset_examples},
+    {"--model", "Model: a Hugging Face folder, or a preset with random weights", given_model, NULL,
+     NULL, take_model, false, model_preset_examples},
     {"--data", "Training data: a file", given_data, NULL, NULL, take_data, false},
     {"--task", "Task: classification, causal-lm or masked-lm", given_task, NULL, guess_task,
      take_task, false},

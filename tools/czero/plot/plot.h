@@ -81,7 +81,8 @@ struct plot_text_style {
 cz_status plot_draw_text(const struct plot_figure *f, FILE *out,
                          const struct plot_text_style *style);
 
-/* A confusion matrix (n,n) with n ≥ 1 classes: rows are true, columns predicted. title NULL: none. */
+/* A confusion matrix (n,n) with n ≥ 1 classes: rows are true, columns predicted. title NULL: none.
+ */
 void plot_draw_matrix(const double *confusion, size_t n, const char *const *labels,
                       const char *title, FILE *out);
 
@@ -91,9 +92,9 @@ void plot_draw_matrix(const double *confusion, size_t n, const char *const *labe
  * sentence. */
 cz_status plot_check_name(const char *option, const char *path);
 
-/* Write an SVG under its own form, or as PNG when `path` ends in .png. PNG is drawn by librsvg, which
- * is looked for at run time. Nothing is written when drawing fails. Errors: CZ_UNSUPPORTED (no
- * librsvg; the sentence names the package), CZ_NOMEM (a picture too large), CZ_IO. */
+/* Write an SVG under its own form, or as PNG when `path` ends in .png. PNG is drawn by librsvg,
+ * which is looked for at run time. Nothing is written when drawing fails. Errors: CZ_UNSUPPORTED
+ * (no librsvg; the sentence names the package), CZ_NOMEM (a picture too large), CZ_IO. */
 cz_status plot_write(const char *path, const char *svg, size_t nbytes);
 
 /* ---- axes ----------------------------------------------------------------------------------- */

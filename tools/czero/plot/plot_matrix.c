@@ -1,5 +1,5 @@
-/* A confusion matrix as SVG: rows are true classes, columns predicted ones. A cell is as dark as its
- * share of its row, so that a rare class is read as well as a frequent one. */
+/* A confusion matrix as SVG: rows are true classes, columns predicted ones. A cell is as dark as
+ * its share of its row, so that a rare class is read as well as a frequent one. */
 #include "base/printable.h"
 #include "engine/report/text_width.h"
 #include "tools/czero/plot/plot.h"
@@ -96,8 +96,8 @@ void plot_draw_matrix(const double *confusion, size_t n, const char *const *labe
     fprintf(out, "</g>\n");
     for (size_t k = 0; k < n; k++) draw_column_name(&g, k);
     for (size_t k = 0; k < n; k++) draw_row(&g, k);
-    snprintf(accuracy, sizeof accuracy, "accuracy %.4f over %.0f examples", all > 0 ? hits / all : 0,
-             all);
+    snprintf(accuracy, sizeof accuracy, "accuracy %.4f over %.0f examples",
+             all > 0 ? hits / all : 0, all);
     plot_svg_text(out, g.x, height - 12, "soft", accuracy, 80);
     fprintf(out, "</svg>\n");
 }

@@ -85,38 +85,36 @@ void plot_svg_begin(FILE *out, double width, double height, const char *title)
         plot_svg_put(out, title, SIZE_MAX / 2);
         fprintf(out, "</title>\n");
     }
-    fprintf(out,
-            "<style>\n"
-            "svg { --paper: #ffffff; --ink: #24292f; --soft: #5b636d; --grid: #e4e7eb; }\n"
-            "@media (prefers-color-scheme: dark) {\n"
-            "  svg { --paper: #14181d; --ink: #e3e7ec; --soft: #9aa4af; --grid: #2c333b; }\n"
-            "}\n"
-            "text { font: 12px system-ui, -apple-system, \"Segoe UI\", \"Noto Sans\", "
-            "\"Noto Sans CJK SC\", sans-serif; fill: #24292f; fill: var(--ink); }\n"
-            ".title { font-size: 16px; font-weight: 600; }\n"
-            ".name { font-size: 13px; font-weight: 600; }\n"
-            ".soft, .tick, .xtick, .xname { fill: #5b636d; fill: var(--soft); }\n"
-            ".tick, .best { text-anchor: end; }\n"
-            ".xtick, .xname { text-anchor: middle; }\n"
-            ".paper { fill: #ffffff; fill: var(--paper); }\n"
-            ".grid { stroke: #e4e7eb; stroke: var(--grid); }\n"
-            ".axis { stroke: #5b636d; stroke: var(--soft); }\n"
-            "path { fill: none; stroke-linejoin: round; stroke-linecap: round; }\n"
-            ".raw { stroke-width: 1; opacity: .3; }\n"
-            ".line { stroke-width: 1.8; }\n"
-            ".eval { stroke-width: 1.4; stroke-dasharray: 5 3; stroke-linecap: butt; }\n"
-            ".ring { fill: none; stroke-width: 2; }\n"
-            ".cell { fill: #2f7ed8; stroke: none; }\n"
-            ".count { text-anchor: middle; }\n"
-            ".light { fill: #ffffff; }\n");
+    fprintf(out, "<style>\n"
+                 "svg { --paper: #ffffff; --ink: #24292f; --soft: #5b636d; --grid: #e4e7eb; }\n"
+                 "@media (prefers-color-scheme: dark) {\n"
+                 "  svg { --paper: #14181d; --ink: #e3e7ec; --soft: #9aa4af; --grid: #2c333b; }\n"
+                 "}\n"
+                 "text { font: 12px system-ui, -apple-system, \"Segoe UI\", \"Noto Sans\", "
+                 "\"Noto Sans CJK SC\", sans-serif; fill: #24292f; fill: var(--ink); }\n"
+                 ".title { font-size: 16px; font-weight: 600; }\n"
+                 ".name { font-size: 13px; font-weight: 600; }\n"
+                 ".soft, .tick, .xtick, .xname { fill: #5b636d; fill: var(--soft); }\n"
+                 ".tick, .best { text-anchor: end; }\n"
+                 ".xtick, .xname { text-anchor: middle; }\n"
+                 ".paper { fill: #ffffff; fill: var(--paper); }\n"
+                 ".grid { stroke: #e4e7eb; stroke: var(--grid); }\n"
+                 ".axis { stroke: #5b636d; stroke: var(--soft); }\n"
+                 "path { fill: none; stroke-linejoin: round; stroke-linecap: round; }\n"
+                 ".raw { stroke-width: 1; opacity: .3; }\n"
+                 ".line { stroke-width: 1.8; }\n"
+                 ".eval { stroke-width: 1.4; stroke-dasharray: 5 3; stroke-linecap: butt; }\n"
+                 ".ring { fill: none; stroke-width: 2; }\n"
+                 ".cell { fill: #2f7ed8; stroke: none; }\n"
+                 ".count { text-anchor: middle; }\n"
+                 ".light { fill: #ffffff; }\n");
     /* Middle tones: readable on white and on black. */
     static const char *const colours[PLOT_FILES_MAX] = {"#2f7ed8", "#e8710a", "#25a060", "#d6455d",
                                                         "#9563d4", "#0fa3b1", "#c27c0e", "#d457a6"};
     for (int i = 0; i < PLOT_FILES_MAX; i++)
         printable_print(
-            out,
-            ".c%d { stroke: %s; } circle.c%d { fill: %s; } circle.ring.c%d { fill: none; }\n", i,
-            colours[i], i, colours[i], i);
+            out, ".c%d { stroke: %s; } circle.c%d { fill: %s; } circle.ring.c%d { fill: none; }\n",
+            i, colours[i], i, colours[i], i);
     fprintf(out, "</style>\n<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n");
 }
 

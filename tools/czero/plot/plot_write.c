@@ -16,7 +16,8 @@ struct renderer {
     void *(*surface_create)(int format, int width, int height);
     int (*surface_status)(void *surface);
     void *(*cairo_create)(void *surface);
-    int (*write_png)(void *surface, int (*put)(void *, const unsigned char *, unsigned), void *user);
+    int (*write_png)(void *surface, int (*put)(void *, const unsigned char *, unsigned),
+                     void *user);
     void (*cairo_destroy)(void *cairo);
     void (*surface_destroy)(void *surface);
     void (*unref)(void *object);
@@ -94,8 +95,9 @@ cz_status plot_check_name(const char *option, const char *path)
     static const char *const others[] = {".pdf", ".jpg", ".jpeg", ".webp", ".gif"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(others); i++)
         if (ends_in(path, others[i]))
-            return err_set(CZ_INVALID, 0, "%s %s: pictures are SVG or PNG; name the file .svg or .png",
-                           option, path);
+            return err_set(CZ_INVALID, 0,
+                           "%s %s: pictures are SVG or PNG; name the file .svg or .png", option,
+                           path);
     return CZ_OK;
 }
 

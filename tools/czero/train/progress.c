@@ -172,7 +172,8 @@ void progress_update(struct progress *p, const struct progress_step *step)
     p->seconds_last = seconds;
     /* Means over all steps at first, later over about the last twenty. */
     if (p->n_steps > 1)
-        p->seconds_recent += fmax(0.05, 1.0 / (double)(p->n_steps - 1)) * (seconds - p->seconds_recent);
+        p->seconds_recent +=
+            fmax(0.05, 1.0 / (double)(p->n_steps - 1)) * (seconds - p->seconds_recent);
     if (isfinite(step->loss))
         p->loss_recent += fmax(0.1, 1.0 / (double)p->n_steps) * (step->loss - p->loss_recent);
     if (p->options.log_json) print_json(p, step);

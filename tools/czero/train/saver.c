@@ -31,10 +31,11 @@ cz_status saver_check_unused(const struct saver *s)
         err_clear();
         return CZ_OK;
     }
-    err_set(CZ_INVALID, 0,
-            "--save %s: holds checkpoints of another run (the latest is %s): --resume continues it, "
-            "--force saves this one beside them",
-            s->dir, tag);
+    err_set(
+        CZ_INVALID, 0,
+        "--save %s: holds checkpoints of another run (the latest is %s): --resume continues it, "
+        "--force saves this one beside them",
+        s->dir, tag);
     free(tag_dir);
     free(tag);
     return CZ_INVALID;

@@ -78,16 +78,16 @@ struct run {
     struct saver saver;
     struct resume_point resume;
     struct engine_best best;
-    struct evaluation last; /* the newest, and the step it was made at */
-    int64_t last_step;      /* −1: none */
-    bool went_back;         /* to the weights of the best evaluation */
+    struct evaluation last;      /* the newest, and the step it was made at */
+    int64_t last_step;           /* −1: none */
+    bool went_back;              /* to the weights of the best evaluation */
     struct config_wanted wanted; /* of the config, by options->values */
     uint64_t seed;
     bool shuffle;
     bool init_from_checkpoint;
-    bool is_random;           /* weights are not those of any file */
-    bool finished;            /* a resumed run that has made all its steps already */
-    int64_t first_step;       /* what it resumed at; 0 */
+    bool is_random;                      /* weights are not those of any file */
+    bool finished;                       /* a resumed run that has made all its steps already */
+    int64_t first_step;                  /* what it resumed at; 0 */
     int64_t T;                           /* longest row */
     int64_t steps, eval_interval;        /* 0: no evaluation but the last */
     int64_t micro, accumulation;         /* from the config … */

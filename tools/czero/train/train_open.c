@@ -245,8 +245,7 @@ static cz_status open_rows(struct run *r)
 static cz_status open_engine(struct run *r)
 {
     const struct train_options *o = r->options;
-    const struct cz_engine_group all = {
-        .size = sizeof all, .name_regex = "", NAN, NAN, NAN, NAN};
+    const struct cz_engine_group all = {.size = sizeof all, .name_regex = "", NAN, NAN, NAN, NAN};
     struct cz_engine_options options = {
         .size = sizeof options,
         .config_path = o->config,

@@ -34,7 +34,10 @@ static const char *parameters(size_t n, char buf[24])
 static const char *weights(const struct run *r)
 {
     const struct train_options *o = r->options;
-    return r->is_random ? "RANDOM weights" : r->resume.dir ? "resumed" : o->init ? o->init : o->model;
+    return r->is_random    ? "RANDOM weights"
+           : r->resume.dir ? "resumed"
+           : o->init       ? o->init
+                           : o->model;
 }
 
 /* "runs/a (checkpoints), trained (model)", or that nothing stays. */
@@ -89,7 +92,8 @@ static const char *rate(double per_s, char buf[24])
     return buf;
 }
 
-/* What to type next: a classifier predicts, a language model generates, a checkpoint is exported. */
+/* What to type next: a classifier predicts, a language model generates, a checkpoint is exported.
+ */
 static void say_next(const struct run *r, bool stopped)
 {
     const struct train_options *o = r->options;
@@ -120,7 +124,8 @@ void run_say_end(const struct run *r, bool stopped)
     printable_print(stderr, "czero: %s %lld step%s in %s", stopped ? "stopped after" : "trained",
                     (long long)n, n == 1 ? "" : "s", time);
     if (n > 0)
-        printable_print(stderr, ", %s %s/s", rate(rows * (r->loader ? 1.0 : (double)r->T) / seconds, speed),
+        printable_print(stderr, ", %s %s/s",
+                        rate(rows * (r->loader ? 1.0 : (double)r->T) / seconds, speed),
                         r->loader ? "samples" : "tokens");
     printable_print(stderr, ", peak memory %s",
                     size_human((size_t)used.ru_maxrss * 1024, memory, sizeof memory));

@@ -1,7 +1,7 @@
-/* Claims: what a config leaves to a trainer is filled in as Hugging Face's Trainer fills it; options
- * fill what the file leaves out and contradict nothing; values that find no key are refused with the
- * nearest one; a file for DeepSpeed alone stays as it is. tests/interop/training/trainer_oracle.py
- * asks transformers itself. */
+/* Claims: what a config leaves to a trainer is filled in as Hugging Face's Trainer fills it;
+ * options fill what the file leaves out and contradict nothing; values that find no key are refused
+ * with the nearest one; a file for DeepSpeed alone stays as it is.
+ * tests/interop/training/trainer_oracle.py asks transformers itself. */
 #include "tests/unit/engine/config/config_support.h"
 
 #include <stdlib.h>
@@ -65,7 +65,8 @@ static const char autos[] =
     "\"gradient_accumulation_steps\": \"auto\", \"gradient_clipping\": \"auto\",\n"
     "\"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"},\n"
     "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": \"auto\",\n"
-    "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": \"auto\"},\n"
+    "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": "
+    "\"auto\"},\n"
     "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": \"auto\",\n"
     "\"eps\": \"auto\", \"weight_decay\": \"auto\"}},\n"
     "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_min_lr\": \"auto\",\n"
@@ -73,24 +74,24 @@ static const char autos[] =
 
 START_TEST(every_auto_is_filled)
 {
-    static const char *const filled[][2] = {{"train_batch_size", "16"},
-                                            {"train_micro_batch_size_per_gpu", "8"},
-                                            {"gradient_accumulation_steps", "1"},
-                                            {"gradient_clipping", "1.0"},
-                                            {"fp16.enabled", "false"},
-                                            {"bf16.enabled", "false"},
-                                            {"zero_optimization.reduce_bucket_size", "4096"},
-                                            {"zero_optimization.stage3_prefetch_bucket_size", "3686"},
-                                            {"zero_optimization.stage3_param_persistence_threshold",
-                                             "640"},
-                                            {"optimizer.params.lr", "5e-05"},
-                                            {"optimizer.params.betas", "[0.9, 0.999]"},
-                                            {"optimizer.params.eps", "1e-08"},
-                                            {"optimizer.params.weight_decay", "0.0"},
-                                            {"scheduler.params.warmup_min_lr", "0"},
-                                            {"scheduler.params.warmup_max_lr", "5e-05"},
-                                            {"scheduler.params.warmup_num_steps", "1"},
-                                            {"scheduler.params.total_num_steps", "600"}};
+    static const char *const filled[][2] = {
+        {"train_batch_size", "16"},
+        {"train_micro_batch_size_per_gpu", "8"},
+        {"gradient_accumulation_steps", "1"},
+        {"gradient_clipping", "1.0"},
+        {"fp16.enabled", "false"},
+        {"bf16.enabled", "false"},
+        {"zero_optimization.reduce_bucket_size", "4096"},
+        {"zero_optimization.stage3_prefetch_bucket_size", "3686"},
+        {"zero_optimization.stage3_param_persistence_threshold", "640"},
+        {"optimizer.params.lr", "5e-05"},
+        {"optimizer.params.betas", "[0.9, 0.999]"},
+        {"optimizer.params.eps", "1e-08"},
+        {"optimizer.params.weight_decay", "0.0"},
+        {"scheduler.params.warmup_min_lr", "0"},
+        {"scheduler.params.warmup_max_lr", "5e-05"},
+        {"scheduler.params.warmup_num_steps", "1"},
+        {"scheduler.params.total_num_steps", "600"}};
     struct config_options options = trainer();
     options.world_size = 2;
     struct ds_config *config = config_of(autos, &options);
@@ -254,7 +255,7 @@ START_TEST(a_given_batch_decides_about_the_other_sizes)
 END_TEST
 
 TEST_MAIN("engine/config trainer", an_absent_optimizer_is_trainers_adamw,
-          deepspeeds_own_configs_stay_as_they_are, every_auto_is_filled, options_fill_autos_and_gaps,
-          options_that_disagree_with_the_file_are_refused,
+          deepspeeds_own_configs_stay_as_they_are, every_auto_is_filled,
+          options_fill_autos_and_gaps, options_that_disagree_with_the_file_are_refused,
           values_that_find_nothing_are_refused_with_the_nearest,
           a_given_batch_decides_about_the_other_sizes)
