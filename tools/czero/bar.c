@@ -44,6 +44,16 @@ void bar_duration(double seconds, char *text, size_t nbytes)
         snprintf(text, nbytes, "%lld:%02lld", (long long)(s / 60), (long long)(s % 60));
 }
 
+void bar_rate(double per_s, char *text, size_t nbytes)
+{
+    if (per_s >= 1e6)
+        snprintf(text, nbytes, "%.2fM", per_s / 1e6);
+    else if (per_s >= 1e4)
+        snprintf(text, nbytes, "%.1fk", per_s / 1e3);
+    else
+        snprintf(text, nbytes, "%.0f", per_s);
+}
+
 void bar_begin(struct bar *bar, const char *what, bool quiet)
 {
     memset(bar, 0, sizeof *bar);

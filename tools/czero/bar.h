@@ -17,6 +17,9 @@ void bar_draw(char *text, int width, double fraction);
 /* "0:07", "1:02:03" */
 void bar_duration(double seconds, char *text, size_t nbytes);
 
+/* "350", "12.4k", "1.24M": three figures are enough for a rate. */
+void bar_rate(double per_s, char *text, size_t nbytes);
+
 /* A long job counted in bytes: on a terminal a line that is redrawn, elsewhere nothing. Short jobs
  * show nothing. Usable as the progress callback of checkpoint's calls:
  *   bar_begin() → bar_update(done, total, bar) … → bar_end() */

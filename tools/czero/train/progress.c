@@ -25,17 +25,6 @@ void progress_begin(struct progress *p, const struct progress_options *options)
     p->start_ns = p->last_ns = clock_now_ns();
 }
 
-/* "1.24k", "350": three figures are enough for a rate. */
-static void format_rate(double rate, char *buf, size_t nbytes)
-{
-    if (rate >= 1e6)
-        snprintf(buf, nbytes, "%.2fM", rate / 1e6);
-    else if (rate >= 1e4)
-        snprintf(buf, nbytes, "%.1fk", rate / 1e3);
-    else
-        snprintf(buf, nbytes, "%.0f", rate);
-}
-
 static double steps_left_seconds(const struct progress *p, int64_t step)
 {
     return p->seconds_recent * (double)(p->options.last_step - step);
@@ -85,7 +74,7 @@ static void add_figures(const struct progress *p, const struct progress_step *s,
     add(l, "eta %s", text);
     add(l, "loss %.4f", isfinite(s->loss) ? p->loss_recent : s->loss);
     if (p->seconds_recent > 0) {
-        format_rate(rate_of(p, units_per_step(p)), text, sizeof text);
+        bar_rate(rate_of(p, units_per_step(p)), text, sizeof text);
         add(l, "%s %s/s", text, o->tokens_per_step > 0 ? "tok" : "samples");
     }
     if (!isnan(s->accuracy)) add(l, "accuracy %.3f", s->accuracy);

@@ -80,18 +80,6 @@ void run_say_start(const struct run *r)
         printable_print(stderr, "czero: %s\n", slow);
 }
 
-/* "5.3k" */
-static const char *rate(double per_s, char buf[24])
-{
-    if (per_s >= 1e6)
-        snprintf(buf, 24, "%.2fM", per_s / 1e6);
-    else if (per_s >= 1e4)
-        snprintf(buf, 24, "%.1fk", per_s / 1e3);
-    else
-        snprintf(buf, 24, "%.0f", per_s);
-    return buf;
-}
-
 /* What to type next: a classifier predicts, a language model generates, a checkpoint is exported.
  */
 static void say_next(const struct run *r, bool stopped)
@@ -123,10 +111,8 @@ void run_say_end(const struct run *r, bool stopped)
     bar_duration(seconds, time, sizeof time);
     printable_print(stderr, "czero: %s %lld step%s in %s", stopped ? "stopped after" : "trained",
                     (long long)n, n == 1 ? "" : "s", time);
-    if (n > 0)
-        printable_print(stderr, ", %s %s/s",
-                        rate(rows * (r->loader ? 1.0 : (double)r->T) / seconds, speed),
-                        r->loader ? "samples" : "tokens");
+    bar_rate(rows * (r->loader ? 1.0 : (double)r->T) / seconds, speed, sizeof speed);
+    if (n > 0) printable_print(stderr, ", %s %s/s", speed, r->loader ? "samples" : "tokens");
     printable_print(stderr, ", peak memory %s",
                     size_human((size_t)used.ru_maxrss * 1024, memory, sizeof memory));
     if (o->save) printable_print(stderr, "; saved %s/global_step%lld", o->save, (long long)step);
