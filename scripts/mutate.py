@@ -447,6 +447,8 @@ LOCK = threading.Lock()
 def limits():
     resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:  # which a background job of a shell ignores
+        signal.signal(number, signal.SIG_DFL)
 
 
 def run_test(test, extra, timeout):

@@ -17,4 +17,5 @@ build=build
 jobs=$(nproc)
 select=(-LE 'slow|gpu' -j $((jobs < 4 ? jobs : 4)))
 [ $# -gt 0 ] && select=("$@") # one at a time, unless they say -j
-ctest --test-dir "$build" --output-on-failure --no-tests=error "${select[@]}"
+# Signals as in a terminal: a shell's background jobs ignore SIGINT, and so would what the tests start.
+exec env --default-signal=HUP,INT,QUIT ctest --test-dir "$build" --output-on-failure --no-tests=error "${select[@]}"
