@@ -127,6 +127,8 @@ static inline size_t rig_numel_in(const struct rig *r)
     return (size_t)(r->batch.B * r->batch.T * r->C_in);
 }
 
+static bool rig_keeps_all; /* of the rigs that are opened next: batch_shape.keeps_all */
+
 /* Everything for batches of up to B×T; the caller then sets r->batch's arrays. */
 static inline void rig_open(struct rig *r, const struct layer_class *cls, const void *hp, int64_t B,
                             int64_t T, int64_t C_in, int64_t C_out, enum cz_dtype dtype,
@@ -147,7 +149,8 @@ static inline void rig_open(struct rig *r, const struct layer_class *cls, const 
                                     .dtype = dtype,
                                     .grad_dtype = DTYPE_F32,
                                     .ops = r->ops,
-                                    .training = training};
+                                    .training = training,
+                                    .keeps_all = rig_keeps_all};
     ck_ok(cls->size(hp, &r->shape, &r->sizes));
     rig_declare(r);
     const size_t e = dtype_size(dtype), n = (size_t)(B * T);
@@ -191,6 +194,7 @@ static inline struct layer_args rig_args(struct rig *r, enum layer_mode mode)
                                .batch = &r->batch,
                                .mode = mode,
                                .no_dropout = r->no_dropout,
+                               .keeps_all = r->shape.keeps_all,
                                .dtype = r->dtype,
                                .grad_dtype = r->grad_dtype,
                                .rng = r->rng,

@@ -11,8 +11,8 @@
  *   yarn          blended between f and f/factor by dimension; Peng et al., arXiv 2309.00071
  *   longrope      f/short_factor, beyond the original length f/long_factor; arXiv 2402.13753
  *   proportional  f/factor for the first of them, 0 (no rotation) for the rest */
+#include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
-#include "model/llama/llama_impl.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* LLaMA and its kin: how config.json describes them, rotary frequencies, the decoder block. */
-#ifndef CZ_MODEL_LLAMA_LLAMA_IMPL_H
-#define CZ_MODEL_LLAMA_LLAMA_IMPL_H
+/* Decoders: how config.json describes them, rotary frequencies, the block. */
+#ifndef CZ_MODEL_DECODER_DECODER_IMPL_H
+#define CZ_MODEL_DECODER_DECODER_IMPL_H
 
 #include "formats/json/json_write.h"
 #include "model/model_impl.h"
@@ -32,23 +32,31 @@ const float *rope_frequencies(const struct rope_plan *plan, int64_t T, float buf
 
 /* ---- the block ------------------------------------------------------------------------------ */
 
-/* See llama_block.c. */
-struct llama_block_hp {
+/* One block; decoder_block.c says what it computes. */
+struct decoder_block_hp {
     int layer_idx;
     int64_t C, F;    /* width, width of the MLP */
     int64_t H, G, D; /* query heads, key heads (G divides H), head width */
     bool qkv_bias, o_bias, mlp_bias;
+    bool fused_maps; /* queries, keys and values in one weight, gate and up in another: no biases,
+                        no norms of queries and keys */
+    enum { NORMS_BEFORE = 0, NORMS_AFTER, NORMS_AROUND } norms; /* of attention and of the MLP */
+    /* Queries and keys: as they are, each head normed, all heads of a token normed as one row. */
+    enum { QK_NORM_NONE = 0, QK_NORM_HEADS, QK_NORM_WHOLE } qk_norm;
+    bool no_rope;
+    float attention_scale; /* of the scores; 0: 1/sqrt(D) */
+    float residual_scale;  /* of what both halves add, norms before only; 0: 1 */
     float eps, attn_dropout_p, init_std;
     struct rope_plan rope;
 };
-extern const struct layer_class llama_block_class;
+extern const struct layer_class decoder_block_class;
 /* The same without decode, for frequencies that depend on the length: what a cache holds would have
  * been made with others. */
-extern const struct layer_class llama_block_uncached_class;
+extern const struct layer_class decoder_block_uncached_class;
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-struct llama_config {
+struct decoder_config {
     int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim;
     int64_t max_positions;
     int64_t window; /* attention sees no further back; 0: all the way */
@@ -60,20 +68,21 @@ struct llama_config {
 };
 
 /* What an absent key means. */
-struct llama_defaults {
+struct decoder_defaults {
     int64_t vocab_size, hidden_size, intermediate_size, n_kv_heads, max_positions;
 };
 
 /* Everything but the biases and the window, which the families spell differently. */
-cz_status llama_config_read(const struct json_node *config, const struct llama_defaults *defaults,
-                            struct llama_config *c);
+cz_status decoder_config_read(const struct json_node *config,
+                              const struct decoder_defaults *defaults, struct decoder_config *c);
 
 /* Embedding, blocks, head. */
-cz_status llama_chain_build(const struct llama_config *c, const char *name, struct cz_model **out);
+cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
+                              struct cz_model **out);
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
-struct llama_preset {
+struct decoder_preset {
     const char *name;
     int64_t n_layers, hidden_size, n_heads, n_kv_heads, intermediate_size, vocab_size;
     int64_t max_positions, bos_token_id, eos_token_id;
@@ -83,7 +92,7 @@ struct llama_preset {
 };
 
 /* config.json of the preset called `name`, text to free(). CZ_NOTFOUND names `family`. */
-cz_status llama_preset_write(const struct llama_preset *presets, size_t n, const char *name,
-                             const char *family, const char *architecture, char **text);
+cz_status decoder_preset_write(const struct decoder_preset *presets, size_t n, const char *name,
+                               const char *family, const char *architecture, char **text);
 
 #endif

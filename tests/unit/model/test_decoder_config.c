@@ -3,7 +3,7 @@
  * the published sizes, exported folders load again, and what cannot be run is refused with a
  * sentence. */
 #include "formats/file_io.h"
-#include "model/llama/llama_impl.h"
+#include "model/decoder/decoder_impl.h"
 #include "tests/support/check_main.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ static void refused(const char *family, const char *members, cz_status want, con
     ck_assert_msg(strstr(cz_last_error(), "config.json:1:") != NULL, "%s", cz_last_error());
 }
 
-static const struct llama_block_hp *block_of(const struct cz_model *m)
+static const struct decoder_block_hp *block_of(const struct cz_model *m)
 {
     return model_layer_at(m, 1)->hp;
 }
@@ -397,7 +397,7 @@ START_TEST(exported_folders_load_again)
 }
 END_TEST
 
-TEST_MAIN("model/llama_config", parameters_stand_in_hugging_faces_order,
+TEST_MAIN("model/decoder_config", parameters_stand_in_hugging_faces_order,
           heads_are_as_transformers_has_them, what_cannot_be_run_is_refused,
           the_window_bounds_sequences, sequences_may_be_longer_than_the_context,
           rope_is_read_in_both_spellings, rope_follows_the_length_where_it_should,

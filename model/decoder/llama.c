@@ -1,28 +1,27 @@
 /* LLaMA 1 to 3: Touvron et al., arXiv 2302.13971 and 2307.09288; names, layouts, defaults and the
- * init rule are those of Hugging Face's LlamaForCausalLM. What the family shares with Qwen2 is in
- * llama_config.c and llama_block.c. */
-#include "model/llama/llama_impl.h"
+ * init rule are those of Hugging Face's LlamaForCausalLM. */
+#include "model/decoder/decoder_impl.h"
 
 static cz_status llama_build(const struct json_node *config, const char *name, enum cz_task task,
                              struct cz_model **out)
 {
-    static const struct llama_defaults defaults = {.vocab_size = 32000,
-                                                   .hidden_size = 4096,
-                                                   .intermediate_size = 11008,
-                                                   .max_positions = 2048};
+    static const struct decoder_defaults defaults = {.vocab_size = 32000,
+                                                     .hidden_size = 4096,
+                                                     .intermediate_size = 11008,
+                                                     .max_positions = 2048};
     (void)task; /* the only one */
-    struct llama_config c;
+    struct decoder_config c;
     bool attention_bias;
     *out = NULL;
-    TRY(llama_config_read(config, &defaults, &c));
+    TRY(decoder_config_read(config, &defaults, &c));
     TRY(json_opt_bool(config, "attention_bias", false, &attention_bias));
     TRY(json_opt_bool(config, "mlp_bias", false, &c.mlp_bias));
     c.qkv_bias = c.o_bias = attention_bias;
-    return llama_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
-static const struct llama_preset presets[] = {
+static const struct decoder_preset presets[] = {
     {"llama-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-6, 1e4, false, 0},
     {"llama-160m", 12, 768, 12, 12, 3072, 32000, 2048, 1, 2, 1e-6, 1e4, false, 0},
     {"tinyllama-1.1b", 22, 2048, 32, 4, 5632, 32000, 2048, 1, 2, 1e-5, 1e4, false, 0},
@@ -40,8 +39,8 @@ static const char *llama_preset_name(size_t idx)
 
 static cz_status llama_preset_config(const char *name, char **text)
 {
-    return llama_preset_write(presets, CZ_ARRAY_LEN(presets), name, "llama", "LlamaForCausalLM",
-                              text);
+    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "llama", "LlamaForCausalLM",
+                                text);
 }
 
 static const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};

@@ -1,8 +1,9 @@
-/* Claim: the decoder block of LLaMA and Qwen2 stays inside the bytes it asks for, in every dtype,
- * ratio of heads and for smaller batches; its gradients are those of its forward; recomputation
- * repeats the forward to the bit; frozen and accumulated gradients are as asked; decoding with a
- * cache gives what evaluation gives; positions count only by their differences. */
-#include "model/llama/llama_impl.h"
+/* Claim: the decoder block stays inside the bytes it asks for, in every dtype, ratio of heads,
+ * place of its norms and for smaller batches; its gradients are those of its forward; recomputation
+ * repeats the forward to the bit; keeping what could be made again changes no bit; frozen and
+ * accumulated gradients are as asked; decoding with a cache gives what evaluation gives; positions
+ * count only by their differences. */
+#include "model/decoder/decoder_impl.h"
 #include "tests/unit/model/layer_rig.h"
 
 enum { B = 2, T = 7, C = 24, F = 40 };
@@ -10,14 +11,22 @@ enum { B = 2, T = 7, C = 24, F = 40 };
 /* Query heads, key heads, width of a head; H·D is C, less, or more. */
 static const struct shape {
     int64_t H, G, D;
-    bool qkv_bias, o_bias, mlp_bias;
+    bool qkv_bias, o_bias, mlp_bias, fused_maps, no_rope;
+    int norms, qk_norm;
+    float attention_scale, residual_scale;
 } shapes[] = {
-    {3, 3, 8, false, false, false}, /* as many keys as queries */
-    {4, 2, 4, true, false, false},  /* Qwen2 */
-    {6, 1, 6, true, true, true},    /* one key head, wider than C */
-    {2, 2, 10, false, false, true},
+    {3, 3, 8, .qkv_bias = false},                                  /* as many keys as queries */
+    {4, 2, 4, .qkv_bias = true},                                   /* Qwen2 */
+    {6, 1, 6, .qkv_bias = true, .o_bias = true, .mlp_bias = true}, /* one key head, wider than C */
+    {2, 2, 10, .mlp_bias = true},
+    {3, 1, 10, .qk_norm = QK_NORM_HEADS},                       /* Qwen3 */
+    {4, 2, 6, .norms = NORMS_AFTER, .qk_norm = QK_NORM_WHOLE},  /* OLMo 2 */
+    {4, 2, 6, .attention_scale = 0.2f, .residual_scale = 0.3f}, /* Granite */
+    {2, 1, 14, .o_bias = true, .no_rope = true},                /* SmolLM3 */
+    {4, 2, 6, .norms = NORMS_AROUND, .qk_norm = QK_NORM_HEADS}, /* Gemma 3 */
+    {4, 2, 4, .fused_maps = true},                              /* Phi-3 */
 };
-enum { N_SHAPES = 4 };
+enum { N_SHAPES = CZ_ARRAY_LEN(shapes) };
 
 static int32_t positions[B * T];
 static uint8_t key_mask[B * T];
@@ -33,36 +42,42 @@ static void fill_batch(void)
     for (size_t t = 0; t < 2; t++) key_mask[T + t] = 0; /* and in front */
 }
 
-static struct llama_block_hp block_hp(const struct shape *s, float dropout_p)
+static struct decoder_block_hp block_hp(const struct shape *s, float dropout_p)
 {
-    struct llama_block_hp hp = {.layer_idx = 1,
-                                .C = C,
-                                .F = F,
-                                .H = s->H,
-                                .G = s->G,
-                                .D = s->D,
-                                .qkv_bias = s->qkv_bias,
-                                .o_bias = s->o_bias,
-                                .mlp_bias = s->mlp_bias,
-                                .eps = 1e-5f,
-                                .attn_dropout_p = dropout_p,
-                                .init_std = 0.02f,
-                                .rope = {.half = s->D / 2, .scale = 1.0f}};
+    struct decoder_block_hp hp = {.layer_idx = 1,
+                                  .C = C,
+                                  .F = F,
+                                  .H = s->H,
+                                  .G = s->G,
+                                  .D = s->D,
+                                  .qkv_bias = s->qkv_bias,
+                                  .o_bias = s->o_bias,
+                                  .mlp_bias = s->mlp_bias,
+                                  .fused_maps = s->fused_maps,
+                                  .norms = s->norms,
+                                  .qk_norm = s->qk_norm,
+                                  .no_rope = s->no_rope,
+                                  .attention_scale = s->attention_scale,
+                                  .residual_scale = s->residual_scale,
+                                  .eps = 1e-5f,
+                                  .attn_dropout_p = dropout_p,
+                                  .init_std = 0.02f,
+                                  .rope = {.half = s->D / 2, .scale = 1.0f}};
     for (int64_t i = 0; i < hp.rope.half; i++)
         hp.rope.freq[i] = powf(100.0f, -2.0f * (float)i / (float)s->D);
     return hp;
 }
 
-static struct llama_block_hp hps[4]; /* of the rigs that are open, in turn */
+static struct decoder_block_hp hps[4]; /* of the rigs that are open, in turn */
 
 static void open_block(struct rig *r, const struct shape *s, enum cz_dtype dtype, bool training,
                        float dropout_p)
 {
     static int turn;
-    struct llama_block_hp *hp = &hps[turn++ & 3];
+    struct decoder_block_hp *hp = &hps[turn++ & 3];
     fill_batch();
     *hp = block_hp(s, dropout_p);
-    rig_open(r, &llama_block_class, hp, B, T, C, C, dtype, training);
+    rig_open(r, &decoder_block_class, hp, B, T, C, C, dtype, training);
 }
 
 /* ---- memory -----------------------------------------------------------------------------------
@@ -143,7 +158,7 @@ START_TEST(gradients_match_differences)
     for (int s = 0; s < N_SHAPES; s++)
         for (int variant = 0; variant < 4; variant++) {
             struct rig r;
-            if (s != 2 && s != variant) continue; /* one shape in all of them, the rest in turn */
+            if (s != 2 && s % 4 != variant) continue; /* one shape in all, the rest in turn */
             open_block(&r, &shapes[s], DTYPE_F32, true, variant == 1 ? 0.3f : 0.0f);
             if (variant == 2) r.batch.key_mask = key_mask;
             if (variant == 3) {
@@ -164,13 +179,14 @@ static void open_training(struct rig *r, int shape, enum cz_dtype dtype, float d
 
 START_TEST(gradients_accumulate_when_asked)
 {
-    rig_check_accumulates(open_training, 2);
+    for (int s = 2; s < N_SHAPES; s++) rig_check_accumulates(open_training, s);
 }
 END_TEST
 
 START_TEST(frozen_parameters_get_none)
 {
-    rig_check_frozen(open_training, 2);
+    static const int kinds[] = {2, 5, 8, 9}; /* every role, every place of a norm */
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) rig_check_frozen(open_training, kinds[i]);
 }
 END_TEST
 
@@ -179,7 +195,31 @@ END_TEST
 
 START_TEST(recomputing_repeats_the_forward)
 {
-    rig_check_recomputes(open_training, 2);
+    for (int s = 2; s < N_SHAPES; s++) rig_check_recomputes(open_training, s);
+}
+END_TEST
+
+START_TEST(keeping_all_changes_no_bit)
+{
+    for (int s = 0; s < N_SHAPES; s++) {
+        struct rig less, all;
+        open_block(&less, &shapes[s], DTYPE_BF16, true, 0.2f);
+        rig_keeps_all = true;
+        open_block(&all, &shapes[s], DTYPE_BF16, true, 0.2f);
+        rig_keeps_all = false;
+        ck_assert_uint_gt(all.sizes.saved_nbytes, less.sizes.saved_nbytes);
+        rig_forward(&less, LAYER_TRAIN);
+        rig_forward(&all, LAYER_TRAIN);
+        ck_assert_mem_eq(rig_data(&all.out), rig_data(&less.out), less.out.nbytes);
+        rig_backward(&less);
+        rig_backward(&all);
+        ck_assert_mem_eq(rig_data(&all.din), rig_data(&less.din), less.din.nbytes);
+        for (size_t p = 0; p < less.list.n; p++)
+            ck_assert_mem_eq(rig_data(&all.grads[p]), rig_data(&less.grads[p]),
+                             less.grads[p].nbytes);
+        rig_close(&all);
+        rig_close(&less);
+    }
 }
 END_TEST
 
@@ -313,9 +353,9 @@ START_TEST(decoding_equals_evaluation)
 }
 END_TEST
 
-TEST_MAIN("model/llama", the_block_stays_inside_its_bytes, evaluation_needs_less,
+TEST_MAIN("model/decoder", the_block_stays_inside_its_bytes, evaluation_needs_less,
           impossible_shapes_are_refused, flops_count_every_product, gradients_match_differences,
           gradients_accumulate_when_asked, frozen_parameters_get_none,
-          recomputing_repeats_the_forward, dropout_follows_its_key_alone,
-          sixteen_bits_stay_near_fp32, positions_count_by_their_differences,
-          decoding_equals_evaluation)
+          recomputing_repeats_the_forward, keeping_all_changes_no_bit,
+          dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
+          positions_count_by_their_differences, decoding_equals_evaluation)

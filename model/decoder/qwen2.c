@@ -3,8 +3,8 @@
  * are accepted only where they are wider than the sequences, because attention here sees everything
  * before a position. */
 #include "base/log.h"
+#include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
-#include "model/llama/llama_impl.h"
 
 #include <string.h>
 
@@ -59,15 +59,15 @@ static cz_status read_window(const struct json_node *config, int64_t n_layers, i
 static cz_status qwen2_build(const struct json_node *config, const char *name, enum cz_task task,
                              struct cz_model **out)
 {
-    static const struct llama_defaults defaults = {.vocab_size = 151936,
-                                                   .hidden_size = 4096,
-                                                   .intermediate_size = 22016,
-                                                   .n_kv_heads = 32,
-                                                   .max_positions = 32768};
+    static const struct decoder_defaults defaults = {.vocab_size = 151936,
+                                                     .hidden_size = 4096,
+                                                     .intermediate_size = 22016,
+                                                     .n_kv_heads = 32,
+                                                     .max_positions = 32768};
     (void)task; /* the only one */
-    struct llama_config c;
+    struct decoder_config c;
     *out = NULL;
-    TRY(llama_config_read(config, &defaults, &c));
+    TRY(decoder_config_read(config, &defaults, &c));
     TRY(read_window(config, c.n_layers, &c.window));
     c.qkv_bias = true;
     if (c.window > 0 && c.window < c.max_positions)
@@ -75,11 +75,11 @@ static cz_status qwen2_build(const struct json_node *config, const char *name, e
              "%s: some layers see a window of %lld tokens; up to that length it hides nothing, and "
              "longer sequences are not supported",
              name, (long long)c.window);
-    return llama_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
-static const struct llama_preset presets[] = {
+static const struct decoder_preset presets[] = {
     {"qwen2-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-6, 1e6, true, 0},
     {"qwen2-0.5b", 24, 896, 14, 2, 4864, 151936, 131072, 151643, 151643, 1e-6, 1e6, true, 0},
     {"qwen2-1.5b", 28, 1536, 12, 2, 8960, 151936, 131072, 151643, 151643, 1e-6, 1e6, true, 0},
@@ -93,8 +93,8 @@ static const char *qwen2_preset_name(size_t idx)
 
 static cz_status qwen2_preset_config(const char *name, char **text)
 {
-    return llama_preset_write(presets, CZ_ARRAY_LEN(presets), name, "qwen2", "Qwen2ForCausalLM",
-                              text);
+    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "qwen2", "Qwen2ForCausalLM",
+                                text);
 }
 
 static const char *const qwen2_ignored[] = {".rotary_emb.inv_freq", NULL};

@@ -1,8 +1,8 @@
-/* What LLaMA and Qwen2 share: reading config.json, putting the chain together, writing presets.
- * Defaults differ by family (struct llama_defaults), since a file may leave out whatever its own
+/* What decoders share: reading config.json, putting the chain together, writing presets.
+ * Defaults differ by family (struct decoder_defaults), since a file may leave out whatever its own
  * config class fills in. */
+#include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
-#include "model/llama/llama_impl.h"
 #include "model/parts/parts.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@
 /* ---- reading -------------------------------------------------------------------------------- */
 
 /* A head's width: given, or the hidden size shared out. */
-static cz_status read_heads(const struct json_node *config, const struct llama_defaults *defaults,
-                            struct llama_config *c)
+static cz_status read_heads(const struct json_node *config, const struct decoder_defaults *defaults,
+                            struct decoder_config *c)
 {
     const char *kv = "num_key_value_heads";
     TRY(config_size(config, "num_attention_heads", NULL, 32, 1 << 24, &c->n_heads));
@@ -38,7 +38,7 @@ static cz_status read_heads(const struct json_node *config, const struct llama_d
 }
 
 /* The token whose embedding takes no gradient, as PyTorch's padding_idx. */
-static cz_status read_padding(const struct json_node *config, struct llama_config *c)
+static cz_status read_padding(const struct json_node *config, struct decoder_config *c)
 {
     const struct json_node *node = config_either(config, "pad_token_id", NULL);
     c->has_padding = node != NULL;
@@ -50,11 +50,11 @@ static cz_status read_padding(const struct json_node *config, struct llama_confi
 }
 
 /* Sizes first: later keys are checked against them. */
-cz_status llama_config_read(const struct json_node *config, const struct llama_defaults *defaults,
-                            struct llama_config *c)
+cz_status decoder_config_read(const struct json_node *config,
+                              const struct decoder_defaults *defaults, struct decoder_config *c)
 {
     const int64_t any = INT32_MAX;
-    *c = (struct llama_config){0};
+    *c = (struct decoder_config){0};
     TRY(config_refuse_variants(config));
     TRY(config_size(config, "vocab_size", NULL, defaults->vocab_size, any, &c->vocab_size));
     TRY(config_size(config, "hidden_size", NULL, defaults->hidden_size, 1 << 24, &c->hidden_size));
@@ -82,26 +82,26 @@ cz_status llama_config_read(const struct json_node *config, const struct llama_d
 /* ---- the chain ------------------------------------------------------------------------------ */
 
 /* eps and dropout are fp32 in the kernels. */
-static struct llama_block_hp block_hp(const struct llama_config *c, int layer_idx)
+static struct decoder_block_hp block_hp(const struct decoder_config *c, int layer_idx)
 {
-    return (struct llama_block_hp){.layer_idx = layer_idx,
-                                   .C = c->hidden_size,
-                                   .F = c->intermediate_size,
-                                   .H = c->n_heads,
-                                   .G = c->n_kv_heads,
-                                   .D = c->head_dim,
-                                   .qkv_bias = c->qkv_bias,
-                                   .o_bias = c->o_bias,
-                                   .mlp_bias = c->mlp_bias,
-                                   .eps = (float)c->eps,
-                                   .attn_dropout_p = (float)c->attention_dropout,
-                                   .init_std = (float)c->initializer_range,
-                                   .rope = c->rope};
+    return (struct decoder_block_hp){.layer_idx = layer_idx,
+                                     .C = c->hidden_size,
+                                     .F = c->intermediate_size,
+                                     .H = c->n_heads,
+                                     .G = c->n_kv_heads,
+                                     .D = c->head_dim,
+                                     .qkv_bias = c->qkv_bias,
+                                     .o_bias = c->o_bias,
+                                     .mlp_bias = c->mlp_bias,
+                                     .eps = (float)c->eps,
+                                     .attn_dropout_p = (float)c->attention_dropout,
+                                     .init_std = (float)c->initializer_range,
+                                     .rope = c->rope};
 }
 
 /* Embedding and head share a parameter if the config ties them. */
-static cz_status chain_fill(const struct llama_config *c, const char *name,
-                            struct llama_block_hp *blocks, struct layer_desc *layers,
+static cz_status chain_fill(const struct decoder_config *c, const char *name,
+                            struct decoder_block_hp *blocks, struct layer_desc *layers,
                             struct cz_model **out)
 {
     const char *tokens = "model.embed_tokens.weight", *lm_head = "lm_head.weight";
@@ -119,7 +119,7 @@ static cz_status chain_fill(const struct llama_config *c, const char *name,
                                           .eps = (float)c->eps,
                                           .init_std = (float)c->initializer_range};
     const struct layer_class *block =
-        c->rope.t_switch ? &llama_block_uncached_class : &llama_block_class;
+        c->rope.t_switch ? &decoder_block_uncached_class : &decoder_block_class;
     const size_t n_layers = (size_t)c->n_layers + 2;
     layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
@@ -138,9 +138,10 @@ static cz_status chain_fill(const struct llama_config *c, const char *name,
 }
 
 /* Hyper-parameters are copied by model_build(): the arrays here are for building only. */
-cz_status llama_chain_build(const struct llama_config *c, const char *name, struct cz_model **out)
+cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
+                              struct cz_model **out)
 {
-    struct llama_block_hp *blocks = calloc((size_t)c->n_layers, sizeof *blocks);
+    struct decoder_block_hp *blocks = calloc((size_t)c->n_layers, sizeof *blocks);
     struct layer_desc *layers = calloc((size_t)c->n_layers + 2, sizeof *layers);
     cz_status st = blocks && layers
                        ? chain_fill(c, name, blocks, layers, out)
@@ -156,7 +157,7 @@ cz_status llama_chain_build(const struct llama_config *c, const char *name, stru
 /* ---- presets -------------------------------------------------------------------------------- */
 
 /* As transformers writes it, for the version that introduced the family. */
-static cz_status write_config(const struct llama_preset *p, const char *family,
+static cz_status write_config(const struct decoder_preset *p, const char *family,
                               const char *architecture, char **text)
 {
     struct json_writer w;
@@ -202,8 +203,8 @@ static cz_status write_config(const struct llama_preset *p, const char *family,
 }
 
 /* A preset's numbers are published ones: names of other families are not found here. */
-cz_status llama_preset_write(const struct llama_preset *presets, size_t n, const char *name,
-                             const char *family, const char *architecture, char **text)
+cz_status decoder_preset_write(const struct decoder_preset *presets, size_t n, const char *name,
+                               const char *family, const char *architecture, char **text)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(presets[i].name, name) == 0)
