@@ -34,6 +34,33 @@ const char *terminal_colour(FILE *out, enum terminal_colour colour)
     return terminal_has_colours(out) ? sequences[colour] : "";
 }
 
+/* None of the replacements is longer than what it replaces. */
+static char *to_ascii(char *text)
+{
+    static const struct {
+        const char *utf8, *ascii;
+    } rows[] = {{"…", "..."}, {"×", "x"}, {"·", "*"}, {"−", "-"}, {"→", "->"}};
+    char *to = text;
+    for (const char *from = text; *from;) {
+        size_t i = 0;
+        while (i < CZ_ARRAY_LEN(rows) && strncmp(from, rows[i].utf8, strlen(rows[i].utf8)) != 0)
+            i++;
+        if (i < CZ_ARRAY_LEN(rows)) {
+            from += strlen(rows[i].utf8);
+            to = mempcpy(to, rows[i].ascii, strlen(rows[i].ascii));
+        } else {
+            *to++ = *from++;
+        }
+    }
+    *to = '\0';
+    return text;
+}
+
+char *terminal_text(char *text)
+{
+    return terminal_is_utf8() ? text : to_ascii(text);
+}
+
 void terminal_put(FILE *out, const char *text)
 {
     if (terminal_is_utf8())
@@ -44,22 +71,7 @@ void terminal_put(FILE *out, const char *text)
 
 void terminal_put_ascii(FILE *out, const char *text)
 {
-    static const struct {
-        const char *utf8, *ascii;
-    } rows[] = {{"…", "..."}, {"×", "x"}, {"·", "*"}, {"−", "-"}, {"→", "->"}};
-    while (*text) {
-        size_t n = strcspn(text, "\xc2\xc3\xe2"); /* the rows' first bytes */
-        fwrite(text, 1, n, out);
-        text += n;
-        if (!*text) return;
-        size_t i = 0;
-        while (i < CZ_ARRAY_LEN(rows) && strncmp(text, rows[i].utf8, strlen(rows[i].utf8)) != 0)
-            i++;
-        if (i < CZ_ARRAY_LEN(rows)) {
-            fputs(rows[i].ascii, out);
-            text += strlen(rows[i].utf8);
-        } else {
-            fputc(*text++, out);
-        }
-    }
+    char *copy = strdup(text);
+    fputs(copy ? to_ascii(copy) : text, out);
+    free(copy);
 }

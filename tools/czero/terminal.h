@@ -17,6 +17,10 @@ enum terminal_colour { TERMINAL_PLAIN, TERMINAL_RED, TERMINAL_YELLOW };
 /* The sequence from which on text is plain, or bold and red or yellow; "" without colours. */
 const char *terminal_colour(FILE *out, enum terminal_colour colour);
 
+/* A message to be shown: where UTF-8 cannot be, `text` is changed as terminal_put() does. Returns
+ * `text`. */
+char *terminal_text(char *text);
+
 /* Print a help text or a table. Where UTF-8 cannot be shown, the characters that czero's own texts
  * use ("…", "×", "·") become ASCII; those of names stay as they are. */
 void terminal_put(FILE *out, const char *text);

@@ -18,6 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LINE_NBYTES 8192 /* more than a line of an error or of the log has */
+
 static const char *program = "czero", *program_version = "";
 
 /* SIGXFSZ would kill the process at a file size limit; ignored, the write fails with an error that
@@ -67,15 +69,17 @@ static void put_error(const char *name, const char *text)
     const char *red = terminal_colour(stderr, TERMINAL_RED);
     const char *plain = terminal_colour(stderr, TERMINAL_PLAIN);
     do {
+        char line[LINE_NBYTES];
         size_t n = strcspn(text, "\n");
-        fprintf(stderr, "%s%s:%s %.*s\n", red, name, plain, (int)n, text);
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        fprintf(stderr, "%s%s:%s %s\n", red, name, plain, terminal_text(line));
         text += n + (text[n] == '\n');
     } while (*text);
 }
 
 void tool_complain(const char *name, const char *fmt, ...)
 {
-    char text[8192];
+    char text[LINE_NBYTES];
     va_list ap;
     va_start(ap, fmt);
     printable_vformat(text, sizeof text, 1024, fmt, ap);
@@ -138,13 +142,15 @@ static size_t held_nbytes;
 static void log_to_stderr(enum cz_log_level level, const char *line, void *user)
 {
     const struct log_style *style = user;
+    char text[LINE_NBYTES];
     if (style->quiet && level != LOG_WARN) return;
     FILE *out = held ? held : stderr;
     fprintf(out, "%s%s: ", style->clear, program);
     if (level == LOG_WARN)
         fprintf(out, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW),
                 terminal_colour(stderr, TERMINAL_PLAIN));
-    fprintf(out, "%s\n", line);
+    snprintf(text, sizeof text, "%s", line);
+    fprintf(out, "%s\n", terminal_text(text));
 }
 
 /* Without memory the lines are shown at once. */

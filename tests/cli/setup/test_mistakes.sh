@@ -108,6 +108,12 @@ for words in --help "inspect $checkpoint" 'launch --help' 'train --help' 'tune -
   LC_ALL=C "$czero" $words >"$work/out" 2>&1 || complain "LC_ALL=C czero $words: exit $?"
   LC_ALL=C grep -n '[^ -~]' "$work/out" && complain "LC_ALL=C czero $words: not ASCII"
 done
+long=$(printf 'x%.0s' {1..3000})
+LC_ALL=C.UTF-8 "$czero" plan --model gpt2-tiny "--$long" 2>"$work/err"
+grep -q '…' "$work/err" || complain "no name is shortened: this test's question is wrong"
+LC_ALL=C "$czero" plan --model gpt2-tiny "--$long" 2>"$work/err"
+grep -q 'xxx\.\.\.' "$work/err" || complain "LC_ALL=C: an error's name is not shortened"
+LC_ALL=C grep -n '[^ -~]' "$work/err" && complain "LC_ALL=C: an error is not ASCII"
 LC_ALL=C.UTF-8 "$czero" inspect "$checkpoint" >"$work/out"
 grep -q '…' "$work/out" || complain "no list is shortened: this test's question is wrong"
 LC_ALL=C.UTF-8 "$czero" "${plan[@]}" >"$work/out"
