@@ -451,6 +451,18 @@ def limits():
         signal.signal(number, signal.SIG_DFL)
 
 
+def end_session(leader):
+    """Kills all processes of a session: a case of Check has a process group of its own."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as f:
+                session = int(f.read().rsplit(")", 1)[1].split()[3])
+            if session == leader:
+                os.kill(int(name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+
+
 def run_test(test, extra, timeout):
     """Runs one test in a session and a temporary folder of its own: its exit status, None past the time limit."""
     with tempfile.TemporaryDirectory(prefix="mutate-", ignore_cleanup_errors=True) as folder:
@@ -466,10 +478,7 @@ def run_test(test, extra, timeout):
             except subprocess.TimeoutExpired:
                 return None
             finally:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+                end_session(process.pid)
                 process.wait()
         finally:
             if test.lock:
