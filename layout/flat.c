@@ -17,7 +17,7 @@ static cz_status place(struct flat_group *g, const struct param_table *table,
         p->param_idx = param_idx[g->order[i]];
         p->numel = table->params[p->param_idx].numel;
         p->off = g->numel;
-        if (align > 1 && g->numel % align != 0) {
+        if (align && g->numel % align != 0) {
             TRY(size_add(g->numel, align - g->numel % align, &p->off));
         }
         TRY(size_add(p->off, p->numel, &g->numel));

@@ -27,9 +27,8 @@ void param_table_free(struct param_table *t)
 static cz_status grow(void **items, size_t item_nbytes, size_t n, size_t *cap)
 {
     if (n < *cap) return CZ_OK;
-    size_t want = *cap ? 2 * *cap : 64, nbytes;
-    TRY(size_mul(want, item_nbytes, &nbytes));
-    void *grown = realloc(*items, nbytes);
+    size_t want = *cap ? 2 * *cap : 64;
+    void *grown = reallocarray(*items, want, item_nbytes);
     if (!grown) return err_set(CZ_NOMEM, 0, "parameter table: no memory for %zu entries", want);
     *items = grown;
     *cap = want;

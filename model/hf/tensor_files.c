@@ -18,7 +18,7 @@ struct tensor_files {
     struct safetensors *st; /* or: */
     struct pt **pts;
     size_t n_pts;
-    struct tensor_entry *entries; /* by name; of one name, the plainly stored one first */
+    struct tensor_entry *entries; /* by name, then by stored name */
     size_t n, cap;
 };
 
@@ -89,18 +89,12 @@ static cz_status entry_add(struct tensor_files *files, const struct tensor_entry
     return CZ_OK;
 }
 
-static bool is_plain(const struct tensor_entry *e)
-{
-    return strcmp(e->name, e->stored_name) == 0;
-}
-
-/* Of two entries with one plain name the unwrapped one comes first and is found first. */
+/* The order of two entries with one plain name is fixed, whatever order the files have. */
 static int by_name(const void *left, const void *right)
 {
     const struct tensor_entry *a = left, *b = right;
     const int order = strcmp(a->name, b->name);
     if (order != 0) return order;
-    if (is_plain(a) != is_plain(b)) return is_plain(a) ? -1 : 1;
     return strcmp(a->stored_name, b->stored_name);
 }
 

@@ -131,14 +131,12 @@ static cz_status ce_workspace(const struct mlm_head_hp *hp, const struct batch_s
     return CZ_OK;
 }
 
-/* Of N rows, whole blocks of them and the rest. */
+/* Of N rows, block by block where the device takes blocks: a workspace serves fewer rows, too. */
 static cz_status logits_workspace(const struct mlm_head_hp *hp, const struct batch_shape *s,
                                   int64_t N, size_t *nbytes_max)
 {
     const int64_t block = logits_block_rows(s->ops, N, hp->V);
-    if (block == 0) return ce_workspace(hp, s, N, false, true, nbytes_max);
-    TRY(ce_workspace(hp, s, block, false, true, nbytes_max));
-    return N % block ? ce_workspace(hp, s, N % block, false, true, nbytes_max) : CZ_OK;
+    return ce_workspace(hp, s, block ? block : N, false, true, nbytes_max);
 }
 
 /* Evaluation with logits takes all rows. */

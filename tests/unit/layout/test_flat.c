@@ -138,7 +138,7 @@ START_TEST(pieces_cover_every_parameter_once)
         flat_make(&g, numel, n,
                   (struct flat_options){.world_size = world_size,
                                         .round_robin = round % 2,
-                                        .param_align = (size_t)(round % 3) * 4});
+                                        .param_align = (size_t)(round % 5)});
         ck_assert_uint_eq(g.numel_padded % (2 * (size_t)world_size), 0);
         for (int r = 0; r < world_size; r++) {
             struct flat_piece p;

@@ -191,6 +191,20 @@ START_TEST(evaluation_needs_less)
 }
 END_TEST
 
+/* Keys and values of all rows, the rest of those that go on: two per multiply-add. */
+START_TEST(flops_count_every_product)
+{
+    for (int kind = BLOCK; kind <= FIRST_BLOCK; kind++) {
+        struct rig r;
+        open_kind(&r, kind, B, T, DTYPE_F32, true, 0.0f);
+        const double n = B * T, rows = kind == BLOCK ? n : B;
+        ck_assert_double_eq(r.sizes.flops_forward, 2 * n * 2 * C * C + 2 * rows * 2 * C * C +
+                                                       2 * rows * 2 * C * F + 2 * 2 * rows * T * C);
+        rig_close(&r);
+    }
+}
+END_TEST
+
 START_TEST(impossible_shapes_are_refused)
 {
     for (int kind = 0; kind < N_KINDS; kind++) {
@@ -629,13 +643,14 @@ START_TEST(ignored_rows_change_nothing)
 END_TEST
 
 TEST_MAIN("model/bert", layers_stay_inside_their_bytes, evaluation_needs_less,
-          impossible_shapes_are_refused, block_gradients_match_differences,
-          first_positions_are_the_blocks_own, embedding_gradients_match_differences,
-          head_gradients_match_differences, masked_head_gradients_match_differences,
-          gradients_accumulate_when_asked, frozen_parameters_get_none,
-          recomputing_repeats_the_forward, dropout_follows_its_key_alone,
-          sixteen_bits_stay_near_fp32, padding_tokens_give_their_row_no_gradient,
-          absent_types_and_positions_equal_written_ones, unknown_types_are_refused,
-          padding_stays_out_of_the_block, rows_without_any_token_stay_finite,
-          heads_give_what_is_asked, training_gives_class_logits_too, training_needs_labels,
-          nothing_to_learn_gives_zeros, ignored_rows_change_nothing)
+          flops_count_every_product, impossible_shapes_are_refused,
+          block_gradients_match_differences, first_positions_are_the_blocks_own,
+          embedding_gradients_match_differences, head_gradients_match_differences,
+          masked_head_gradients_match_differences, gradients_accumulate_when_asked,
+          frozen_parameters_get_none, recomputing_repeats_the_forward,
+          dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
+          padding_tokens_give_their_row_no_gradient, absent_types_and_positions_equal_written_ones,
+          unknown_types_are_refused, padding_stays_out_of_the_block,
+          rows_without_any_token_stay_finite, heads_give_what_is_asked,
+          training_gives_class_logits_too, training_needs_labels, nothing_to_learn_gives_zeros,
+          ignored_rows_change_nothing)

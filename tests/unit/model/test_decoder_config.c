@@ -279,6 +279,14 @@ START_TEST(rope_scalings_have_their_limits)
     ck_assert_float_eq(p.freq[0], 1.0f);
     ck_assert_float_eq_tol(p.freq[15], plain.freq[15] / 4.0f, 1e-9f);
     ck_assert_float_eq_tol(p.scale, 0.1f * logf(4.0f) + 1.0f, 1e-6f);
+    /* A base of 2 blends from dimension -22 to 19 by the formula: from 0 to 15 in heads of 16 */
+    p = plan_of("\"rope_theta\": 2, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+                "\"original_max_position_embeddings\": 30}",
+                16);
+    for (int i = 0; i < 8; i++) {
+        const double f = pow(2, -i / 8.0), ramp = i / 15.0;
+        ck_assert_float_eq_tol(p.freq[i], (float)(f / 4 * ramp + f * (1 - ramp)), 1e-6f);
+    }
     /* proportional: the rest does not turn */
     p = plan_of("\"partial_rotary_factor\": 0.5, "
                 "\"rope_parameters\": {\"rope_type\": \"proportional\"}",

@@ -110,6 +110,10 @@ START_TEST(impossible_chains_are_refused)
         {{.name = "m", .layers = NULL, .n_layers = 0, .t_max = 8}, "at least one layer"},
         {{.name = "m", .layers = good, .n_layers = 2, .t_max = 0}, "t_max"},
         {{.name = "m", .layers = good, .n_layers = 2, .t_max = 8, .vocab_size = -1}, "vocab_size"},
+        {{.name = "m", .layers = good, .n_layers = 2, .t_max = 8, .vocab_size = INT32_MAX + 1LL},
+         "vocab_size"},
+        {{.name = "m", .layers = good, .n_layers = 2, .t_max = 8, .n_classes = CZ_CLASSES_MAX + 1},
+         "n_classes"},
         {{.name = "m", .layers = no_loss, .n_layers = 2, .t_max = 8}, "must compute the loss"},
         {{.name = "m", .layers = early, .n_layers = 2, .t_max = 8}, "layer 0 computes a loss"},
         {{.name = "m", .layers = half, .n_layers = 2, .t_max = 8}, "layer 0 (half)"},
@@ -122,6 +126,16 @@ START_TEST(impossible_chains_are_refused)
         ck_assert_msg(strstr(cz_last_error(), cases[i].says) != NULL, "case %zu: %s", i,
                       cz_last_error());
     }
+    const struct model_desc largest = {.name = "m",
+                                       .layers = good,
+                                       .n_layers = 2,
+                                       .t_max = 1,
+                                       .vocab_size = INT32_MAX,
+                                       .labels = CZ_LABELS_CLASS,
+                                       .n_classes = CZ_CLASSES_MAX};
+    struct cz_model *m = model_create(&largest);
+    ck_assert_msg(m != NULL, "%s", cz_last_error());
+    cz_model_destroy(m);
 }
 END_TEST
 
@@ -200,6 +214,29 @@ START_TEST(init_follows_rule_and_seed)
 }
 END_TEST
 
+/* Two pairs by Box and Muller from each Philox block, in double precision here: a seed gives the
+ * same weights in every release. */
+START_TEST(init_is_box_and_mullers)
+{
+    struct cz_model *m = toy_model();
+    float a[40];
+    ck_ok(cz_model_init_from(m, NULL, 7));
+    ck_ok(model_read_weights(m, 0, 0, 40, a));
+    const struct rng_key rng = {7, 0, UINT32_MAX, UINT64_MAX};
+    uint32_t key[2], hi[2], u[4];
+    rng_key_expand(&rng, key, hi);
+    for (uint32_t k = 0; k < 20; k++) {
+        if (k % 2 == 0) rng_philox4x32((const uint32_t[]){k / 2, 0, hi[0], hi[1]}, key, u);
+        const uint32_t *pair = u + k % 2 * 2;
+        double radius = sqrt(-2 * log((pair[0] / 256 + 1) / 16777216.0));
+        double angle = (pair[1] / 256) / 16777216.0 * 6.283185307179586;
+        ck_assert_float_eq_tol(a[2 * k], (float)(0.5 * radius * cos(angle)), 1e-6f);
+        ck_assert_float_eq_tol(a[2 * k + 1], (float)(0.5 * radius * sin(angle)), 1e-6f);
+    }
+    cz_model_destroy(m);
+}
+END_TEST
+
 /* Moments of 2^20 draws: each bound is five standard errors of its estimate. */
 START_TEST(init_is_normal)
 {
@@ -247,5 +284,5 @@ END_TEST
 
 TEST_MAIN("model/model", chain_is_described_as_declared, impossible_chains_are_refused,
           sequence_is_bounded_by_the_model, freezing_searches_names,
-          any_piece_of_the_init_rule_repeats, init_follows_rule_and_seed, init_is_normal,
-          reading_outside_is_refused)
+          any_piece_of_the_init_rule_repeats, init_follows_rule_and_seed, init_is_box_and_mullers,
+          init_is_normal, reading_outside_is_refused)

@@ -217,6 +217,8 @@ START_TEST(number_of_classes_is_what_transformers_counts)
         {"{\"num_labels\": 1}", 0, "num_labels: one label means regression"},
         {"{\"id2label\": {\"0\": \"LABEL_0\"}}", 0, "id2label: one label"},
         {"{\"id2label\": [\"a\", \"b\"]}", 0, "expected an object"},
+        {"{\"num_labels\": 1048576}", CZ_CLASSES_MAX, ""},
+        {"{\"num_labels\": 1048577}", 0, "1048577 labels"},
         {"{\"num_labels\": 0}", 0, "0 labels are outside 2"},
         {"{\"num_labels\": 99999999}", 0, "99999999 labels"},
         {"{\"num_labels\": \"two\"}", 0, "expected an integer"},

@@ -132,8 +132,16 @@ START_TEST(nonsense_is_refused)
     ck_fails(loss_scale_init(&s, &bad), CZ_INVALID);
     bad = good, bad.hysteresis = 0;
     ck_fails(loss_scale_init(&s, &bad), CZ_INVALID);
-    bad = good, bad.initial_power = 4000;
+    bad = good, bad.initial_power = 128;
     ck_fails(loss_scale_init(&s, &bad), CZ_INVALID);
+    bad = good, bad.initial_power = -127;
+    ck_fails(loss_scale_init(&s, &bad), CZ_INVALID);
+    bad = good, bad.initial_power = 127, bad.min_scale = 0x1p-126;
+    ck_ok(loss_scale_init(&s, &bad));
+    ck_assert_double_eq(s.scale, 0x1p127);
+    bad = good, bad.initial_power = -126, bad.min_scale = 0x1p-126;
+    ck_ok(loss_scale_init(&s, &bad));
+    ck_assert_double_eq(s.scale, 0x1p-126);
     bad = good, bad.static_scale = -1;
     ck_fails(loss_scale_init(&s, &bad), CZ_INVALID);
     bad = good, bad.static_scale = NAN;
