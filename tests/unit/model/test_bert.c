@@ -191,7 +191,7 @@ START_TEST(evaluation_needs_less)
 }
 END_TEST
 
-/* Keys and values of all rows, the rest of those that go on: two per multiply-add. */
+/* Keys and values of all rows, the rest of those that continue: two per multiply-add. */
 START_TEST(flops_count_every_product)
 {
     for (int kind = BLOCK; kind <= FIRST_BLOCK; kind++) {
