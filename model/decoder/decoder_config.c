@@ -1,6 +1,7 @@
 /* What decoders share: reading config.json, putting the chain together, writing presets.
  * Defaults differ by family (struct decoder_defaults), since a file may leave out whatever its own
  * config class fills in. */
+#include "base/log.h"
 #include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
 #include "model/parts/parts.h"
@@ -19,7 +20,8 @@ static cz_status read_heads(const struct json_node *config, const struct decoder
                             struct decoder_config *c)
 {
     const char *kv = "num_key_value_heads";
-    TRY(config_size(config, "num_attention_heads", NULL, 32, 1 << 24, &c->n_heads));
+    const int64_t heads = defaults->n_heads ? defaults->n_heads : 32;
+    TRY(config_size(config, "num_attention_heads", NULL, heads, 1 << 24, &c->n_heads));
     /* null means as many as there are heads, absence may mean something else */
     int64_t absent = json_get(config, kv) ? c->n_heads : defaults->n_kv_heads;
     if (absent == 0) absent = c->n_heads;
@@ -31,17 +33,24 @@ static cz_status read_heads(const struct json_node *config, const struct decoder
         const struct json_node *node = config_either(config, kv, NULL);
         return config_refuse(node ? node : config, CZ_INVALID, why);
     }
-    if (!config_either(config, "head_dim", NULL))
+    int64_t width = defaults->head_dim;
+    if (!config_either(config, "head_dim", NULL) && width == 0) {
         TRY(config_check_heads(config, "num_attention_heads", NULL, c->n_heads, c->hidden_size));
-    return config_size(config, "head_dim", NULL, c->hidden_size / c->n_heads, 2 * ROPE_HALF_MAX,
-                       &c->head_dim);
+        width = c->hidden_size / c->n_heads;
+    }
+    return config_size(config, "head_dim", NULL, width, 2 * ROPE_HALF_MAX, &c->head_dim);
 }
 
 /* The token whose embedding takes no gradient, as PyTorch's padding_idx. */
-static cz_status read_padding(const struct json_node *config, struct decoder_config *c)
+static cz_status read_padding(const struct json_node *config,
+                              const struct decoder_defaults *defaults, struct decoder_config *c)
 {
     const struct json_node *node = config_either(config, "pad_token_id", NULL);
     c->has_padding = node != NULL;
+    if (!json_get(config, "pad_token_id") && defaults->has_padding) { /* null means none */
+        c->padding_id = defaults->padding_id;
+        c->has_padding = c->padding_id < c->vocab_size;
+    }
     if (!node) return CZ_OK;
     TRY(json_as_int(node, &c->padding_id));
     if (c->padding_id < 0) c->padding_id += c->vocab_size; /* counted from the end */
@@ -54,13 +63,15 @@ cz_status decoder_config_read(const struct json_node *config,
                               const struct decoder_defaults *defaults, struct decoder_config *c)
 {
     const int64_t any = INT32_MAX;
-    *c = (struct decoder_config){0};
+    const int64_t layers = defaults->n_layers ? defaults->n_layers : 32;
+    const double eps = defaults->eps > 0 ? defaults->eps : 1e-6;
+    *c = (struct decoder_config){.node = config};
     TRY(config_refuse_variants(config));
     TRY(config_size(config, "vocab_size", NULL, defaults->vocab_size, any, &c->vocab_size));
     TRY(config_size(config, "hidden_size", NULL, defaults->hidden_size, 1 << 24, &c->hidden_size));
     TRY(config_size(config, "intermediate_size", NULL, defaults->intermediate_size, 1 << 28,
                     &c->intermediate_size));
-    TRY(config_size(config, "num_hidden_layers", NULL, 32, 1 << 16, &c->n_layers));
+    TRY(config_size(config, "num_hidden_layers", NULL, layers, 1 << 16, &c->n_layers));
     TRY(config_size(config, "max_position_embeddings", NULL, defaults->max_positions, POSITIONS_MAX,
                     &c->max_positions));
     TRY(read_heads(config, defaults, c));
@@ -71,32 +82,122 @@ cz_status decoder_config_read(const struct json_node *config,
         TRY(config_refuse(
             json_get(config, "hidden_act"), CZ_UNSUPPORTED,
             "a gated MLP with another activation than silu (swish) is not supported"));
-    TRY(config_number(config, "rms_norm_eps", 1e-6, 0, 1, &c->eps));
+    TRY(config_number(config, "rms_norm_eps", eps, 0, 1, &c->eps));
     TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->initializer_range));
     TRY(config_number(config, "attention_dropout", 0, 0, 1, &c->attention_dropout));
-    TRY(json_opt_bool(config, "tie_word_embeddings", false, &c->tie_word_embeddings));
-    TRY(read_padding(config, c));
-    return rope_read(config, c->head_dim, c->max_positions, &c->rope);
+    TRY(json_opt_bool(config, "tie_word_embeddings", defaults->tie_word_embeddings,
+                      &c->tie_word_embeddings));
+    TRY(read_padding(config, defaults, c));
+    return rope_read(config, c->head_dim, c->max_positions,
+                     defaults->rope_theta > 0 ? defaults->rope_theta : 1e4, &c->rope);
+}
+
+cz_status decoder_read_attention_bias(struct decoder_config *c)
+{
+    bool bias;
+    TRY(json_opt_bool(c->node, "attention_bias", false, &bias));
+    c->qkv_bias = c->o_bias = bias;
+    return CZ_OK;
+}
+
+/* ---- layers of different kinds -------------------------------------------------------------- */
+
+/* A list of one entry per layer, or NULL. */
+static cz_status layer_list(const struct decoder_config *c, const char *key,
+                            const struct json_node **out)
+{
+    const struct json_node *list = config_either(c->node, key, NULL);
+    *out = list;
+    if (!list) return CZ_OK;
+    if (json_type(list) == JSON_ARRAY && json_count(list) == (size_t)c->n_layers) return CZ_OK;
+    return config_refuse(list, CZ_INVALID, "a list of one kind per layer is expected");
+}
+
+static cz_status layer_rotates(const struct decoder_config *c, int64_t i, bool *out)
+{
+    const struct json_node *list;
+    int64_t flag = 1;
+    *out = c->no_rope_every == 0 || (i + 1) % c->no_rope_every != 0;
+    if (c->no_rope_every == 0) return CZ_OK; /* no family without the interval has the list */
+    TRY(layer_list(c, "no_rope_layers", &list));
+    if (!list) return CZ_OK;
+    TRY(json_as_int(json_child(list, (size_t)i), &flag));
+    *out = flag != 0;
+    return CZ_OK;
+}
+
+static cz_status layer_slides(const struct decoder_config *c, int64_t i, bool *out)
+{
+    const struct json_node *list;
+    const char *type;
+    bool rotates;
+    TRY(layer_rotates(c, i, &rotates));
+    *out = c->window > 0 && i >= c->first_sliding && !(c->slides_without_rope && rotates);
+    TRY(layer_list(c, "layer_types", &list));
+    if (!list) return CZ_OK;
+    TRY(json_as_string(json_child(list, (size_t)i), &type));
+    *out = strcmp(type, "sliding_attention") == 0;
+    if (!*out && strcmp(type, "full_attention") != 0)
+        return config_refuse(json_child(list, (size_t)i), CZ_UNSUPPORTED,
+                             "layers are full_attention or sliding_attention");
+    if (*out && c->window == 0)
+        return config_refuse(json_child(list, (size_t)i), CZ_INVALID,
+                             "sliding_attention without use_sliding_window and sliding_window");
+    return CZ_OK;
+}
+
+cz_status decoder_read_switched_window(struct decoder_config *c, int64_t fallback)
+{
+    bool in_use = false;
+    c->window = 0;
+    TRY(json_opt_bool(c->node, "use_sliding_window", false, &in_use));
+    const struct json_node *node = json_get(c->node, "sliding_window");
+    if (!in_use || (node ? json_type(node) == JSON_NULL : fallback == 0)) return CZ_OK;
+    return config_size(c->node, "sliding_window", NULL, fallback, INT32_MAX, &c->window);
+}
+
+/* Windows that no layer looks through, or that no sequence of the context fills, are none. */
+static cz_status window_trim(struct decoder_config *c, const char *name)
+{
+    bool any = false;
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        bool slides = false;
+        TRY(layer_slides(c, i, &slides));
+        any |= slides;
+    }
+    if (!any) c->window = 0;
+    if (c->window > 0 && c->window < c->max_positions)
+        LOGV(LOG_WARN, SUB_MODEL,
+             "%s: some layers see a window of %lld tokens; up to that length it hides nothing, and "
+             "longer sequences are not supported",
+             name, (long long)c->window);
+    return CZ_OK;
 }
 
 /* ---- the chain ------------------------------------------------------------------------------ */
 
 /* eps and dropout are fp32 in the kernels. */
-static struct decoder_block_hp block_hp(const struct decoder_config *c, int layer_idx)
+static cz_status block_of_layer(const struct decoder_config *c, int layer_idx,
+                                struct decoder_block_hp *out)
 {
-    return (struct decoder_block_hp){.layer_idx = layer_idx,
-                                     .C = c->hidden_size,
-                                     .F = c->intermediate_size,
-                                     .H = c->n_heads,
-                                     .G = c->n_kv_heads,
-                                     .D = c->head_dim,
-                                     .qkv_bias = c->qkv_bias,
-                                     .o_bias = c->o_bias,
-                                     .mlp_bias = c->mlp_bias,
-                                     .eps = (float)c->eps,
-                                     .attn_dropout_p = (float)c->attention_dropout,
-                                     .init_std = (float)c->initializer_range,
-                                     .rope = c->rope};
+    bool rotates;
+    TRY(layer_rotates(c, layer_idx, &rotates));
+    *out = c->block;
+    out->layer_idx = layer_idx;
+    out->C = c->hidden_size;
+    out->F = c->intermediate_size;
+    out->H = c->n_heads;
+    out->G = c->n_kv_heads;
+    out->D = c->head_dim;
+    out->qkv_bias = c->qkv_bias;
+    out->o_bias = c->o_bias;
+    out->mlp_bias = c->mlp_bias;
+    out->no_rope = !rotates;
+    out->eps = (float)c->eps;
+    out->attn_dropout_p = (float)c->attention_dropout;
+    out->init_std = (float)c->initializer_range;
+    out->rope = c->rope;
+    return CZ_OK;
 }
 
 /* Embedding and head share a parameter if the config ties them. */
@@ -109,6 +210,7 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
                                                  .V = c->vocab_size,
                                                  .C = c->hidden_size,
                                                  .init_std = (float)c->initializer_range,
+                                                 .scale = (float)c->embedding_scale,
                                                  .has_padding = c->has_padding,
                                                  .padding_id = c->padding_id};
     const struct model_lm_head_hp head = {.norm_weight_name = "model.norm.weight",
@@ -117,13 +219,14 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
                                           .V = c->vocab_size,
                                           .C = c->hidden_size,
                                           .eps = (float)c->eps,
-                                          .init_std = (float)c->initializer_range};
+                                          .init_std = (float)c->initializer_range,
+                                          .divisor = (float)c->logits_divisor};
     const struct layer_class *block =
         c->rope.t_switch ? &decoder_block_uncached_class : &decoder_block_class;
     const size_t n_layers = (size_t)c->n_layers + 2;
     layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
-        blocks[i - 1] = block_hp(c, (int)i - 1);
+        TRY(block_of_layer(c, (int)i - 1, &blocks[i - 1]));
         layers[i] = (struct layer_desc){block, &blocks[i - 1], sizeof *blocks};
     }
     layers[n_layers - 1] = (struct layer_desc){&model_lm_head_class, &head, sizeof head};
@@ -138,9 +241,9 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
 }
 
 /* Hyper-parameters are copied by model_build(): the arrays here are for building only. */
-cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
-                              struct cz_model **out)
+cz_status decoder_chain_build(struct decoder_config *c, const char *name, struct cz_model **out)
 {
+    TRY(window_trim(c, name));
     struct decoder_block_hp *blocks = calloc((size_t)c->n_layers, sizeof *blocks);
     struct layer_desc *layers = calloc((size_t)c->n_layers + 2, sizeof *layers);
     cz_status st = blocks && layers
@@ -156,6 +259,38 @@ cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
+/* Whether `more` says this key otherwise. */
+static bool is_replaced(const struct decoder_preset *p, const char *key)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(p->more) && p->more[i].key; i++)
+        if (strcmp(p->more[i].key, key) == 0) return true;
+    return false;
+}
+
+static void put_int(struct json_writer *w, const struct decoder_preset *p, const char *key,
+                    int64_t value)
+{
+    if (!is_replaced(p, key)) json_put_int(w, key, value);
+}
+
+/* In the older spelling, which all versions of transformers read. */
+static void put_rope(struct json_writer *w, const struct decoder_preset *p)
+{
+    if (!is_replaced(p, "rope_scaling")) json_write_key(w, "rope_scaling");
+    if (p->rope_factor > 0) {
+        json_begin_object(w);
+        json_put_double(w, "factor", p->rope_factor);
+        json_put_double(w, "high_freq_factor", 4.0);
+        json_put_double(w, "low_freq_factor", 1.0);
+        json_put_int(w, "original_max_position_embeddings", 8192);
+        json_put_string(w, "rope_type", "llama3");
+        json_end_object(w);
+    } else if (!is_replaced(p, "rope_scaling")) {
+        json_write_null(w);
+    }
+    json_put_double(w, "rope_theta", p->rope_theta);
+}
+
 /* As transformers writes it, for the version that introduced the family. */
 static cz_status write_config(const struct decoder_preset *p, const char *family,
                               const char *architecture, char **text)
@@ -170,8 +305,8 @@ static cz_status write_config(const struct decoder_preset *p, const char *family
     json_put_double(&w, "attention_dropout", 0.0);
     json_put_int(&w, "bos_token_id", p->bos_token_id);
     json_put_int(&w, "eos_token_id", p->eos_token_id);
-    json_put_int(&w, "head_dim", p->hidden_size / p->n_heads);
-    json_put_string(&w, "hidden_act", "silu");
+    put_int(&w, p, "head_dim", p->hidden_size / p->n_heads);
+    if (!is_replaced(p, "hidden_act")) json_put_string(&w, "hidden_act", "silu");
     json_put_int(&w, "hidden_size", p->hidden_size);
     json_put_double(&w, "initializer_range", 0.02);
     json_put_int(&w, "intermediate_size", p->intermediate_size);
@@ -181,23 +316,14 @@ static cz_status write_config(const struct decoder_preset *p, const char *family
     json_put_int(&w, "num_hidden_layers", p->n_layers);
     json_put_int(&w, "num_key_value_heads", p->n_kv_heads);
     json_put_double(&w, "rms_norm_eps", p->eps);
-    /* In the older spelling, which all versions of transformers read. */
-    json_write_key(&w, "rope_scaling");
-    if (p->rope_factor > 0) {
-        json_begin_object(&w);
-        json_put_double(&w, "factor", p->rope_factor);
-        json_put_double(&w, "high_freq_factor", 4.0);
-        json_put_double(&w, "low_freq_factor", 1.0);
-        json_put_int(&w, "original_max_position_embeddings", 8192);
-        json_put_string(&w, "rope_type", "llama3");
-        json_end_object(&w);
-    } else {
-        json_write_null(&w);
-    }
-    json_put_double(&w, "rope_theta", p->rope_theta);
+    put_rope(&w, p);
     json_put_bool(&w, "tie_word_embeddings", p->tie_word_embeddings);
     json_put_string(&w, "torch_dtype", "float32");
     json_put_int(&w, "vocab_size", p->vocab_size);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(p->more) && p->more[i].key; i++) {
+        json_write_key(&w, p->more[i].key);
+        json_write_raw(&w, p->more[i].json);
+    }
     json_end_object(&w);
     return json_writer_take(&w, text, NULL);
 }

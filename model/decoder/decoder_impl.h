@@ -21,10 +21,11 @@ struct rope_plan {
     double theta, factor;
 };
 
-/* From rope_parameters (transformers 5), or rope_theta and rope_scaling (before), for heads of D.
+/* From rope_parameters (transformers 5), or rope_theta and rope_scaling (before), for heads of D;
+ * `theta` where neither says.
  * Errors: CZ_UNSUPPORTED (a rope type or a partial rotation we do not have: lists those we have),
  * CZ_INVALID (D is odd or above 1024; a number out of range), CZ_NOTFOUND (a key is missing). */
-cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions,
+cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions, double theta,
                     struct rope_plan *out);
 
 /* The (half) frequencies for positions below T; `buf` may hold them. */
@@ -57,28 +58,48 @@ extern const struct layer_class decoder_block_uncached_class;
 /* ---- config.json ---------------------------------------------------------------------------- */
 
 struct decoder_config {
+    const struct json_node *node; /* borrowed */
     int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim;
     int64_t max_positions;
-    int64_t window; /* attention sees no further back; 0: all the way */
     double eps, initializer_range, attention_dropout;
     bool qkv_bias, o_bias, mlp_bias, tie_word_embeddings;
     bool has_padding;
     int64_t padding_id;
     struct rope_plan rope;
+    struct decoder_block_hp block; /* places of norms and scales; the chain fills in the rest */
+    double embedding_scale, logits_divisor; /* 0: none */
+
+    /* Attention in sliding layers sees no further back than `window`; 0: there are none. They are
+     * those that layer_types names, or all from first_sliding on; slides_without_rope: those among
+     * them that do not rotate. */
+    int64_t window, first_sliding;
+    bool slides_without_rope;
+    /* Layers that do not rotate: those with a 0 in no_rope_layers, or every n-th; 0: none. */
+    int64_t no_rope_every;
 };
 
-/* What an absent key means. */
+/* What an absent key means; 0: as in LLaMA. */
 struct decoder_defaults {
-    int64_t vocab_size, hidden_size, intermediate_size, n_kv_heads, max_positions;
+    int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim;
+    int64_t max_positions;
+    double eps, rope_theta;
+    bool tie_word_embeddings;
+    bool has_padding;
+    int64_t padding_id;
 };
 
-/* Everything but the biases and the window, which the families spell differently. */
+/* Everything but the biases, the window and what a family alone has. */
 cz_status decoder_config_read(const struct json_node *config,
                               const struct decoder_defaults *defaults, struct decoder_config *c);
 
+/* attention_bias, for queries, keys, values and the output. */
+cz_status decoder_read_attention_bias(struct decoder_config *c);
+
+/* sliding_window, of which use_sliding_window says whether it counts. */
+cz_status decoder_read_switched_window(struct decoder_config *c, int64_t fallback);
+
 /* Embedding, blocks, head. */
-cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
-                              struct cz_model **out);
+cz_status decoder_chain_build(struct decoder_config *c, const char *name, struct cz_model **out);
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
@@ -89,6 +110,10 @@ struct decoder_preset {
     double eps, rope_theta;
     bool tie_word_embeddings;
     double rope_factor; /* > 0: scaled as LLaMA 3.1 and later are, from 8192 positions */
+    /* Further keys with their JSON, in place of what stands above if that has the same key. */
+    struct {
+        const char *key, *json;
+    } more[8];
 };
 
 /* config.json of the preset called `name`, text to free(). CZ_NOTFOUND names `family`. */

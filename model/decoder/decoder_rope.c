@@ -317,7 +317,7 @@ static cz_status refuse_partial(const struct rope_source *s)
 }
 
 /* The default kind needs no parameters; every other one must find its own. */
-cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions,
+cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions, double theta,
                     struct rope_plan *out)
 {
     struct rope_source s = {.config = config, .D = D, .max_positions = max_positions};
@@ -332,7 +332,7 @@ cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_posit
     }
     TRY(find_params(config, &s.params));
     /* rope_parameters wins over the older top-level key. */
-    TRY(config_number(s.config, "rope_theta", 10000.0, 1e-3, 1e15, &s.theta));
+    TRY(config_number(s.config, "rope_theta", theta, 1e-3, 1e15, &s.theta));
     if (s.params) TRY(config_number(s.params, "rope_theta", s.theta, 1e-3, 1e15, &s.theta));
     TRY(kind_find(&s, &kind));
     if (kind->read != read_proportional) TRY(refuse_partial(&s));

@@ -11,12 +11,10 @@ static cz_status llama_build(const struct json_node *config, const char *name, e
                                                      .max_positions = 2048};
     (void)task; /* the only one */
     struct decoder_config c;
-    bool attention_bias;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
-    TRY(json_opt_bool(config, "attention_bias", false, &attention_bias));
+    TRY(decoder_read_attention_bias(&c));
     TRY(json_opt_bool(config, "mlp_bias", false, &c.mlp_bias));
-    c.qkv_bias = c.o_bias = attention_bias;
     return decoder_chain_build(&c, name, out);
 }
 
@@ -24,6 +22,9 @@ static cz_status llama_build(const struct json_node *config, const char *name, e
 static const struct decoder_preset presets[] = {
     {"llama-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-6, 1e4, false, 0},
     {"llama-160m", 12, 768, 12, 12, 3072, 32000, 2048, 1, 2, 1e-6, 1e4, false, 0},
+    {"smollm2-135m", 30, 576, 9, 3, 1536, 49152, 8192, 0, 0, 1e-5, 1e5, true, 0},
+    {"smollm2-360m", 32, 960, 15, 5, 2560, 49152, 8192, 0, 0, 1e-5, 1e5, true, 0},
+    {"smollm2-1.7b", 24, 2048, 32, 32, 8192, 49152, 8192, 0, 0, 1e-5, 1.3e5, true, 0},
     {"tinyllama-1.1b", 22, 2048, 32, 4, 5632, 32000, 2048, 1, 2, 1e-5, 1e4, false, 0},
     {"llama-7b", 32, 4096, 32, 32, 11008, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},
     {"llama-13b", 40, 5120, 40, 40, 13824, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},

@@ -2,58 +2,7 @@
  * layouts, defaults and the init rule are those of Hugging Face's Qwen2ForCausalLM. Sliding windows
  * are accepted only where they are wider than the sequences, because attention here sees everything
  * before a position. */
-#include "base/log.h"
 #include "model/decoder/decoder_impl.h"
-#include "model/hf/config_impl.h"
-
-#include <string.h>
-
-/* ---- the window ----------------------------------------------------------------------------- */
-
-/* Whether any layer looks back through the window alone: those that layer_types says, or those from
- * max_window_layers on. */
-static cz_status any_sliding(const struct json_node *config, int64_t n_layers, bool *out)
-{
-    const struct json_node *types = config_either(config, "layer_types", NULL);
-    int64_t first = 28;
-    TRY(json_opt_int(config, "max_window_layers", 28, &first));
-    *out = first < n_layers;
-    if (!types) return CZ_OK;
-    *out = false;
-    if (json_type(types) != JSON_ARRAY || json_count(types) != (size_t)n_layers)
-        return config_refuse(types, CZ_INVALID, "a list of one kind per layer is expected");
-    for (size_t i = 0; i < json_count(types); i++) {
-        const char *type;
-        TRY(json_as_string(json_child(types, i), &type));
-        if (strcmp(type, "sliding_attention") == 0)
-            *out = true;
-        else if (strcmp(type, "full_attention") != 0)
-            return config_refuse(json_child(types, i), CZ_UNSUPPORTED,
-                                 "layers are full_attention or sliding_attention");
-    }
-    return CZ_OK;
-}
-
-/* *window: how far attention sees in the layers that see least, 0 when all see everything. */
-static cz_status read_window(const struct json_node *config, int64_t n_layers, int64_t *window)
-{
-    bool in_use = false, sliding = false;
-    *window = 0;
-    TRY(any_sliding(config, n_layers, &sliding));
-    TRY(json_opt_bool(config, "use_sliding_window", false, &in_use));
-    const struct json_node *node = json_get(config, "sliding_window");
-    const bool is_null = node && json_type(node) == JSON_NULL;
-    if (!in_use || is_null) {
-        const struct json_node *types = config_either(config, "layer_types", NULL);
-        if (!types || !sliding) return CZ_OK;
-        return config_refuse(types, CZ_INVALID,
-                             "sliding_attention without use_sliding_window and sliding_window");
-    }
-    if (!sliding) return CZ_OK;
-    return config_size(config, "sliding_window", NULL, 4096, INT32_MAX, window);
-}
-
-/* ---- the chain ------------------------------------------------------------------------------ */
 
 /* The window bounds T: within it both computations are the same. */
 static cz_status qwen2_build(const struct json_node *config, const char *name, enum cz_task task,
@@ -68,13 +17,9 @@ static cz_status qwen2_build(const struct json_node *config, const char *name, e
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
-    TRY(read_window(config, c.n_layers, &c.window));
+    TRY(json_opt_int(config, "max_window_layers", 28, &c.first_sliding));
+    TRY(decoder_read_switched_window(&c, 4096));
     c.qkv_bias = true;
-    if (c.window > 0 && c.window < c.max_positions)
-        LOGV(LOG_WARN, SUB_MODEL,
-             "%s: some layers see a window of %lld tokens; up to that length it hides nothing, and "
-             "longer sequences are not supported",
-             name, (long long)c.window);
     return decoder_chain_build(&c, name, out);
 }
 

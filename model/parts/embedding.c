@@ -58,7 +58,8 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
     struct scratch own = {0};
     size_t op_nbytes = 0;
     if (s->training) {
-        if (hp->dropout_p > 0.0f) scratch_take(&own, N, hp->C, dtype_size(s->dtype));
+        if (hp->dropout_p > 0.0f || hp->scale != 0)
+            scratch_take(&own, N, hp->C, dtype_size(s->dtype));
         struct embedding_args token = token_args(hp, N, s->dtype, s->grad_dtype);
         size_raise(&op_nbytes, ops_embedding_workspace(s->ops, &token));
         if (hp->position_name) {
@@ -94,6 +95,19 @@ static cz_status positions_add(const struct model_embedding_hp *hp, const struct
     return CZ_OK;
 }
 
+/* y = scale·x, for the embedding and for its gradient. */
+static cz_status scaled(const struct model_embedding_hp *hp, const struct layer_args *a,
+                        const void *x, void *y)
+{
+    const struct cast_scale_args args = {.x_dtype = a->dtype,
+                                         .y_dtype = a->dtype,
+                                         .numel = (size_t)(a->batch->B * a->batch->T * hp->C),
+                                         .alpha = hp->scale,
+                                         .x = x,
+                                         .y = y};
+    return ops_cast_scale(a->ops, a->stream, &args);
+}
+
 /* first > 0 while decoding: the position of the first new token. */
 static cz_status embed(const struct model_embedding_hp *hp, const struct layer_args *a,
                        int64_t first)
@@ -103,6 +117,7 @@ static cz_status embed(const struct model_embedding_hp *hp, const struct layer_a
     args.table = a->params[TOKEN];
     args.y = a->out;
     TRY(ops_embedding_forward(a->ops, a->stream, &args));
+    if (hp->scale != 0) TRY(scaled(hp, a, a->out, a->out));
     return hp->position_name ? positions_add(hp, a, first) : CZ_OK;
 }
 
@@ -169,10 +184,16 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     const int64_t N = a->batch->B * a->batch->T;
     struct scratch own = {.base = a->workspace};
     const void *dy = a->dout;
+    void *own_dy = NULL;
+    if (dropout_acts(a, hp->dropout_p) || hp->scale != 0)
+        own_dy = scratch_take(&own, N, hp->C, dtype_size(a->dtype));
     if (dropout_acts(a, hp->dropout_p)) {
-        void *dropped = scratch_take(&own, N, hp->C, dtype_size(a->dtype));
-        TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->C), dy, dropped));
-        dy = dropped;
+        TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->C), dy, own_dy));
+        dy = own_dy;
+    }
+    if (hp->scale != 0) {
+        TRY(scaled(hp, a, dy, own_dy));
+        dy = own_dy;
     }
     const struct op_space space = scratch_rest(&own, a);
     if (hp->position_name) TRY(positions_backward(hp, a, dy, space));

@@ -1,11 +1,12 @@
 /* The language-model head. B batch, T positions, N = B·T, C channels, V vocabulary.
- *   y = norm(x),  z = y·wᵀ,  loss = mean cross-entropy of z against the labels
+ *   y = norm(x) [/divisor],  z = y·wᵀ,  loss = mean cross-entropy of z against the labels
  * Parameters: norm weight (C) [, norm bias (C)], w (V,C), in the order of declaration. A TRAIN
  * forward spends each block of logits on the gradients at once (ops ce_head) and continues through
  * the norm, so that `saved` is din. */
 #include "model/parts/blocks_impl.h"
 #include "model/parts/parts.h"
 #include "ops/cross_entropy/cross_entropy.h"
+#include "ops/elementwise/elementwise.h"
 
 /* An RMS norm has no bias. */
 static bool is_rms(const struct model_lm_head_hp *hp)
@@ -135,6 +136,19 @@ static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, stru
     return sizes_finish("language-model head", own_nbytes, op_nbytes, out);
 }
 
+/* y = y/divisor in N rows, which divides the logits and, of dy, the gradient likewise. */
+static cz_status divide(const struct model_lm_head_hp *hp, const struct layer_args *a, int64_t N,
+                        void *y)
+{
+    const struct cast_scale_args args = {.x_dtype = a->dtype,
+                                         .y_dtype = a->dtype,
+                                         .numel = (size_t)(N * hp->C),
+                                         .alpha = 1.0f / hp->divisor,
+                                         .x = y,
+                                         .y = y};
+    return hp->divisor != 0 ? ops_cast_scale(a->ops, a->stream, &args) : CZ_OK;
+}
+
 /* y is in `saved` until the norm's backward overwrites it with din. */
 static cz_status head_train(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
@@ -149,6 +163,7 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
 
     const struct norm_io io = {.x = a->in, .y = y, .mean = s.mean, .rstd = s.rstd};
     TRY(norm_forward(a, &norm, N, &io, p.norm_w, p.norm_b));
+    TRY(divide(hp, a, N, y));
     struct ce_head_args ce = ce_args(hp, N, a->dtype, a->grad_dtype);
     ce.x = y;
     ce.w = p.w;
@@ -163,6 +178,7 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     ce.workspace = space.p;
     ce.workspace_nbytes = space.nbytes;
     TRY(ops_ce_head(a->ops, a->stream, &ce));
+    TRY(divide(hp, a, N, s.dy));
     const struct norm_grad_io grad = {
         .x = a->in, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = a->saved};
     return norm_backward(a, &norm, N, &grad, p.norm_w, p.g_norm_w, p.g_norm_b, space);
@@ -209,6 +225,7 @@ static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer
 
     const struct norm_io io = {.x = a->in, .y = s.y};
     TRY(norm_forward(a, &norm, N, &io, p.norm_w, p.norm_b));
+    TRY(divide(hp, a, N, s.y));
     const bool direct = s.n_logits_rows == 0;
     if (a->logits && !direct) TRY(logits_out(hp, a, &s, N, space));
     if (!wants_loss && !direct) return CZ_OK;
@@ -251,6 +268,7 @@ static cz_status lm_head_decode(const void *hp_, const struct layer_args *a)
                                    .y = elem_at(a, s.y, (size_t)(b * hp->C))};
         TRY(norm_forward(a, &norm, 1, &io, p.norm_w, p.norm_b));
     }
+    TRY(divide(hp, a, B, s.y));
     if (s.n_logits_rows > 0) return logits_out(hp, a, &s, B, space);
     struct ce_head_args ce = ce_eval(hp, a, &s, 0, B, space);
     ce.logits = a->logits;

@@ -9,14 +9,15 @@
 
 CZ_EXTERN_C_BEGIN
 
-/* out (B,T,C) = dropout(token[id] [+ position[pos]]): the first layer of a decoder. pos is the
- * batch's, or 0 … T−1. */
+/* out (B,T,C) = dropout(scale·token[id] [+ position[pos]]): the first layer of a decoder. pos is
+ * the batch's, or 0 … T−1. */
 struct model_embedding_hp {
     const char *token_name;    /* (V,C) */
     const char *position_name; /* (P,C) learned positions, or NULL */
     int64_t V, P, C;
     float dropout_p;
     float init_std;
+    float scale;        /* 0: none; not with positions */
     bool has_padding;   /* tokens of padding_id give their row no gradient */
     int64_t padding_id; /* in [0,V) */
 };
@@ -32,6 +33,7 @@ struct model_lm_head_hp {
     int64_t V, C;
     float eps;
     float init_std;
+    float divisor; /* of the logits; 0: none */
 };
 extern const struct layer_class model_lm_head_class;
 

@@ -166,7 +166,7 @@ SMALL = {"bert": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("task", ctypes.c_int), ("labels", ctypes.POINTER(ctypes.c_char_p)),
+    _fields_ = [("size", ctypes.c_size_t), ("task", ctypes.c_int), ("labels", ctypes.POINTER(ctypes.c_char_p)),
                 ("n_labels", ctypes.c_size_t), ("vocab_size", ctypes.c_int64),
                 ("config_only", ctypes.c_bool)]
 
@@ -187,7 +187,7 @@ class Library:
 
     def export(self, source, folder, task=0, labels=(), vocab_size=0):
         array = (ctypes.c_char_p * len(labels))(*[name.encode() for name in labels])
-        options = Options(task, array, len(labels), vocab_size)
+        options = Options(ctypes.sizeof(Options), task, array, len(labels), vocab_size)
         model = self.lib.cz_model_open_ex(str(source).encode(), ctypes.byref(options))
         if not model:
             fail(f"{source}: {self.lib.cz_last_error().decode()}")

@@ -47,6 +47,19 @@ START_TEST(decoders_agree_with_pytorch)
 }
 END_TEST
 
+START_TEST(kin_of_llama_agree_with_pytorch)
+{
+    check_agrees(test_fixture("models/qwen3-variant-a"), 27);
+    check_agrees(test_fixture("models/qwen3-variant-b"), 34);
+    check_agrees(test_fixture("models/olmo2-variant-a"), 27);
+    check_agrees(test_fixture("models/olmo2-variant-b"), 34);
+    check_agrees(test_fixture("models/granite-variant-a"), 23);
+    check_agrees(test_fixture("models/granite-variant-b"), 36);
+    check_agrees(test_fixture("models/smollm3-variant-a"), 31);
+    check_agrees(test_fixture("models/smollm3-variant-b"), 29);
+}
+END_TEST
+
 START_TEST(encoders_agree_with_pytorch)
 {
     check_agrees(test_fixture("models/bert-variant-a"), 43);
@@ -239,6 +252,6 @@ START_TEST(dump_holds_our_values)
 }
 END_TEST
 
-TEST_MAIN("engine/verify", decoders_agree_with_pytorch, encoders_agree_with_pytorch,
-          a_wrong_value_is_found, labels_are_optional, broken_oracles_are_refused,
-          dump_holds_our_values)
+TEST_MAIN("engine/verify", decoders_agree_with_pytorch, kin_of_llama_agree_with_pytorch,
+          encoders_agree_with_pytorch, a_wrong_value_is_found, labels_are_optional,
+          broken_oracles_are_refused, dump_holds_our_values)

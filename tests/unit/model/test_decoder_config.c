@@ -1,7 +1,7 @@
-/* Claim: LLaMA's and Qwen2's config.json is read as transformers reads it (defaults, both spellings
- * of rope, head widths, biases, windows), parameters stand in Hugging Face's order, presets have
- * the published sizes, exported folders load again, and what cannot be run is refused with a
- * sentence. */
+/* Claim: config.json of decoders is read as transformers reads it (defaults, both spellings of
+ * rope, head widths, biases, windows, what a family alone has), parameters stand in Hugging Face's
+ * order, presets have the published sizes, exported folders load again, and what cannot be run is
+ * refused with a sentence. */
 #include "formats/file_io.h"
 #include "model/decoder/decoder_impl.h"
 #include "tests/support/check_main.h"
@@ -15,9 +15,10 @@ static struct cz_model *model_of(const char *family, const char *members)
     char text[2048];
     snprintf(text, sizeof text,
              "{\"model_type\": \"%s\", \"vocab_size\": 31, \"hidden_size\": 24, "
-             "\"intermediate_size\": 40, \"num_hidden_layers\": 2, \"max_position_embeddings\": 64"
+             "\"intermediate_size\": 40%s, \"max_position_embeddings\": 64"
              "%s%s%s}",
-             family, strstr(members, "num_attention_heads") ? "" : ", \"num_attention_heads\": 4",
+             family, strstr(members, "num_hidden_layers") ? "" : ", \"num_hidden_layers\": 2",
+             strstr(members, "num_attention_heads") ? "" : ", \"num_attention_heads\": 4",
              members[0] ? ", " : "", members);
     const char *dir = test_tmp_make();
     char *path = file_join(dir, "config.json");
@@ -137,6 +138,92 @@ START_TEST(what_cannot_be_run_is_refused)
 }
 END_TEST
 
+/* Names of the parameters between the embedding and the second block. */
+static void block_is(const char *family, const char *members, const char *const *want, size_t n)
+{
+    struct cz_model *m = model_of(family, members);
+    ck_assert_msg(m != NULL, "%s: %s", family, cz_last_error());
+    const struct param_table *t = model_params(m);
+    for (size_t i = 0; i < n; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.0.%s.weight", want[i]);
+        ck_assert_str_eq(t->params[1 + i].name, name);
+    }
+    ck_assert_str_eq(t->params[1 + n].name, "model.layers.1.self_attn.q_proj.weight");
+    cz_model_destroy(m);
+}
+
+START_TEST(norms_stand_where_the_family_has_them)
+{
+    static const char *const qwen3[] = {
+        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",        "self_attn.o_proj",
+        "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_proj",           "mlp.up_proj",
+        "mlp.down_proj",    "input_layernorm",  "post_attention_layernorm"};
+    static const char *const olmo2[] = {"self_attn.q_proj",
+                                        "self_attn.k_proj",
+                                        "self_attn.v_proj",
+                                        "self_attn.o_proj",
+                                        "self_attn.q_norm",
+                                        "self_attn.k_norm",
+                                        "mlp.gate_proj",
+                                        "mlp.up_proj",
+                                        "mlp.down_proj",
+                                        "post_attention_layernorm",
+                                        "post_feedforward_layernorm"};
+    block_is("qwen3", "\"num_key_value_heads\": 2", qwen3, CZ_ARRAY_LEN(qwen3));
+    block_is("olmo2", "\"num_key_value_heads\": 2", olmo2, CZ_ARRAY_LEN(olmo2));
+    struct cz_model *m = model_of("qwen3", "\"num_key_value_heads\": 2"); /* heads of 128 */
+    ck_assert_uint_eq(model_params(m)->params[5].numel, 128);
+    cz_model_destroy(m);
+    m = model_of("olmo2", "\"num_key_value_heads\": 2");
+    ck_assert_uint_eq(model_params(m)->params[5].numel, 24);
+    ck_assert_uint_eq(model_params(m)->params[6].numel, 12);
+    ck_assert_float_eq(block_of(m)->eps, 1e-5f); /* the default there */
+    cz_model_destroy(m);
+}
+END_TEST
+
+START_TEST(granite_has_its_multipliers)
+{
+    struct cz_model *m = model_of("granite", "\"attention_multiplier\": 0.5, "
+                                             "\"residual_multiplier\": 0.25");
+    ck_assert_float_eq(block_of(m)->attention_scale, 0.5f);
+    ck_assert_float_eq(block_of(m)->residual_scale, 0.25f);
+    cz_model_destroy(m);
+    m = model_of("granite", "");
+    ck_assert_float_eq(block_of(m)->attention_scale, 1.0f); /* not 1/sqrt(D) */
+    ck_assert_float_eq(block_of(m)->residual_scale, 0.0f);
+    cz_model_destroy(m);
+    refused("granite", "\"logits_scaling\": 0", CZ_INVALID, "positive");
+    refused("granite", "\"embedding_multiplier\": -1", CZ_INVALID, "outside");
+    refused("granite", "\"residual_multiplier\": \"x\"", CZ_CORRUPT, "residual_multiplier");
+}
+END_TEST
+
+static void rotating_layers_are(const char *members, const char *want)
+{
+    char text[512];
+    snprintf(text, sizeof text, "\"num_hidden_layers\": %zu, \"num_key_value_heads\": 2, %s",
+             strlen(want), members);
+    struct cz_model *m = model_of("smollm3", text);
+    ck_assert_msg(m != NULL, "%s", cz_last_error());
+    for (size_t i = 0; want[i]; i++) {
+        const struct decoder_block_hp *hp = model_layer_at(m, 1 + i)->hp;
+        ck_assert_msg(hp->no_rope == (want[i] == '0'), "%s: layer %zu", members, i);
+    }
+    cz_model_destroy(m);
+}
+
+START_TEST(smollm3_has_layers_that_do_not_rotate)
+{
+    rotating_layers_are("\"pad_token_id\": null", "11101");
+    rotating_layers_are("\"no_rope_layer_interval\": 2", "1010");
+    rotating_layers_are("\"no_rope_layers\": [0, 1, 1]", "011");
+    refused("smollm3", "\"num_key_value_heads\": 2, \"no_rope_layers\": [1]", CZ_INVALID,
+            "one kind per layer");
+}
+END_TEST
+
 START_TEST(the_window_bounds_sequences)
 {
     static const struct {
@@ -199,7 +286,7 @@ static struct rope_plan plan_of(const char *members, int64_t D)
     struct rope_plan plan;
     snprintf(text, sizeof text, "{%s}", members);
     ck_ok(json_parse(text, strlen(text), "config.json", JSON_STRICT, &doc));
-    ck_ok(rope_read(json_root(doc), D, 64, &plan));
+    ck_ok(rope_read(json_root(doc), D, 64, 1e4, &plan));
     json_free(doc);
     return plan;
 }
@@ -359,6 +446,13 @@ START_TEST(presets_have_the_published_sizes)
         {"llama-70b", 68976648192, 4096},    {"llama3-8b", 8030261248, 8192},
         {"llama3.2-1b", 1235814400, 131072}, {"qwen2-0.5b", 494032768, 131072},
         {"qwen2-1.5b", 1543714304, 131072},  {"qwen2-7b", 7615616512, 131072},
+        {"smollm2-135m", 134515008, 8192},   {"smollm2-360m", 361821120, 8192},
+        {"smollm2-1.7b", 1711376384, 8192},  {"qwen3-0.6b", 596049920, 40960},
+        {"qwen3-1.7b", 1720574976, 40960},   {"qwen3-4b", 4022468096, 40960},
+        {"qwen3-8b", 8190735360, 40960},     {"olmo2-1b", 1484916736, 4096},
+        {"olmo2-7b", 7298617344, 4096},      {"olmo2-13b", 13716198400, 4096},
+        {"granite3-2b", 2533531648, 131072}, {"granite3-8b", 8170848256, 131072},
+        {"smollm3-3b", 3075098624, 65536},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++) {
         struct cz_model *m = cz_model_open(presets[i].name);
@@ -378,11 +472,13 @@ static cz_status fetch(void *user, size_t param_idx, size_t elem_off, size_t num
 
 START_TEST(exported_folders_load_again)
 {
-    static const char *const sources[] = {"llama-tiny", "qwen2-tiny", "models/llama-variant",
-                                          "models/qwen2-variant"};
+    static const char *const sources[] = {
+        "llama-tiny",   "qwen2-tiny",   "qwen3-tiny",           "olmo2-tiny",
+        "granite-tiny", "smollm3-tiny", "models/llama-variant", "models/qwen2-variant"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(sources); i++) {
         const char *dir = test_tmp_make();
-        struct cz_model *m = cz_model_open(i < 2 ? sources[i] : test_fixture(sources[i]));
+        struct cz_model *m =
+            cz_model_open(strchr(sources[i], '/') ? test_fixture(sources[i]) : sources[i]);
         ck_assert_msg(m != NULL, "%s", cz_last_error());
         ck_ok(model_export_hf(m, dir, DTYPE_F32, fetch, m));
         struct cz_model *back = cz_model_open(dir);
@@ -407,7 +503,9 @@ END_TEST
 
 TEST_MAIN("model/decoder_config", parameters_stand_in_hugging_faces_order,
           heads_are_as_transformers_has_them, what_cannot_be_run_is_refused,
-          the_window_bounds_sequences, sequences_may_be_longer_than_the_context,
-          rope_is_read_in_both_spellings, rope_follows_the_length_where_it_should,
-          rope_scalings_have_their_limits, wrong_rope_is_refused, only_fixed_frequencies_are_cached,
+          norms_stand_where_the_family_has_them, granite_has_its_multipliers,
+          smollm3_has_layers_that_do_not_rotate, the_window_bounds_sequences,
+          sequences_may_be_longer_than_the_context, rope_is_read_in_both_spellings,
+          rope_follows_the_length_where_it_should, rope_scalings_have_their_limits,
+          wrong_rope_is_refused, only_fixed_frequencies_are_cached,
           presets_have_the_published_sizes, exported_folders_load_again)

@@ -1,0 +1,79 @@
+/* OLMo 2: norms behind attention and MLP instead of in front, and a norm over all heads of queries
+ * and of keys. OLMo team, arXiv 2501.00656; names, layouts, defaults and the init rule are those of
+ * Hugging Face's Olmo2ForCausalLM. */
+#include "model/decoder/decoder_impl.h"
+
+static cz_status olmo2_build(const struct json_node *config, const char *name, enum cz_task task,
+                             struct cz_model **out)
+{
+    static const struct decoder_defaults defaults = {.vocab_size = 50304,
+                                                     .hidden_size = 4096,
+                                                     .intermediate_size = 11008,
+                                                     .max_positions = 2048,
+                                                     .eps = 1e-5,
+                                                     .has_padding = true,
+                                                     .padding_id = 1};
+    (void)task; /* the only one */
+    struct decoder_config c;
+    *out = NULL;
+    TRY(decoder_config_read(config, &defaults, &c));
+    TRY(decoder_read_attention_bias(&c));
+    c.block.norms = NORMS_AFTER;
+    c.block.qk_norm = QK_NORM_WHOLE;
+    return decoder_chain_build(&c, name, out);
+}
+
+#define PADDING                                                                                    \
+    {                                                                                              \
+        {                                                                                          \
+            "pad_token_id", "100277"                                                               \
+        }                                                                                          \
+    }
+#define NO_PADDING                                                                                 \
+    {                                                                                              \
+        {                                                                                          \
+            "pad_token_id", "null"                                                                 \
+        }                                                                                          \
+    }
+
+/* The first is for tests, over bytes; the published sizes follow. */
+static const struct decoder_preset presets[] = {
+    {"olmo2-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-6, 1e4, false, 0, NO_PADDING},
+    {"olmo2-1b", 16, 2048, 16, 16, 8192, 100352, 4096, 100257, 100257, 1e-6, 5e5, false, 0,
+     PADDING},
+    {"olmo2-7b", 32, 4096, 32, 32, 11008, 100352, 4096, 100257, 100257, 1e-6, 5e5, false, 0,
+     PADDING},
+    {"olmo2-13b", 40, 5120, 40, 40, 13824, 100352, 4096, 100257, 100257, 1e-6, 5e5, false, 0,
+     PADDING},
+};
+
+static const char *olmo2_preset_name(size_t idx)
+{
+    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+}
+
+static cz_status olmo2_preset_config(const char *name, char **text)
+{
+    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "olmo2", "Olmo2ForCausalLM",
+                                text);
+}
+
+static const char *const olmo2_ignored[] = {".rotary_emb.inv_freq", NULL};
+
+static const struct model_head olmo2_heads[] = {
+    {CZ_TASK_CAUSAL_LM, "Olmo2ForCausalLM"},
+};
+
+const struct model_family model_family_olmo2 = {
+    .model_type = "olmo2",
+    .title = "OLMo 2",
+    .base_prefix = "model.",
+    .base_architecture = "Olmo2Model",
+    .heads = olmo2_heads,
+    .n_heads = CZ_ARRAY_LEN(olmo2_heads),
+    .ignored_suffixes = olmo2_ignored,
+    .build = olmo2_build,
+    .preset_name = olmo2_preset_name,
+    .preset_config = olmo2_preset_config,
+    .preset_example = "olmo2-1b",
+};

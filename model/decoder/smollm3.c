@@ -1,0 +1,96 @@
+/* SmolLM3: LLaMA with some layers, by default every fourth, that do not rotate (Yang et al., arXiv
+ * 2501.18795). Names, layouts, defaults and the init rule are those of Hugging Face's
+ * SmolLM3ForCausalLM. (SmolLM2 is LLaMA.) */
+#include "model/decoder/decoder_impl.h"
+#include "model/hf/config_impl.h"
+
+static cz_status smollm3_build(const struct json_node *config, const char *name, enum cz_task task,
+                               struct cz_model **out)
+{
+    static const struct decoder_defaults defaults = {.vocab_size = 128256,
+                                                     .hidden_size = 2048,
+                                                     .intermediate_size = 11008,
+                                                     .n_layers = 36,
+                                                     .n_heads = 16,
+                                                     .n_kv_heads = 4,
+                                                     .max_positions = 32768,
+                                                     .rope_theta = 2e6,
+                                                     .tie_word_embeddings = true,
+                                                     .has_padding = true,
+                                                     .padding_id = 128004};
+    (void)task; /* the only one */
+    struct decoder_config c;
+    *out = NULL;
+    TRY(decoder_config_read(config, &defaults, &c));
+    TRY(decoder_read_attention_bias(&c));
+    TRY(json_opt_bool(config, "mlp_bias", false, &c.mlp_bias));
+    TRY(config_size(config, "no_rope_layer_interval", NULL, 4, INT32_MAX, &c.no_rope_every));
+    TRY(decoder_read_switched_window(&c, 0));
+    c.slides_without_rope = true;
+    return decoder_chain_build(&c, name, out);
+}
+
+/* The first is for tests, over bytes; the published sizes follow. */
+static const struct decoder_preset presets[] = {
+    {"smollm3-tiny",
+     4,
+     64,
+     4,
+     2,
+     160,
+     256,
+     64,
+     0,
+     0,
+     1e-6,
+     1e4,
+     true,
+     0,
+     {{"pad_token_id", "null"}}},
+    {"smollm3-3b",
+     36,
+     2048,
+     16,
+     4,
+     11008,
+     128256,
+     65536,
+     128000,
+     128012,
+     1e-6,
+     5e6,
+     true,
+     0,
+     {{"pad_token_id", "128004"}}},
+};
+
+static const char *smollm3_preset_name(size_t idx)
+{
+    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+}
+
+static cz_status smollm3_preset_config(const char *name, char **text)
+{
+    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "smollm3",
+                                "SmolLM3ForCausalLM", text);
+}
+
+static const char *const smollm3_ignored[] = {".rotary_emb.inv_freq", NULL};
+
+static const struct model_head smollm3_heads[] = {
+    {CZ_TASK_CAUSAL_LM, "SmolLM3ForCausalLM"},
+};
+
+const struct model_family model_family_smollm3 = {
+    .model_type = "smollm3",
+    .title = "SmolLM3",
+    .base_prefix = "model.",
+    .base_architecture = "SmolLM3Model",
+    .heads = smollm3_heads,
+    .n_heads = CZ_ARRAY_LEN(smollm3_heads),
+    .ignored_suffixes = smollm3_ignored,
+    .build = smollm3_build,
+    .preset_name = smollm3_preset_name,
+    .preset_config = smollm3_preset_config,
+    .preset_example = "smollm3-3b",
+};

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Random tiny models of every family, made by transformers, against czero.
+
+  model_oracle.py --random N [--family F[,F…]] [--seed S] [--build build]
+  model_oracle.py --make DIR [--family F]     writes the folders that ship as fixtures (SHIPPED)
+
+Each model is drawn with odd shapes: head counts, grouped queries, head widths other than
+width / heads, vocabularies that are no multiple of 8, odd lengths, windows shorter than the batch. For each,
+transformers (eager attention, fp32, dropout off) computes logits, the loss and all gradients; then
+
+  verify     `czero verify` agrees within 2e-5, relative to the largest value of each tensor, or within 8 times what
+             transformers itself differs by with maps in fp64, where that is more (gradients that cancel: a key bias
+             that no rotation follows has none but rounding)
+  export     czero exports the folder, transformers loads that with no key missing, unexpected or of another shape,
+             and computes equal logits
+  generate   64 greedy tokens of czero (decoding with its cache where it has one) are those of transformers' generate()
+
+The table at the end has a line per family: models that agreed, that disagreed, and that czero refused
+(with its sentence). Exit 1 if any disagreed or was refused. A family is an entry of FAMILIES: names of transformers' classes and a
+function that draws settings. Run with a Python that has torch, transformers and safetensors."""
+import argparse
+import collections
+import copy
+import ctypes
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent))
+from export_check import Library  # noqa: E402
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+BOUND = 2e-5
+TIE = 2e-5  # logits as near as this, relative to the largest, may be chosen either way
+NEW_TOKENS = 64
+
+# ---- settings ------------------------------------------------------------------------------------
+
+
+def rope(rng, kinds, half, original):
+    """Parameters of one of the kinds, `half` frequencies."""
+    kind = rng.choice(kinds)
+    parameters = dict(rope_type=kind, rope_theta=rng.choice([100.0, 1e4, 5e5, 1e6]))
+    if kind in ("linear", "dynamic"):
+        parameters.update(factor=rng.uniform(1, 5))
+    if kind == "llama3":
+        parameters.update(factor=rng.uniform(2, 16), low_freq_factor=1.0, high_freq_factor=4.0,
+                          original_max_position_embeddings=original)
+    if kind == "yarn":
+        parameters.update(factor=rng.uniform(1.5, 8), original_max_position_embeddings=original)
+    if kind == "longrope":
+        parameters.update(short_factor=[rng.uniform(1, 2) for _ in range(half)],
+                          long_factor=[rng.uniform(2, 5) for _ in range(half)],
+                          original_max_position_embeddings=original)
+    return parameters
+
+
+ALL_ROPES = ["default", "default", "linear", "dynamic", "llama3", "yarn", "longrope"]
+
+
+def decoder(rng, own_width=True, ropes=ALL_ROPES):
+    """What all decoders have. Wide weights saturate softmaxes, where PyTorch itself is off by 2e-5."""
+    kv_heads, groups = rng.randint(1, 4), rng.randint(1, 4)
+    heads, head_dim = kv_heads * groups, 2 * rng.randint(2, 16)
+    hidden = heads * rng.randint(3, 12) if own_width else heads * head_dim
+    settings = dict(
+        vocab_size=rng.randint(3, 300), hidden_size=hidden, intermediate_size=rng.randint(1, 130),
+        num_hidden_layers=rng.randint(1, 4), num_attention_heads=heads, num_key_value_heads=kv_heads,
+        max_position_embeddings=128, initializer_range=rng.choice([0.02, 0.1]),
+        tie_word_embeddings=rng.random() < 0.5, rms_norm_eps=rng.choice([1e-6, 1e-5]), pad_token_id=None,
+        bos_token_id=None, eos_token_id=None, attention_dropout=rng.choice([0.0, 0.1]))
+    if own_width:
+        settings["head_dim"] = head_dim
+    if rng.random() < 0.3:
+        settings["pad_token_id"] = rng.randrange(settings["vocab_size"])
+    settings["rope_parameters"] = rope(rng, ropes, head_dim // 2, rng.choice([16, 40]))
+    return settings
+
+
+def biases(rng, *names):
+    return {name: rng.random() < 0.5 for name in names}
+
+
+def switched_window(rng, layers):
+    """use_sliding_window and layers of both kinds."""
+    settings = dict(use_sliding_window=rng.random() < 0.7, sliding_window=WINDOWS(rng))
+    if rng.random() < 0.5:
+        settings["max_window_layers"] = rng.randint(0, layers)
+    elif settings["use_sliding_window"]:
+        settings["layer_types"] = [rng.choice(["sliding_attention", "full_attention"]) for _ in range(layers)]
+    return settings
+
+
+def WINDOWS(rng):
+    return rng.choice([128, 200])
+
+
+def draw_llama(rng):
+    return {**decoder(rng), **biases(rng, "attention_bias", "mlp_bias")}
+
+
+def draw_qwen2(rng):
+    settings = decoder(rng)
+    return {**settings, **switched_window(rng, settings["num_hidden_layers"])}
+
+
+def draw_qwen3(rng):
+    return {**draw_qwen2(rng), **biases(rng, "attention_bias")}
+
+
+def draw_olmo2(rng):
+    return {**decoder(rng), **biases(rng, "attention_bias")}
+
+
+def draw_granite(rng):
+    return {**decoder(rng), **biases(rng, "attention_bias", "mlp_bias"),
+            "embedding_multiplier": rng.choice([1.0, 12.0, 0.7]), "logits_scaling": rng.choice([1.0, 8.0, 3.3]),
+            "residual_multiplier": rng.choice([1.0, 0.22, 1.5]), "attention_multiplier": rng.choice([1.0, 0.1, 0.015625])}
+
+
+def draw_smollm3(rng):
+    settings = decoder(rng)
+    layers = settings["num_hidden_layers"]
+    settings.update(biases(rng, "attention_bias", "mlp_bias"), use_sliding_window=rng.random() < 0.3,
+                    sliding_window=WINDOWS(rng))
+    if rng.random() < 0.5:
+        settings["no_rope_layers"] = [rng.randint(0, 1) for _ in range(layers)]
+    else:
+        settings["no_rope_layer_interval"] = rng.randint(1, 4)
+    return settings
+
+
+Family = collections.namedtuple("Family", "config model draw")
+FAMILIES = {
+    "llama": Family("LlamaConfig", "LlamaForCausalLM", draw_llama),
+    "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", draw_qwen2),
+    "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", draw_qwen3),
+    "olmo2": Family("Olmo2Config", "Olmo2ForCausalLM", draw_olmo2),
+    "granite": Family("GraniteConfig", "GraniteForCausalLM", draw_granite),
+    "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", draw_smollm3),
+}
+
+# ---- one model -----------------------------------------------------------------------------------
+
+
+def build(family, settings):
+    config = getattr(transformers, FAMILIES[family].config)(**settings, attn_implementation="eager")
+    model = getattr(transformers, FAMILIES[family].model)(config).eval()
+    for parameter in model.parameters():  # biases and norms away from 0 and 1
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=0.2)
+    return model
+
+
+def is_causal(model):
+    return type(model).__name__.endswith("CausalLM")
+
+
+def draw_feed(rng):
+    return dict(B=rng.randint(1, 3), T=rng.randint(5, 75), mask=rng.choice([None, None, "left", "right", "holes"]),
+                positions=rng.random() < 0.2)
+
+
+def make_inputs(model, rng, feed):
+    B, T = feed["B"], feed["T"]
+    ids = torch.randint(0, model.config.vocab_size, (B, T))
+    inputs, labels, mask = {"input_ids": ids}, ids.clone(), torch.ones(B, T, dtype=torch.int64)
+    labels[:, T // 2] = -100
+    if feed["mask"] == "right":
+        mask[0, T - T // 4:] = 0
+    elif feed["mask"] == "left":
+        mask[0, :T // 4] = 0
+    elif feed["mask"] == "holes":
+        mask[:, 1:] = torch.tensor([[rng.randint(0, 1) for _ in range(T - 1)] for _ in range(B)])
+    if feed["mask"]:
+        inputs["attention_mask"] = mask
+        labels[mask == 0] = -100
+    if is_causal(model) and feed["mask"]:
+        # A position that sees nothing, masked itself or with all of its window masked, may not
+        # predict: eager attention gives it the mean of all values, later ones too, ours is 0.
+        window = getattr(model.config, "sliding_window", None) or T
+        seen = torch.stack([mask[:, max(0, t - window + 1):t + 1].sum(-1) for t in range(T)], -1)
+        labels[:, 1:][seen[:, :-1] == 0] = -100
+    if feed["positions"]:
+        inputs["position_ids"] = torch.randint(0, 60, (B, T))
+    inputs["labels"] = labels
+    return inputs
+
+
+def results(model, inputs):
+    model.zero_grad()
+    out = model(**inputs)
+    out.loss.backward()
+    grads = {f"grad.{name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"out.logits": out.logits.detach(), "out.loss": out.loss.detach().reshape(1)} | grads
+
+
+def own_errors(model, inputs, found):
+    """How far each result is from one that has less rounding, as `czero verify` measures it."""
+    finer = results(copy.deepcopy(model).double(), inputs)
+    return {name: ((finer[name] - value).abs().max() / max(value.abs().max().item(), 1e-6)).item()
+            for name, value in found.items()}
+
+
+def write(model, inputs, folder):
+    """config.json, the weights and oracle.safetensors; the results' own errors."""
+    found = results(model, inputs)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    oracle = {f"in.{name}": value for name, value in inputs.items()} | found
+    save_file({name: value.contiguous() for name, value in oracle.items()}, folder / "oracle.safetensors")
+    return own_errors(model, inputs, found)
+
+
+def make(family, seed, settings=None, feed=None):
+    rng = random.Random(f"{family} {seed}")
+    torch.manual_seed(rng.getrandbits(32))
+    settings = settings or FAMILIES[family].draw(rng)
+    model = build(family, settings)
+    return model, make_inputs(model, rng, feed or draw_feed(rng)), settings
+
+
+# ---- czero ---------------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    pass
+
+
+class Disagreed(Exception):
+    pass
+
+
+class GenerateOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("max_new_tokens", ctypes.c_int64), ("temperature", ctypes.c_float),
+                ("top_k", ctypes.c_int64), ("seed", ctypes.c_uint64), ("end_id", ctypes.c_int64),
+                ("end_ids", ctypes.c_void_p), ("n_end_ids", ctypes.c_size_t), ("n_vocab", ctypes.c_int64),
+                ("dtype", ctypes.c_int), ("no_cache", ctypes.c_bool), ("device", ctypes.c_char_p)]
+
+
+EMIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32)
+
+
+class Czero:
+    def __init__(self, build_folder):
+        self.program = build_folder / "czero"
+        self.library = Library(str(build_folder / "libczero_internal.so"))
+        self.library.lib.cz_model_open.restype = ctypes.c_void_p
+        self.library.lib.cz_generate.argtypes = [ctypes.c_void_p, ctypes.POINTER(GenerateOptions), ctypes.c_void_p,
+                                                 ctypes.c_size_t, EMIT, ctypes.c_void_p]
+
+    def verify(self, folder, own):
+        """The largest error of any tensor that transformers itself has to 2e-5."""
+        done = subprocess.run([self.program, "verify", folder], capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            raise Refused(done.stderr.strip())
+        errors = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith(("grad.", "out."))]
+        if not errors:
+            raise Refused(done.stderr.strip() or done.stdout.strip())
+        worst = 0.0
+        for name, error in errors:
+            if not float(error) <= max(BOUND, 8 * own[name]):
+                raise Disagreed(f"verify: {name} by {error}, transformers itself by {own[name]:.1e}")
+            if 8 * own[name] <= BOUND:
+                worst = max(worst, float(error))
+        return worst
+
+    def generate(self, folder, prompt, n):
+        lib, tokens = self.library.lib, []
+        model = lib.cz_model_open(str(folder).encode())
+        options = GenerateOptions(ctypes.sizeof(GenerateOptions), n, 0.0, 0, 0, -1, None, 0, 0, 0, False, None)
+        array = (ctypes.c_int32 * len(prompt))(*prompt)
+        emit = EMIT(lambda user, token: tokens.append(token) or 0)
+        status = lib.cz_generate(model, ctypes.byref(options), array, len(prompt), emit, None)
+        lib.cz_model_destroy(model)
+        if status:
+            raise Disagreed(f"generate: {lib.cz_last_error().decode()}")
+        return tokens
+
+
+def check_export(czero, model, inputs, folder, exported):
+    czero.library.export(folder, exported)
+    back, found = type(model).from_pretrained(exported, attn_implementation="eager", output_loading_info=True)
+    wrong = {kind: sorted(map(str, keys)) for kind, keys in found.items() if keys}
+    if wrong:
+        raise Disagreed(f"export: {wrong}")
+    with torch.no_grad():
+        if not torch.equal(back.eval()(**inputs).logits, model(**inputs).logits):
+            raise Disagreed("export: other logits")
+
+
+def check_generate(czero, model, inputs, folder):
+    """A step at which two tokens are equally likely ends the comparison, which is not a difference."""
+    prompt = inputs["input_ids"][:1, :7]
+    with torch.no_grad():
+        out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False,
+                             return_dict_in_generate=True, output_logits=True, pad_token_id=0)
+    theirs = out.sequences[0, prompt.shape[1]:].tolist()
+    ours = czero.generate(folder, prompt[0].tolist(), NEW_TOKENS)
+    for idx, (a, b) in enumerate(zip(ours, theirs)):
+        logits = out.logits[idx][0]
+        if a != b and (logits[b] - logits[a]).item() <= TIE * max(logits.abs().max().item(), 1e-6):
+            return
+        if a != b:
+            raise Disagreed(f"generate: token {idx} is {a}, {b} in transformers")
+    if len(ours) != len(theirs):
+        raise Disagreed(f"generate: {len(ours)} tokens, {len(theirs)} in transformers")
+
+
+def check(czero, family, seed):
+    model, inputs, settings = make(family, seed)
+    with tempfile.TemporaryDirectory() as work:
+        folder = pathlib.Path(work) / "model"
+        try:
+            worst = czero.verify(folder, write(model, inputs, folder))
+            check_export(czero, model, inputs, folder, pathlib.Path(work) / "exported")
+            if is_causal(model):
+                check_generate(czero, model, inputs, folder)
+            return worst
+        except (Refused, Disagreed) as e:
+            print(f"{family} {seed}: {type(e).__name__.lower()}: {str(e).replace(work, '')}\n    {settings}", flush=True)
+            raise
+
+
+def run(czero, families, n, first):
+    table = {family: collections.Counter() for family in families}
+    worst = collections.defaultdict(float)
+    for family in families:
+        for seed in range(first, first + n):
+            try:
+                worst[family] = max(worst[family], check(czero, family, seed))
+                table[family]["agreed"] += 1
+            except (Refused, Disagreed) as e:
+                table[family][type(e).__name__.lower()] += 1
+    print(f"{'family':12}{'agreed':>8}{'disagreed':>11}{'refused':>9}  largest error")
+    for family, counts in table.items():
+        print(f"{family:12}{counts['agreed']:8}{counts['disagreed']:11}{counts['refused']:9}  {worst[family]:.1e}")
+    return any(counts["disagreed"] + counts["refused"] for counts in table.values())
+
+
+# ---- fixtures ------------------------------------------------------------------------------------
+
+TINY = dict(vocab_size=29, hidden_size=12, intermediate_size=14, num_hidden_layers=2, num_attention_heads=3,
+            num_key_value_heads=1, head_dim=6, max_position_embeddings=64, initializer_range=0.1, bos_token_id=None,
+            eos_token_id=None, pad_token_id=None)
+SHIPPED = {
+    "qwen3-variant-a": ("qwen3", {}, dict(B=2, T=17, mask=None, positions=False)),
+    "qwen3-variant-b": ("qwen3", dict(attention_bias=True, tie_word_embeddings=True, num_attention_heads=4,
+                                      num_key_value_heads=2, hidden_size=16),
+                        dict(B=2, T=13, mask="left", positions=True)),
+    "olmo2-variant-a": ("olmo2", {}, dict(B=2, T=17, mask=None, positions=False)),
+    "olmo2-variant-b": ("olmo2", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
+                                      num_attention_heads=4, num_key_value_heads=2, hidden_size=16),
+                        dict(B=2, T=13, mask="right", positions=False)),
+    "granite-variant-a": ("granite", dict(embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22,
+                                          attention_multiplier=0.1), dict(B=2, T=17, mask=None, positions=False)),
+    "granite-variant-b": ("granite", dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                          logits_scaling=3.3, residual_multiplier=1.5),
+                          dict(B=2, T=13, mask="holes", positions=False)),
+    "smollm3-variant-a": ("smollm3", dict(num_hidden_layers=3, no_rope_layer_interval=2),
+                          dict(B=2, T=17, mask=None, positions=False)),
+    "smollm3-variant-b": ("smollm3", dict(mlp_bias=True, no_rope_layers=[0, 1], tie_word_embeddings=False),
+                          dict(B=2, T=13, mask="left", positions=True)),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--random", type=int, metavar="N", help="models of each family")
+    parser.add_argument("--make", metavar="DIR", type=pathlib.Path, help="write the folders that ship")
+    parser.add_argument("--family", help="names, with commas between them; all if absent")
+    parser.add_argument("--seed", type=int, default=1, help="the first (default: 1)")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    args = parser.parse_args()
+    families = args.family.split(",") if args.family else list(FAMILIES)
+    torch.set_num_threads(1)
+    if args.make:
+        for name, (family, settings, feed) in SHIPPED.items():
+            if family in families:
+                model, inputs, _ = make(family, 7, {**TINY, **settings}, feed)
+                write(model, inputs, args.make / name)
+    if args.random:
+        sys.exit(run(Czero(args.build.resolve()), families, args.random, args.seed))
+
+
+if __name__ == "__main__":
+    main()
