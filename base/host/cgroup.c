@@ -35,13 +35,12 @@ static bool lists(const char *controllers, const char *name)
     return false;
 }
 
-/* Our own group's path in the hierarchy of `controller`, below its mount: the part after the second
- * colon of "4:cpu,cpuacct:/user.slice"; "" when unknown. */
-static void cgroup_self(const char *controller, char *out, size_t out_nbytes)
+/* The part after the second colon of "4:cpu,cpuacct:/user.slice". */
+void cgroup_group(const char *list, const char *controller, char *out, size_t out_nbytes)
 {
     char line[PATH_NBYTES / 2];
     out[0] = '\0';
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    FILE *f = fopen(list, "re");
     if (!f) return;
     while (fgets(line, sizeof line, f)) {
         char *controllers = strchr(line, ':');
@@ -59,7 +58,7 @@ void cgroup_visit(const char *mount, const char *controller,
                   void (*visit)(const char *dir, void *user), void *user)
 {
     char self[PATH_NBYTES / 2], dir[PATH_NBYTES - 32];
-    cgroup_self(controller, self, sizeof self);
+    cgroup_group("/proc/self/cgroup", controller, self, sizeof self);
     visit(mount, user);
     for (;;) {
         char *slash = strrchr(self, '/');

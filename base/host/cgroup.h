@@ -8,6 +8,10 @@ CZ_EXTERN_C_BEGIN
 
 #define CGROUP_MOUNT "/sys/fs/cgroup"
 
+/* The path of a process's group in the hierarchy of `controller` ("" for version 2), below its
+ * mount, from a list like /proc/self/cgroup; "" when unknown. */
+void cgroup_group(const char *list, const char *controller, char *out, size_t out_nbytes);
+
 /* Call visit(directory, user) for `mount` itself, for this process's group in the hierarchy of
  * `controller` ("" for version 2), and for every group between the two. Directories may not exist
  * (inside a container the path can be the host's). */

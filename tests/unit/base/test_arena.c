@@ -6,6 +6,7 @@
 #include "tests/support/check_main.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -41,6 +42,102 @@ START_TEST(large_equal_pieces_lie_more_than_a_page_apart)
             ck_assert_uint_ge(within, 4096);
             ck_assert_uint_le(within, ((size_t)1 << 20) - 4096);
         }
+}
+END_TEST
+
+/* Pages of address space that this process has, from a file that is read without memory of its
+ * own. */
+static long mapped_pages(void)
+{
+    char text[64] = "";
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_gt(read(fd, text, sizeof text - 1), 0);
+    close(fd);
+    return strtol(text, NULL, 10);
+}
+
+/* The kernel's note that huge pages were asked for, of the mapping that begins at p. */
+static bool asks_for_huge_pages(const void *p)
+{
+    char line[512], begin[32];
+    bool here = false, yes = false;
+    snprintf(begin, sizeof begin, "%lx-", (unsigned long)(uintptr_t)p);
+    FILE *f = fopen("/proc/self/smaps", "re");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, begin, strlen(begin)) == 0) here = true;
+        if (!here || strncmp(line, "VmFlags:", 8) != 0) continue;
+        yes = strstr(line, " hg") != NULL;
+        break;
+    }
+    fclose(f);
+    return yes;
+}
+
+/* Not a page stays behind: a plan-and-try tool maps blocks as large as the machine, many times. */
+START_TEST(what_is_mapped_is_what_was_asked_for)
+{
+    void *none = malloc(1); /* the heap is there */
+    free(none);
+    const bool has_huge = access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0;
+    for (size_t n = 1; n < 40; n++) {
+        const size_t nbytes = 4096 * n * n;
+        long before = mapped_pages();
+        unsigned char *block = arena_map(nbytes);
+        ck_assert_ptr_nonnull(block);
+        ck_assert_int_eq(mapped_pages(), before + (long)(n * n));
+        munmap(block, nbytes);
+        ck_assert_int_eq(mapped_pages(), before);
+    }
+    unsigned char *block = arena_map(2 * ARENA_PAGE_BYTES);
+    ck_assert_ptr_nonnull(block);
+    if (has_huge) ck_assert(asks_for_huge_pages(block));
+    munmap(block, 2 * ARENA_PAGE_BYTES);
+}
+END_TEST
+
+START_TEST(a_touch_is_one_byte_per_page_and_the_last)
+{
+    enum { N = 3 * 4096 };
+    static unsigned char memory[N + 2];
+    const size_t sizes[] = {0, 1, 2, 4096, 4097, 8192, N - 1, N};
+    for (size_t s = 0; s < CZ_ARRAY_LEN(sizes); s++) {
+        memset(memory, 0xee, sizeof memory);
+        arena_touch(memory + 1, sizes[s]);
+        for (size_t i = 0; i < sizeof memory; i++) {
+            const bool inside = i > 0 && i - 1 < sizes[s];
+            const bool zero = inside && ((i - 1) % 4096 == 0 || i == sizes[s]);
+            ck_assert_msg((memory[i] == 0) == zero, "%zu of %zu", i, sizes[s]);
+        }
+    }
+}
+END_TEST
+
+START_TEST(the_last_piece_may_end_where_the_arena_does)
+{
+    struct arena a;
+    void *p = NULL;
+    ck_ok(arena_init(&a, "full", ARENA_PAGE_BYTES));
+    ck_assert_uint_eq(a.nbytes, ARENA_PAGE_BYTES);
+    const size_t piece = arena_piece(256);
+    while (a.used + 2 * piece <= a.nbytes) ck_ok(arena_take(&a, 256, "piece", &p));
+    const size_t left = a.nbytes - a.used;
+    char want[128];
+    ck_fails(arena_take(&a, left + 1, "too much", &p), CZ_NOMEM);
+    snprintf(want, sizeof want, "arena full: the plan left %zu bytes for too much, which needs %zu",
+             left, left + 1);
+    ck_assert_str_eq(cz_last_error(), want);
+    if (left > 256 && arena_piece(left) > left) {
+        ck_fails(arena_take(&a, left, "its gap", &p), CZ_NOMEM);
+        snprintf(want, sizeof want,
+                 "arena full: the plan left %zu bytes for its gap, which needs %zu", left,
+                 arena_piece(left));
+        ck_assert_str_eq(cz_last_error(), want);
+    }
+    ck_ok(arena_take(&a, 256, "the last", &p));
+    ck_assert_uint_eq(a.used, a.nbytes - left + piece);
+    arena_free(&a);
 }
 END_TEST
 
@@ -166,4 +263,5 @@ END_TEST
 TEST_MAIN("base/arena", the_plan_is_what_fits, large_equal_pieces_lie_more_than_a_page_apart,
           blocks_keep_what_they_hold, an_empty_arena_holds_nothing, all_of_it_is_zeroed_and_aligned,
           sizes_beyond_the_address_space_are_refused, a_piece_whose_size_wraps_around_is_refused,
-          gaps_are_red_zones)
+          gaps_are_red_zones, what_is_mapped_is_what_was_asked_for,
+          a_touch_is_one_byte_per_page_and_the_last, the_last_piece_may_end_where_the_arena_does)

@@ -135,6 +135,16 @@ START_TEST(the_cpu_has_a_name)
     ck_assert_uint_gt(len, 0);
     ck_assert_uint_le(len, 48);
     ck_assert_msg(name[0] != ' ' && name[len - 1] != ' ', "\"%s\"", name);
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "re"); /* the kernel asks the processor as well */
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "model name", 10) == 0) {
+            line[strcspn(line, "\n")] = '\0';
+            ck_assert_str_eq(name, strchr(line, ':') + 2);
+            break;
+        }
+    fclose(f);
 }
 END_TEST
 

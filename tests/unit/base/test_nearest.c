@@ -53,6 +53,25 @@ START_TEST(far_names_are_not)
 }
 END_TEST
 
+/* Names of up to 63 letters are compared, on either side. */
+START_TEST(long_names_are_compared_up_to_a_limit)
+{
+    char wanted[80], name[80];
+    for (int n = 62; n <= 64; n++)
+        for (int more = -1; more <= 1; more++) {
+            snprintf(wanted, sizeof wanted, "x%.*s", n - 1,
+                     "aaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbcccccccccccccccc"
+                     "dddddddddddddddddddd");
+            snprintf(name, sizeof name, "y%.*s", n - 1 + more,
+                     "aaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbcccccccccccccccc"
+                     "dddddddddddddddddddd");
+            struct nearest search = nearest_begin(wanted);
+            nearest_consider(&search, name);
+            ck_assert_msg((search.best != NULL) == (n <= 63 && n + more <= 63), "%d, %d", n, more);
+        }
+}
+END_TEST
+
 START_TEST(the_first_of_equals_stays)
 {
     struct nearest search = nearest_begin("llama-xb");
@@ -62,4 +81,5 @@ START_TEST(the_first_of_equals_stays)
 }
 END_TEST
 
-TEST_MAIN("base/nearest", close_names_are_found, far_names_are_not, the_first_of_equals_stays)
+TEST_MAIN("base/nearest", close_names_are_found, far_names_are_not,
+          long_names_are_compared_up_to_a_limit, the_first_of_equals_stays)

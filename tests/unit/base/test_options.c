@@ -61,13 +61,46 @@ END_TEST
 
 START_TEST(a_size_that_was_not_set_is_named)
 {
-    const size_t bad[] = {0, 1, sizeof(size_t) - 1, (size_t)-1, (size_t)1 << 40};
+    const size_t bad[] = {
+        0, 1, sizeof(size_t) - 1, (size_t)-1, (size_t)1 << 40, ((size_t)1 << 16) + 1};
     for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
         struct cz_sample theirs = {.size = bad[i]}, ours;
         ck_fails(OPTIONS_TAKE(cz_sample, &ours, &theirs), CZ_INVALID);
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "cz_sample.size"));
         ck_fails(OPTIONS_GIVE(cz_sample, &theirs, &ours), CZ_INVALID);
     }
+}
+END_TEST
+
+/* The smallest struct has a size and nothing else, the largest 64 KiB. */
+START_TEST(sizes_at_both_ends_are_taken)
+{
+    static union {
+        struct cz_sample known;
+        unsigned char bytes[(1 << 16) + 1];
+    } theirs;
+    const struct cz_sample full = {0, 1, 2, 3};
+    struct cz_sample ours;
+    memset(&ours, 0xff, sizeof ours);
+    theirs.known = (struct cz_sample){sizeof(size_t), 1, 2, 3};
+    ck_ok(OPTIONS_TAKE(cz_sample, &ours, &theirs.known));
+    ck_assert_int_eq(ours.a, 0);
+    ck_assert_int_eq(ours.c, 0);
+    theirs.known.a = 9;
+    ck_ok(OPTIONS_GIVE(cz_sample, &theirs.known, &full));
+    ck_assert_int_eq(theirs.known.a, 9);
+    theirs.known.size = 1 << 16;
+    ck_ok(OPTIONS_TAKE(cz_sample, &ours, &theirs.known));
+    ck_assert_int_eq(ours.c, 3);
+    ck_ok(OPTIONS_GIVE(cz_sample, &theirs.known, &full));
+    ck_assert_int_eq(theirs.known.a, 1);
+    theirs.bytes[1 << 16] = 1; /* beyond the struct: not looked at */
+    ck_ok(OPTIONS_TAKE(cz_sample, &ours, &theirs.known));
+    theirs.bytes[(1 << 16) - 1] = 1;
+    ck_fails(OPTIONS_TAKE(cz_sample, &ours, &theirs.known), CZ_UNSUPPORTED);
+    ck_assert_str_eq(cz_last_error(),
+                     "struct cz_sample has 65536 bytes, and this version of czero knows 24: the "
+                     "program was compiled for a newer one");
 }
 END_TEST
 
@@ -96,4 +129,4 @@ END_TEST
 
 TEST_MAIN("base/options", an_older_struct_is_completed_with_zeros, no_struct_means_all_defaults,
           a_newer_struct_may_ask_for_nothing_new, a_size_that_was_not_set_is_named,
-          results_are_written_as_far_as_the_caller_knows_them)
+          sizes_at_both_ends_are_taken, results_are_written_as_far_as_the_caller_knows_them)

@@ -104,6 +104,10 @@ START_TEST(formats_are_those_of_printf)
     SAME("%d|%5d|%-5d|%05d|%+d|% d|%x|%#X|%o", -1, 42, 42, 42, 42, 42, 255u, 255u, 8u);
     SAME("%hhd %hd %hhu %hu", (signed char)-3, (short)-300, (unsigned char)200,
          (unsigned short)40000);
+    const int wide = 70000 + 44;
+    SAME("%hhd %hd %hhu %hu %hhx", wide, wide, (unsigned)wide, (unsigned)wide, (unsigned)wide);
+    SAME("%zd %zu %td %jd %ju", (ssize_t)1 << 40, SIZE_MAX, -((ptrdiff_t)1 << 40), INTMAX_MIN,
+         UINTMAX_MAX);
     SAME("%ld %lld %jd %zd %td", -1L, -2LL, (intmax_t)-3, (ssize_t)-4, (ptrdiff_t)5);
     SAME("%lu %llu %ju %zu %08lx", 1UL, 2ULL, (uintmax_t)3, (size_t)4, 0xbeefUL);
     SAME("%.*s|%.3s|%-8s|%8s|%*s|%-*s|", 2, "abcdef", "abcdef", "ab", "cd", 6, "ef", 6, "gh");
@@ -126,6 +130,11 @@ START_TEST(strings_are_escaped_and_the_format_is_not)
     printable_format(got, sizeof got, 0, "%.*s|%.2s|%.4s", 2, "a\xe2\x82\xac", "a\xe2\x82\xac",
                      "a\xe2\x82\xac.");
     ck_assert_str_eq(got, "a\\xe2|a|a\xe2\x82\xac");
+    printable_format(got, sizeof got, 0, "%.3s|%.2s",
+                     "a\xff"
+                     "bcd",
+                     "\xff\xfe\xfd");
+    ck_assert_str_eq(got, "a\\xffb|\\xff\\xfe"); /* what is no character is cut anywhere */
 }
 END_TEST
 
@@ -157,6 +166,14 @@ START_TEST(a_long_string_loses_its_middle)
     ck_assert_ptr_eq(strstr(got, "…"), got + 75);
     ck_assert_int_eq(strncmp(strstr(got, "…") + 3, text + 4975, 25), 0);
     ck_assert_ptr_nonnull(strstr(got, ": is too long"));
+    printable_format(got, sizeof got, 100, "%s", text + 4900); /* just what is allowed */
+    ck_assert_str_eq(got, text + 4900);
+    printable_format(got, sizeof got, 100, "%s", text + 4899);
+    ck_assert_uint_eq(strlen(got), 100 + strlen("…"));
+    text[4999] = '\x1b'; /* four characters then */
+    printable_format(got, sizeof got, 100, "%s", text + 4903);
+    ck_assert_uint_eq(strlen(got), 100);
+    ck_assert_ptr_null(strstr(got, "…"));
 }
 END_TEST
 

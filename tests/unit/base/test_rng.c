@@ -1,5 +1,6 @@
-/* Claims: Philox matches the published known answers; draws depend on the key alone; the
- * permutation is one; normals have the right moments. */
+/* Claims: Philox matches the published known answers; draws depend on the key alone, and are
+ * those of all versions; the permutation is one; normals are the formula of two draws, with the
+ * right moments. */
 #include "base/rng.h"
 #include "tests/support/check_main.h"
 
@@ -38,6 +39,49 @@ START_TEST(draws_depend_on_every_part_of_the_key)
 }
 END_TEST
 
+/* All of 64 bits of a sample and an index count, and each word of a block has its own place. */
+START_TEST(draws_are_words_of_the_blocks_that_the_header_names)
+{
+    const struct rng_key keys[] = {{1, 2, 3, 4}, {1, 2, 3, 4ull << 32}, {~0ull, ~0u, ~0u, ~0ull}};
+    const uint64_t at[] = {0, 1, 2, 3, 4, 7, 1ull << 34, (5ull << 34) + 6, ~0ull};
+    for (size_t k = 0; k < CZ_ARRAY_LEN(keys); k++)
+        for (size_t i = 0; i < CZ_ARRAY_LEN(at); i++) {
+            uint32_t philox_key[2], counter[4], block[4];
+            uint64_t mixed = rng_mix64(keys[k].seed + 0x9E3779B97F4A7C15u);
+            mixed = rng_mix64(mixed ^ ((uint64_t)keys[k].step << 32 | keys[k].site));
+            memcpy(philox_key, &mixed, sizeof mixed);
+            memcpy(counter, &(uint64_t){at[i] / 4}, 8);
+            memcpy(counter + 2, &keys[k].sample, 8);
+            rng_philox4x32(counter, philox_key, block);
+            ck_assert_uint_eq(rng_u32(&keys[k], at[i]), block[at[i] % 4]);
+            ck_assert(rng_uniform(&keys[k], at[i]) == ldexpf((float)(block[at[i] % 4] >> 8), -24));
+        }
+}
+END_TEST
+
+/* No version may draw others: a run may be resumed by another one. */
+START_TEST(a_seed_keeps_its_numbers)
+{
+    const struct rng_key key = {.seed = 1234, .site = 5, .step = 6, .sample = 7};
+    const uint32_t want[4] = {0x2df2c949, 0x8fe8bbfa, 0xe56818c3, 0x6e3993c8};
+    for (uint64_t i = 0; i < 4; i++) ck_assert_uint_eq(rng_u32(&key, i), want[i]);
+    const struct {
+        uint64_t n, idx, place;
+    } cases[] = {{1u, 0u, 0u},
+                 {2u, 1u, 0u},
+                 {5u, 4u, 2u},
+                 {1000u, 0u, 32u},
+                 {1000u, 999u, 475u},
+                 {4096u, 1u, 1283u},
+                 {4097u, 4096u, 2147u},
+                 {4294967296u, 12345u, 1466648057u},
+                 {4611686018427387905u, 2305843009213693952u, 3399590728377587287u},
+                 {18446744073709551615u, 18446744073709551614u, 13841879632052497049u}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++)
+        ck_assert_uint_eq(rng_permute(11, 3, cases[i].n, cases[i].idx), cases[i].place);
+}
+END_TEST
+
 START_TEST(permutation_visits_each_index_once)
 {
     const uint64_t sizes[] = {1, 2, 3, 17, 64, 1000, 4097};
@@ -48,6 +92,17 @@ START_TEST(permutation_visits_each_index_once)
             ck_assert_uint_lt(p, sizes[s]);
             ck_assert_int_eq(seen[p]++, 0);
         }
+    }
+}
+END_TEST
+
+START_TEST(normals_are_the_formula_of_their_two_draws)
+{
+    struct rng_key key = {.seed = 7, .step = 3};
+    for (uint64_t i = 0; i < 20000; i++) {
+        double u = ((double)rng_u32(&key, 2 * i) + 1) / 4294967296.0;
+        double v = (double)rng_u32(&key, 2 * i + 1) / 4294967296.0;
+        ck_assert(rng_normal(&key, i) == (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v)));
     }
 }
 END_TEST
@@ -68,4 +123,6 @@ START_TEST(normals_have_unit_variance)
 END_TEST
 
 TEST_MAIN("base/rng", philox_matches_known_answers, draws_depend_on_every_part_of_the_key,
-          permutation_visits_each_index_once, normals_have_unit_variance)
+          draws_are_words_of_the_blocks_that_the_header_names, a_seed_keeps_its_numbers,
+          permutation_visits_each_index_once, normals_are_the_formula_of_their_two_draws,
+          normals_have_unit_variance)

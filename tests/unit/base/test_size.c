@@ -73,6 +73,29 @@ START_TEST(sizes_are_shown_in_the_largest_fitting_unit)
 }
 END_TEST
 
+START_TEST(a_size_is_shown_as_it_was_written)
+{
+    static const struct {
+        size_t nbytes;
+        const char *text;
+    } cases[] = {{0, "0 B"},
+                 {1, "1 B"},
+                 {1000000000, "1 GB"},
+                 {24000000000, "24 GB"},
+                 {(size_t)1 << 30, "1 GiB"},
+                 {(size_t)80 << 30, "80 GiB"},
+                 {(size_t)1000000000 << 30, "1073741824 GB"}, /* whole in both */
+                 {999999999, "953.67 MiB"},
+                 {1500000000, "1.40 GiB"},
+                 {((size_t)1 << 30) - 1, "1.00 GiB"}};
+    char buf[24];
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        ck_assert_ptr_eq(size_written(cases[i].nbytes, buf, sizeof buf), buf);
+        ck_assert_str_eq(buf, cases[i].text);
+    }
+}
+END_TEST
+
 START_TEST(sizes_are_read_as_people_write_them)
 {
     static const struct {
@@ -122,4 +145,5 @@ END_TEST
 
 TEST_MAIN("base/size", products_are_checked, sums_are_checked,
           rounding_up_reaches_the_next_multiple, sizes_are_shown_in_the_largest_fitting_unit,
-          sizes_are_read_as_people_write_them, a_forgotten_unit_is_questioned)
+          a_size_is_shown_as_it_was_written, sizes_are_read_as_people_write_them,
+          a_forgotten_unit_is_questioned)

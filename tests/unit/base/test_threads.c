@@ -109,6 +109,10 @@ START_TEST(a_version_2_quota_is_rounded_up)
                  {"-5 100000\n", 1 << 20},
                  {"9223372036854775807 1\n", 1 << 20}};
     make_mount();
+    put("", "cpu.max", "2147483647 1\n");
+    ck_assert_int_eq(threads_quota_cores(mount_dir), 2147483647);
+    put("", "cpu.max", "2147483648 1\n"); /* more than an int: no limit */
+    ck_assert_int_eq(threads_quota_cores(mount_dir), 0);
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         put("", "cpu.max", cases[i].text);
         ck_assert_msg(threads_allowed_cores(mount_dir) == at_most(cases[i].limit), "\"%s\"",

@@ -100,5 +100,65 @@ START_TEST(kills_are_counted_in_either_version)
 }
 END_TEST
 
+START_TEST(a_group_is_found_by_its_controller)
+{
+    static const char text[] = "12:memory:/first\n"
+                               "11:cpu,cpuacct:/user.slice/a:b\n"
+                               "10:cpuset:/sets\n"
+                               "9:net_cls,net_prio,cpu2:/three\n"
+                               "no colon\n"
+                               "8:one colon\n"
+                               "0::/unified\n";
+    static const struct {
+        const char *controller, *group;
+    } cases[] = {{"memory", "/first"},
+                 {"cpu", "/user.slice/a:b"},
+                 {"cpuacct", "/user.slice/a:b"},
+                 {"cpuset", "/sets"},
+                 {"net_cls", "/three"},
+                 {"net_prio", "/three"},
+                 {"cpu2", "/three"},
+                 {"", "/unified"},
+                 {"mem", ""},
+                 {"set", ""},
+                 {"net", ""},
+                 {"one colon", ""},
+                 {"cpu,cpuacct", "/user.slice/a:b"}};
+    char group[64], list[128];
+    snprintf(mount_dir, sizeof mount_dir, "%s", test_tmp_make());
+    put("", "list", text);
+    snprintf(list, sizeof list, "%s/list", mount_dir);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        memset(group, 'x', sizeof group);
+        cgroup_group(list, cases[i].controller, group, sizeof group);
+        ck_assert_msg(strcmp(group, cases[i].group) == 0, "%s: %s", cases[i].controller, group);
+    }
+    cgroup_group("/nonexistent/list", "memory", group, sizeof group);
+    ck_assert_str_eq(group, "");
+    test_tmp_remove(mount_dir);
+}
+END_TEST
+
+static void append_dir(const char *dir, void *user)
+{
+    char *all = user;
+    snprintf(all + strlen(all), 4096 - strlen(all), "%s\n", dir);
+}
+
+START_TEST(the_mount_the_group_and_its_parents_are_visited)
+{
+    char group[1024], visited[4096] = "", want[4096] = "mount\n";
+    cgroup_group("/proc/self/cgroup", "", group, sizeof group);
+    for (char *slash; (slash = strrchr(group, '/')) != NULL; *slash = '\0')
+        snprintf(want + strlen(want), sizeof want - strlen(want), "mount%s\n", group);
+    cgroup_visit("mount", "", append_dir, visited);
+    ck_assert_str_eq(visited, want);
+    visited[0] = '\0';
+    cgroup_visit("mount", "of this name there is none", append_dir, visited);
+    ck_assert_str_eq(visited, "mount\n");
+}
+END_TEST
+
 TEST_MAIN("base/cgroup", no_limit_is_no_limit, version_2_counts_droppable_pages_as_free,
-          version_1_and_the_tightest_group_bind, kills_are_counted_in_either_version)
+          version_1_and_the_tightest_group_bind, kills_are_counted_in_either_version,
+          a_group_is_found_by_its_controller, the_mount_the_group_and_its_parents_are_visited)

@@ -5,6 +5,7 @@
 #include "base/host/process_mark.h"
 #include "tests/support/check_main.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -129,6 +130,51 @@ START_TEST(a_process_in_another_pid_namespace_is_unknown)
 }
 END_TEST
 
+/* What fate() says of that mark to a process of that user; −1: it could not become one. */
+static int fate_seen_by(uid_t user, const char *mark)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (user != 0 && setresuid(user, user, user) != 0) _exit(99);
+        errno = ESRCH; /* of a call long ago */
+        _exit((int)process_mark_fate(mark));
+    }
+    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) == 99)
+        return -1;
+    return WEXITSTATUS(status);
+}
+
+/* In a PID namespace that still has the /proc of the one around it: only kill() knows, and of
+ * processes that belong to others it may not say more than that they exist. */
+START_TEST(without_a_proc_of_its_own_signals_tell)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (geteuid() != 0 || unshare(CLONE_NEWPID) != 0) _exit(TEST_SKIPPED);
+        pid_t inner = fork();
+        if (inner == 0) {
+            char mark[PROCESS_MARK_NBYTES] = "";
+            pid_t other = marked(mark);
+            if (fate_seen_by(0, mark) != PROCESS_RUNS) _exit(1);
+            if (fate_seen_by(65534, mark) != PROCESS_RUNS) _exit(2);
+            kill(other, SIGKILL);
+            waitpid(other, NULL, 0);
+            _exit(fate_seen_by(0, mark) != PROCESS_ENDED ? 3 : 0);
+        }
+        _exit(waitpid(inner, &status, 0) == inner && WIFEXITED(status) ? WEXITSTATUS(status) : 4);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status));
+    if (WEXITSTATUS(status) == TEST_SKIPPED)
+        printf("left out: this process may not make PID namespaces\n");
+    else
+        ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
 TEST_MAIN("base/process_mark", a_mark_tells_whether_its_process_runs,
           a_number_that_came_back_is_another_process, other_hosts_and_containers_are_unknown,
-          other_texts_are_no_marks, a_process_in_another_pid_namespace_is_unknown)
+          other_texts_are_no_marks, a_process_in_another_pid_namespace_is_unknown,
+          without_a_proc_of_its_own_signals_tell)
