@@ -118,6 +118,7 @@ static cz_status attention_forward(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     if (a->B == 0 || a->Tq == 0 || a->H == 0) return CZ_OK;
     TRY(attention_check(a, false, host_attention_workspace(ops, a, false)));
+    TRY(attention_check_documents(a));
     run(ops->attention_row, a, FORWARD);
     return CZ_OK;
 }
@@ -128,6 +129,7 @@ static cz_status attention_backward(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     if (a->B == 0 || a->H == 0 || (a->Tq == 0 && a->Tk == 0)) return CZ_OK;
     TRY(attention_check(a, true, host_attention_workspace(ops, a, true)));
+    TRY(attention_check_documents(a));
     if (runs_whole(ops->attention_row, a)) {
         run(ops->attention_row, a, BACKWARD_WHOLE);
         return CZ_OK;

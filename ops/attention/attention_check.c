@@ -2,6 +2,8 @@
  * so that products of two stay inside int64_t. */
 #include "ops/attention/attention_impl.h"
 
+#include <math.h>
+
 static cz_status check_shape(const struct attention_args *a)
 {
     const int64_t sizes[] = {a->B, a->Tq, a->Tk, a->H, a->G, a->D};
@@ -22,6 +24,22 @@ static cz_status check_shape(const struct attention_args *a)
     return ops_check_dtype("attention", a->dtype);
 }
 
+static cz_status check_options(const struct attention_args *a)
+{
+    if (a->window < 0 || a->window > (int64_t)1 << 31)
+        return err_set(CZ_INVALID, 0, "attention: a window of %lld keys is not 0 to 2^31",
+                       (long long)a->window);
+    if (!(a->softcap >= 0 && a->softcap < INFINITY))
+        return err_set(CZ_INVALID, 0, "attention: softcap %g is not a positive number, nor 0",
+                       (double)a->softcap);
+    if (a->documents && a->Tq != a->Tk)
+        return err_set(CZ_INVALID, 0,
+                       "attention: documents are of positions that are queries and keys, not of "
+                       "%lld queries and %lld keys",
+                       (long long)a->Tq, (long long)a->Tk);
+    return CZ_OK;
+}
+
 static cz_status check_strides(const struct attention_args *a)
 {
     if (a->q_stride >= a->H * a->D && a->out_stride >= a->H * a->D && a->k_stride >= a->G * a->D &&
@@ -37,10 +55,24 @@ static cz_status check_strides(const struct attention_args *a)
 cz_status attention_check(const struct attention_args *a, bool backward, size_t workspace_nbytes)
 {
     TRY(check_shape(a));
+    TRY(check_options(a));
     TRY(check_strides(a));
     if (!a->q || !a->out || (a->Tk > 0 && (!a->k || !a->v)))
         return err_set(CZ_INVALID, 0, "attention: q, k, v and out are needed");
     if (backward && (!a->lse || !a->dout || !a->dq || (a->Tk > 0 && (!a->dk || !a->dv))))
         return err_set(CZ_INVALID, 0, "attention: backward needs lse, dout, dq, dk and dv");
     return ops_check_workspace("attention", a->workspace, a->workspace_nbytes, workspace_nbytes);
+}
+
+cz_status attention_check_documents(const struct attention_args *a)
+{
+    const int32_t *documents = a->documents;
+    for (int64_t b = 0; documents && b < a->B; b++, documents += a->Tk)
+        for (int64_t t = 1; t < a->Tk; t++)
+            if (documents[t] < documents[t - 1])
+                return err_set(CZ_INVALID, 0,
+                               "attention: documents[%lld,%lld] is %d after %d; numbers must not "
+                               "decrease in a row",
+                               (long long)b, (long long)t, documents[t], documents[t - 1]);
+    return CZ_OK;
 }

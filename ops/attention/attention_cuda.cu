@@ -73,6 +73,9 @@ static uint32_t keep_threshold(float p)
 /* Kernels count positions and blocks in 32 bits. */
 static cz_status check_limits(const struct attention_args *a)
 {
+    if (a->window || a->softcap > 0 || a->documents)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "attention: windows, soft caps and documents run on the CPU only");
     const int64_t T = a->Tq > a->Tk ? a->Tq : a->Tk, most = (int64_t)1 << 30;
     if (T <= most && a->D <= most && a->B * a->H <= most / (T / 32 + 1) / (a->D / 64 + 1))
         return CZ_OK;

@@ -42,6 +42,9 @@ const struct attention_row *const *attention_rows(size_t *n);
  * workspace. Empty calls (no row of output) are the caller's to leave out first. */
 cz_status attention_check(const struct attention_args *a, bool backward, size_t workspace_nbytes);
 
+/* CZ_INVALID unless the numbers of documents rise. Only where the host can read them. */
+cz_status attention_check_documents(const struct attention_args *a);
+
 /* Elements in front of (b, t, h, 0) of q, k or v, and out. */
 static inline size_t attention_q_at(const struct attention_args *a, int64_t b, int64_t t, int64_t h)
 {
@@ -62,21 +65,20 @@ static inline size_t attention_out_at(const struct attention_args *a, int64_t b,
     return (size_t)((b * a->Tq + t) * a->out_stride + h * a->D);
 }
 
-/* Keys that query t sees are [0, this), before the key mask. */
-static inline int64_t attention_visible(const struct attention_args *a, int64_t t)
-{
-    if (!a->causal) return a->Tk;
-    int64_t n = t + 1 + a->Tk - a->Tq;
-    return n < 0 ? 0 : n < a->Tk ? n : a->Tk;
-}
+/* Positions [begin, end). */
+struct attention_span {
+    int64_t begin, end;
+};
 
-/* First query that sees key t, before the key mask. */
-static inline int64_t attention_first_query(const struct attention_args *a, int64_t t)
-{
-    if (!a->causal) return 0;
-    int64_t first = t + a->Tq - a->Tk;
-    return first < 0 ? 0 : first;
-}
+/* Keys that queries [t0, t0 + n) see, before the key mask. Neither end decreases from one query to
+ * the next, so what several queries see together goes from the begin of the first to the end of the
+ * last; begin = end, both 0, where a query sees none. */
+void attention_keys_of(const struct attention_args *a, int64_t b, int64_t t0, int64_t n,
+                       struct attention_span *keys);
+
+/* Queries that see keys [t0, t0 + n), in the same way; without any, begin = end. */
+void attention_queries_of(const struct attention_args *a, int64_t b, int64_t t0, int64_t n,
+                          struct attention_span *queries);
 
 static inline uint64_t attention_draw_idx(const struct attention_args *a, int64_t b, int64_t h,
                                           int64_t tq, int64_t tk)

@@ -21,14 +21,25 @@ static int64_t key_head(const struct attention_args *a, int64_t h)
 
 static bool sees(const struct attention_args *a, int64_t b, int64_t tq, int64_t tk)
 {
-    return tk < attention_visible(a, tq) && (!a->key_mask || a->key_mask[b * a->Tk + tk]);
+    const int64_t behind = tq + a->Tk - a->Tq - tk; /* positions from the key to the query */
+    if (a->causal && behind < 0) return false;
+    if (a->window && (behind <= -a->window || behind >= a->window)) return false;
+    if (a->documents && a->documents[b * a->Tk + tq] != a->documents[b * a->Tk + tk]) return false;
+    return !a->key_mask || a->key_mask[b * a->Tk + tk];
 }
 
 /* Computed in fp32 from values as they are stored, as every row does. */
 static float score(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk)
 {
-    return a->scale * dot(a, a->q, attention_q_at(a, b, tq, h), a->k,
-                          attention_kv_at(a, a->k_stride, b, tk, key_head(a, h)));
+    float s = a->scale * dot(a, a->q, attention_q_at(a, b, tq, h), a->k,
+                             attention_kv_at(a, a->k_stride, b, tk, key_head(a, h)));
+    return a->softcap > 0 ? a->softcap * tanhf(s / a->softcap) : s;
+}
+
+/* The derivative of a score with respect to what it was before the cap. */
+static float cap_slope(const struct attention_args *a, float s)
+{
+    return a->softcap > 0 ? 1 - (s / a->softcap) * (s / a->softcap) : 1;
 }
 
 /* What dropout multiplies p with: 0 or 1/(1−p). */
@@ -91,17 +102,17 @@ static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_
 }
 
 /* p (with dropout) and ds of one query and one key that it sees: ds = p·(dp − dout·out), where
- * dout·out is Σ p·dp of the row. */
+ * dout·out is Σ p·dp of the row; with a cap, ds is that of the score before it. */
 static void pair(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk,
                  float *p_kept, float *ds)
 {
-    float p = expf(score(a, b, h, tq, tk) - a->lse[(b * a->H + h) * a->Tq + tq]);
+    float s = score(a, b, h, tq, tk), p = expf(s - a->lse[(b * a->H + h) * a->Tq + tq]);
     float kept = keep(a, b, h, tq, tk);
     size_t out_at = attention_out_at(a, b, tq, h);
     float dp =
         dot(a, a->dout, out_at, a->v, attention_kv_at(a, a->v_stride, b, tk, key_head(a, h)));
     *p_kept = p * kept;
-    *ds = p * (dp * kept - dot(a, a->dout, out_at, a->out, out_at));
+    *ds = p * (dp * kept - dot(a, a->dout, out_at, a->out, out_at)) * cap_slope(a, s);
 }
 
 static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,

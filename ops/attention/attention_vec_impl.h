@@ -73,11 +73,12 @@ static void multiply(const float *a, size_t rs, size_t cs, const float *b, size_
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-/* Which keys of a block exist and are not masked out. */
+/* Which keys of a block exist and are not masked out, and what sees them before the mask. */
 struct key_block {
     size_t k0, nk;
-    const uint8_t *mask; /* of its first key; NULL: all visible */
-    float *shown;        /* BK: 1 visible, 0 not (masked out, or past nk) */
+    const struct attention_span *queries; /* (nk), backward only */
+    const uint8_t *mask;                  /* of its first key; NULL: all visible */
+    float *shown;                         /* BK: 1 visible, 0 not (masked out, or past nk) */
 };
 
 static bool key_shown(const struct key_block *kb, size_t j)
@@ -197,20 +198,72 @@ VEC_FN vf keep_factor(const struct dropper *r, const uint32_t *words, size_t j)
 
 /* ---- one block of queries against one block of keys ------------------------------------------ */
 
-/* Keys of the block that query q0 + i sees, before the key mask. */
-static size_t visible(const struct attention_args *a, const struct key_block *kb, size_t q)
+/* Columns [begin, end) of a block. */
+struct columns {
+    size_t begin, end;
+};
+
+/* What of positions [first, first + n) is in [begin, end), counted from the first; empty as 0, 0.
+ */
+static struct columns columns_of(int64_t begin, int64_t end, size_t first, size_t n)
 {
-    size_t n = (size_t)attention_visible(a, (int64_t)q);
-    return n <= kb->k0 ? 0 : least(n - kb->k0, kb->nk);
+    const int64_t at = (int64_t)first;
+    if (begin >= at + (int64_t)n || end <= at || begin >= end) return (struct columns){0, 0};
+    return (struct columns){begin > at ? (size_t)(begin - at) : 0, least((size_t)(end - at), n)};
 }
 
-/* s·scale where lane j.. is below `seen` and shown, else −∞. */
-VEC_FN vf masked(vf s, vf scale, const float *shown, size_t j, size_t seen)
+/* Keys of the block that a query sees, before the key mask. */
+static struct columns visible(const struct key_block *kb, const struct attention_span *keys)
+{
+    return columns_of(keys->begin, keys->end, kb->k0, kb->nk);
+}
+
+/* Keys of the block that some of n queries in a row see. */
+static struct columns visible_to(const struct key_block *kb, const struct attention_span *keys,
+                                 size_t n)
+{
+    return columns_of(keys[0].begin, keys[n - 1].end, kb->k0, kb->nk);
+}
+
+/* The same in whole vectors. */
+static struct columns whole_vectors(struct columns c)
+{
+    return (struct columns){c.begin / VF_N * VF_N, round_up_vec(c.end)};
+}
+
+/* What becomes of a product q·k: times the scale, capped, and its derivative. */
+struct scores {
+    vf scale, cap, uncap; /* cap: 0 for none, and 1/cap */
+    bool capped;
+};
+
+VEC_FN struct scores scores_of(const struct attention_args *a)
+{
+    const bool capped = a->softcap > 0;
+    return (struct scores){vf_set1(a->scale), vf_set1(a->softcap),
+                           vf_set1(capped ? 1.0f / a->softcap : 0.0f), capped};
+}
+
+VEC_FN vf score(const struct scores *c, vf s)
+{
+    return c->capped ? c->cap * vf_tanh(s * c->scale * c->uncap) : s * c->scale;
+}
+
+/* The derivative of a score with respect to what it was before the cap. */
+VEC_FN vf cap_slope(const struct scores *c, vf s)
+{
+    vf tanh = s * c->uncap;
+    return vf_fnma(tanh, tanh, vf_set1(1.0f));
+}
+
+/* x where lane j.. is one of the columns and shown, else −∞. */
+VEC_FN vf masked(vf x, const float *shown, size_t j, struct columns c)
 {
     vf hidden = vf_set1(-INFINITY);
-    vf x = vf_select(vf_lt(vf_zero(), vf_load(shown, j, DTYPE_F32)), s * scale, hidden);
-    if (j + VF_N <= seen) return x;
-    return vf_select(vm_first(j < seen ? seen - j : 0), x, hidden);
+    x = vf_select(vf_lt(vf_zero(), vf_load(shown, j, DTYPE_F32)), x, hidden);
+    if (j + VF_N > c.end) x = vf_select(vm_first(j < c.end ? c.end - j : 0), x, hidden);
+    if (j < c.begin) x = vf_select(vm_first(least(c.begin - j, VF_N)), hidden, x);
+    return x;
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -219,6 +272,7 @@ struct forward_space {
     float *q, *kt, *v, *s, *o; /* (nq,Dp) (D,BK) (BK,Dp) (nq,BK) (nq,Dp) */
     float *most, *total;       /* (nq) max of s so far; Σ exp(s − most) */
     float *shown;
+    const struct attention_span *keys; /* (nq) that each query sees */
 };
 
 static size_t forward_layout(const struct attention_args *a, float *p, struct forward_space *w)
@@ -245,12 +299,14 @@ VEC_FN void rescale_row(const struct forward_space *w, size_t i, size_t Dp, floa
 
 /* Row i of s becomes exp(s − max), after dropout; the sums so far move to the new max. */
 VEC_FN void softmax_row(const struct attention_args *a, const struct forward_space *w, size_t i,
-                        size_t seen, size_t n, struct dropper *r, uint64_t draw_idx)
+                        struct columns seen, struct columns done, struct dropper *r,
+                        uint64_t draw_idx)
 {
     float *s = w->s + i * BK;
-    vf most_vec = vf_set1(-INFINITY), scale = vf_set1(a->scale);
-    for (size_t j = 0; j < n; j += VF_N) {
-        vf x = masked(vf_load(s, j, DTYPE_F32), scale, w->shown, j, seen);
+    vf most_vec = vf_set1(-INFINITY);
+    const struct scores scores = scores_of(a);
+    for (size_t j = done.begin; j < done.end; j += VF_N) {
+        vf x = masked(score(&scores, vf_load(s, j, DTYPE_F32)), w->shown, j, seen);
         vf_store(s, j, DTYPE_F32, x);
         most_vec = vf_max(most_vec, x);
     }
@@ -264,7 +320,7 @@ VEC_FN void softmax_row(const struct attention_args *a, const struct forward_spa
     float base = most == -INFINITY ? 0 : most; /* nothing seen yet: exp(−∞ − 0) = 0 */
     const uint32_t *words = r->on ? dropper_words(r, draw_idx) : NULL;
     vf total = vf_zero();
-    for (size_t j = 0; j < n; j += VF_N) {
+    for (size_t j = done.begin; j < done.end; j += VF_N) {
         vf p = vf_exp(vf_load(s, j, DTYPE_F32) - vf_set1(base));
         total = total + p;
         if (words) p = p * keep_factor(r, words, j);
@@ -281,24 +337,26 @@ static void forward_scores(const struct attention_args *a, const struct forward_
     const size_t D = (size_t)a->D, Dp = round_up_vec(D);
     for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
         size_t n_rows = least(ROWS, nq - i0);
-        size_t n = round_up_vec(visible(a, kb, q0 + i0 + n_rows - 1));
-        if (n == 0) continue;
-        multiply(w->q + i0 * Dp, Dp, 1, w->kt, BK, D, w->s + i0 * BK, BK, n_rows, n / VF_N, false);
+        struct columns c = whole_vectors(visible_to(kb, w->keys + i0, n_rows));
+        if (c.end == 0) continue;
+        multiply(w->q + i0 * Dp, Dp, 1, w->kt + c.begin, BK, D, w->s + i0 * BK + c.begin, BK,
+                 n_rows, (c.end - c.begin) / VF_N, false);
         for (size_t i = i0; i < i0 + n_rows; i++)
-            softmax_row(a, w, i, visible(a, kb, q0 + i), n, r,
+            softmax_row(a, w, i, visible(kb, &w->keys[i]), c, r,
                         attention_draw_idx(a, b, h, (int64_t)(q0 + i), (int64_t)kb->k0));
     }
 }
 
 static void forward_values(const struct attention_args *a, const struct forward_space *w,
-                           const struct key_block *kb, size_t q0, size_t nq)
+                           const struct key_block *kb, size_t nq)
 {
     const size_t Dp = round_up_vec((size_t)a->D);
     for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
-        size_t n_rows = least(ROWS, nq - i0), n = visible(a, kb, q0 + i0 + n_rows - 1);
-        if (n > 0)
-            multiply(w->s + i0 * BK, BK, 1, w->v, Dp, n, w->o + i0 * Dp, Dp, n_rows, Dp / VF_N,
-                     true);
+        size_t n_rows = least(ROWS, nq - i0);
+        struct columns c = visible_to(kb, w->keys + i0, n_rows);
+        if (c.end > 0)
+            multiply(w->s + i0 * BK + c.begin, BK, 1, w->v + c.begin * Dp, Dp, c.end - c.begin,
+                     w->o + i0 * Dp, Dp, n_rows, Dp / VF_N, true);
     }
 }
 
@@ -322,23 +380,27 @@ static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_
                     int64_t last, float *scratch)
 {
     const size_t q0 = (size_t)first, nq = (size_t)(last - first);
-    const size_t Dp = round_up_vec((size_t)a->D), n_keys = (size_t)attention_visible(a, last - 1);
+    const size_t Dp = round_up_vec((size_t)a->D);
     const int64_t g = h / (a->H / a->G);
+    struct attention_span keys[ATTENTION_FORWARD_Q];
     struct forward_space w;
     struct dropper dropper;
     forward_layout(a, scratch, &w);
+    attention_keys_of(a, b, first, last - first, keys);
+    w.keys = keys;
     dropper_init(&dropper, a);
     pack(a, a->q, attention_q_at(a, b, first, h), a->q_stride, nq, NULL, w.q);
     memset(w.o, 0, nq * Dp * sizeof(float));
     for (size_t i = 0; i < nq; i++) w.most[i] = -INFINITY, w.total[i] = 0;
-    for (size_t k0 = 0; k0 < n_keys; k0 += BK) {
+    const size_t n_keys = (size_t)keys[nq - 1].end;
+    for (size_t k0 = (size_t)keys[0].begin / BK * BK; k0 < n_keys; k0 += BK) {
         struct key_block kb = key_block_of(a, b, k0, w.shown);
         pack_transposed(a, a->k, attention_kv_at(a, a->k_stride, b, (int64_t)k0, g), a->k_stride,
                         &kb, w.kt);
         pack(a, a->v, attention_kv_at(a, a->v_stride, b, (int64_t)k0, g), a->v_stride, kb.nk, &kb,
              w.v);
         forward_scores(a, &w, &kb, b, h, q0, nq, &dropper);
-        forward_values(a, &w, &kb, q0, nq);
+        forward_values(a, &w, &kb, nq);
     }
     forward_finish(a, &w, b, h, q0, nq);
 }
@@ -346,11 +408,17 @@ static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_
 /* ---- backward -------------------------------------------------------------------------------- */
 
 struct backward_space {
-    float *q, *dout, *lse, *delta; /* (BK,Dp) (BK,Dp) (BK) (BK): a block of queries */
-    float *k, *kt, *vt, *shown;    /* (BK,Dp) (D,BK) (D,BK) (BK): a block of keys */
-    float *p, *ds;                 /* (BK,BK): s, then p after dropout; dp, then ds/scale */
-    float *dk, *dv;                /* (BK,Dp) sums */
-    float *dq;                     /* (heads,Tq,Dp) sums, or (BK,Dp) */
+    float *q, *dout, *lse, *delta;         /* (BK,Dp) (BK,Dp) (BK) (BK): a block of queries */
+    float *k, *kt, *vt, *shown;            /* (BK,Dp) (D,BK) (D,BK) (BK): a block of keys */
+    float *p, *ds;                         /* (BK,BK): s, then p after dropout; dp, then ds/scale */
+    float *dk, *dv;                        /* (BK,Dp) sums */
+    float *dq;                             /* (heads,Tq,Dp) sums, or (BK,Dp) */
+    struct attention_span *keys, *queries; /* (BK) that each query sees, and that see each key */
+};
+
+/* Space of the last two, on a stack. */
+struct backward_spans {
+    struct attention_span keys[BK], queries[BK];
 };
 
 static size_t backward_layout(const struct attention_args *a, bool whole, float *p,
@@ -394,6 +462,7 @@ static void load_queries(const struct attention_args *a, const struct backward_s
 {
     const float *lse = a->lse + (size_t)((b * a->H + h) * a->Tq) + q0;
     const size_t out_at = attention_out_at(a, b, (int64_t)q0, h);
+    attention_keys_of(a, b, (int64_t)q0, (int64_t)nq, w->keys);
     pack(a, a->q, attention_q_at(a, b, (int64_t)q0, h), a->q_stride, nq, NULL, w->q);
     pack(a, a->dout, out_at, a->out_stride, nq, NULL, w->dout);
     for (size_t i = 0; i < nq; i++) {
@@ -406,6 +475,8 @@ static struct key_block load_keys(const struct attention_args *a, const struct b
                                   int64_t b, int64_t g, size_t k0)
 {
     struct key_block kb = key_block_of(a, b, k0, w->shown);
+    attention_queries_of(a, b, (int64_t)k0, (int64_t)kb.nk, w->queries);
+    kb.queries = w->queries;
     const size_t k_at = attention_kv_at(a, a->k_stride, b, (int64_t)k0, g);
     pack(a, a->k, k_at, a->k_stride, kb.nk, &kb, w->k);
     pack_transposed(a, a->k, k_at, a->k_stride, &kb, w->kt);
@@ -418,23 +489,26 @@ static struct key_block load_keys(const struct attention_args *a, const struct b
  * (the first query sees no other) dp and delta are one sum in two orders, and ds is 0; not so in 16
  * bits, where delta is of the rounded out. */
 VEC_FN void pair_row(const struct attention_args *a, const struct backward_space *w, size_t i,
-                     size_t seen, size_t n, struct dropper *r, uint64_t draw_idx)
+                     struct columns seen, struct columns done, struct dropper *r, uint64_t draw_idx)
 {
     float *s = w->p + i * BK, *dp = w->ds + i * BK;
-    const vf scale = vf_set1(a->scale), lse = vf_set1(w->lse[i]), delta_i = vf_set1(w->delta[i]);
+    const struct scores scores = scores_of(a);
+    const vf lse = vf_set1(w->lse[i]), delta_i = vf_set1(w->delta[i]);
     const uint32_t *words = r->on ? dropper_words(r, draw_idx) : NULL;
     const vf one = vf_set1(1.0f), whole = vf_set1(a->dtype == DTYPE_F32 ? 1.0f : INFINITY);
-    for (size_t j = 0; j < n; j += VF_N) {
-        vf p = vf_exp(masked(vf_load(s, j, DTYPE_F32), scale, w->shown, j, seen) - lse);
+    for (size_t j = done.begin; j < done.end; j += VF_N) {
+        vf y = score(&scores, vf_load(s, j, DTYPE_F32));
+        vf p = vf_exp(masked(y, w->shown, j, seen) - lse);
         vf x = vf_load(dp, j, DTYPE_F32);
         vf kept = words ? keep_factor(r, words, j) : one;
         vf ds = p * vf_fma(x, kept, vf_neg(delta_i));
+        if (scores.capped) ds = ds * cap_slope(&scores, y);
         vf_store(s, j, DTYPE_F32, p * kept);
         vf_store(dp, j, DTYPE_F32, vf_select(vf_le(whole, p), vf_zero(), ds));
     }
 }
 
-/* p and ds of the loaded queries and keys, in columns up to what each strip of rows sees. */
+/* p and ds of the loaded queries and keys, in the columns that each strip of rows sees. */
 static void pair_blocks(const struct attention_args *a, const struct backward_space *w,
                         const struct key_block *kb, int64_t b, int64_t h, size_t q0, size_t nq,
                         struct dropper *r)
@@ -442,44 +516,49 @@ static void pair_blocks(const struct attention_args *a, const struct backward_sp
     const size_t D = (size_t)a->D, Dp = round_up_vec(D);
     for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
         size_t n_rows = least(ROWS, nq - i0);
-        size_t n = round_up_vec(visible(a, kb, q0 + i0 + n_rows - 1));
-        if (n == 0) continue;
-        multiply(w->q + i0 * Dp, Dp, 1, w->kt, BK, D, w->p + i0 * BK, BK, n_rows, n / VF_N, false);
-        multiply(w->dout + i0 * Dp, Dp, 1, w->vt, BK, D, w->ds + i0 * BK, BK, n_rows, n / VF_N,
+        struct columns c = whole_vectors(visible_to(kb, w->keys + i0, n_rows));
+        if (c.end == 0) continue;
+        const size_t at = i0 * BK + c.begin, n_vecs = (c.end - c.begin) / VF_N;
+        multiply(w->q + i0 * Dp, Dp, 1, w->kt + c.begin, BK, D, w->p + at, BK, n_rows, n_vecs,
+                 false);
+        multiply(w->dout + i0 * Dp, Dp, 1, w->vt + c.begin, BK, D, w->ds + at, BK, n_rows, n_vecs,
                  false);
         for (size_t i = i0; i < i0 + n_rows; i++)
-            pair_row(a, w, i, visible(a, kb, q0 + i), n, r,
+            pair_row(a, w, i, visible(kb, &w->keys[i]), c, r,
                      attention_draw_idx(a, b, h, (int64_t)(q0 + i), (int64_t)kb->k0));
     }
 }
 
 /* dq (nq,Dp) += ds·k */
 static void add_dq(const struct attention_args *a, const struct backward_space *w,
-                   const struct key_block *kb, size_t q0, size_t nq, float *dq)
+                   const struct key_block *kb, size_t nq, float *dq)
 {
     const size_t Dp = round_up_vec((size_t)a->D);
     for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
-        size_t n_rows = least(ROWS, nq - i0), n = visible(a, kb, q0 + i0 + n_rows - 1);
-        if (n > 0)
-            multiply(w->ds + i0 * BK, BK, 1, w->k, Dp, n, dq + i0 * Dp, Dp, n_rows, Dp / VF_N,
-                     true);
+        size_t n_rows = least(ROWS, nq - i0);
+        struct columns c = visible_to(kb, w->keys + i0, n_rows);
+        if (c.end > 0)
+            multiply(w->ds + i0 * BK + c.begin, BK, 1, w->k + c.begin * Dp, Dp, c.end - c.begin,
+                     dq + i0 * Dp, Dp, n_rows, Dp / VF_N, true);
     }
 }
 
-/* dk += dsᵀ·q, dv += pᵀ·dout, from the first query that sees a strip's first key on: in the strip
- * columns that it does not see are 0 (strips divide vectors, so they were computed). */
+/* dk += dsᵀ·q, dv += pᵀ·dout, from the first query that sees a strip's first key to the last that
+ * sees its last: each sees some of the strip, and the columns that it does not see are 0 (strips
+ * divide vectors, so they were computed). */
 static void add_dk_dv(const struct attention_args *a, const struct backward_space *w,
                       const struct key_block *kb, size_t q0, size_t nq)
 {
     const size_t Dp = round_up_vec((size_t)a->D);
     for (size_t j0 = 0; j0 < kb->nk; j0 += ROWS) {
         size_t n_rows = least(ROWS, kb->nk - j0);
-        size_t first = (size_t)attention_first_query(a, (int64_t)(kb->k0 + j0));
-        size_t i0 = first > q0 ? least(first - q0, nq) : 0, at = i0 * BK + j0;
-        if (i0 == nq) continue;
-        multiply(w->ds + at, 1, BK, w->q + i0 * Dp, Dp, nq - i0, w->dk + j0 * Dp, Dp, n_rows,
+        struct columns c =
+            columns_of(kb->queries[j0].begin, kb->queries[j0 + n_rows - 1].end, q0, nq);
+        if (c.end == 0) continue;
+        const size_t at = c.begin * BK + j0, n = c.end - c.begin;
+        multiply(w->ds + at, 1, BK, w->q + c.begin * Dp, Dp, n, w->dk + j0 * Dp, Dp, n_rows,
                  Dp / VF_N, true);
-        multiply(w->p + at, 1, BK, w->dout + i0 * Dp, Dp, nq - i0, w->dv + j0 * Dp, Dp, n_rows,
+        multiply(w->p + at, 1, BK, w->dout + c.begin * Dp, Dp, n, w->dv + j0 * Dp, Dp, n_rows,
                  Dp / VF_N, true);
     }
 }
@@ -501,16 +580,17 @@ static void keys_against_queries(const struct attention_args *a, const struct ba
 {
     const size_t Dp = round_up_vec((size_t)a->D), Tq = (size_t)a->Tq;
     const int64_t n_heads = a->H / a->G;
-    const size_t first = (size_t)attention_first_query(a, (int64_t)kb->k0) / BK * BK;
+    const size_t first = (size_t)kb->queries[0].begin / BK * BK;
+    const size_t last = (size_t)kb->queries[kb->nk - 1].end;
     memset(w->dk, 0, BK * Dp * sizeof(float));
     memset(w->dv, 0, BK * Dp * sizeof(float));
     for (int64_t i = 0; i < n_heads; i++)
-        for (size_t q0 = first; q0 < Tq; q0 += BK) {
+        for (size_t q0 = first; q0 < last; q0 += BK) {
             const int64_t h = g * n_heads + i;
             size_t nq = least(BK, Tq - q0);
             load_queries(a, w, b, h, q0, nq);
             pair_blocks(a, w, kb, b, h, q0, nq, r);
-            if (dq) add_dq(a, w, kb, q0, nq, dq + ((size_t)i * Tq + q0) * Dp);
+            if (dq) add_dq(a, w, kb, nq, dq + ((size_t)i * Tq + q0) * Dp);
             add_dk_dv(a, w, kb, q0, nq);
         }
 }
@@ -519,17 +599,19 @@ static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int
                        int64_t last, float *scratch)
 {
     const size_t q0 = (size_t)first, nq = (size_t)(last - first);
-    const size_t Dp = round_up_vec((size_t)a->D), n_keys = (size_t)attention_visible(a, last - 1);
-    struct backward_space w;
+    const size_t Dp = round_up_vec((size_t)a->D);
+    struct backward_spans spans;
+    struct backward_space w = {.keys = spans.keys, .queries = spans.queries};
     struct dropper dropper;
     backward_layout(a, false, scratch, &w);
     dropper_init(&dropper, a);
     memset(w.dq, 0, nq * Dp * sizeof(float));
     load_queries(a, &w, b, h, q0, nq);
-    for (size_t k0 = 0; k0 < n_keys; k0 += BK) {
+    const size_t n_keys = (size_t)spans.keys[nq - 1].end;
+    for (size_t k0 = (size_t)spans.keys[0].begin / BK * BK; k0 < n_keys; k0 += BK) {
         struct key_block kb = load_keys(a, &w, b, h / (a->H / a->G), k0);
         pair_blocks(a, &w, &kb, b, h, q0, nq, &dropper);
-        add_dq(a, &w, &kb, q0, nq, w.dq);
+        add_dq(a, &w, &kb, nq, w.dq);
     }
     unpack(a, w.dq, a->scale, nq, a->dq, attention_q_at(a, b, first, h), a->q_stride);
 }
@@ -538,7 +620,8 @@ static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int
                        int64_t last, float *scratch)
 {
     (void)last; /* the end of the block that starts at `first` */
-    struct backward_space w;
+    struct backward_spans spans;
+    struct backward_space w = {.keys = spans.keys, .queries = spans.queries};
     struct dropper dropper;
     backward_layout(a, false, scratch, &w);
     dropper_init(&dropper, a);
@@ -551,7 +634,8 @@ static void backward_whole(const struct attention_args *a, int64_t b, int64_t g,
 {
     const size_t Dp = round_up_vec((size_t)a->D), Tq = (size_t)a->Tq;
     const int64_t n_heads = a->H / a->G;
-    struct backward_space w;
+    struct backward_spans spans;
+    struct backward_space w = {.keys = spans.keys, .queries = spans.queries};
     struct dropper dropper;
     backward_layout(a, true, scratch, &w);
     dropper_init(&dropper, a);

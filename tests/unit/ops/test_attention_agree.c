@@ -19,6 +19,9 @@ struct shape {
     int64_t B, Tq, Tk, H, G, D;
     bool causal, masked, packed; /* packed: q, k, v are columns of one matrix; else padded rows */
     float dropout_p;
+    int64_t window;
+    float softcap;
+    int64_t n_documents; /* of a row, not all equally long; 0: no numbers */
 };
 
 /* Tensors in the order q k v dq dk dv out dout; the first six share the layouts of q, k, v. */
@@ -28,6 +31,7 @@ struct problem {
     struct attention_args args;
     struct agree_buf bufs[N_TENSORS], lse, packed, dpacked;
     uint8_t *key_mask;
+    int32_t *documents;
     double *want_out, *want_lse,
         *want_d[3];     /* in double; d[0] like q, d[1], d[2] dense (B,Tk,G,D) */
     double *bound_d[3]; /* Σ of magnitudes of the terms of each gradient */
@@ -93,6 +97,23 @@ static void make_mask(struct problem *p)
     a->key_mask = p->key_mask;
 }
 
+/* Numbers with gaps, below 0 too, in documents that begin anywhere. */
+static void make_documents(struct problem *p, int64_t n_documents)
+{
+    struct attention_args *a = &p->args;
+    p->documents = malloc((size_t)(a->B * a->Tk + 1) * sizeof *p->documents);
+    agree_assert(p->documents, "out of memory");
+    for (int64_t b = 0; b < a->B; b++)
+        for (int64_t t = 0, number = -3 * b; t < a->Tk; t++) {
+            number += agree_random(10 + (uint64_t)b, (uint64_t)t) % (uint64_t)a->Tk <
+                              (uint64_t)n_documents
+                          ? 1 + t % 3
+                          : 0;
+            p->documents[b * a->Tk + t] = (int32_t)number;
+        }
+    a->documents = p->documents;
+}
+
 static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype dtype,
                          size_t offset)
 {
@@ -106,7 +127,9 @@ static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype
                                  .D = s->D,
                                  .dtype = dtype,
                                  .scale = 1.0f / sqrtf((float)s->D),
+                                 .softcap = s->softcap,
                                  .causal = s->causal,
+                                 .window = s->window,
                                  .dropout_p = s->dropout_p,
                                  .rng = {.seed = 5, .site = 6, .step = 7, .sample = 8}};
     if (s->packed)
@@ -118,6 +141,7 @@ static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype
     agree_fill(&p->bufs[DOUT], 4, 1.0f);
     p->lse = agree_buf_make(DTYPE_F32, (size_t)(a->B * a->H * a->Tq), offset);
     if (s->masked) make_mask(p);
+    if (s->n_documents) make_documents(p, s->n_documents);
     a->q = p->bufs[Q].p, a->k = p->bufs[K].p, a->v = p->bufs[V].p;
     a->dq = p->bufs[DQ].p, a->dk = p->bufs[DK].p, a->dv = p->bufs[DV].p;
     a->out = p->bufs[OUT].p, a->dout = p->bufs[DOUT].p, a->lse = p->lse.p;
@@ -135,7 +159,7 @@ static void problem_free(struct problem *p)
         if (p->bufs[t].block) agree_buf_free(&p->bufs[t]);
     agree_buf_free(&p->lse);
     if (p->packed.block) agree_buf_free(&p->packed), agree_buf_free(&p->dpacked);
-    free(p->key_mask), free(p->want_out), free(p->bound_out), free(p->want_lse);
+    free(p->documents), free(p->key_mask), free(p->want_out), free(p->bound_out), free(p->want_lse);
     for (size_t i = 0; i < 3; i++) free(p->want_d[i]), free(p->bound_d[i]);
 }
 
@@ -154,8 +178,11 @@ static double at(const struct problem *p, int t, int64_t b, int64_t row, int64_t
 
 static bool seen(const struct attention_args *a, int64_t b, int64_t tq, int64_t tk)
 {
+    const int64_t at = tq + a->Tk - a->Tq;
     if (a->key_mask && !a->key_mask[b * a->Tk + tk]) return false;
-    return !a->causal || tk <= tq + a->Tk - a->Tq;
+    if (a->window && llabs(at - tk) >= a->window) return false;
+    if (a->documents && a->documents[b * a->Tk + tq] != a->documents[b * a->Tk + tk]) return false;
+    return !a->causal || tk <= at;
 }
 
 static double kept(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk)
@@ -165,16 +192,24 @@ static double kept(const struct attention_args *a, int64_t b, int64_t h, int64_t
     return rng_uniform(&a->rng, idx) >= a->dropout_p ? 1 / (1 - (double)a->dropout_p) : 0;
 }
 
+static double score(const struct problem *p, int64_t b, int64_t h, int64_t tq, int64_t tk)
+{
+    const struct attention_args *a = &p->args;
+    const double cap = (double)a->softcap;
+    double s = 0;
+    for (int64_t d = 0; d < a->D; d++)
+        s += at(p, Q, b, tq, h, d) * at(p, K, b, tk, h / (a->H / a->G), d);
+    s *= (double)a->scale;
+    return cap > 0 ? cap * tanh(s / cap) : s;
+}
+
 /* p of one query against all keys, and its log-sum-exp. */
 static double truth_row(const struct problem *p, int64_t b, int64_t h, int64_t tq, double *prob)
 {
     const struct attention_args *a = &p->args;
     double most = -INFINITY, total = 0;
     for (int64_t tk = 0; tk < a->Tk; tk++) {
-        double s = 0;
-        for (int64_t d = 0; d < a->D; d++)
-            s += at(p, Q, b, tq, h, d) * at(p, K, b, tk, h / (a->H / a->G), d);
-        prob[tk] = seen(a, b, tq, tk) ? s * (double)a->scale : -INFINITY;
+        prob[tk] = seen(a, b, tq, tk) ? score(p, b, h, tq, tk) : -INFINITY;
         if (prob[tk] > most) most = prob[tk];
     }
     for (int64_t tk = 0; tk < a->Tk; tk++) {
@@ -215,7 +250,8 @@ static void truth_backward_query(struct problem *p, int64_t b, int64_t h, int64_
             dp += at(p, DOUT, b, tq, h, d) * at(p, V, b, tk, g, d);
             size += fabs(at(p, DOUT, b, tq, h, d) * at(p, V, b, tk, g, d)) * keep;
         }
-        double ds = prob[tk] * (dp * keep - delta) * (double)a->scale;
+        const double tanh_of = a->softcap > 0 ? score(p, b, h, tq, tk) / (double)a->softcap : 0;
+        double ds = prob[tk] * (dp * keep - delta) * (double)a->scale * (1 - tanh_of * tanh_of);
         size *= prob[tk] * (double)a->scale;
         for (int64_t d = 0; d < a->D; d++) {
             size_t q_idx = (size_t)(((b * a->Tq + tq) * a->H + h) * a->D + d);
@@ -380,6 +416,88 @@ START_TEST(every_width_works)
 }
 END_TEST
 
+/* Every limit of a range at every place of a block, and several documents in one. */
+START_TEST(windows_caps_and_documents_match_double_precision)
+{
+    static const struct shape shapes[] = {
+        {1, 40, 40, 1, 1, 4, true, false, true, 0, .window = 1},
+        {1, 150, 150, 1, 1, 4, true, false, true, 0, .window = 7},
+        {1, 150, 150, 2, 1, 4, false, true, true, 0, .window = 33},
+        {1, 300, 300, 1, 1, 4, true, false, true, 0, .window = 64},
+        {1, 1, 200, 4, 2, 20, true, false, false, 0, .window = 70},
+        {1, 5, 200, 2, 1, 12, false, true, false, 0, .window = 66},
+        {1, 90, 30, 1, 1, 4, true, false, false, 0, .window = 9},
+        {1, 90, 30, 1, 1, 4, false, false, false, 0, .window = 9},
+        {2, 60, 60, 2, 1, 9, true, true, true, 0.2f, .softcap = 1.5f},
+        {1, 60, 60, 2, 2, 16, false, false, true, 0, .softcap = 30},
+        {2, 150, 150, 2, 1, 8, true, false, true, 0, .n_documents = 10},
+        {2, 150, 150, 1, 1, 8, false, true, false, 0.1f, .n_documents = 40},
+        {1, 280, 280, 1, 1, 4, false, false, true, 0, .n_documents = 4},
+        {2, 140, 140, 4, 2, 8, true, true, true, 0.3f, 20, 2, 6},
+    };
+    FOR_EACH_ROW(ops)
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
+        run_case(&ops, &shapes[s], dtypes[s % 3], 0), run_case(&ops, &shapes[s], DTYPE_F32, 1);
+}
+END_TEST
+
+static struct shape random_shape(uint64_t seed)
+{
+    uint64_t r[12];
+    for (uint64_t i = 0; i < CZ_ARRAY_LEN(r); i++) r[i] = agree_random(100 + seed, i);
+    const bool square = r[0] % 2 == 0;
+    struct shape s = {.B = 1 + (int64_t)(r[1] % 2),
+                      .Tq = 1 + (int64_t)(r[2] % 100),
+                      .Tk = 1 + (int64_t)(r[3] % 100),
+                      .H = 1 + (int64_t)(r[4] % 2),
+                      .G = 1,
+                      .D = 1 + (int64_t)(r[5] % 20),
+                      .causal = r[6] % 2,
+                      .masked = r[7] % 4 == 0,
+                      .dropout_p = r[8] % 4 == 0 ? 0.2f : 0,
+                      .window = r[9] % 4 ? (int64_t)(1 + r[9] / 4 % 70) : 0,
+                      .softcap = r[10] % 2 ? 0.5f + (float)(r[10] / 2 % 8) : 0};
+    if (square) s.Tk = s.Tq, s.packed = true, s.n_documents = (int64_t)(r[11] % 12);
+    return s;
+}
+
+START_TEST(random_options_match_double_precision)
+{
+    FOR_EACH_ROW(ops)
+    for (uint64_t i = 0; i < 36; i++) {
+        const struct shape s = random_shape(i);
+        run_case(&ops, &s, dtypes[i % 3], i % 2);
+    }
+}
+END_TEST
+
+/* Options that hide and change nothing give the bits of none. */
+START_TEST(options_without_effect_do_not_show)
+{
+    static const struct shape shapes[] = {{2, 150, 150, 4, 2, 20, true, false, true, 0.1f},
+                                          {2, 70, 70, 2, 1, 16, false, true, true, 0}};
+    FOR_EACH_ROW(ops)
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
+        for (int way = 0; way < 2; way++) {
+            struct problem none, some;
+            problem_make(&none, &shapes[s], DTYPE_F32, 0);
+            problem_make(&some, &shapes[s], DTYPE_F32, 0);
+            int32_t zeros[2 * 150] = {0};
+            if (way == 0) some.args.window = 150;
+            if (way == 1) some.args.documents = zeros;
+            memset(none.dpacked.p, 0, none.dpacked.nbytes);
+            memset(some.dpacked.p, 0, some.dpacked.nbytes);
+            with_workspace(&ops, &none, false), with_workspace(&ops, &none, true);
+            with_workspace(&ops, &some, false), with_workspace(&ops, &some, true);
+            ck_assert_uint_eq(some.args.workspace_nbytes, none.args.workspace_nbytes);
+            agree_same(&some.bufs[OUT], &none.bufs[OUT], "out");
+            agree_same(&some.lse, &none.lse, "lse");
+            agree_same(&some.dpacked, &none.dpacked, "dq, dk, dv");
+            problem_free(&none), problem_free(&some);
+        }
+}
+END_TEST
+
 /* A decode step reads a cache whose batch rows have a larger stride than Tk rows. */
 START_TEST(batch_strides_reach_into_a_cache)
 {
@@ -425,7 +543,8 @@ END_TEST
 START_TEST(threads_do_not_show)
 {
     static const struct shape shapes[] = {{1, 150, 150, 4, 2, 20, true, false, true, 0.1f},
-                                          {3, 70, 70, 2, 1, 16, true, true, true, 0}};
+                                          {3, 70, 70, 2, 1, 16, true, true, true, 0},
+                                          {1, 150, 150, 4, 2, 20, true, true, true, 0, 30, 2, 3}};
     int n_threads = omp_get_max_threads();
     FOR_EACH_ROW(ops)
     for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++) {
@@ -459,11 +578,13 @@ static double loss(struct ops *ops, struct problem *p)
 
 START_TEST(gradients_are_finite_differences_of_the_forward_pass)
 {
-    static const struct shape s = {1, 6, 6, 2, 1, 4, true, false, true, 0.2f};
+    static const struct shape shapes[] = {{1, 6, 6, 2, 1, 4, true, false, true, 0.2f},
+                                          {1, 7, 7, 2, 1, 4, false, false, true, 0, 3, 1.5f},
+                                          {1, 9, 9, 1, 1, 4, true, false, true, 0, 4, 2, 3}};
     FOR_EACH_ROW(ops)
-    {
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++) {
         struct problem p;
-        problem_make(&p, &s, DTYPE_F32, 0);
+        problem_make(&p, &shapes[s], DTYPE_F32, 0);
         memset(p.dpacked.p, 0, p.dpacked.nbytes);
         with_workspace(&ops, &p, false), with_workspace(&ops, &p, true);
         for (size_t i = 0; i < p.packed.numel; i++) {
@@ -591,6 +712,25 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
         ck_fails(ops_attention_backward(&ops, NULL, &bad), CZ_INVALID);
         bad = p.args, bad.dtype = DTYPE_F64;
         ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        bad = p.args, bad.window = -1;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "window"));
+        bad = p.args, bad.softcap = -1;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        bad = p.args, bad.softcap = NAN;
+        ck_fails(ops_attention_backward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "softcap"));
+        bad = p.args, bad.documents = (const int32_t[]){0, 0, 0, 0}, bad.Tq = 3;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "documents"));
+        with_workspace(&ops, &p, true);
+        bad = p.args, bad.documents = (const int32_t[]){0, 2, 2, 1};
+        char room[1 << 16];
+        bad.workspace = room, bad.workspace_nbytes = sizeof room;
+        if (ops_attention_workspace(&ops, &bad, false) <= sizeof room) {
+            ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+            ck_assert_ptr_nonnull(strstr(cz_last_error(), "documents[0,3] is 1 after 2"));
+        }
         bad = p.args, bad.B = 0;
         ck_ok(ops_attention_forward(&ops, NULL, &bad));
         ck_ok(ops_attention_backward(&ops, NULL, &bad));
@@ -607,6 +747,9 @@ int main(void)
     }
     const TTest *const cases[] = {small_shapes_match_double_precision,
                                   blocked_shapes_match_double_precision,
+                                  windows_caps_and_documents_match_double_precision,
+                                  random_options_match_double_precision,
+                                  options_without_effect_do_not_show,
                                   every_width_works,
                                   batch_strides_reach_into_a_cache,
                                   threads_do_not_show,
