@@ -4,6 +4,8 @@
  * are merged in the order of the definition; a bad file gets a sentence with its place. */
 #include "base/rng.h"
 #include "data/tokenizer/bpe/bpe_impl.h"
+#include "data/tokenizer/bpe/bpe_split_impl.h"
+#include "data/tokenizer/chars_impl.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "tests/support/check_main.h"
@@ -488,8 +490,218 @@ START_TEST(words_of_any_length_merge_by_rank_and_from_the_left)
 }
 END_TEST
 
+/* ---- patterns ----------------------------------------------------------------------------------
+ */
+
+static const struct bpe_split *split_named(const char *name)
+{
+    static const char o200k[] =
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"
+        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| "
+        "?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const char llama3[] =
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+        "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const char qwen3_5[] =
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+        "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    const struct bpe_split *split = strcmp(name, "GPT-2") == 0     ? &bpe_split_gpt2
+                                    : strcmp(name, "Qwen2") == 0   ? &bpe_split_qwen2
+                                    : strcmp(name, "o200k") == 0   ? bpe_split_find(o200k)
+                                    : strcmp(name, "LLaMA 3") == 0 ? bpe_split_find(llama3)
+                                                                   : bpe_split_find(qwen3_5);
+    ck_assert_ptr_nonnull(split);
+    ck_assert_str_eq(split->name, name);
+    return split;
+}
+
+/* `marked`: a text with a bar at every cut. Every shorter text is cut inside, too. */
+static void check_pieces(const char *name, const char *marked)
+{
+    const struct bpe_split *split = split_named(name);
+    char text[256], have[256];
+    size_t n = 0, used = 0;
+    for (const char *c = marked; *c; c++)
+        if (*c != '|') text[n++] = *c;
+    for (size_t at = 0; at < n;) {
+        size_t len = split->next(text + at, n - at);
+        ck_assert_msg(len > 0 && len <= n - at, "%s: %zu bytes of %s", name, len, marked);
+        if (at > 0) have[used++] = '|';
+        memcpy(have + used, text + at, len);
+        used += len;
+        at += len;
+    }
+    have[used] = '\0';
+    ck_assert_msg(strcmp(have, marked) == 0, "%s: %s, not %s", name, have, marked);
+}
+
+/* What the regular expressions of tokenizer.json match, one after the other. */
+START_TEST(patterns_cut_where_their_expressions_do)
+{
+    static const char *const cases[][2] = {
+        {"o200k", "Hello|World"},
+        {"o200k", "HELLOworld"},
+        {"o200k", "HELLO| World"},
+        {"o200k", "ab|Cd|EF"},
+        {"o200k", "don't| I'LL| x|'?"},
+        {"o200k", "it's|2"},
+        {"o200k", "we'Re|'re"},
+        {"o200k", "123|456|7"},
+        {"o200k", "a|/b|//\n\n/|c"},
+        {"o200k", " .,/\n/|x"},
+        {"o200k", " /\r\n|1"},
+        {"o200k", "!a|\tb|\n|c"},
+        {"o200k", "1|a|_B|_|1"},
+        {"o200k", "a|  | hi"},
+        {"o200k", "a| \n\n|  | b"},
+        {"o200k", "a|\t\n| |\tb"},
+        {"o200k", "a|   "},
+        {"o200k", "a|  | |1"},
+        {"o200k", "a|\xC3\x80"}, /* small, capital */
+        {"o200k", "ABC\xE6\x97\xA5"},
+        {"o200k", "\xE6\x97\xA5\xE6\x9C\xAC"
+                  "Ab"},
+        {"o200k", "\xE6\x97\xA5\xE6\x9C\xAC|A"}, /* the capital is given back */
+        {"o200k", "\xE6\x97\xA5|AB| c"},
+        {"o200k", "e\xCC\x81"
+                  "a|B\xCC\x81|C"},
+        {"o200k", " \xCC\x81"
+                  "a"},
+        {"o200k", "\xCC\x81|1"},
+        {"o200k", " ,;|1"},
+        {"LLaMA 3", "we|'Re|'s|123|4|!a| .,\n\n|b"},
+        {"LLaMA 3", "x|'\xC5\xBF|y|'l"},
+        {"LLaMA 3", "e|\xCC\x81"
+                    "a"},
+        {"LLaMA 3", "a| \n\n|  | b|  "},
+        {"Qwen2", "a|1|2|!b| !?\n|c"},
+        {"Qwen3.5", "e\xCC\x81"
+                    "x|1|2|!\xCC\x81"
+                    "a| .\n|b"},
+        {"GPT-2", "we|'re|'R|e| don|'t| it|'|ll"},
+        {"GPT-2", "a|  | b|12| 3| ?!|\n| \n| x| "},
+        {"GPT-2", "e|\xCC\x81|a|'|"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) check_pieces(cases[i][0], cases[i][1]);
+}
+END_TEST
+
+/* The characters that Unicode gives the property White_Space, and no other. */
+START_TEST(white_space_is_unicodes)
+{
+    static const int32_t spaces[] = {0x9,    0xA,    0xB,    0xC,    0xD,    0x20,   0x85,
+                                     0xA0,   0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004,
+                                     0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200A, 0x2028,
+                                     0x2029, 0x202F, 0x205F, 0x3000};
+    size_t n = 0;
+    for (int32_t c = 0; c < 0x110000; c++)
+        if (chars_is_space(c)) {
+            ck_assert_msg(n < CZ_ARRAY_LEN(spaces) && spaces[n] == c, "U+%04X", (unsigned)c);
+            n++;
+        }
+    ck_assert_uint_eq(n, CZ_ARRAY_LEN(spaces));
+}
+END_TEST
+
+/* tokenizer.json of before model.type was written: what it holds tells. */
+START_TEST(a_model_without_a_type_is_known_by_its_members)
+{
+    struct cz_tokenizer *tok;
+    int32_t *ids;
+    size_t n;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file("tokenizer.json", "{" PRE ",\"model\":{" VOCAB ",\"merges\":[\"a b\"]}}");
+    ck_ok(cz_tokenizer_open(folder, &tok));
+    ck_ok(cz_tokenizer_encode(tok, "abb", 3, &ids, &n));
+    ck_assert_uint_eq(n, 2);
+    ck_assert_int_eq(ids[0], 2);
+    ck_assert_int_eq(ids[1], 1);
+    free(ids);
+    cz_tokenizer_close(tok);
+    write_file("tokenizer.json",
+               "{" PRE ",\"model\":{" VOCAB ",\"max_input_chars_per_word\":100}}");
+    expect(CZ_UNSUPPORTED, "ByteLevel is not known for WordPiece");
+    write_file("tokenizer.json", "{" PRE ",\"model\":{" VOCAB "}}");
+    expect(CZ_UNSUPPORTED, "a tokenizer of type unknown is not read");
+    remove_file("tokenizer.json");
+    (void)rmdir(folder);
+}
+END_TEST
+
+/* Bytes that have no token of their own are the tokens of their character's UTF-8, if there are
+ * those; else they are left out. */
+START_TEST(bytes_fall_back_to_tokens_of_their_utf8)
+{
+    static const char format[] = "{" PRE ",\"model\":{\"type\":\"BPE\",\"byte_fallback\":%s,"
+                                 "\"vocab\":{\"a\":5,\"<0xC4>\":1,\"%s\":2},\"merges\":[]}}";
+    static const struct {
+        const char *fallback, *second;
+        size_t n;
+        int32_t ids[6];
+    } cases[] = {{"true", "<0xA0>", 6, {1, 2, 5, 1, 2, 5}},
+                 {"true", "<0xA1>", 2, {5, 5}},
+                 {"false", "<0xA0>", 2, {5, 5}}};
+    struct cz_tokenizer *tok;
+    int32_t *ids;
+    size_t n;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        char text[512];
+        snprintf(text, sizeof text, format, cases[i].fallback, cases[i].second);
+        write_file("tokenizer.json", text);
+        ck_ok(cz_tokenizer_open(folder, &tok));
+        ck_ok(cz_tokenizer_encode(tok, "a a", 3, &ids, &n));
+        ck_assert_uint_eq(n, cases[i].n);
+        ck_assert_mem_eq(ids, cases[i].ids, n * sizeof *ids);
+        free(ids);
+        cz_tokenizer_close(tok);
+    }
+    remove_file("tokenizer.json");
+    (void)rmdir(folder);
+}
+END_TEST
+
+/* Ids go up to 4 194 303. */
+START_TEST(the_largest_id_is_taken_and_the_next_refused)
+{
+    static const char *const configs[] = {
+        "{\"added_tokens_decoder\":{\"%d\":{\"content\":\"<x>\"}}}", NULL};
+    struct cz_tokenizer *tok;
+    char text[256];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
+    write_file("merges.txt", "a b\n");
+    for (int more = 0; more < 2; more++) {
+        snprintf(text, sizeof text, configs[0], BPE_ID_MAX + more);
+        write_file("tokenizer_config.json", text);
+        if (more == 0) {
+            ck_ok(cz_tokenizer_open(folder, &tok));
+            ck_assert_int_eq(cz_tokenizer_vocab_size(tok), BPE_ID_MAX + 1);
+            cz_tokenizer_close(tok);
+        } else {
+            expect(CZ_CORRUPT, "\"4194304\" is not an id (0 … 4194303)");
+        }
+    }
+    static const char *const bad[] = {"", "-1", "1x", "x"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
+        snprintf(text, sizeof text, "{\"added_tokens_decoder\":{\"%s\":{\"content\":\"<x>\"}}}",
+                 bad[i]);
+        write_file("tokenizer_config.json", text);
+        expect(CZ_CORRUPT, "is not an id (0 … 4194303)");
+    }
+    remove_file("tokenizer_config.json");
+    remove_file("vocab.json");
+    remove_file("merges.txt");
+    (void)rmdir(folder);
+}
+END_TEST
+
 TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_by_the_config,
           parts_of_a_cut_text_are_the_whole, threads_share_a_tokenizer,
           a_million_bytes_of_one_word_take_little_time,
           words_of_any_length_merge_by_rank_and_from_the_left, bad_tokenizer_json_gets_a_sentence,
-          bad_older_files_get_a_sentence, odd_files_that_are_fine)
+          bad_older_files_get_a_sentence, odd_files_that_are_fine,
+          patterns_cut_where_their_expressions_do, white_space_is_unicodes,
+          a_model_without_a_type_is_known_by_its_members, bytes_fall_back_to_tokens_of_their_utf8,
+          the_largest_id_is_taken_and_the_next_refused)

@@ -259,6 +259,17 @@ START_TEST(impossible_masking_is_refused)
         o.masking = i < CZ_ARRAY_LEN(bad) ? &bad[i] : MASKING(0.15f);
         if (i == CZ_ARRAY_LEN(bad)) o.seq_len = 2;
         ck_fails(cz_data_open(&o, &l), CZ_INVALID);
+        if (i < CZ_ARRAY_LEN(bad)) continue;
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "a sequence length of 2 leaves no tokens"));
+        o.seq_len = 3; /* one token between the first and the last */
+        ck_ok(cz_data_open(&o, &l));
+        cz_data_close(l);
+        struct cz_masking bare = bert(0.15f);
+        bare.first_id = bare.last_id = -1;
+        o.masking = &bare;
+        o.seq_len = 1;
+        ck_ok(cz_data_open(&o, &l));
+        cz_data_close(l);
     }
     teardown();
 }

@@ -1,7 +1,9 @@
 /* Claims: every form that texts.h lists gives the same examples; quoting, line ends, marks and
  * escapes are read as their formats say; classes are numbered as promised, or matched to known
  * names; bad input ends in a status and a sentence that names file and line. */
+#include "base/host/cgroup.h"
 #include "base/status.h"
+#include "data/source/text_source.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 #include <czero/data.h>
@@ -514,6 +516,13 @@ START_TEST(damage_is_told_with_its_place)
         {"a.json", "[{}]", CZ_INVALID, "found: nothing"},
         {"a.json", "[{text:1}]", CZ_CORRUPT, "expected a name in double quotes, found \"t\""},
         {"a.json", "[{\"text\" \"x\"}]", CZ_CORRUPT, "expected \":\""},
+        {"a.json", "[{\"id\":{y:1},\"text\":\"x\"}]", CZ_CORRUPT,
+         "expected a name in double quotes, found \"y\""},
+        {"a.json", "[{\"id\":{\"y\" 1},\"text\":\"x\"}]", CZ_CORRUPT,
+         "expected \":\", found \"1\""},
+        {"a.json", "[{\"id\":[1 2],\"text\":\"x\"}]", CZ_CORRUPT,
+         "expected \",\" or \"]\", found \"2\""},
+        {"a.json", "[{\"id\":[1,tru],\"text\":\"x\"}]", CZ_CORRUPT, "\"tru\" is not a JSON value"},
         {"a.jsonl", "{\"text\":\"x\",\"label\":1}\n\n{\"text\":", CZ_CORRUPT, "a.jsonl:3: "},
         {"a.jsonl", "[\"x\",1],[\"y\",2]", CZ_CORRUPT,
          "expected a row: [text, label] or an object with members, found \",\""},
@@ -581,10 +590,54 @@ START_TEST(the_posts_of_the_fixture_are_read)
 }
 END_TEST
 
+/* A NUL in a table is a character like others, in quotes and without. */
+START_TEST(a_nul_is_a_character)
+{
+    setup();
+    static const char text[] = "text,label\n\"y\0z\",1\na\0b,0\n";
+    struct cz_texts *t =
+        open_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)},
+                  write_bytes("a.csv", text, sizeof text - 1));
+    ck_assert_uint_eq(cz_texts_count(t), 2);
+    ck_assert_uint_eq(cz_texts_at(t, 0).nbytes, 3);
+    ck_assert_mem_eq(cz_texts_at(t, 0).text, "y\0z", 3);
+    ck_assert_uint_eq(cz_texts_at(t, 1).nbytes, 3);
+    ck_assert_mem_eq(cz_texts_at(t, 1).text, "a\0b", 3);
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+/* Space doubles, or grows to what is asked for; half of the free memory is the limit of one text. */
+START_TEST(room_grows_and_has_a_limit)
+{
+    struct text_buf b = {0};
+    ck_ok(text_buf_reserve(&b, 1));
+    ck_assert_uint_eq(b.cap, 256);
+    b.n = 200;
+    memset(b.s, 'x', 200);
+    ck_ok(text_buf_reserve(&b, 56));
+    ck_assert_uint_eq(b.cap, 256);
+    ck_ok(text_buf_reserve(&b, 57));
+    ck_assert_uint_eq(b.cap, 512);
+    ck_ok(text_buf_reserve(&b, 10000));
+    ck_assert_uint_eq(b.cap, 10200);
+    ck_ok(text_buf_put(&b, "yz", 2));
+    ck_assert_uint_eq(b.n, 202);
+    ck_assert_mem_eq(b.s + 198, "xxyz", 4);
+    ck_fails(text_buf_reserve(&b, SIZE_MAX - 1), CZ_NOMEM);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "more bytes"));
+    ck_fails(text_buf_reserve(&b, host_memory_left() / 4 * 3), CZ_NOMEM);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "needs more than half of the free memory"));
+    ck_assert_uint_eq(b.cap, 10200);
+    text_buf_free(&b);
+}
+END_TEST
+
 TEST_MAIN("data/texts", every_form_gives_the_same_examples, pairs_are_read_from_lists_and_objects,
           named_columns_are_taken, better_names_win_over_order, several_files_are_one_list,
           plain_lines_have_no_labels, what_is_no_text_is_replaced, white_space_can_be_dropped,
           blocks_do_not_show, large_texts_are_whole, classes_are_numbered_in_order,
           labels_are_of_one_kind, known_names_are_matched, labels_may_be_missing_when_allowed,
           damage_is_told_with_its_place, memory_is_about_the_size_of_the_texts,
-          the_posts_of_the_fixture_are_read)
+          the_posts_of_the_fixture_are_read, a_nul_is_a_character, room_grows_and_has_a_limit)
