@@ -199,7 +199,6 @@ struct zero_figures {
     size_t sums_nbytes;   /* sums of partitioned tensors, by an update */
     size_t n_sums;        /* collectives of these */
     size_t signs_nbytes;  /* 1-bit family: by a compressed exchange, instead of reduce_nbytes */
-    size_t n_signs;       /* collectives of one */
     /* Swapped: bytes from and to the file, without rounding to blocks: */
     size_t master_swapped_nbytes, param_swapped_nbytes, grad_swapped_nbytes; /* sizes in the file */
     size_t swapped_nbytes[OPTIM_STATES_MAX];                                 /* of each state */

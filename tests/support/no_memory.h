@@ -121,6 +121,7 @@ EXPORTED void free(void *p)
 
 static inline void no_memory_begin(void)
 {
+    n_spared = 0;
     dl_iterate_phdr(find_spared, NULL);
 }
 

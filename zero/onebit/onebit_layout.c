@@ -198,10 +198,8 @@ static void count_signs(struct zero *z)
     size_t others = onebit_world(z) - 1;
     if (others == 0) return;
     z->figures.signs_nbytes = 2 * others * (ob->piece_nbytes + ob->n_segments * sizeof(float));
-    z->figures.n_signs = 4;
     if (!onebit_is_lamb(z) || z->options.stage == 0) return;
     z->figures.signs_nbytes += others * ob->n_runs * sizeof *ob->maxima; /* factors of tensors */
-    z->figures.n_signs++;
 }
 
 cz_status zero_onebit_init(struct zero *z)

@@ -135,7 +135,8 @@ static void world_block_free(struct world *w, int b, size_t nbytes, struct devic
     side->ops->mem_free(side, memory, all);
 }
 
-static void world_make(struct world *w, struct world_setting s)
+/* Everything but zero_bind() and zero_load(). */
+static void world_lay_out(struct world *w, struct world_setting s)
 {
     memset(w, 0, sizeof *w);
     param_table_init(&w->table);
@@ -206,9 +207,19 @@ static void world_make(struct world *w, struct world_setting s)
     for (int b = 0; b < ZERO_N_BLOCKS; b++) w->blocks[b] = world_block(w, (enum zero_block)b);
     const struct swap_options swap = {.dir = s.swap_dir, .nbytes = zero_swap_nbytes(w->z)};
     if (swap.nbytes > 0) ck_ok(swap_open(&swap, &w->swap));
-    ck_ok(zero_bind(w->z, w->blocks, w->swap));
+}
+
+static cz_status world_begin(struct world *w)
+{
     static float staging[OF(7)];
-    ck_ok(zero_load(w->z, fetch, NULL, staging, OF(7)));
+    TRY(zero_bind(w->z, w->blocks, w->swap));
+    return zero_load(w->z, fetch, NULL, staging, OF(7));
+}
+
+static inline void world_make(struct world *w, struct world_setting s)
+{
+    world_lay_out(w, s);
+    ck_ok(world_begin(w));
 }
 
 static void world_free(struct world *w)

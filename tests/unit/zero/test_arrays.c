@@ -49,14 +49,15 @@ static void check(struct world_setting setting)
         struct zero_range r[2];
         ck_assert_uint_eq(
             zero_source_ranges(w.z, ZERO_FROM_MASTERS, g, 0, 0, 0, layout.own_numel, r), 1);
-        expect_array(&s, ZERO_MASTERS, r, layout.own_numel * 4, f.tile_numel * 4);
+        expect_array(&s, setting.dtype == DTYPE_F32 ? ZERO_PARAMS : ZERO_MASTERS, r,
+                     layout.own_numel * 4, f.tile_numel * 4);
         for (size_t k = 0; k < layout.n_states; k++) {
             zero_source_ranges(w.z, ZERO_FROM_STATES, g, k, 0, 0, layout.own_numel, r);
             expect_array(&s, (enum zero_block)(ZERO_STATE_0 + k), r,
                          layout.own_numel * dtype_size(DTYPE_F32), f.tile_numel * 4);
         }
     }
-    ck_assert_uint_eq(s.nbytes[ZERO_MASTERS], f.numel_own * 4);
+    ck_assert_uint_eq(s.nbytes[ZERO_MASTERS], setting.dtype == DTYPE_F32 ? 0 : f.numel_own * 4);
     ck_assert_uint_eq(s.nbytes[ZERO_PARAMS], f.numel_own * dtype_size(setting.dtype));
     ck_assert_uint_eq(s.nbytes[ZERO_GRADS], f.numel_own * dtype_size(setting.grad_dtype));
     world_free(&w);
@@ -80,6 +81,8 @@ START_TEST(arrays_are_where_they_are_said_to_be)
             check(s);
             s.optimizer = "Lion";
             s.freeze = true;
+            check(s);
+            s.dtype = DTYPE_F32; /* parameters are their own masters */
             check(s);
         }
 }

@@ -3,6 +3,7 @@
  * 0; what the ranks bring is what they get plus what stays in the errors; between the exchanges of
  * ZeroOneAdam all ranks are told the same momentum, and a weight that is set stays as set;
  * unsuitable settings are refused. */
+#include "base/size.h"
 #include "tests/support/ranks.h"
 #include "zero/zero.h"
 
@@ -21,7 +22,8 @@ struct tiny {
     struct zero *z;
     void *blocks[ZERO_N_BLOCKS];
     size_t numel;
-    double norm; /* of the last step's gradients */
+    double norm;        /* of the last step's gradients */
+    size_t sent_nbytes; /* by the last update */
 };
 
 static const size_t the_param[] = {0}, the_group[] = {0};
@@ -125,7 +127,9 @@ static cz_status tiny_step(struct tiny *t, uint64_t n, const float *g)
     TRY(zero_reduce(t->z));
     TRY(zero_scan(t->z, &scan));
     TRY(zero_norm(t->z, scan.max_abs, &t->norm));
+    const uint64_t before = t->comm->traffic.move_sent_nbytes;
     TRY(zero_step(t->z, n, 1, 1));
+    t->sent_nbytes = t->comm->traffic.move_sent_nbytes - before;
     TRY(zero_gather(t->z));
     zero_grads_drop(t->z);
     return CZ_OK;
@@ -155,6 +159,14 @@ static bool near(float a, double b)
 /* ---- the figures of docs/deepspeed-behaviour.md, "Compressed all-reduce" ----------------- */
 
 static const float spec_x[2][5] = {{1, -2, 3, 0, -.5f}, {2, 2, -1, 0, .5f}};
+
+/* An exchange sends what the figures say. */
+static cz_status check_sent(const struct tiny *t)
+{
+    const struct zero_figures f = zero_figures(t->z);
+    rank_check(t->sent_nbytes == f.signs_nbytes + f.sums_nbytes);
+    return CZ_OK;
+}
 
 static cz_status check_spec(struct tiny *t, int rank)
 {
@@ -243,8 +255,11 @@ static cz_status exchange_often(struct tiny *t, int rank)
 {
     float g[PARAM_MAX], m[PARAM_MAX], p;
     double brought[PARAM_MAX] = {0}, got[PARAM_MAX] = {0};
+    const struct zero_segment segment = zero_segment(t->z, 0);
+    size_t errors = segment.numel_padded + segment.numel_padded / (size_t)t->comm->world_size;
     for (size_t i = 0; i < t->numel; i++) g[i] = grad_of(rank, 0, i);
     TRY(tiny_warm(t, g));
+    rank_check(zero_block_nbytes(t->z, ZERO_ERRORS) == size_round_up(errors * sizeof(float), 256));
     for (int step = 1; step <= 20; step++) {
         for (size_t i = 0; i < t->numel; i++) g[i] = grad_of(rank, step, i);
         TRY(tiny_step(t, (uint64_t)step + 2, g));
@@ -254,6 +269,7 @@ static cz_status exchange_often(struct tiny *t, int rank)
             brought[i] += (double)g[i];
             got[i] += (double)m[i];
         }
+        if (step > 1) TRY(check_sent(t)); /* masks go with the first exchange */
     }
     if (t->numel > 3) { /* no decay: what never had a gradient has not moved */
         TRY(zero_read(t->z, ZERO_WEIGHT, 0, 0, 3, 1, &p));
@@ -261,6 +277,41 @@ static cz_status exchange_often(struct tiny *t, int rank)
     }
     return check_kept(t, rank, brought, got);
 }
+
+static cz_status lamb_hyper(struct optim_hyper *hyper)
+{
+    TRY(optim_hyper_begin("OneBitLamb", OPTIM_FUSED, hyper));
+    TRY(optim_hyper_set_number(hyper, "freeze_step", 2));
+    return optim_hyper_finish(hyper);
+}
+
+/* Tensors' factors go with an exchange where weights are partitioned. */
+static cz_status lamb_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct comm *comm;
+    struct tiny t;
+    float g[97];
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(tiny_make(&t, comm, CZ_ARRAY_LEN(g), *(const int *)arg, lamb_hyper));
+    for (int step = 1; step <= 5; step++) {
+        for (size_t i = 0; i < t.numel; i++) g[i] = grad_of(rank, step, i);
+        TRY(tiny_step(&t, (uint64_t)step, g));
+        if (step > 3) TRY(check_sent(&t)); /* masks go with the first exchange */
+    }
+    tiny_free(&t);
+    comm_destroy(comm);
+    return CZ_OK;
+}
+
+START_TEST(tensors_factors_are_among_what_is_sent)
+{
+    for (int stage = 0; stage <= 1; stage++) {
+        struct ranks ranks;
+        ranks_start(&ranks, 3, lamb_rank, &stage);
+        ranks_expect_ok(&ranks, 60);
+    }
+}
+END_TEST
 
 struct shape {
     size_t numel;
@@ -448,5 +499,6 @@ END_TEST
 
 TEST_MAIN("zero.onebit", an_exchange_gives_the_figures_of_the_specification,
           nothing_is_lost_and_nothing_moves_what_has_no_gradient,
+          tensors_factors_are_among_what_is_sent,
           of_several_ranks_with_bad_gradients_the_first_is_named,
           what_is_set_or_read_between_exchanges_is_everyones, what_it_cannot_do_is_refused)

@@ -4,6 +4,7 @@
  * in place. */
 #include "tests/support/ranks.h"
 #include "tests/support/zero/zero_world.h"
+#include "zero/zero_impl.h"
 
 /* Three updates; gives the last norm. */
 static double train(struct world *w, enum cz_dtype dtype)
@@ -199,6 +200,175 @@ START_TEST(of_several_offenders_the_first_rank_s_is_named)
 }
 END_TEST
 
+/* What element j of a parameter has as its gradient, on a rank whose seed is `rank`. */
+static float grad_of(int rank, uint32_t step, size_t param_idx, size_t j)
+{
+    const struct rng_key key = {
+        .seed = 6 + (uint64_t)rank, .site = (uint32_t)param_idx, .step = step};
+    return rng_normal(&key, j);
+}
+
+static cz_status read_means(struct world *w, uint32_t step)
+{
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        float have[OF(45)];
+        TRY(zero_read(w->z, ZERO_GRAD, 0, i, 0, numels[i], have));
+        for (size_t j = 0; j < numels[i]; j++) {
+            float sum = 0;
+            for (int r = 0; r < w->comm->world_size; r++) sum += grad_of(r, step, i, j);
+            rank_check(have[j] == sum * (1.0f / (float)w->comm->world_size));
+        }
+    }
+    return CZ_OK;
+}
+
+/* Several steps, each with other gradients on every rank. */
+static cz_status all_means(struct ranks *ranks, int rank, void *arg)
+{
+    (void)arg;
+    struct world_setting s = plain;
+    s.world_size = ranks->n;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &s.comm));
+    for (int i = 0; i < 8; i++) {
+        struct world w;
+        s.stage = i % 4;
+        s.overlap = i >= 4;
+        s.bucket = 60;
+        world_make(&w, s);
+        w.seed = (uint64_t)rank;
+        for (uint32_t t = 1; t <= 3; t++) {
+            fill_grads(&w, t, DTYPE_F32);
+            TRY(zero_reduce(w.z));
+            TRY(read_means(&w, t));
+            zero_grads_drop(w.z);
+        }
+        world_free(&w);
+    }
+    comm_destroy(s.comm);
+    return CZ_OK;
+}
+
+START_TEST(every_step_averages_the_gradients_of_all_ranks)
+{
+    struct ranks ranks;
+    ranks_start(&ranks, 3, all_means, NULL);
+    ranks_expect_ok(&ranks, 60);
+}
+END_TEST
+
+/* ---- options and sizes ------------------------------------------------------------------------
+ */
+
+/* With every sink, of which none has come into being yet where a group is refused. */
+START_TEST(what_does_not_fit_together_is_refused)
+{
+    struct world w;
+    struct zero *z;
+    world_lay_out(&w, plain);
+    const struct zero_options sound = w.z->options;
+    for (int sink = 0; sink < 3; sink++) {
+        struct zero_options o = sound;
+        o.on_gpu = o.offload.optimizer = sink == 1;
+        o.swap.optimizer = o.swap.grads = sink == 2;
+        o.stage = 1;
+        ck_ok(zero_create(&o, &z));
+        zero_destroy(z);
+        w.group_of[3] = 1; /* of one group */
+        ck_fails(zero_create(&o, &z), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "p3"));
+        ck_assert_ptr_null(z);
+        w.table.params[3].trainable = false; /* then it is in none */
+        ck_ok(zero_create(&o, &z));
+        zero_destroy(z);
+        w.table.params[3].trainable = true;
+        w.group_of[3] = 0;
+    }
+    for (int stage = -1; stage <= 4; stage++) {
+        struct zero_options o = sound;
+        o.stage = stage;
+        cz_status want = stage < 0 || stage > 3 ? CZ_INVALID : CZ_OK;
+        ck_fails(zero_create(&o, &z), want);
+        zero_destroy(z);
+    }
+    world_free(&w);
+}
+END_TEST
+
+START_TEST(dtypes_are_those_of_the_model_or_fp32)
+{
+    static const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    struct world w;
+    world_lay_out(&w, plain);
+    for (int i = 0; i < 27; i++) {
+        struct zero_options o = w.z->options;
+        struct zero *z;
+        o.dtype = dtypes[i % 3], o.grad_dtype = dtypes[i / 3 % 3], o.master_dtype = dtypes[i / 9];
+        bool fits = (o.grad_dtype == o.dtype || o.grad_dtype == DTYPE_F32) &&
+                    (o.master_dtype == o.dtype || o.master_dtype == DTYPE_F32);
+        ck_fails(zero_create(&o, &z), fits ? CZ_OK : CZ_UNSUPPORTED);
+        zero_destroy(z);
+    }
+    world_free(&w);
+}
+END_TEST
+
+START_TEST(visits_begin_with_every_unit_in_order)
+{
+    const struct zero_visit wrong[][4] = {{{.unit_idx = 1}, {.unit_idx = 0}, visits[2], visits[3]},
+                                          {visits[0], visits[0], visits[2], visits[3]},
+                                          {visits[0], visits[1], {.unit_idx = N_UNITS}, visits[3]}};
+    struct world w;
+    struct zero *z;
+    world_lay_out(&w, plain);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(wrong); i++) {
+        struct zero_options o = w.z->options;
+        o.visits = wrong[i];
+        ck_fails(zero_create(&o, &z), CZ_INVALID);
+    }
+    world_free(&w);
+}
+END_TEST
+
+static size_t nbytes_of(struct world_setting s, enum zero_block block)
+{
+    struct world w;
+    world_lay_out(&w, s);
+    size_t nbytes = zero_block_nbytes(w.z, block);
+    world_free(&w);
+    return nbytes;
+}
+
+/* Sums and ratios of tensors only where there are norms of them. */
+START_TEST(the_small_block_has_what_the_optimizer_needs)
+{
+    struct world_setting s = plain;
+    const size_t scalars = size_round_up(sizeof(struct step_scalars), 256);
+    ck_assert_uint_eq(nbytes_of(s, ZERO_SMALL), scalars);
+    s.optimizer = "Lamb";
+    ck_assert_uint_gt(nbytes_of(s, ZERO_SMALL), scalars);
+}
+END_TEST
+
+/* Tiles pass through memory of the side that updates them: the host's, the GPU's, or both. */
+START_TEST(staging_is_where_tiles_are_updated)
+{
+    struct world_setting s = plain;
+    s.on_gpu = true;
+    s.device = "cpu"; /* stands in for one */
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.tile = 16;
+    ck_assert_uint_eq(nbytes_of(s, ZERO_UPDATE_HOST), 0);
+    s.offload.optimizer = true;
+    for (int k = 0; k <= 4; k++) {
+        s.offload.device_share = k * 0.25;
+        ck_assert_int_eq(nbytes_of(s, ZERO_UPDATE_HOST) > 0, k < 4);
+        ck_assert_int_eq(nbytes_of(s, ZERO_UPDATE_GPU) > 0, k > 0);
+        ck_assert_int_eq(nbytes_of(s, ZERO_SHARE) > 0, k > 0);
+        ck_assert_int_eq(nbytes_of(s, ZERO_MASTERS) > 0, k < 4);
+    }
+}
+END_TEST
+
 static size_t bucket_of(size_t asked, int stage)
 {
     struct world_setting s = plain;
@@ -298,5 +468,8 @@ END_TEST
 TEST_MAIN("zero", a_rank_repeats_its_slice_of_the_whole, every_element_belongs_to_one_rank,
           masters_start_from_rounded_parameters, groups_and_dtypes_do_not_mix_parameters_up,
           the_first_offender_is_named, of_several_offenders_the_first_rank_s_is_named,
+          every_step_averages_the_gradients_of_all_ranks, what_does_not_fit_together_is_refused,
+          dtypes_are_those_of_the_model_or_fp32, visits_begin_with_every_unit_in_order,
+          the_small_block_has_what_the_optimizer_needs, staging_is_where_tiles_are_updated,
           a_bucket_is_filled_to_its_size, figures_are_sums_over_groups,
           single_tensors_are_written_in_place, parameters_can_be_their_own_masters)
