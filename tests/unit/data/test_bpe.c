@@ -579,9 +579,9 @@ START_TEST(patterns_cut_where_their_expressions_do)
         {"Qwen3.5", "e\xCC\x81"
                     "x|1|2|!\xCC\x81"
                     "a| .\n|b"},
-        {"GPT-2", "we|'re|'R|e| don|'t| it|'|ll"},
-        {"GPT-2", "a|  | b|12| 3| ?!|\n| \n| x| "},
-        {"GPT-2", "e|\xCC\x81|a|'|"},
+        {"GPT-2", "we|'re|'|Re| don|'t| it|'ll"},
+        {"GPT-2", "a|  | b|12| 3| ?!|\n \n| x| "},
+        {"GPT-2", "e|\xCC\x81|a|'"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) check_pieces(cases[i][0], cases[i][1]);
 }
