@@ -2,6 +2,7 @@
  * come in the order of the table, in slots that are never overfull, in a bounded number of runs;
  * spans that continue each other on both sides are one run; every piece but an owner's last is full
  * of elements or of runs. */
+#include "comm/exchange/exchange_impl.h"
 #include "comm/exchange/pieces_impl.h"
 #include "tests/support/check_main.h"
 #include "tests/unit/comm/trial.h"
@@ -132,4 +133,39 @@ START_TEST(spans_that_continue_each_other_are_one_run)
 }
 END_TEST
 
-TEST_MAIN("comm/pieces", no_element_is_lost_or_doubled, spans_that_continue_each_other_are_one_run)
+/* A collective takes as many rounds as its longest stream has slots: those to all, then those to
+ * single ranks; twice as many where all get a reduction's result; at least one. */
+START_TEST(rounds_are_those_of_the_longest_streams)
+{
+    const struct comm_span pairs[] = {
+        {.numel = 10, .owner = 0, .to = 2},       {.numel = 10, .owner = 2, .to = 0},
+        {.numel = 9, .owner = 1, .to = 0},        {.numel = 3, .owner = 0, .to = 2},
+        {.numel = 100, .owner = 1, .to = 1}, /* nothing is sent */
+        {.numel = 7, .owner = 2, .to = COMM_ALL}, {.numel = 8, .owner = 1, .to = COMM_ALL},
+        {.numel = 2, .owner = 2, .to = COMM_ALL}};
+    uint64_t scratch[3 * 3];
+    struct job job = {.move = {.elem_nbytes = 2, .spans = pairs, .n_spans = 5}};
+    job_plan(&job, 8, 3, scratch);
+    ck_assert_uint_eq(job.n_all, 0);
+    ck_assert_uint_eq(job.n_rounds, 4); /* 26 bytes from 0 to 2 */
+    ck_assert_uint_eq(job.total_numel, 132);
+    job.move.n_spans = CZ_ARRAY_LEN(pairs);
+    job_plan(&job, 8, 3, scratch);
+    ck_assert_uint_eq(job.n_all, 3); /* 18 bytes from 2 */
+    ck_assert_uint_eq(job.n_rounds, 7);
+    for (int all = 0; all < 2; all++) {
+        struct job sums = {
+            .is_reduce = true,
+            .reduce = {.wire = DTYPE_BF16, .all = all, .spans = pairs + 5, .n_spans = 3}};
+        job_plan(&sums, 8, 3, scratch);
+        ck_assert_uint_eq(sums.piece, 4);
+        ck_assert_uint_eq(sums.n_rounds, all ? 6 : 3);
+        sums.reduce.n_spans = 0;
+        job_plan(&sums, 8, 3, scratch);
+        ck_assert_uint_eq(sums.n_rounds, all ? 2 : 1);
+    }
+}
+END_TEST
+
+TEST_MAIN("comm/pieces", no_element_is_lost_or_doubled, spans_that_continue_each_other_are_one_run,
+          rounds_are_those_of_the_longest_streams)

@@ -9,9 +9,18 @@ START_TEST(one_rank_copies)
 {
     struct comm *comm;
     ck_ok(comm_self_create(0, 1, &comm));
-    float x[3] = {1, -2.5f, 1e-40f}, y[3] = {0};
-    ck_ok(comm_all_reduce(comm, x, y, 3, DTYPE_F32, DTYPE_F32, 1));
+    float x[4] = {1, -2.5f, 1e-40f, -0.0f}, y[4] = {0}; /* a sum that begins with 0 is never -0 */
+    ck_ok(comm_all_reduce(comm, x, y, 4, DTYPE_F32, DTYPE_F32, 1));
     ck_assert_mem_eq(x, y, sizeof x);
+    const uint16_t halves[2] = {f32_to_bf16(-0.0f), f32_to_bf16(3)};
+    uint16_t z[2] = {0};
+    for (int wire = 0; wire < 2; wire++) {
+        memset(z, 0, sizeof z);
+        ck_ok(comm_all_reduce(comm, halves, z, 2, DTYPE_BF16, wire ? DTYPE_BF16 : DTYPE_F32, 1));
+        ck_assert_mem_eq(halves, z, sizeof z);
+    }
+    ck_ok(comm_all_reduce(comm, x, y, 4, DTYPE_F32, DTYPE_F32, 2));
+    ck_assert_float_eq(y[1], -5);
     ck_ok(comm_agree(comm, CZ_OK));
     ck_fails(comm_agree(comm, err_set(CZ_IO, 0, "disk")), CZ_IO);
     comm_destroy(comm);

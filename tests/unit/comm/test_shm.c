@@ -3,12 +3,14 @@
  * named to the others within two seconds, one that is stopped is waited for; a wrong descriptor is
  * one sentence; nothing is left behind. */
 #include "base/rng.h"
+#include "base/threads.h"
 #include "comm/shm/transport_shm_impl.h"
 #include "tests/support/ranks.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/stat.h>
 
@@ -171,6 +173,8 @@ START_TEST(the_segment_is_bounded_and_made_of_touched_pages_only)
         before = comm_shm_rank_nbytes(w);
     }
     ck_assert_uint_eq(comm_shm_rank_nbytes(1), 0);
+    ck_assert_uint_eq(comm_shm_rank_nbytes(2), comm_shm_segment_nbytes(2)); /* all of it */
+    ck_assert_uint_eq(comm_shm_segment_nbytes(0), 0);
     int fd;
     struct stat status;
     ck_ok(comm_shm_segment_create(64, &fd));
@@ -178,9 +182,61 @@ START_TEST(the_segment_is_bounded_and_made_of_touched_pages_only)
     ck_assert_uint_eq((size_t)status.st_size, comm_shm_segment_nbytes(64));
     ck_assert_int_le(status.st_blocks, 8); /* of 512 bytes: one page */
     close(fd);
+    ck_ok(comm_shm_segment_create(COMM_SHM_WORLD_MAX, &fd)); /* of which nothing is touched */
+    close(fd);
     ck_fails(comm_shm_segment_create(0, &fd), CZ_INVALID);
     ck_fails(comm_shm_segment_create(COMM_SHM_WORLD_MAX + 1, &fd), CZ_INVALID);
     ck_assert_int_eq(fd, -1);
+}
+END_TEST
+
+/* A rank fills its own part and reads one slot of each peer's in both rounds. */
+START_TEST(a_rank_s_pages_are_its_own_and_a_slot_of_each_peer_s)
+{
+    static const int worlds[] = {4, 8, 16, 64};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(worlds); i++) {
+        struct shm_segment seg;
+        int fd;
+        ck_ok(comm_shm_segment_create(worlds[i], &fd));
+        ck_ok(shm_segment_map(fd, worlds[i], &seg));
+        size_t pages = (seg.stride_nbytes + 2 * 4096 - 2) / 4096; /* begins inside one */
+        ck_assert_uint_eq(comm_shm_rank_nbytes(worlds[i]),
+                          seg.slots_off + seg.rank_nbytes +
+                              2 * (size_t)(worlds[i] - 1) * pages * 4096);
+        ck_assert_uint_eq(seg.n_slots, (size_t)worlds[i] - 1);
+        shm_segment_unmap(&seg);
+        ck_assert_ptr_null(seg.base);
+        shm_segment_unmap(&seg); /* nothing any more */
+        close(fd);
+    }
+}
+END_TEST
+
+/* Cores that the ranks may use, whether they share them or are bound to different ones. */
+static cz_status count_cores(struct ranks *ranks, int rank, void *arg)
+{
+    cpu_set_t all, one;
+    int n = 0, n_used = 0, quota = threads_quota_cores(NULL);
+    struct transport *t;
+    rank_check(sched_getaffinity(0, sizeof all, &all) == 0);
+    CPU_ZERO(&one);
+    for (size_t c = 0; c < CPU_SETSIZE; c++)
+        if (CPU_ISSET(c, &all) && n++ % ranks->n == rank) CPU_SET(c, &one);
+    if (arg && CPU_COUNT(&one) > 0) rank_check(sched_setaffinity(0, sizeof one, &one) == 0);
+    n_used = quota > 0 && quota < n ? quota : n;
+    TRY(join(ranks, rank, &t));
+    rank_check(((struct shm_transport *)t)->n_cores == n_used);
+    t->ops->destroy(t);
+    return CZ_OK;
+}
+
+START_TEST(cores_of_all_ranks_are_counted_once)
+{
+    for (int bound = 0; bound < 2; bound++) {
+        struct ranks ranks;
+        ranks_start(&ranks, 2, count_cores, bound ? &ranks : NULL);
+        ranks_expect_ok(&ranks, 20);
+    }
 }
 END_TEST
 
@@ -279,6 +335,34 @@ START_TEST(a_rank_that_noticed_first_is_not_blamed)
     for (int r = 0; r < 2; r++) rank_expect(&ranks, r, CZ_PEER, "rank 2 (pid ");
     for (int r = 0; r < 2; r++) rank_expect(&ranks, r, CZ_PEER, ") died");
     ranks_close(&ranks);
+}
+END_TEST
+
+/* Rank 1 blames a rank that is none, itself or the one that asks, and dies: it is named itself. */
+static cz_status blame_wrongly(struct ranks *ranks, int rank, void *arg)
+{
+    struct transport *t;
+    TRY(join(ranks, rank, &t));
+    if (rank == 1) {
+        const struct shm_segment *seg = &((struct shm_transport *)t)->seg;
+        atomic_store(&seg->ranks[1].blames, *(uint32_t *)arg);
+        raise(SIGKILL);
+    }
+    cz_status st = CZ_OK;
+    for (int i = 0; st == CZ_OK && i < 100; i++) st = t->ops->sleep(t, 0);
+    return st;
+}
+
+START_TEST(a_blamed_rank_that_is_none_is_not_named)
+{
+    uint32_t blamed[] = {0, 1, 2, 3, 4, UINT32_MAX}; /* rank + 1 */
+    for (size_t i = 0; i < CZ_ARRAY_LEN(blamed); i++) {
+        struct ranks ranks;
+        ranks_start(&ranks, 2, blame_wrongly, &blamed[i]);
+        ck_assert(ranks_wait(&ranks, 10));
+        rank_expect(&ranks, 0, CZ_PEER, "rank 1 (pid ");
+        ranks_close(&ranks);
+    }
 }
 END_TEST
 
@@ -534,7 +618,9 @@ TEST_MAIN("comm/shm", slots_arrive_at_whom_they_were_sent_to,
           more_ranks_than_cores_do_not_starve_each_other, ranks_may_be_threads,
           hundreds_of_ranks_work, the_segment_is_bounded_and_made_of_touched_pages_only,
           a_killed_rank_is_named_within_two_seconds, a_rank_that_finished_early_is_named,
-          a_rank_that_noticed_first_is_not_blamed, what_was_sent_before_the_end_is_read,
+          a_rank_that_noticed_first_is_not_blamed, a_blamed_rank_that_is_none_is_not_named,
+          cores_of_all_ranks_are_counted_once, a_rank_s_pages_are_its_own_and_a_slot_of_each_peer_s,
+          what_was_sent_before_the_end_is_read,
           a_stopped_rank_is_waited_for_and_a_killed_one_is_not, a_rank_that_does_not_come_is_named,
           a_rank_killed_while_they_come_together_is_named, places_are_written_in_turn,
           a_wrong_descriptor_is_refused, nothing_is_left_behind)
