@@ -48,6 +48,17 @@ __attribute__((visibility("default"))) int madvise(void *addr, size_t nbytes, in
     return (int)syscall(SYS_madvise, addr, nbytes, advice);
 }
 
+static bool lock_is_refused; /* whatever the limits allow */
+
+__attribute__((visibility("default"))) int mlock(const void *addr, size_t nbytes)
+{
+    if (lock_is_refused) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return (int)syscall(SYS_mlock, addr, nbytes);
+}
+
 static size_t n_resident(const unsigned char *base, size_t nbytes)
 {
     size_t n_pages = (nbytes + PAGE - 1) / PAGE, n = 0;
@@ -440,6 +451,46 @@ START_TEST(the_limit_is_known_and_named)
 }
 END_TEST
 
+/* What the limit allows to the byte, and the kernel refuses, is not put down to the limit. */
+START_TEST(a_refusal_within_the_limit_is_not_blamed_on_it)
+{
+    limit_locking(256 * KIB);
+    for (size_t more = 0; more < 2; more++) {
+        struct host_memory m;
+        ck_ok(host_memory_map(NULL, "states", 256 * KIB + more, &m));
+        lock_is_refused = true;
+        ck_fails(host_memory_lock(&m), CZ_NOMEM);
+        lock_is_refused = false;
+        bool is_blamed = strstr(cz_last_error(), "exceeds RLIMIT_MEMLOCK") != NULL;
+        ck_assert_msg(is_blamed == (more > 0), "%s", cz_last_error());
+        ck_assert_int_eq(strstr(cz_last_error(), "although RLIMIT_MEMLOCK allows it") != NULL,
+                         more == 0);
+        host_memory_unmap(&m);
+    }
+}
+END_TEST
+
+/* CAP_IPC_LOCK of the first user namespace lifts the limit. */
+START_TEST(a_capability_lifts_the_limit)
+{
+    const struct rlimit limit = {128 * KIB, 128 * KIB};
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[2] = {0};
+    unsigned long inside = 1, outside = 1, n = 0;
+    FILE *f = fopen("/proc/self/uid_map", "r");
+    ck_assert(f && fscanf(f, "%lu %lu %lu", &inside, &outside, &n) == 3);
+    fclose(f);
+    ck_assert_int_eq(syscall(SYS_capget, &header, caps), 0);
+    bool has =
+        (caps[0].effective >> CAP_IPC_LOCK & 1) && inside == 0 && outside == 0 && n == UINT32_MAX;
+    ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    ck_assert_uint_eq(host_memory_lockable(), has ? SIZE_MAX : 128 * KIB - host_memory_locked());
+    caps[0].effective &= ~(1u << CAP_IPC_LOCK);
+    ck_assert_int_eq(syscall(SYS_capset, &header, caps), 0);
+    ck_assert_uint_eq(host_memory_lockable(), 128 * KIB - host_memory_locked());
+}
+END_TEST
+
 START_TEST(no_locking_at_all)
 {
     struct host_memory m;
@@ -487,6 +538,8 @@ int main(void)
                                   huge_pages_where_they_are_to_be_had,
                                   locked_bytes_are_those_asked_for,
                                   the_limit_is_known_and_named,
+                                  a_refusal_within_the_limit_is_not_blamed_on_it,
+                                  a_capability_lifts_the_limit,
                                   no_locking_at_all,
                                   no_limit_is_no_limit,
                                   capabilities_of_user_namespaces_do_not_count};
