@@ -29,9 +29,13 @@ gen --top-k 1 --seed 9 --max-new-tokens 150 >"$work/k1"
 cmp -s "$work/a" "$work/k1" || complain "top-k 1 is not greedy"
 gen --max-new-tokens 150 --no-echo >"$work/n"
 [ "The day$(cat "$work/n")" = "$(cat "$work/a")" ] || complain "--no-echo prints something else"
-for dtype in bf16 fp16; do
-  gen --dtype $dtype >"$work/d" || complain "$dtype: exit $?"
+# bf16 rounds coarsely, which shows after some random tokens; without a dtype it is fp32.
+for dtype in fp32 bf16 fp16; do
+  gen --temperature 1 --seed 5 --max-new-tokens 150 --dtype $dtype >"$work/d-$dtype" || complain "$dtype: exit $?"
 done
+gen --temperature 1 --seed 5 --max-new-tokens 150 | cmp -s - "$work/d-fp32" || complain "fp32 is not what is taken by itself"
+cmp -s "$work/d-fp32" "$work/d-bf16" && complain "bf16 computes as fp32 does"
+cmp -s "$work/d-bf16" "$work/d-fp16" && complain "fp16 computes as bf16 does"
 
 # A folder with a tokenizer of its own: 26 letters, a space and one merge; nothing else comes out.
 cp -r "$models/gpt2-tiny" "$work/own"

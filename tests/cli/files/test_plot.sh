@@ -94,6 +94,18 @@ printf '%s\n1,0.1,train,2,,,,,1\n2,0.1,train,nan,,,,,1\n3,0.1,train,inf,,,,,1\n4
 svg "$work/nan.csv" --log-y
 grep -q "2 values of loss are not finite" "$work/err" || complain "gaps are not mentioned: $(cat "$work/err")"
 
+# without loss and accuracy every column with numbers has a panel, and no place has one
+printf 'step,epoch,seconds,empty,lr,norm\n1,0.1,3,,1,2\n2,0.2,4,,2,3\n' >"$work/other.csv"
+svg "$work/other.csv"
+for text in lr norm step; do holds "$text"; done
+grep -qxE 'epoch|seconds|empty' "$work/texts" && complain "panels of places, or of nothing: $(tr '\n' '|' <"$work/texts")"
+
+# as many as a figure holds
+printf 'step,a1,a2,a3,a4,a5,a6,a7\n1,1,1,1,1,1,1,1\n2,2,2,2,2,2,2,2\n' >"$work/seven.csv"
+svg "$work/seven.csv"
+holds a6
+grep -qx a7 "$work/texts" && complain "seven panels"
+
 # many rows
 awk 'BEGIN { print "step,loss"; for (s = 1; s <= 200000; s++) printf "%d,%.4f\n", s, 2 + 6 * exp(-s / 2e4) + ((s * 7919) % 997) / 997 }' >"$work/big.csv"
 svg "$work/big.csv" --log-y

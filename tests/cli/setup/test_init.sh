@@ -68,7 +68,13 @@ grep -q 'cannot be divided evenly over 2 ranks' pty/out || complain "a batch of 
 grep -q -- '--task classification' guess/out || complain "the task is not guessed: $(cat guess/out)"
 czero init --model gpt2-tiny --data text --yes -o lm/ds.json --script lm/run.sh --steps 3 --host-memory 1GB >out 2>err || complain "$(cat err)"
 grep -q -- '--task causal-lm' out || complain "a decoder's task is not guessed"
-[ -x lm/run.sh ] || complain "no script under its name"
+[ "$(stat -c %a lm/run.sh)" = 755 ] || complain "the script has mode $(stat -c %a lm/run.sh)"
+# bf16 where the processor multiplies it, also when it may use less than it has
+fast=fp32
+grep -qm1 -E '^flags.* (avx512_bf16|amx_bf16)( |$)' /proc/cpuinfo && fast=bf16
+grep -q "^lm/ds.json: .*, $fast; " err || complain "not $fast: $(cat err)"
+CZERO_ISA=scalar czero init --model gpt2-tiny --data text --yes -o slow/ds.json --steps 3 --host-memory 1GB >out 2>err || complain "$(cat err)"
+grep -q '^slow/ds.json: .*, fp32; ' err || complain "bf16 without a processor for it: $(cat err)"
 czero init --model gpt2-1.3b --data text --yes --device cuda --gpu-memory 24GB --host-memory 64GB -o gpu/ds.json >out 2>err || complain "$(cat err)"
 grep -q -- '--device cuda' out || complain "no device: $(cat out)"
 czero config check --strict gpu/ds.json >out 2>err || complain "the GPU's config: $(cat err)"

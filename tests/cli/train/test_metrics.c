@@ -134,6 +134,13 @@ START_TEST(other_files_are_left_alone)
     char csv[128];
     struct metrics *m;
     snprintf(csv, sizeof csv, "%s/data.csv", tmp);
+    put_text(csv, "hello"); /* without a line end, which the beginning of a header lacks, too */
+    ck_fails(metrics_open(csv, NULL, 0, &m), CZ_CORRUPT);
+    ck_assert_ptr_null(m);
+    has_text(csv, "hello");
+    put_text(csv, "step,epo\n"); /* a whole line is no beginning */
+    ck_fails(metrics_open(csv, NULL, 0, &m), CZ_CORRUPT);
+    has_text(csv, "step,epo\n");
     put_text(csv, "text,label\nhello,1\n");
     ck_fails(metrics_open(csv, NULL, 0, &m), CZ_CORRUPT);
     ck_assert_ptr_null(m);

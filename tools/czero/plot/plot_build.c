@@ -53,13 +53,13 @@ static cz_status add_default_panels(struct plot_figure *f, const struct plot_tab
         TRY(add_panel(f, c->name));
         any = true;
     }
-    for (size_t i = 0; i < t->n_columns && !any; i++) {
+    if (any) return CZ_OK;
+    for (size_t i = 0; i < t->n_columns && f->n_panels < PLOT_PANELS_MAX; i++) {
         bool is_place = false;
         for (size_t k = 0; k < CZ_ARRAY_LEN(places); k++)
             is_place = is_place || strcmp(t->columns[i].name, places[k]) == 0;
         if (is_place || !plot_table_has_values(t, &t->columns[i])) continue;
         TRY(add_panel(f, t->columns[i].name));
-        any = true;
     }
     return CZ_OK;
 }
