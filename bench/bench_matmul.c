@@ -1,7 +1,7 @@
 /* The ops that multiply: matmul, attention and the fused head, at the sizes of GPT-2 124M.
  *
  * Every line gives the rate in GFLOP/s. Operations: 2·m·n·k for a product; attention counts its 2
- * products forward and 5 backward, halved for being causal; the head its 3.
+ * products forward and 5 backward of the queries and keys that see each other; the head its 3.
  *
  *   bench_matmul [--seconds S per line] [--cpu] [word …]   only cases that hold all the words
  *   bench_matmul --serve      reads cases, one per line, runs each once and answers its seconds
@@ -52,7 +52,8 @@ static const char *const table[] = {
     "matmul fp16 fwd 1024 768 3072",
     "matmul fp16 dgrad 1024 768 3072",
     "matmul fp16 wgrad 1024 768 3072",
-    /* attention DTYPE fwd|bwd B H T D: causal, packed qkv */
+    /* attention DTYPE fwd|bwd B H T D [option …]: causal, packed qkv; options: windowN (keys),
+       softcapN, documentsN (each of N positions) */
     "attention fp32 fwd 4 12 256 64",
     "attention fp32 bwd 4 12 256 64",
     "attention fp32 fwd 4 12 1024 64",
@@ -61,6 +62,14 @@ static const char *const table[] = {
     "attention bf16 bwd 4 12 256 64",
     "attention bf16 fwd 4 12 1024 64",
     "attention bf16 bwd 4 12 1024 64",
+    "attention fp32 fwd 1 2 4096 64",
+    "attention fp32 bwd 1 2 4096 64",
+    "attention fp32 fwd 1 2 4096 64 window256",
+    "attention fp32 bwd 1 2 4096 64 window256",
+    "attention fp32 fwd 1 2 4096 64 documents128",
+    "attention fp32 bwd 1 2 4096 64 documents128",
+    "attention fp32 fwd 1 2 4096 64 softcap50",
+    "attention fp32 bwd 1 2 4096 64 softcap50",
     /* ce_head DTYPE train|eval N C V */
     "ce_head fp32 train 1024 768 50257",
     "ce_head fp32 eval 1024 768 50257",
@@ -138,6 +147,32 @@ static cz_status setup_matmul(struct bench *b, struct bench_case *c)
     return CZ_OK;
 }
 
+/* The number that follows an option's name in a line; 0 where the line does not have it. */
+static int64_t option_of(const char *line, const char *name)
+{
+    const char *at = strstr(line, name);
+    return at ? atoll(at + strlen(name)) : 0;
+}
+
+/* Options of the line; returns the pairs of a query and a key that see each other, of one head. */
+static double attention_options(const struct bench_case *c, struct attention_args *a)
+{
+    const int64_t T = a->Tk, window = option_of(c->line, "window");
+    const int64_t document = option_of(c->line, "documents");
+    int32_t *documents = document ? room((size_t)(a->B * T) * sizeof *documents) : NULL;
+    double n_pairs = 0;
+    for (int64_t i = 0; i < a->B * T; i++) {
+        const int64_t t = i % T, of_window = window ? t + 1 - window : 0;
+        const int64_t of_document = document ? t / document * document : 0;
+        const int64_t first = of_window > of_document ? of_window : of_document;
+        n_pairs += (double)(t + 1 - (first > 0 ? first : 0));
+        if (documents) documents[i] = (int32_t)(t / document);
+    }
+    a->window = window, a->softcap = (float)option_of(c->line, "softcap");
+    a->documents = documents;
+    return n_pairs;
+}
+
 static cz_status setup_attention(struct bench *b, struct bench_case *c)
 {
     const int64_t B = c->size[0], H = c->size[1], T = c->size[2], D = c->size[3], C = H * D;
@@ -167,12 +202,13 @@ static cz_status setup_attention(struct bench *b, struct bench_case *c)
                                  .dq = d,
                                  .dk = d + (size_t)C * unit,
                                  .dv = d + (size_t)(2 * C) * unit};
+    const double n_pairs = attention_options(c, a);
     for (int i = 0; i <= (int)backward; i++) {
         a->workspace_nbytes = ops_attention_workspace(b->ops, a, i);
         a->workspace = room(a->workspace_nbytes);
         if (backward && i == 0) TRY(ops_attention_forward(b->ops, NULL, a));
     }
-    c->n_operations = (backward ? 5.0 : 2.0) * (double)N * (double)T * (double)C;
+    c->n_operations = (backward ? 10.0 : 4.0) * n_pairs * (double)C;
     return CZ_OK;
 }
 
@@ -294,7 +330,7 @@ static cz_status report(struct bench *b, const char *line, double budget)
         total += seconds[n++];
     }
     qsort(seconds, (size_t)n, sizeof *seconds, compare_doubles);
-    printf("%-36s %9.3f %9.3f %9.3f %5d %9.1f\n", line, seconds[0] * 1e3, seconds[n / 2] * 1e3,
+    printf("%-44s %9.3f %9.3f %9.3f %5d %9.1f\n", line, seconds[0] * 1e3, seconds[n / 2] * 1e3,
            seconds[n - 1] * 1e3, n, c->n_operations / seconds[0] * 1e-9);
     fflush(stdout);
     return CZ_OK;
@@ -313,7 +349,7 @@ static cz_status run(struct bench *b, bool serving, double budget, char **words,
     TRY(ops_create(b->dev, &b->ops));
     if (serving) return serve(b);
     printf("%s, %d thread(s), %s rows\n", cpu_model_name(), threads_count(), ops_isa(b->ops));
-    printf("%-36s %9s %9s %9s %5s %9s\n", "", "min ms", "median", "max", "runs", "GFLOP/s");
+    printf("%-44s %9s %9s %9s %5s %9s\n", "", "min ms", "median", "max", "runs", "GFLOP/s");
     for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++)
         if (wanted(table[i], words, n_words)) TRY(report(b, table[i], budget));
     return CZ_OK;

@@ -7,13 +7,16 @@ The sizes are those of GPT-2 124M with 1024 tokens. czero (bench_matmul --serve)
 case by case, so that both see the same machine. WORDs keep the cases that hold all of them. --cpu
 compares processor time instead of time on the wall, for one thread on a machine that others use too.
 PyTorch's attention is scaled_dot_product_attention, once as it chooses (its flash kernel) and once
-forced to the plain form with the score matrix; its head is a product, cross_entropy and backward.
+forced to the plain form with the score matrix; with windows or documents it gets a mask, and with a
+soft cap, which it lacks, it is products, tanh and softmax. Its head is a product, cross_entropy and
+backward.
 """
 import argparse
 import json
 import os
 import pathlib
 import statistics
+import string
 import subprocess
 import sys
 import time
@@ -27,6 +30,8 @@ CASES = [
       for dtype in ("fp32", "bf16") for i, o in LINEARS for form in ("fwd", "dgrad", "wgrad")),
     *(f"attention {dtype} {form} 4 12 {t} 64"
       for dtype in ("fp32", "bf16") for t in (256, 1024) for form in ("fwd", "bwd")),
+    *(f"attention fp32 {form} 1 2 4096 64{option}"
+      for option in ("", " window256", " documents128", " softcap50") for form in ("fwd", "bwd")),
     *(f"ce_head {dtype} train 1024 768 50257" for dtype in ("fp32", "bf16")),
 ]
 
@@ -82,15 +87,37 @@ def matmul_peer(dtype, form, n, i, o):
     return {"fwd": lambda: x @ w, "dgrad": lambda: dy @ w.t(), "wgrad": lambda: x.t() @ dy}[form]
 
 
-def attention_peer(dtype, form, b, h, t, d):
+def attention_mask(t, options):
+    """(T,T): which keys a query sees; options: name -> number."""
+    import torch
+
+    at = torch.arange(t)
+    behind = at[:, None] - at[None, :]
+    mask = behind >= 0
+    if "window" in options:
+        mask &= behind < options["window"]
+    if "documents" in options:
+        document = at // options["documents"]
+        mask &= document[:, None] == document[None, :]
+    return mask
+
+
+def attention_peer(dtype, form, b, h, t, d, options):
     """A pair: what runs outside the measurement, and what is measured."""
     import torch
 
+    mask = attention_mask(t, options) if options else None
+    cap = options.get("softcap")
     qkv = torch.randn(b, t, 3 * h * d, dtype=dtype, requires_grad=True)
     q, k, v = (x.view(b, t, h, d).transpose(1, 2) for x in qkv.split(h * d, 2))
     dout = torch.randn(b, h, t, d, dtype=dtype)
 
     def forward():
+        if cap:
+            s = cap * torch.tanh(q @ k.transpose(2, 3) / (d ** 0.5 * cap))
+            return torch.softmax(s.masked_fill(~mask, float("-inf")), -1) @ v
+        if options:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     if form == "fwd":
@@ -117,15 +144,21 @@ def peers_of(case):
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    op, dtype, form, *sizes = case.split()
-    dtype, sizes = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype], [int(s) for s in sizes]
+    op, dtype, form, *words = case.split()
+    dtype, sizes = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype], [int(w) for w in words if w.isdigit()]
+    options = {word.rstrip("0123456789"): int(word.lstrip(string.ascii_lowercase))
+               for word in words if not word.isdigit()}
     if op == "matmul":
         run = matmul_peer(dtype, form, *sizes)
         return {"torch": lambda clock: timed(run, clock)}
     if op == "ce_head":
         run = head_peer(dtype, *sizes)
         return {"torch": lambda clock: timed(run, clock)}
-    before, run = attention_peer(dtype, form, *sizes)
+    before, run = attention_peer(dtype, form, *sizes, options)
+
+    def masked(clock):
+        out = before()
+        return timed(lambda: run(out), clock)
 
     def under(backend):
         def once(clock):
@@ -134,6 +167,8 @@ def peers_of(case):
                 return timed(lambda: run(out), clock)
         return once
 
+    if options:
+        return {"torch masked": masked}
     return {"torch flash": under(SDPBackend.FLASH_ATTENTION), "torch math": under(SDPBackend.MATH)}
 
 

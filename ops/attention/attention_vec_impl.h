@@ -207,9 +207,10 @@ struct columns {
  */
 static struct columns columns_of(int64_t begin, int64_t end, size_t first, size_t n)
 {
-    const int64_t at = (int64_t)first;
-    if (begin >= at + (int64_t)n || end <= at || begin >= end) return (struct columns){0, 0};
-    return (struct columns){begin > at ? (size_t)(begin - at) : 0, least((size_t)(end - at), n)};
+    begin -= (int64_t)first, end -= (int64_t)first;
+    begin = begin > 0 ? begin : 0;
+    end = end < (int64_t)n ? end : (int64_t)n;
+    return begin < end ? (struct columns){(size_t)begin, (size_t)end} : (struct columns){0, 0};
 }
 
 /* Keys of the block that a query sees, before the key mask. */
@@ -233,20 +234,17 @@ static struct columns whole_vectors(struct columns c)
 
 /* What becomes of a product q·k: times the scale, capped, and its derivative. */
 struct scores {
-    vf scale, cap, uncap; /* cap: 0 for none, and 1/cap */
-    bool capped;
+    vf scale, cap, uncap; /* uncap: 1/cap */
 };
 
 VEC_FN struct scores scores_of(const struct attention_args *a)
 {
-    const bool capped = a->softcap > 0;
-    return (struct scores){vf_set1(a->scale), vf_set1(a->softcap),
-                           vf_set1(capped ? 1.0f / a->softcap : 0.0f), capped};
+    return (struct scores){vf_set1(a->scale), vf_set1(a->softcap), vf_set1(1.0f / a->softcap)};
 }
 
-VEC_FN vf score(const struct scores *c, vf s)
+VEC_FN vf score(const bool capped, const struct scores *c, vf s)
 {
-    return c->capped ? c->cap * vf_tanh(s * c->scale * c->uncap) : s * c->scale;
+    return capped ? c->cap * vf_tanh(s * c->scale * c->uncap) : s * c->scale;
 }
 
 /* The derivative of a score with respect to what it was before the cap. */
@@ -256,14 +254,27 @@ VEC_FN vf cap_slope(const struct scores *c, vf s)
     return vf_fnma(tanh, tanh, vf_set1(1.0f));
 }
 
-/* x where lane j.. is one of the columns and shown, else −∞. */
-VEC_FN vf masked(vf x, const float *shown, size_t j, struct columns c)
+/* x where lane j.. is shown and, unless the row sees `all` of them, one of the columns; else −∞. */
+VEC_FN vf masked(const bool all, vf x, const float *shown, size_t j, struct columns c)
 {
     vf hidden = vf_set1(-INFINITY);
     x = vf_select(vf_lt(vf_zero(), vf_load(shown, j, DTYPE_F32)), x, hidden);
-    if (j + VF_N > c.end) x = vf_select(vm_first(j < c.end ? c.end - j : 0), x, hidden);
-    if (j < c.begin) x = vf_select(vm_first(least(c.begin - j, VF_N)), hidden, x);
-    return x;
+    if (all || (c.begin <= j && j + VF_N <= c.end)) return x;
+    x = vf_select(vm_first(j < c.end ? least(c.end - j, VF_N) : 0), x, hidden);
+    return vf_select(vm_first(j < c.begin ? least(c.begin - j, VF_N) : 0), hidden, x);
+}
+
+/* Calls f(capped, all, …), a copy of the loop for each case. `done` are the columns computed. */
+#define ROW_CALL(a, seen, done, f, ...)                                                            \
+    ((a)->softcap > 0                                           ? f(true, false, __VA_ARGS__)      \
+     : (seen).begin <= (done).begin && (seen).end >= (done).end ? f(false, true, __VA_ARGS__)      \
+                                                                : f(false, false, __VA_ARGS__))
+
+/* Dropout's element of query q and the block's first key. */
+static uint64_t draw_idx_of(const struct attention_args *a, int64_t b, int64_t h, size_t q,
+                            const struct key_block *kb)
+{
+    return attention_draw_idx(a, b, h, (int64_t)q, (int64_t)kb->k0);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -297,20 +308,29 @@ VEC_FN void rescale_row(const struct forward_space *w, size_t i, size_t Dp, floa
     w->total[i] *= first[0];
 }
 
+/* Products of row i become scores; returns the largest. */
+VEC_FN float score_row(const bool capped, const bool all, const struct attention_args *a,
+                       const struct forward_space *w, size_t i, struct columns seen,
+                       struct columns done)
+{
+    float *s = w->s + i * BK;
+    vf most = vf_set1(-INFINITY);
+    const struct scores scores = scores_of(a);
+    for (size_t j = done.begin; j < done.end; j += VF_N) {
+        vf x = masked(all, score(capped, &scores, vf_load(s, j, DTYPE_F32)), w->shown, j, seen);
+        vf_store(s, j, DTYPE_F32, x);
+        most = vf_max(most, x);
+    }
+    return vf_hmax(most);
+}
+
 /* Row i of s becomes exp(s − max), after dropout; the sums so far move to the new max. */
 VEC_FN void softmax_row(const struct attention_args *a, const struct forward_space *w, size_t i,
                         struct columns seen, struct columns done, struct dropper *r,
                         uint64_t draw_idx)
 {
     float *s = w->s + i * BK;
-    vf most_vec = vf_set1(-INFINITY);
-    const struct scores scores = scores_of(a);
-    for (size_t j = done.begin; j < done.end; j += VF_N) {
-        vf x = masked(score(&scores, vf_load(s, j, DTYPE_F32)), w->shown, j, seen);
-        vf_store(s, j, DTYPE_F32, x);
-        most_vec = vf_max(most_vec, x);
-    }
-    float most = vf_hmax(most_vec);
+    float most = ROW_CALL(a, seen, done, score_row, a, w, i, seen, done);
     if (!(most > w->most[i]))
         most = w->most[i];
     else if (w->most[i] != -INFINITY)
@@ -342,8 +362,7 @@ static void forward_scores(const struct attention_args *a, const struct forward_
         multiply(w->q + i0 * Dp, Dp, 1, w->kt + c.begin, BK, D, w->s + i0 * BK + c.begin, BK,
                  n_rows, (c.end - c.begin) / VF_N, false);
         for (size_t i = i0; i < i0 + n_rows; i++)
-            softmax_row(a, w, i, visible(kb, &w->keys[i]), c, r,
-                        attention_draw_idx(a, b, h, (int64_t)(q0 + i), (int64_t)kb->k0));
+            softmax_row(a, w, i, visible(kb, &w->keys[i]), c, r, draw_idx_of(a, b, h, q0 + i, kb));
     }
 }
 
@@ -488,8 +507,9 @@ static struct key_block load_keys(const struct attention_args *a, const struct b
 /* Row i: s and dp become p after dropout and ds/scale. Where all of the softmax is on one key
  * (the first query sees no other) dp and delta are one sum in two orders, and ds is 0; not so in 16
  * bits, where delta is of the rounded out. */
-VEC_FN void pair_row(const struct attention_args *a, const struct backward_space *w, size_t i,
-                     struct columns seen, struct columns done, struct dropper *r, uint64_t draw_idx)
+VEC_FN void pair_row(const bool capped, const bool all, const struct attention_args *a,
+                     const struct backward_space *w, size_t i, struct columns seen,
+                     struct columns done, struct dropper *r, uint64_t draw_idx)
 {
     float *s = w->p + i * BK, *dp = w->ds + i * BK;
     const struct scores scores = scores_of(a);
@@ -497,12 +517,12 @@ VEC_FN void pair_row(const struct attention_args *a, const struct backward_space
     const uint32_t *words = r->on ? dropper_words(r, draw_idx) : NULL;
     const vf one = vf_set1(1.0f), whole = vf_set1(a->dtype == DTYPE_F32 ? 1.0f : INFINITY);
     for (size_t j = done.begin; j < done.end; j += VF_N) {
-        vf y = score(&scores, vf_load(s, j, DTYPE_F32));
-        vf p = vf_exp(masked(y, w->shown, j, seen) - lse);
+        vf y = score(capped, &scores, vf_load(s, j, DTYPE_F32));
+        vf p = vf_exp(masked(all, y, w->shown, j, seen) - lse);
         vf x = vf_load(dp, j, DTYPE_F32);
         vf kept = words ? keep_factor(r, words, j) : one;
         vf ds = p * vf_fma(x, kept, vf_neg(delta_i));
-        if (scores.capped) ds = ds * cap_slope(&scores, y);
+        if (capped) ds = ds * cap_slope(&scores, y);
         vf_store(s, j, DTYPE_F32, p * kept);
         vf_store(dp, j, DTYPE_F32, vf_select(vf_le(whole, p), vf_zero(), ds));
     }
@@ -523,9 +543,10 @@ static void pair_blocks(const struct attention_args *a, const struct backward_sp
                  false);
         multiply(w->dout + i0 * Dp, Dp, 1, w->vt + c.begin, BK, D, w->ds + at, BK, n_rows, n_vecs,
                  false);
-        for (size_t i = i0; i < i0 + n_rows; i++)
-            pair_row(a, w, i, visible(kb, &w->keys[i]), c, r,
-                     attention_draw_idx(a, b, h, (int64_t)(q0 + i), (int64_t)kb->k0));
+        for (size_t i = i0; i < i0 + n_rows; i++) {
+            const struct columns seen = visible(kb, &w->keys[i]);
+            ROW_CALL(a, seen, c, pair_row, a, w, i, seen, c, r, draw_idx_of(a, b, h, q0 + i, kb));
+        }
     }
 }
 
