@@ -79,6 +79,7 @@ static struct attention_args attention_of(const struct decoder_block_hp *hp, int
                                           int64_t Tk, enum cz_dtype dtype)
 {
     const float scale = hp->attention_scale;
+    const bool hides = hp->window > 0 && hp->window < Tk; /* else nothing is that far back */
     return (struct attention_args){.B = B,
                                    .Tq = Tq,
                                    .Tk = Tk,
@@ -87,7 +88,9 @@ static struct attention_args attention_of(const struct decoder_block_hp *hp, int
                                    .D = hp->D,
                                    .dtype = dtype,
                                    .scale = scale != 0 ? scale : (float)(1.0 / sqrt((double)hp->D)),
+                                   .softcap = hp->softcap,
                                    .causal = true,
+                                   .window = hides ? hp->window : 0,
                                    .q_stride = q_stride(hp),
                                    .k_stride = kv_stride(hp),
                                    .v_stride = kv_stride(hp),
@@ -111,6 +114,15 @@ static enum role kv_map(const struct decoder_block_hp *hp, enum role part, int64
     return hp->fused_maps ? QKV_W : part;
 }
 
+/* Shorter batches may have no window. */
+static void raise_both(const struct ops *ops, struct attention_args args, bool backward,
+                       size_t *nbytes_max)
+{
+    size_raise(nbytes_max, ops_attention_workspace(ops, &args, backward));
+    args.window = 0;
+    size_raise(nbytes_max, ops_attention_workspace(ops, &args, backward));
+}
+
 static cz_status decode_workspace(const struct decoder_block_hp *hp, const struct batch_shape *s,
                                   size_t *nbytes_max)
 {
@@ -124,7 +136,7 @@ static cz_status decode_workspace(const struct decoder_block_hp *hp, const struc
         TRY(linear_columns_workspace(s, &key, HD, s->B, q_stride(hp), nbytes_max));
     }
     const struct attention_args args = attention_on_cache(hp, s->B, 1, s->T, s->dtype);
-    size_raise(nbytes_max, ops_attention_workspace(s->ops, &args, false));
+    raise_both(s->ops, args, false, nbytes_max);
     return CZ_OK;
 }
 
@@ -133,9 +145,9 @@ cz_status attention_workspace(const struct decoder_block_hp *hp, const struct ba
 {
     struct attention_args args = attention_of(hp, s->B, s->T, s->T, s->dtype);
     args.dropout_p = s->training ? hp->attn_dropout_p : 0.0f;
-    size_raise(nbytes_max, ops_attention_workspace(s->ops, &args, false));
+    raise_both(s->ops, args, false, nbytes_max);
     if (!s->training) return decode_workspace(hp, s, nbytes_max);
-    size_raise(nbytes_max, ops_attention_workspace(s->ops, &args, true));
+    raise_both(s->ops, args, true, nbytes_max);
     return CZ_OK;
 }
 
@@ -181,6 +193,7 @@ static cz_status rotate(const struct block_run *r, const struct rope_rows *rows,
     const struct rope_args args = {.N = N,
                                    .H = n_heads,
                                    .D = r->hp->D,
+                                   .rotary = 2 * r->hp->rope.half,
                                    .dtype = r->a->dtype,
                                    .stride = stride,
                                    .T = rows->n_rows,

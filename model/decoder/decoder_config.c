@@ -1,7 +1,6 @@
 /* What decoders share: reading config.json, putting the chain together, writing presets.
  * Defaults differ by family (struct decoder_defaults), since a file may leave out whatever its own
  * config class fills in. */
-#include "base/log.h"
 #include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
 #include "model/parts/parts.h"
@@ -58,6 +57,21 @@ static cz_status read_padding(const struct json_node *config,
     return config_refuse(node, CZ_INVALID, "this is not a token of the vocabulary");
 }
 
+/* The MLP's activation, fused with the product. */
+static cz_status read_gate(const struct json_node *config, const struct decoder_defaults *defaults,
+                           struct decoder_config *c)
+{
+    const char *key = defaults->activation_key ? defaults->activation_key : "hidden_act";
+    enum activation act;
+    TRY(config_activation(config, key, defaults->gate == GATE_SILU ? "silu" : "gelu_pytorch_tanh",
+                          &act));
+    c->block.gate = act == ACT_SILU ? GATE_SILU : GATE_GELU_TANH;
+    if (act == ACT_SILU || act == ACT_GELU_TANH) return CZ_OK;
+    return config_refuse(json_get(config, key), CZ_UNSUPPORTED,
+                         "a gated MLP with another activation than silu (swish) and "
+                         "gelu_pytorch_tanh (gelu_new) is not supported");
+}
+
 /* Sizes first: later keys are checked against them. */
 cz_status decoder_config_read(const struct json_node *config,
                               const struct decoder_defaults *defaults, struct decoder_config *c)
@@ -75,21 +89,14 @@ cz_status decoder_config_read(const struct json_node *config,
     TRY(config_size(config, "max_position_embeddings", NULL, defaults->max_positions, POSITIONS_MAX,
                     &c->max_positions));
     TRY(read_heads(config, defaults, c));
-    /* The MLP's gate is silu, fused with the product. */
-    enum activation act;
-    TRY(config_activation(config, "hidden_act", "silu", &act));
-    if (act != ACT_SILU)
-        TRY(config_refuse(
-            json_get(config, "hidden_act"), CZ_UNSUPPORTED,
-            "a gated MLP with another activation than silu (swish) is not supported"));
+    TRY(read_gate(config, defaults, c));
     TRY(config_number(config, "rms_norm_eps", eps, 0, 1, &c->eps));
     TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->initializer_range));
     TRY(config_number(config, "attention_dropout", 0, 0, 1, &c->attention_dropout));
     TRY(json_opt_bool(config, "tie_word_embeddings", defaults->tie_word_embeddings,
                       &c->tie_word_embeddings));
     TRY(read_padding(config, defaults, c));
-    return rope_read(config, c->head_dim, c->max_positions,
-                     defaults->rope_theta > 0 ? defaults->rope_theta : 1e4, &c->rope);
+    return rope_read(config, c->head_dim, c->max_positions, &defaults->rope, &c->rope);
 }
 
 cz_status decoder_read_attention_bias(struct decoder_config *c)
@@ -132,7 +139,8 @@ static cz_status layer_slides(const struct decoder_config *c, int64_t i, bool *o
     const char *type;
     bool rotates;
     TRY(layer_rotates(c, i, &rotates));
-    *out = c->window > 0 && i >= c->first_sliding && !(c->slides_without_rope && rotates);
+    *out = c->window > 0 && i >= c->first_sliding && !(c->slides_without_rope && rotates) &&
+           (c->full_every == 0 || (i + 1) % c->full_every != 0);
     TRY(layer_list(c, "layer_types", &list));
     if (!list) return CZ_OK;
     TRY(json_as_string(json_child(list, (size_t)i), &type));
@@ -146,32 +154,20 @@ static cz_status layer_slides(const struct decoder_config *c, int64_t i, bool *o
     return CZ_OK;
 }
 
+cz_status decoder_read_window(struct decoder_config *c, int64_t fallback)
+{
+    const struct json_node *node = json_get(c->node, "sliding_window");
+    c->window = 0;
+    if (node ? json_type(node) == JSON_NULL : fallback == 0) return CZ_OK;
+    return config_size(c->node, "sliding_window", NULL, fallback, INT32_MAX, &c->window);
+}
+
 cz_status decoder_read_switched_window(struct decoder_config *c, int64_t fallback)
 {
     bool in_use = false;
     c->window = 0;
     TRY(json_opt_bool(c->node, "use_sliding_window", false, &in_use));
-    const struct json_node *node = json_get(c->node, "sliding_window");
-    if (!in_use || (node ? json_type(node) == JSON_NULL : fallback == 0)) return CZ_OK;
-    return config_size(c->node, "sliding_window", NULL, fallback, INT32_MAX, &c->window);
-}
-
-/* Windows that no layer looks through, or that no sequence of the context fills, are none. */
-static cz_status window_trim(struct decoder_config *c, const char *name)
-{
-    bool any = false;
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        bool slides = false;
-        TRY(layer_slides(c, i, &slides));
-        any |= slides;
-    }
-    if (!any) c->window = 0;
-    if (c->window > 0 && c->window < c->max_positions)
-        LOGV(LOG_WARN, SUB_MODEL,
-             "%s: some layers see a window of %lld tokens; up to that length it hides nothing, and "
-             "longer sequences are not supported",
-             name, (long long)c->window);
-    return CZ_OK;
+    return in_use ? decoder_read_window(c, fallback) : CZ_OK;
 }
 
 /* ---- the chain ------------------------------------------------------------------------------ */
@@ -180,8 +176,9 @@ static cz_status window_trim(struct decoder_config *c, const char *name)
 static cz_status block_of_layer(const struct decoder_config *c, int layer_idx,
                                 struct decoder_block_hp *out)
 {
-    bool rotates;
+    bool rotates, slides = false;
     TRY(layer_rotates(c, layer_idx, &rotates));
+    TRY(layer_slides(c, layer_idx, &slides));
     *out = c->block;
     out->layer_idx = layer_idx;
     out->C = c->hidden_size;
@@ -193,10 +190,11 @@ static cz_status block_of_layer(const struct decoder_config *c, int layer_idx,
     out->o_bias = c->o_bias;
     out->mlp_bias = c->mlp_bias;
     out->no_rope = !rotates;
+    out->window = slides ? c->window : 0;
     out->eps = (float)c->eps;
     out->attn_dropout_p = (float)c->attention_dropout;
     out->init_std = (float)c->initializer_range;
-    out->rope = c->rope;
+    out->rope = slides && c->has_sliding_rope ? c->sliding_rope : c->rope;
     return CZ_OK;
 }
 
@@ -211,6 +209,7 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
                                                  .C = c->hidden_size,
                                                  .init_std = (float)c->initializer_range,
                                                  .scale = (float)c->embedding_scale,
+                                                 .rounds_scale = c->rounds_embedding_scale,
                                                  .has_padding = c->has_padding,
                                                  .padding_id = c->padding_id};
     const struct model_lm_head_hp head = {.norm_weight_name = "model.norm.weight",
@@ -220,9 +219,11 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
                                           .C = c->hidden_size,
                                           .eps = (float)c->eps,
                                           .init_std = (float)c->initializer_range,
-                                          .divisor = (float)c->logits_divisor};
-    const struct layer_class *block =
-        c->rope.t_switch ? &decoder_block_uncached_class : &decoder_block_class;
+                                          .divisor = (float)c->logits_divisor,
+                                          .norm_offset = c->block.norm_offset};
+    const struct layer_class *block = c->rope.t_switch || c->sliding_rope.t_switch
+                                          ? &decoder_block_uncached_class
+                                          : &decoder_block_class;
     const size_t n_layers = (size_t)c->n_layers + 2;
     layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
@@ -230,20 +231,19 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
         layers[i] = (struct layer_desc){block, &blocks[i - 1], sizeof *blocks};
     }
     layers[n_layers - 1] = (struct layer_desc){&model_lm_head_class, &head, sizeof head};
-    const bool bounded = c->window > 0 && c->window < c->max_positions;
     const struct model_desc desc = {.name = name,
                                     .layers = layers,
                                     .n_layers = n_layers,
                                     .vocab_size = c->vocab_size,
-                                    .t_max = bounded ? c->window : c->max_positions,
+                                    .t_max = c->max_positions,
                                     .hidden_size = c->hidden_size};
     return model_build(&desc, out);
 }
 
 /* Hyper-parameters are copied by model_build(): the arrays here are for building only. */
-cz_status decoder_chain_build(struct decoder_config *c, const char *name, struct cz_model **out)
+cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
+                              struct cz_model **out)
 {
-    TRY(window_trim(c, name));
     struct decoder_block_hp *blocks = calloc((size_t)c->n_layers, sizeof *blocks);
     struct layer_desc *layers = calloc((size_t)c->n_layers + 2, sizeof *layers);
     cz_status st = blocks && layers
@@ -253,7 +253,7 @@ cz_status decoder_chain_build(struct decoder_config *c, const char *name, struct
     free(layers);
     if (st != CZ_OK) return st;
     /* No table of positions ends anywhere: longer sequences than the config's context can run. */
-    (*out)->t_max_limit = c->window > 0 ? c->window : POSITIONS_MAX;
+    (*out)->t_max_limit = POSITIONS_MAX;
     return CZ_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "formats/json/json_write.h"
 #include "model/model_impl.h"
+#include "ops/activation/activation.h"
 
 /* ---- rotary positions ----------------------------------------------------------------------- */
 
@@ -11,7 +12,7 @@
 
 /* The frequencies that a config asks for: plain data, copied into each block. */
 struct rope_plan {
-    int64_t half;              /* D/2 */
+    int64_t half;              /* of what is rotated of a head, D/2 or less */
     float scale;               /* on cosines and sines */
     float freq[ROPE_HALF_MAX]; /* (half) radians per position */
     /* Batches that reach beyond t_switch positions take other frequencies; 0: none do. */
@@ -21,12 +22,20 @@ struct rope_plan {
     double theta, factor;
 };
 
-/* From rope_parameters (transformers 5), or rope_theta and rope_scaling (before), for heads of D;
- * `theta` where neither says.
+/* What a family has beside `config`. */
+struct rope_defaults {
+    double theta;
+    bool in_part;     /* partial_rotary_factor counts */
+    bool is_phi;      /* "su" and "yarn" are older names of longrope, whose length stands outside */
+    const char *kind; /* parameters are those of this kind of layer, where they differ … */
+    const char *theta_key; /* … and the older name of its theta; NULL: "rope_theta" */
+};
+
+/* From rope_parameters (transformers 5), or rope_theta and rope_scaling (before), for heads of D.
  * Errors: CZ_UNSUPPORTED (a rope type or a partial rotation we do not have: lists those we have),
  * CZ_INVALID (D is odd or above 1024; a number out of range), CZ_NOTFOUND (a key is missing). */
-cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions, double theta,
-                    struct rope_plan *out);
+cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions,
+                    const struct rope_defaults *defaults, struct rope_plan *out);
 
 /* The (half) frequencies for positions below T; `buf` may hold them. */
 const float *rope_frequencies(const struct rope_plan *plan, int64_t T, float buf[ROPE_HALF_MAX]);
@@ -45,7 +54,11 @@ struct decoder_block_hp {
     /* Queries and keys: as they are, each head normed, all heads of a token normed as one row. */
     enum { QK_NORM_NONE = 0, QK_NORM_HEADS, QK_NORM_WHOLE } qk_norm;
     bool no_rope;
+    enum gate gate;
+    float norm_offset;     /* of the weights of norms: 0, or 1, and then they start from 0 */
     float attention_scale; /* of the scores; 0: 1/sqrt(D) */
+    float softcap;         /* of the scores; 0: none */
+    int64_t window;        /* keys as far back as this are hidden; 0: none is */
     float residual_scale;  /* of what both halves add, norms before only; 0: 1 */
     float eps, attn_dropout_p, init_std;
     struct rope_plan rope;
@@ -65,14 +78,16 @@ struct decoder_config {
     bool qkv_bias, o_bias, mlp_bias, tie_word_embeddings;
     bool has_padding;
     int64_t padding_id;
-    struct rope_plan rope;
+    struct rope_plan rope, sliding_rope; /* of all layers, or those that do not slide; of these */
+    bool has_sliding_rope;
     struct decoder_block_hp block; /* places of norms and scales; the chain fills in the rest */
     double embedding_scale, logits_divisor; /* 0: none */
+    bool rounds_embedding_scale;
 
     /* Attention in sliding layers sees no further back than `window`; 0: there are none. They are
-     * those that layer_types names, or all from first_sliding on; slides_without_rope: those among
-     * them that do not rotate. */
-    int64_t window, first_sliding;
+     * those that layer_types names, or all from first_sliding on, without each full_every-th;
+     * slides_without_rope: those among them that do not rotate. */
+    int64_t window, first_sliding, full_every;
     bool slides_without_rope;
     /* Layers that do not rotate: those with a 0 in no_rope_layers, or every n-th; 0: none. */
     int64_t no_rope_every;
@@ -82,7 +97,10 @@ struct decoder_config {
 struct decoder_defaults {
     int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim;
     int64_t max_positions;
-    double eps, rope_theta;
+    double eps;
+    struct rope_defaults rope;
+    const char *activation_key; /* NULL: hidden_act */
+    enum gate gate;
     bool tie_word_embeddings;
     bool has_padding;
     int64_t padding_id;
@@ -95,11 +113,14 @@ cz_status decoder_config_read(const struct json_node *config,
 /* attention_bias, for queries, keys, values and the output. */
 cz_status decoder_read_attention_bias(struct decoder_config *c);
 
-/* sliding_window, of which use_sliding_window says whether it counts. */
+/* sliding_window; null or 0: none. */
+cz_status decoder_read_window(struct decoder_config *c, int64_t fallback);
+/* The same, of which use_sliding_window says whether it counts. */
 cz_status decoder_read_switched_window(struct decoder_config *c, int64_t fallback);
 
 /* Embedding, blocks, head. */
-cz_status decoder_chain_build(struct decoder_config *c, const char *name, struct cz_model **out);
+cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
+                              struct cz_model **out);
 
 /* ---- presets -------------------------------------------------------------------------------- */
 

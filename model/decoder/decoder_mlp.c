@@ -29,7 +29,8 @@ cz_status mlp_widen(const struct block_run *r, const void *h)
 static struct swiglu_args swiglu_over(const struct block_run *r)
 {
     const int64_t F = r->hp->F;
-    return (struct swiglu_args){.dtype = r->a->dtype,
+    return (struct swiglu_args){.gate_kind = r->hp->gate,
+                                .dtype = r->a->dtype,
                                 .N = r->N,
                                 .C = F,
                                 .stride = r->hp->fused_maps ? 2 * F : F,

@@ -109,7 +109,8 @@ static cz_status declare_role(const struct decoder_block_hp *hp, enum role role,
     snprintf(name, sizeof name, "model.layers.%d.%s", hp->layer_idx, name_of(hp, role));
     if (info->kind == NORM_WEIGHT) {
         const int64_t width = norm_width(hp, role);
-        return param_list_add(out, name, 1, &width, PARAM_INIT_ONE, 0.0f);
+        return param_list_add(out, name, 1, &width,
+                              hp->norm_offset == 1 ? PARAM_INIT_ZERO : PARAM_INIT_ONE, 0.0f);
     }
     const bool is_bias = info->kind == MAP_BIAS;
     const struct linear map = block_map(hp, is_bias ? info->pair : role);
@@ -200,7 +201,8 @@ cz_status block_map_input_grad(const struct block_run *r, enum role weight, cons
 
 static struct norm norm_of(const struct decoder_block_hp *hp, enum role weight)
 {
-    return (struct norm){.rms = true, .C = norm_width(hp, weight), .eps = hp->eps};
+    return (struct norm){
+        .rms = true, .C = norm_width(hp, weight), .eps = hp->eps, .offset = hp->norm_offset};
 }
 
 /* Rows of a norm over N tokens: more where it takes each head by itself. */

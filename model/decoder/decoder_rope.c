@@ -21,8 +21,9 @@
 /* What every kind is given. */
 struct rope_source {
     const struct json_node *config, *params; /* params: NULL when the config has none */
-    int64_t D, max_positions;
+    int64_t D, max_positions;                /* D: what is rotated of a head */
     double theta;
+    const struct rope_defaults *defaults;
 };
 
 /* null counts as absent, as in transformers. */
@@ -61,10 +62,10 @@ static cz_status need_number(const struct rope_source *s, const char *key, doubl
 static cz_status original_length(const struct rope_source *s, double *out)
 {
     const char *key = "original_max_position_embeddings";
-    const bool outer = config_either(s->config, key, NULL) || !s->params;
+    const bool outer = config_either(s->config, key, NULL) || !s->params || s->defaults->is_phi;
     int64_t length = 0;
-    TRY(config_size(outer ? s->config : s->params, key, NULL, s->max_positions, INT32_MAX,
-                    &length));
+    TRY(config_size(outer ? s->config : s->params, key, NULL,
+                    s->defaults->is_phi ? 4096 : s->max_positions, INT32_MAX, &length));
     *out = (double)length;
     return CZ_OK;
 }
@@ -274,6 +275,8 @@ static cz_status kind_find(const struct rope_source *s, const struct rope_kind *
     if (!node) return CZ_OK;
     const char *name;
     TRY(json_as_string(node, &name));
+    if (s->defaults->is_phi && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
+        name = "longrope";
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++)
         if (strcmp(kinds[i].name, name) == 0) {
             *out = &kinds[i];
@@ -286,11 +289,18 @@ static cz_status kind_find(const struct rope_source *s, const struct rope_kind *
     return config_refuse(node, CZ_UNSUPPORTED, why);
 }
 
-/* rope_scaling, where it says something, stands before rope_parameters. */
-static cz_status find_params(const struct json_node *config, const struct json_node **out)
+/* rope_scaling, where it says something, stands before rope_parameters; of a family whose kinds of
+ * layers differ it is about those that see everything. */
+static cz_status find_params(const struct json_node *config, const char *kind,
+                             const struct json_node **out)
 {
-    *out = config_either(config, "rope_scaling", NULL);
+    const bool is_local = kind && strcmp(kind, "sliding_attention") == 0;
+    *out = is_local ? NULL : config_either(config, "rope_scaling", NULL);
     if (!*out || json_count(*out) == 0) *out = config_either(config, "rope_parameters", NULL);
+    if (*out && kind && json_type(*out) == JSON_OBJECT) {
+        const struct json_node *own = config_either(*out, kind, NULL);
+        if (own || is_local) *out = own;
+    }
     if (!*out) return CZ_OK;
     if (json_type(*out) != JSON_OBJECT)
         return config_refuse(*out, CZ_INVALID, "an object is expected");
@@ -316,11 +326,31 @@ static cz_status refuse_partial(const struct rope_source *s)
     return CZ_OK;
 }
 
-/* The default kind needs no parameters; every other one must find its own. */
-cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions, double theta,
-                    struct rope_plan *out)
+/* The first partial_rotary_factor of each head, of families that have it. */
+static cz_status read_part(struct rope_source *s)
 {
-    struct rope_source s = {.config = config, .D = D, .max_positions = max_positions};
+    double part = 1;
+    if (!s->defaults->in_part) return CZ_OK;
+    TRY(config_number(s->config, "partial_rotary_factor", 1, 0, 1.0000001, &part));
+    if (s->params)
+        TRY(config_number(s->params, "partial_rotary_factor", part, 0, 1.0000001, &part));
+    const int64_t width = (int64_t)((double)s->D * part);
+    if (width >= 2 && width % 2 == 0) {
+        s->D = width;
+        return CZ_OK;
+    }
+    char why[96];
+    snprintf(why, sizeof why, "%g of heads of %lld: rotary positions take even widths", part,
+             (long long)s->D);
+    return config_refuse(s->config, CZ_INVALID, why);
+}
+
+/* The default kind needs no parameters; every other one must find its own. */
+cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_positions,
+                    const struct rope_defaults *defaults, struct rope_plan *out)
+{
+    struct rope_source s = {
+        .config = config, .D = D, .max_positions = max_positions, .defaults = defaults};
     const struct rope_kind *kind;
     *out = (struct rope_plan){.half = D / 2, .scale = 1.0f};
     if (D % 2 != 0 || D / 2 > ROPE_HALF_MAX) {
@@ -330,12 +360,18 @@ cz_status rope_read(const struct json_node *config, int64_t D, int64_t max_posit
         const struct json_node *node = config_either(config, "head_dim", NULL);
         return config_refuse(node ? node : config, CZ_INVALID, why);
     }
-    TRY(find_params(config, &s.params));
+    TRY(find_params(config, defaults->kind, &s.params));
+    TRY(read_part(&s));
+    out->half = s.D / 2;
     /* rope_parameters wins over the older top-level key. */
-    TRY(config_number(s.config, "rope_theta", theta, 1e-3, 1e15, &s.theta));
+    TRY(config_number(s.config, defaults->theta_key ? defaults->theta_key : "rope_theta",
+                      defaults->theta > 0 ? defaults->theta : 1e4, 1e-3, 1e15, &s.theta));
     if (s.params) TRY(config_number(s.params, "rope_theta", s.theta, 1e-3, 1e15, &s.theta));
     TRY(kind_find(&s, &kind));
-    if (kind->read != read_proportional) TRY(refuse_partial(&s));
+    if (kind->read != read_proportional && !defaults->in_part) TRY(refuse_partial(&s));
+    if (defaults->is_phi && kind->read != read_default && kind->read != read_longrope)
+        return config_refuse(s.params, CZ_UNSUPPORTED,
+                             "this model's rope types are default and longrope");
     return kind->read(&s, out);
 }
 

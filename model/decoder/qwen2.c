@@ -1,10 +1,8 @@
-/* Qwen2: LLaMA with biases on queries, keys and values. Yang et al., arXiv 2407.10671; names,
- * layouts, defaults and the init rule are those of Hugging Face's Qwen2ForCausalLM. Sliding windows
- * are accepted only where they are wider than the sequences, because attention here sees everything
- * before a position. */
+/* Qwen2: LLaMA with biases on queries, keys and values, and a window in some layers where
+ * use_sliding_window says so. Yang et al., arXiv 2407.10671; names, layouts, defaults and the init
+ * rule are those of Hugging Face's Qwen2ForCausalLM. */
 #include "model/decoder/decoder_impl.h"
 
-/* The window bounds T: within it both computations are the same. */
 static cz_status qwen2_build(const struct json_node *config, const char *name, enum cz_task task,
                              struct cz_model **out)
 {

@@ -14,7 +14,7 @@ static cz_status smollm3_build(const struct json_node *config, const char *name,
                                                      .n_heads = 16,
                                                      .n_kv_heads = 4,
                                                      .max_positions = 32768,
-                                                     .rope_theta = 2e6,
+                                                     .rope.theta = 2e6,
                                                      .tie_word_embeddings = true,
                                                      .has_padding = true,
                                                      .padding_id = 128004};

@@ -299,6 +299,7 @@ cz_status norm_forward(const struct layer_args *a, const struct norm *n, int64_t
                                    .C = n->C,
                                    .dtype = a->dtype,
                                    .eps = n->eps,
+                                   .offset = n->offset,
                                    .x = io->x,
                                    .residual = io->residual,
                                    .sum = io->sum,
@@ -320,6 +321,7 @@ cz_status norm_backward(const struct layer_args *a, const struct norm *n, int64_
                                    .C = n->C,
                                    .dtype = a->dtype,
                                    .eps = n->eps,
+                                   .offset = n->offset,
                                    .x = io->x,
                                    .weight = w,
                                    .mean = (float *)(uintptr_t)io->mean, /* read only */

@@ -94,6 +94,7 @@ struct norm {
     bool rms; /* RMS norm: no bias, no mean */
     int64_t C;
     float eps;
+    float offset; /* of the weight: 0, or 1 */
 };
 
 /* y = norm(x). With sum: s = x + residual is stored there and normed. mean, rstd may be NULL. */

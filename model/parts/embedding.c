@@ -99,10 +99,15 @@ static cz_status positions_add(const struct model_embedding_hp *hp, const struct
 static cz_status scaled(const struct model_embedding_hp *hp, const struct layer_args *a,
                         const void *x, void *y)
 {
+    float factor = hp->scale;
+    if (hp->rounds_scale) {
+        dtype_put(&factor, 0, a->dtype, hp->scale);
+        factor = dtype_get(&factor, 0, a->dtype);
+    }
     const struct cast_scale_args args = {.x_dtype = a->dtype,
                                          .y_dtype = a->dtype,
                                          .numel = (size_t)(a->batch->B * a->batch->T * hp->C),
-                                         .alpha = hp->scale,
+                                         .alpha = factor,
                                          .x = x,
                                          .y = y};
     return ops_cast_scale(a->ops, a->stream, &args);

@@ -16,7 +16,7 @@ static bool is_rms(const struct model_lm_head_hp *hp)
 
 static struct norm norm_of(const struct model_lm_head_hp *hp)
 {
-    return (struct norm){.rms = is_rms(hp), .C = hp->C, .eps = hp->eps};
+    return (struct norm){.rms = is_rms(hp), .C = hp->C, .eps = hp->eps, .offset = hp->norm_offset};
 }
 
 /* The parameters by role; bias is NULL with an RMS norm. */
@@ -41,7 +41,8 @@ static cz_status lm_head_declare(const void *hp_, struct param_list *out)
 {
     const struct model_lm_head_hp *hp = hp_;
     const int64_t vector[] = {hp->C}, matrix[] = {hp->V, hp->C};
-    TRY(param_list_add(out, hp->norm_weight_name, 1, vector, PARAM_INIT_ONE, 0.0f));
+    TRY(param_list_add(out, hp->norm_weight_name, 1, vector,
+                       hp->norm_offset == 1 ? PARAM_INIT_ZERO : PARAM_INIT_ONE, 0.0f));
     if (hp->norm_bias_name)
         TRY(param_list_add(out, hp->norm_bias_name, 1, vector, PARAM_INIT_ZERO, 0.0f));
     TRY(param_list_add(out, hp->weight_name, 2, matrix, PARAM_INIT_NORMAL, hp->init_std));

@@ -18,6 +18,7 @@ struct model_embedding_hp {
     float dropout_p;
     float init_std;
     float scale;        /* 0: none; not with positions */
+    bool rounds_scale;  /* to the dtype, as Gemma does */
     bool has_padding;   /* tokens of padding_id give their row no gradient */
     int64_t padding_id; /* in [0,V) */
 };
@@ -33,7 +34,8 @@ struct model_lm_head_hp {
     int64_t V, C;
     float eps;
     float init_std;
-    float divisor; /* of the logits; 0: none */
+    float divisor;     /* of the logits; 0: none */
+    float norm_offset; /* of the norm's weight: 0, or 1, and then it starts from 0 */
 };
 extern const struct layer_class model_lm_head_class;
 

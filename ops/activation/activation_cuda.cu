@@ -189,7 +189,7 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
  */
 
 /* N columns per thread. */
-template <typename T, int N>
+template <enum activation ACT, typename T, int N>
 static __global__ void __launch_bounds__(BLOCK)
     swiglu_forward_kernel(int64_t n_rows, int64_t C, int64_t stride, const T *gate, const T *up,
                           T *y)
@@ -200,11 +200,25 @@ static __global__ void __launch_bounds__(BLOCK)
     load_f32<N>(gate + n * stride + c, g);
     load_f32<N>(up + n * stride + c, u);
 #pragma unroll
-    for (int k = 0; k < N; k++) g[k] = value<ACT_SILU>(g[k]) * u[k];
+    for (int k = 0; k < N; k++) g[k] = value<ACT>(g[k]) * u[k];
     store_f32<N>(y + n * C + c, g);
 }
 
-template <typename T, int N>
+/* The gradients of gate and up, over them. */
+template <enum activation ACT> CUDA_FN void gate_gradients(float dy, float *gate, float *up)
+{
+    const float g = *gate;
+    if (ACT == ACT_SILU) {
+        const struct sigmoid of_g = sigmoid_of(exp_minus(g));
+        *gate = silu_gradient(g, of_g, dy * *up);
+        *up = dy * (g * of_g.s);
+    } else {
+        *gate = gradient<ACT>(g, dy * *up);
+        *up = dy * value<ACT>(g);
+    }
+}
+
+template <enum activation ACT, typename T, int N>
 static __global__ void __launch_bounds__(BLOCK)
     swiglu_backward_kernel(int64_t n_rows, int64_t C, int64_t stride, const T *gate, const T *up,
                            const T *dy, T *dgate, T *dup)
@@ -216,28 +230,30 @@ static __global__ void __launch_bounds__(BLOCK)
     load_f32<N>(up + n * stride + c, u);
     load_f32<N>(dy + n * C + c, d);
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        const struct sigmoid of_g = sigmoid_of(exp_minus(g[k]));
-        const float gs = g[k] * of_g.s;
-        g[k] = silu_gradient(g[k], of_g, d[k] * u[k]);
-        u[k] = d[k] * gs;
-    }
+    for (int k = 0; k < N; k++) gate_gradients<ACT>(d[k], &g[k], &u[k]);
     store_f32<N>(dgate + n * stride + c, g);
     store_f32<N>(dup + n * stride + c, u);
+}
+
+template <enum activation ACT, typename T, int N>
+static cz_status launch_gate(struct dev_stream *stream, const struct swiglu_args *a, bool backward)
+{
+    const struct cuda_rows rows = cuda_rows((size_t)a->N, (size_t)(a->C / N), BLOCK);
+    if (backward)
+        return cuda_launch("swiglu_backward", swiglu_backward_kernel<ACT, T, N>, rows.grid,
+                           rows.block, 0, stream, a->N, a->C, a->stride, (const T *)a->gate,
+                           (const T *)a->up, (const T *)a->dy, (T *)a->dgate, (T *)a->dup);
+    return cuda_launch("swiglu_forward", swiglu_forward_kernel<ACT, T, N>, rows.grid, rows.block, 0,
+                       stream, a->N, a->C, a->stride, (const T *)a->gate, (const T *)a->up,
+                       (T *)a->y);
 }
 
 template <typename T, int N>
 static cz_status launch_swiglu(struct dev_stream *stream, const struct swiglu_args *a,
                                bool backward)
 {
-    const struct cuda_rows rows = cuda_rows((size_t)a->N, (size_t)(a->C / N), BLOCK);
-    if (backward)
-        return cuda_launch("swiglu_backward", swiglu_backward_kernel<T, N>, rows.grid, rows.block,
-                           0, stream, a->N, a->C, a->stride, (const T *)a->gate, (const T *)a->up,
-                           (const T *)a->dy, (T *)a->dgate, (T *)a->dup);
-    return cuda_launch("swiglu_forward", swiglu_forward_kernel<T, N>, rows.grid, rows.block, 0,
-                       stream, a->N, a->C, a->stride, (const T *)a->gate, (const T *)a->up,
-                       (T *)a->y);
+    return a->gate_kind == GATE_SILU ? launch_gate<ACT_SILU, T, N>(stream, a, backward)
+                                     : launch_gate<ACT_GELU_TANH, T, N>(stream, a, backward);
 }
 
 /* Whether rows begin at multiples of 16 bytes in all tensors of this direction. */

@@ -25,6 +25,12 @@ cz_status swiglu_check(const struct swiglu_args *a, const char *op, bool tensors
 
 CZ_EXTERN_C_END
 
+/* f of a gated product. */
+static inline enum activation gate_activation(enum gate gate)
+{
+    return gate == GATE_SILU ? ACT_SILU : ACT_GELU_TANH;
+}
+
 /* The table, slowest first. */
 const struct activation_row *const *activation_rows(size_t *n);
 

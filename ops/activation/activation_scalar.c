@@ -62,21 +62,23 @@ static void backward(const struct activation_args *a, size_t begin, size_t end)
 
 static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
 {
+    const enum activation act = gate_activation(a->gate_kind);
     size_t in = (size_t)(n * a->stride), out = (size_t)(n * a->C);
     for (size_t c = begin; c < end; c++) {
         double gate = dtype_get(a->gate, in + c, a->dtype), up = dtype_get(a->up, in + c, a->dtype);
-        dtype_put(a->y, out + c, a->dtype, (float)(value(ACT_SILU, gate) * up));
+        dtype_put(a->y, out + c, a->dtype, (float)(value(act, gate) * up));
     }
 }
 
 static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
 {
+    const enum activation act = gate_activation(a->gate_kind);
     size_t in = (size_t)(n * a->stride), out = (size_t)(n * a->C);
     for (size_t c = begin; c < end; c++) {
         double gate = dtype_get(a->gate, in + c, a->dtype), up = dtype_get(a->up, in + c, a->dtype);
         double dy = dtype_get(a->dy, out + c, a->dtype);
-        dtype_put(a->dgate, in + c, a->dtype, (float)(dy * up * slope(ACT_SILU, gate)));
-        dtype_put(a->dup, in + c, a->dtype, (float)(dy * value(ACT_SILU, gate)));
+        dtype_put(a->dgate, in + c, a->dtype, (float)(dy * up * slope(act, gate)));
+        dtype_put(a->dup, in + c, a->dtype, (float)(dy * value(act, gate)));
     }
 }
 

@@ -111,20 +111,29 @@ static void backward(const struct activation_args *a, size_t begin, size_t end)
 }
 
 /* Columns of one row: `i` counts from the piece's first. */
-VEC_FN void swiglu_step(enum cz_dtype dtype, const void *gate, const void *up, void *y, size_t i,
-                        size_t n)
+VEC_FN void swiglu_step(enum activation act, enum cz_dtype dtype, const void *gate, const void *up,
+                        void *y, size_t i, size_t n)
 {
     vf2 g = vf2_get(gate, i, dtype, n), u = vf2_get(up, i, dtype, n);
-    vf2 s = {act_value(ACT_SILU, g.a), act_value(ACT_SILU, g.b)};
+    vf2 s = {act_value(act, g.a), act_value(act, g.b)};
     vf2_put(y, i, dtype, vf2_mul(s, u), n);
 }
 
-VEC_FN void swiglu_forward_of(enum cz_dtype dtype, const void *gate, const void *up, void *y,
-                              size_t numel)
+VEC_FN void swiglu_forward_by(enum activation act, enum cz_dtype dtype, const void *gate,
+                              const void *up, void *y, size_t numel)
 {
     size_t i = 0;
-    for (; i + 2 * VF_N <= numel; i += 2 * VF_N) swiglu_step(dtype, gate, up, y, i, 2 * VF_N);
-    if (i < numel) swiglu_step(dtype, gate, up, y, i, numel - i);
+    for (; i + 2 * VF_N <= numel; i += 2 * VF_N) swiglu_step(act, dtype, gate, up, y, i, 2 * VF_N);
+    if (i < numel) swiglu_step(act, dtype, gate, up, y, i, numel - i);
+}
+
+VEC_FN void swiglu_forward_of(enum cz_dtype dtype, enum gate kind, const void *gate, const void *up,
+                              void *y, size_t numel)
+{
+    if (kind == GATE_SILU)
+        swiglu_forward_by(ACT_SILU, dtype, gate, up, y, numel);
+    else
+        swiglu_forward_by(ACT_GELU_TANH, dtype, gate, up, y, numel);
 }
 
 static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
@@ -132,8 +141,8 @@ static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin,
     const size_t unit = dtype_size(a->dtype);
     const size_t in = ((size_t)(n * a->stride) + begin) * unit;
     const size_t out = ((size_t)(n * a->C) + begin) * unit;
-    DTYPE_CALL(swiglu_forward_of, a->dtype, (const char *)a->gate + in, (const char *)a->up + in,
-               (char *)a->y + out, end - begin);
+    DTYPE_CALL(swiglu_forward_of, a->dtype, a->gate_kind, (const char *)a->gate + in,
+               (const char *)a->up + in, (char *)a->y + out, end - begin);
 }
 
 struct swiglu_line {
@@ -141,29 +150,44 @@ struct swiglu_line {
     void *dgate, *dup;
 };
 
-VEC_FN void swiglu_gradient(vf g, vf u, vf d, vf *dgate, vf *dup)
+VEC_FN void swiglu_gradient(enum activation act, vf g, vf u, vf d, vf *dgate, vf *dup)
 {
-    vf s = vf_sigmoid(g);
-    *dgate = silu_gradient(g, s, d * u);
-    *dup = d * (g * s);
+    if (act == ACT_SILU) {
+        vf s = vf_sigmoid(g);
+        *dgate = silu_gradient(g, s, d * u);
+        *dup = d * (g * s);
+    } else {
+        *dgate = act_gradient(act, g, d * u);
+        *dup = d * act_value(act, g);
+    }
 }
 
-VEC_FN void swiglu_backward_step(enum cz_dtype dtype, const struct swiglu_line *l, size_t i,
-                                 size_t n)
+VEC_FN void swiglu_backward_step(enum activation act, enum cz_dtype dtype,
+                                 const struct swiglu_line *l, size_t i, size_t n)
 {
     vf2 g = vf2_get(l->gate, i, dtype, n), u = vf2_get(l->up, i, dtype, n);
     vf2 d = vf2_get(l->dy, i, dtype, n), dgate, dup;
-    swiglu_gradient(g.a, u.a, d.a, &dgate.a, &dup.a);
-    swiglu_gradient(g.b, u.b, d.b, &dgate.b, &dup.b);
+    swiglu_gradient(act, g.a, u.a, d.a, &dgate.a, &dup.a);
+    swiglu_gradient(act, g.b, u.b, d.b, &dgate.b, &dup.b);
     vf2_put(l->dgate, i, dtype, dgate, n);
     vf2_put(l->dup, i, dtype, dup, n);
 }
 
-VEC_FN void swiglu_backward_of(enum cz_dtype dtype, struct swiglu_line l, size_t numel)
+VEC_FN void swiglu_backward_by(enum activation act, enum cz_dtype dtype,
+                               const struct swiglu_line *l, size_t numel)
 {
     size_t i = 0;
-    for (; i + 2 * VF_N <= numel; i += 2 * VF_N) swiglu_backward_step(dtype, &l, i, 2 * VF_N);
-    if (i < numel) swiglu_backward_step(dtype, &l, i, numel - i);
+    for (; i + 2 * VF_N <= numel; i += 2 * VF_N) swiglu_backward_step(act, dtype, l, i, 2 * VF_N);
+    if (i < numel) swiglu_backward_step(act, dtype, l, i, numel - i);
+}
+
+VEC_FN void swiglu_backward_of(enum cz_dtype dtype, enum gate kind, struct swiglu_line l,
+                               size_t numel)
+{
+    if (kind == GATE_SILU)
+        swiglu_backward_by(ACT_SILU, dtype, &l, numel);
+    else
+        swiglu_backward_by(ACT_GELU_TANH, dtype, &l, numel);
 }
 
 static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
@@ -174,5 +198,5 @@ static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin
     const struct swiglu_line l = {(const char *)a->gate + in, (const char *)a->up + in,
                                   (const char *)a->dy + out, (char *)a->dgate + in,
                                   (char *)a->dup + in};
-    DTYPE_CALL(swiglu_backward_of, a->dtype, l, end - begin);
+    DTYPE_CALL(swiglu_backward_of, a->dtype, a->gate_kind, l, end - begin);
 }

@@ -2,7 +2,7 @@
  *
  *   s = x [+ residual]
  *   layernorm: mean = Σs/C, rstd = 1/sqrt(Σ(s−mean)²/C + eps), y = (s−mean)·rstd·weight + bias
- *   rmsnorm:   rstd = 1/sqrt(Σs²/C + eps),                     y = s·rstd·weight
+ *   rmsnorm:   rstd = 1/sqrt(Σs²/C + eps),                     y = s·rstd·(weight + offset)
  * N rows, C columns. Sums in fp32, in an order fixed by C; the gradients of weight and bias are
  * sums over row blocks fixed by N: no result depends on threads. Statistics are fp32 (N). A 16-bit
  * s is rounded before it is normalised, so that backward sees what forward used. */
@@ -25,6 +25,7 @@ struct norm_args {
     const void *residual; /* (N,C) or NULL */
     void *sum;            /* (N,C) receives s, needed with residual; may alias x or residual */
     const void *weight;   /* (C) */
+    float offset;         /* added to the weight, in fp32; 0, or 1 for Gemma's rmsnorm */
     const void *bias;     /* (C), or NULL; never for rmsnorm */
     void *y;              /* (N,C); may alias x or sum when those are not kept */
     float *mean, *rstd;   /* (N) saved by forward, read by backward; mean unused by rmsnorm;

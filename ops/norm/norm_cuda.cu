@@ -42,7 +42,7 @@ template <typename T> constexpr int BACKWARD_PACKS = sizeof(T) == 2 ? 2 : 4;
 /* The arguments by value, for the device. */
 struct norm_io {
     int64_t n_rows, C;
-    float eps, inv_C;
+    float eps, inv_C, offset;
     bool centred;
     const void *x, *residual, *weight, *bias, *dy, *dx_add;
     void *sum, *y, *dx;
@@ -163,7 +163,7 @@ CUDA_FN void store_normed(const struct norm_io *io, size_t at, int64_t c, const 
     row_load<N, ALIGNED>((const T *)io->weight + c, left, w);
     if (io->bias) row_load<N, ALIGNED>((const T *)io->bias + c, left, b);
 #pragma unroll
-    for (int k = 0; k < N; k++) y[k] = normed(x[k], mean, rstd, w[k], b[k]);
+    for (int k = 0; k < N; k++) y[k] = normed(x[k], mean, rstd, w[k] + io->offset, b[k]);
     row_store<N, ALIGNED>((T *)io->y + at, left, y);
 }
 
@@ -285,7 +285,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     block_sums<1>(&squares, room);
     const float rstd = rsqrtf(fmaf(squares, io.inv_C, io.eps));
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS)
-        y[c] = from_f32<T>(normed(to_f32(x[c]), mean, rstd, to_f32(w[c]), b ? to_f32(b[c]) : 0));
+        y[c] = from_f32<T>(
+            normed(to_f32(x[c]), mean, rstd, to_f32(w[c]) + io.offset, b ? to_f32(b[c]) : 0));
     keep_statistics(&io, row, mean, rstd);
 }
 
@@ -373,7 +374,7 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row,
         unpack<T, N>(kept->dy[p], dy);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            const float xhat = (x[k] - kept->mean) * kept->rstd, g = dy[k] * w[k];
+            const float xhat = (x[k] - kept->mean) * kept->rstd, g = dy[k] * (w[k] + io->offset);
             sums[0] += g;
             sums[1] = fmaf(g, xhat, sums[1]);
             columns->weight[p][k] = fmaf(dy[k], xhat, columns->weight[p][k]);
@@ -390,7 +391,7 @@ CUDA_FN void backward_row(const struct norm_io *io, int64_t row,
         unpack<T, N>(kept->x[p], x);
         unpack<T, N>(kept->dy[p], g);
 #pragma unroll
-        for (int k = 0; k < N; k++) g[k] *= w[k];
+        for (int k = 0; k < N; k++) g[k] *= w[k] + io->offset;
         store_dx<T, N, ALIGNED>(io, begin + (size_t)(first + p * step), io->C - first - p * step, x,
                                 g, &kept->add[p], &means);
     }
@@ -487,8 +488,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) dx_plain_kernel(const st
     const float mean = io.centred ? io.mean[row] : 0, rstd = io.rstd[row];
     float sums[2] = {0, 0};
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
-        const float g =
-            to_f32(((const T *)io.dy)[begin + (size_t)c]) * to_f32(((const T *)io.weight)[c]);
+        const float g = to_f32(((const T *)io.dy)[begin + (size_t)c]) *
+                        (to_f32(((const T *)io.weight)[c]) + io.offset);
         sums[0] += g;
         sums[1] = fmaf(g, (to_f32(((const T *)io.x)[begin + (size_t)c]) - mean) * rstd, sums[1]);
     }
@@ -496,7 +497,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) dx_plain_kernel(const st
     const struct row_means means = means_of(&io, mean, rstd, sums);
     for (int64_t c = threadIdx.x; c < io.C; c += PLAIN_THREADS) {
         const size_t at = begin + (size_t)c;
-        const float g = to_f32(((const T *)io.dy)[at]) * to_f32(((const T *)io.weight)[c]);
+        const float g =
+            to_f32(((const T *)io.dy)[at]) * (to_f32(((const T *)io.weight)[c]) + io.offset);
         const float dx = dx_of(to_f32(((const T *)io.x)[at]), g, &means);
         const float add = io.dx_add ? to_f32(((const T *)io.dx_add)[at]) : 0.0f;
         ((T *)io.dx)[at] = from_f32<T>(dx + add);
@@ -510,7 +512,7 @@ static struct norm_io io_of(const struct norm_args *a, bool centred)
 {
     struct norm_io io = {};
     io.n_rows = a->N, io.C = a->C, io.eps = a->eps, io.inv_C = (float)(1.0 / (double)a->C);
-    io.centred = centred;
+    io.centred = centred, io.offset = a->offset;
     io.x = a->x, io.residual = a->residual, io.weight = a->weight, io.bias = a->bias;
     io.dy = a->dy, io.dx_add = a->dx_add, io.sum = a->sum, io.y = a->y, io.dx = a->dx;
     io.mean = a->mean, io.rstd = a->rstd;

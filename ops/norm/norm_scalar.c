@@ -22,6 +22,11 @@ static double mean_square_of(const void *s, size_t first, size_t C, enum cz_dtyp
     return sum / (double)C;
 }
 
+static double weight_of(const struct norm_args *a, size_t c)
+{
+    return (double)dtype_get(a->weight, c, a->dtype) + a->offset;
+}
+
 /* The residual's sum is rounded to the dtype first and normalized as stored, because backward reads
  * it back. */
 static void forward(const struct norm_args *a, bool centred, int64_t begin, int64_t end)
@@ -40,8 +45,7 @@ static void forward(const struct norm_args *a, bool centred, int64_t begin, int6
         double mean = centred ? mean_of(s, first, C, dtype) : 0;
         double rstd = 1.0 / sqrt(mean_square_of(s, first, C, dtype, mean) + a->eps);
         for (size_t c = 0; c < C; c++) {
-            double y =
-                (dtype_get(s, first + c, dtype) - mean) * rstd * dtype_get(a->weight, c, dtype);
+            double y = (dtype_get(s, first + c, dtype) - mean) * rstd * weight_of(a, c);
             if (a->bias) y += dtype_get(a->bias, c, dtype);
             dtype_put(a->y, first + c, dtype, (float)y);
         }
@@ -60,13 +64,13 @@ static void backward_row(const struct norm_args *a, bool centred, size_t first, 
     double sum_g = 0, sum_g_xhat = 0;
     for (size_t c = 0; c < C; c++) {
         double xhat = (dtype_get(a->x, first + c, dtype) - mean) * rstd;
-        double g = (double)dtype_get(a->dy, first + c, dtype) * dtype_get(a->weight, c, dtype);
+        double g = dtype_get(a->dy, first + c, dtype) * weight_of(a, c);
         sum_g += g;
         sum_g_xhat += g * xhat;
     }
     for (size_t c = 0; c < C; c++) {
         double xhat = (dtype_get(a->x, first + c, dtype) - mean) * rstd;
-        double g = (double)dtype_get(a->dy, first + c, dtype) * dtype_get(a->weight, c, dtype);
+        double g = dtype_get(a->dy, first + c, dtype) * weight_of(a, c);
         double dx = g - xhat * sum_g_xhat / (double)C;
         if (centred) dx -= sum_g / (double)C;
         dx *= rstd;

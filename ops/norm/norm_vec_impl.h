@@ -19,7 +19,7 @@ struct norm_line {
     const void *x, *residual, *weight, *bias, *dy, *dx_add;
     void *sum, *y, *dx;
     float *dweight, *dbias;
-    vf mean, rstd, mean_g, mean_g_xhat;
+    vf offset, mean, rstd, mean_g, mean_g_xhat;
     vf sums[N_SUMS], sums_xhat[N_SUMS];
 };
 
@@ -86,10 +86,16 @@ VEC_FN vf2 xhat_at(const struct norm_line *l, size_t c, size_t n)
     return (vf2){d.a * l->rstd, d.b * l->rstd};
 }
 
+VEC_FN vf2 weight_at(const struct norm_line *l, size_t c, size_t n)
+{
+    vf2 w = vf2_get(l->weight, c, l->dtype, n);
+    return (vf2){w.a + l->offset, w.b + l->offset};
+}
+
 VEC_FN void step_scale(struct norm_line *l, size_t c, size_t n, size_t k)
 {
     (void)k;
-    vf2 xhat = xhat_at(l, c, n), weight = vf2_get(l->weight, c, l->dtype, n);
+    vf2 xhat = xhat_at(l, c, n), weight = weight_at(l, c, n);
     vf2 y =
         l->bias ? vf2_fma(xhat, weight, vf2_get(l->bias, c, l->dtype, n)) : vf2_mul(xhat, weight);
     vf2_put(l->y, c, l->dtype, y, n);
@@ -120,6 +126,7 @@ VEC_FN void forward_of(enum cz_dtype dtype, const struct norm_args *a, bool cent
         struct norm_line l = {
             .dtype = dtype, .centred = centred, .weight = a->weight, .bias = a->bias};
         float mean = 0, rstd;
+        l.offset = vf_set1(a->offset);
         size_t offset = (size_t)n * row_nbytes;
         l.x = (const char *)a->x + offset;
         l.residual = a->residual ? (const char *)a->residual + offset : NULL;
@@ -143,7 +150,7 @@ static void forward(const struct norm_args *a, bool centred, int64_t begin, int6
 VEC_FN void step_gradient_sums(struct norm_line *l, size_t c, size_t n, size_t k)
 {
     vf2 xhat = xhat_at(l, c, n), dy = vf2_get(l->dy, c, l->dtype, n);
-    vf2 g = vf2_mul(dy, vf2_get(l->weight, c, l->dtype, n)); /* 0 behind the row's end */
+    vf2 g = vf2_mul(dy, weight_at(l, c, n)); /* 0 behind the row's end */
     if (l->centred) {
         l->sums[k] = l->sums[k] + g.a;
         l->sums[k + 1] = l->sums[k + 1] + g.b;
@@ -167,7 +174,7 @@ VEC_FN void step_dx(struct norm_line *l, size_t c, size_t n, size_t k)
 {
     (void)k;
     vf2 xhat = xhat_at(l, c, n);
-    vf2 g = vf2_mul(vf2_get(l->dy, c, l->dtype, n), vf2_get(l->weight, c, l->dtype, n));
+    vf2 g = vf2_mul(vf2_get(l->dy, c, l->dtype, n), weight_at(l, c, n));
     vf2 dx = {dx_of(l, g.a, xhat.a), dx_of(l, g.b, xhat.b)};
     if (l->dx_add) dx = vf2_add(dx, vf2_get(l->dx_add, c, l->dtype, n));
     vf2_put(l->dx, c, l->dtype, dx, n);
@@ -197,6 +204,7 @@ VEC_FN void backward_of(enum cz_dtype dtype, const struct norm_args *a, bool cen
         l.dy = (const char *)a->dy + offset;
         l.dx = (char *)a->dx + offset;
         l.dx_add = a->dx_add ? (const char *)a->dx_add + offset : NULL;
+        l.offset = vf_set1(a->offset);
         l.mean = vf_set1(centred ? a->mean[n] : 0);
         l.rstd = vf_set1(a->rstd[n]);
         backward_row(&l, C);

@@ -41,12 +41,13 @@ static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct r
         threads_split(n_heads, 1, n_parts, part, &begin, &end);
         /* Heads [begin, end) of the N·H there are. */
         const size_t H = (size_t)a->H, D = (size_t)a->D, unit = dtype_size(a->dtype);
+        const size_t half = (size_t)rope_width(a) / 2;
         for (size_t i = begin; i < end; i++) {
             size_t n = i / H, h = i % H;
             size_t position = (size_t)(a->positions ? a->positions[n] : (int64_t)n % a->T);
             char *x = (char *)a->x + (n * (size_t)a->stride + h * D) * unit;
-            ops->rope_row->rotate(a->dtype, x, a->cos + position * (D / 2),
-                                  a->sin + position * (D / 2), D / 2, a->inverse);
+            ops->rope_row->rotate(a->dtype, x, a->cos + position * half, a->sin + position * half,
+                                  half, a->inverse);
         }
     }
     return CZ_OK;

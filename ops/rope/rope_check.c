@@ -4,9 +4,12 @@
 cz_status rope_check(const struct rope_args *a)
 {
     TRY(ops_check_dtype("rope", a->dtype));
-    if (a->N < 0 || a->H < 0 || a->D < 0 || a->D % 2 != 0)
-        return err_set(CZ_INVALID, 0, "rope: N %lld, H %lld, D %lld: D must be even, none negative",
-                       (long long)a->N, (long long)a->H, (long long)a->D);
+    const int64_t width = rope_width(a);
+    if (a->N < 0 || a->H < 0 || a->D < 0 || width < 0 || width > a->D || width % 2 != 0)
+        return err_set(CZ_INVALID, 0,
+                       "rope: N %lld, H %lld, D %lld, %lld of them rotated: these must be even and "
+                       "no more than D, none negative",
+                       (long long)a->N, (long long)a->H, (long long)a->D, (long long)width);
     if (a->N == 0 || a->H == 0 || a->D == 0) return CZ_OK;
     if (a->N > 1 && a->stride < a->H * a->D)
         return err_set(CZ_INVALID, 0, "rope: stride %lld is less than H·D = %lld",

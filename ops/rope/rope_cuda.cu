@@ -13,7 +13,7 @@
 
 struct rotation {
     int64_t n_tokens, stride, T;
-    unsigned half, n_items; /* of a head; vectors of half a token */
+    unsigned half, width, n_items; /* of what a head rotates; of a head; vectors of half a token */
     const int32_t *positions;
     const float *cos, *sin;
     bool inverse;
@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(BLOCK) rope_kernel(struct rotation r, T
     if (position < 0) return;
     const unsigned per_head = r.half / N, head = item / per_head;
     const unsigned d = (item - head * per_head) * N;
-    T *x = tokens + n * r.stride + (size_t)head * 2 * r.half + d;
+    T *x = tokens + n * r.stride + (size_t)head * r.width + d;
     float a[N], b[N], c[N], s[N];
     load_f32<N>(x, a);
     load_f32<N>(x + r.half, b);
@@ -50,11 +50,13 @@ static __global__ void __launch_bounds__(BLOCK) rope_kernel(struct rotation r, T
 template <typename T, int N>
 static cz_status rope_by(struct dev_stream *stream, const struct rope_args *a)
 {
+    const unsigned half = (unsigned)(rope_width(a) / 2);
     const struct rotation r = {.n_tokens = a->N,
                                .stride = a->stride,
                                .T = a->T,
-                               .half = (unsigned)(a->D / 2),
-                               .n_items = (unsigned)(a->H * (a->D / 2 / N)),
+                               .half = half,
+                               .width = (unsigned)a->D,
+                               .n_items = (unsigned)a->H * (half / N),
                                .positions = a->positions,
                                .cos = a->cos,
                                .sin = a->sin,
@@ -72,8 +74,8 @@ static cz_status rope(struct ops *ops, struct dev_stream *stream, const struct r
         cuda_is_aligned(a->x, 16) && cuda_is_aligned(a->cos, 16) && cuda_is_aligned(a->sin, 16);
     CUDA_BY_DTYPE(a->dtype, T, {
         constexpr int N = CUDA_LANES<T>;
-        return aligned && a->D / 2 % N == 0 && a->stride % N == 0 ? rope_by<T, N>(stream, a)
-                                                                  : rope_by<T, 1>(stream, a);
+        const bool whole = rope_width(a) / 2 % N == 0 && a->D % N == 0 && a->stride % N == 0;
+        return aligned && whole ? rope_by<T, N>(stream, a) : rope_by<T, 1>(stream, a);
     });
     return CZ_OK;
 }

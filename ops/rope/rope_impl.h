@@ -16,6 +16,12 @@ extern const struct rope_row rope_scalar, rope_avx2, rope_avx512;
 
 CZ_EXTERN_C_BEGIN
 
+/* How many of a head's elements are rotated. */
+static inline int64_t rope_width(const struct rope_args *a)
+{
+    return a->rotary ? a->rotary : a->D;
+}
+
 /* Shared by the entry points of the host and of a GPU; positions are not read. */
 cz_status rope_check(const struct rope_args *a);
 cz_status rope_table_check(const struct rope_table_args *a);

@@ -121,11 +121,14 @@ START_TEST(cuts_do_not_show)
 END_TEST
 
 /* gate and up as halves of one (N, 2C) matrix at `in`, as the models hold them. */
+static enum gate gate_kind; /* of the cases that follow */
+
 static struct swiglu_args swiglu_over(enum cz_dtype dtype, void *in, void *y, void *dy, void *din,
                                       int64_t N, int64_t C)
 {
     size_t half = (size_t)C * dtype_size(dtype);
-    return (struct swiglu_args){.dtype = dtype,
+    return (struct swiglu_args){.gate_kind = gate_kind,
+                                .dtype = dtype,
                                 .N = N,
                                 .C = C,
                                 .stride = 2 * C,
@@ -169,8 +172,10 @@ static void swiglu_agrees(const struct cuda_rig *rig)
                                         {5, 17}, {9, 40}, {2, 2056}, {300, 8}, {2, 1031}};
     for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++)
         for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
-            for (size_t offset = 0; offset < 9; offset += 8)
+            for (size_t offset = 0; offset < 9; offset += 8) {
+                gate_kind = (s + d) % 2 ? GATE_GELU_TANH : GATE_SILU;
                 swiglu_case(rig, dtypes[d], shapes[s][0], shapes[s][1], offset / 8);
+            }
 }
 
 CUDA_ORDERS(swiglu_agrees, swiglu_agrees(&rig))

@@ -27,7 +27,8 @@ static void tables(struct agree_buf *cosines, struct agree_buf *sines, int64_t D
 }
 
 static void rope_case(const struct cuda_rig *rig, enum cz_dtype dtype, int64_t N, int64_t H,
-                      int64_t D, int64_t gap, bool inverse, bool positions, size_t offset)
+                      int64_t D, int64_t rotary, int64_t gap, bool inverse, bool positions,
+                      size_t offset)
 {
     int32_t at[64];
     int64_t stride = H * D + gap;
@@ -35,13 +36,14 @@ static void rope_case(const struct cuda_rig *rig, enum cz_dtype dtype, int64_t N
     struct agree_buf cosines, sines;
     struct agree_buf x = agree_buf_make(dtype, (size_t)(N * stride), offset);
     struct agree_buf want = agree_buf_make(dtype, (size_t)(N * stride), 0);
-    tables(&cosines, &sines, D, offset);
+    tables(&cosines, &sines, rotary ? rotary : D, offset);
     for (int64_t n = 0; n < N; n++) at[n] = (int32_t)(agree_random(1, (size_t)n) % MAX_POSITION);
     agree_fill_special(&x, 2, 3.0f);
     memcpy(want.p, x.p, x.nbytes);
     struct rope_args a = {.N = N,
                           .H = H,
                           .D = D,
+                          .rotary = rotary,
                           .dtype = dtype,
                           .stride = stride,
                           .T = 7,
@@ -70,9 +72,11 @@ static void every_width_agrees(const struct cuda_rig *rig)
         for (size_t w = 0; w < CZ_ARRAY_LEN(widths); w++)
             for (int variant = 0; variant < 4; variant++)
                 rope_case(rig, dtypes[d], 1 + variant * 3, 1 + (int64_t)(w % 3), widths[w],
-                          variant == 3 ? 5 : 16, variant & 1, variant & 2, variant == 2);
-    rope_case(rig, DTYPE_BF16, 3, 40, 128, 0, false, true, 0); /* a token is several blocks' */
-    rope_case(rig, DTYPE_BF16, 0, 4, 8, 0, false, false, 0);
+                          w % 2 && widths[w] > 2 ? widths[w] / 4 * 2 : 0, variant == 3 ? 5 : 16,
+                          variant & 1, variant & 2, variant == 2);
+    rope_case(rig, DTYPE_BF16, 3, 40, 128, 0, 0, false, true, 0); /* a token is several blocks' */
+    rope_case(rig, DTYPE_BF16, 5, 3, 128, 96, 0, true, true, 0);  /* vectors, in part */
+    rope_case(rig, DTYPE_BF16, 0, 4, 8, 0, 0, false, false, 0);
 }
 
 CUDA_ORDERS(every_width_agrees, every_width_agrees(&rig))

@@ -77,6 +77,7 @@ static inline struct norm_args args_of(struct norm_case *t)
                               .residual = t->residual ? t->res.p : NULL,
                               .sum = t->residual ? t->sum.p : NULL,
                               .weight = t->weight.p,
+                              .offset = !t->centred && t->residual ? 1.0f : 0.0f,
                               .bias = t->centred ? t->bias.p : NULL,
                               .y = t->y.p,
                               .mean = t->mean.p,

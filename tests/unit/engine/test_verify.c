@@ -57,6 +57,12 @@ START_TEST(kin_of_llama_agree_with_pytorch)
     check_agrees(test_fixture("models/granite-variant-b"), 36);
     check_agrees(test_fixture("models/smollm3-variant-a"), 31);
     check_agrees(test_fixture("models/smollm3-variant-b"), 29);
+    check_agrees(test_fixture("models/phi3-variant-a"), 17);
+    check_agrees(test_fixture("models/phi3-variant-b"), 16);
+    check_agrees(test_fixture("models/mistral-variant-a"), 23);
+    check_agrees(test_fixture("models/mistral-variant-b"), 22);
+    check_agrees(test_fixture("models/ministral-variant-a"), 23);
+    check_agrees(test_fixture("models/ministral-variant-b"), 23);
 }
 END_TEST
 

@@ -13,6 +13,10 @@ static const struct shape {
     int64_t H, G, D;
     bool qkv_bias, o_bias, mlp_bias, fused_maps, no_rope;
     int norms, qk_norm;
+    int64_t rotary; /* of each head; 0: all */
+    bool gelu;
+    float norm_offset, softcap;
+    int64_t window;
     float attention_scale, residual_scale;
 } shapes[] = {
     {3, 3, 8, .qkv_bias = false},                                  /* as many keys as queries */
@@ -23,8 +27,9 @@ static const struct shape {
     {4, 2, 6, .norms = NORMS_AFTER, .qk_norm = QK_NORM_WHOLE},  /* OLMo 2 */
     {4, 2, 6, .attention_scale = 0.2f, .residual_scale = 0.3f}, /* Granite */
     {2, 1, 14, .o_bias = true, .no_rope = true},                /* SmolLM3 */
-    {4, 2, 6, .norms = NORMS_AROUND, .qk_norm = QK_NORM_HEADS}, /* Gemma 3 */
-    {4, 2, 4, .fused_maps = true},                              /* Phi-3 */
+    {4, 2, 6, .norms = NORMS_AROUND, .qk_norm = QK_NORM_HEADS, .gelu = true, .norm_offset = 1,
+     .window = 3},                                               /* Gemma 3 */
+    {4, 2, 6, .fused_maps = true, .rotary = 4, .softcap = 0.7f}, /* Phi-3 */
 };
 enum { N_SHAPES = CZ_ARRAY_LEN(shapes) };
 
@@ -44,27 +49,32 @@ static void fill_batch(void)
 
 static struct decoder_block_hp block_hp(const struct shape *s, float dropout_p)
 {
-    struct decoder_block_hp hp = {.layer_idx = 1,
-                                  .C = C,
-                                  .F = F,
-                                  .H = s->H,
-                                  .G = s->G,
-                                  .D = s->D,
-                                  .qkv_bias = s->qkv_bias,
-                                  .o_bias = s->o_bias,
-                                  .mlp_bias = s->mlp_bias,
-                                  .fused_maps = s->fused_maps,
-                                  .norms = s->norms,
-                                  .qk_norm = s->qk_norm,
-                                  .no_rope = s->no_rope,
-                                  .attention_scale = s->attention_scale,
-                                  .residual_scale = s->residual_scale,
-                                  .eps = 1e-5f,
-                                  .attn_dropout_p = dropout_p,
-                                  .init_std = 0.02f,
-                                  .rope = {.half = s->D / 2, .scale = 1.0f}};
+    struct decoder_block_hp hp = {
+        .layer_idx = 1,
+        .C = C,
+        .F = F,
+        .H = s->H,
+        .G = s->G,
+        .D = s->D,
+        .qkv_bias = s->qkv_bias,
+        .o_bias = s->o_bias,
+        .mlp_bias = s->mlp_bias,
+        .fused_maps = s->fused_maps,
+        .norms = s->norms,
+        .qk_norm = s->qk_norm,
+        .no_rope = s->no_rope,
+        .attention_scale = s->attention_scale,
+        .residual_scale = s->residual_scale,
+        .eps = 1e-5f,
+        .attn_dropout_p = dropout_p,
+        .init_std = 0.02f,
+        .gate = s->gelu ? GATE_GELU_TANH : GATE_SILU,
+        .norm_offset = s->norm_offset,
+        .softcap = s->softcap,
+        .window = s->window,
+        .rope = {.half = (s->rotary ? s->rotary : s->D) / 2, .scale = 1.0f}};
     for (int64_t i = 0; i < hp.rope.half; i++)
-        hp.rope.freq[i] = powf(100.0f, -2.0f * (float)i / (float)s->D);
+        hp.rope.freq[i] = powf(100.0f, -(float)i / (float)hp.rope.half);
     return hp;
 }
 

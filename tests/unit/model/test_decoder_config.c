@@ -224,31 +224,51 @@ START_TEST(smollm3_has_layers_that_do_not_rotate)
 }
 END_TEST
 
-START_TEST(the_window_bounds_sequences)
+START_TEST(windows_are_those_of_their_layers)
 {
     static const struct {
-        const char *members;
-        int64_t t_max;
+        const char *family, *members;
+        int64_t windows[2];
     } cases[] = {
-        {"\"sliding_window\": 8", 64},                               /* not in use */
-        {"\"use_sliding_window\": true, \"sliding_window\": 8", 64}, /* from layer 28 on */
-        {"\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1", 8},
-        {"\"use_sliding_window\": true, \"sliding_window\": 80, \"max_window_layers\": 1", 64},
-        {"\"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 1", 64},
-        {"\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 0, "
+        {"qwen2", "\"sliding_window\": 8", {0, 0}},                               /* not in use */
+        {"qwen2", "\"use_sliding_window\": true, \"sliding_window\": 8", {0, 0}}, /* from 28 on */
+        {"qwen2",
+         "\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1",
+         {0, 8}},
+        {"qwen3",
+         "\"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0",
+         {0, 0}},
+        {"qwen2",
+         "\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 0, "
          "\"layer_types\": [\"full_attention\", \"full_attention\"]",
-         64},
-        {"\"use_sliding_window\": true, \"sliding_window\": 8, "
-         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-         8},
+         {0, 0}},
+        {"qwen2",
+         "\"use_sliding_window\": true, \"sliding_window\": 8, "
+         "\"layer_types\": [\"sliding_attention\", \"full_attention\"]",
+         {8, 0}},
+        {"smollm3",
+         "\"use_sliding_window\": true, \"sliding_window\": 8, \"no_rope_layers\": [0, 1]",
+         {8, 0}}, /* what does not rotate slides */
+        {"mistral", "\"sliding_window\": 8", {8, 8}},
+        {"mistral", "\"sliding_window\": null", {0, 0}},
+        {"mistral", "\"bos_token_id\": 1", {4096, 4096}},
+        {"phi3", "\"sliding_window\": 8, \"pad_token_id\": null", {8, 8}},
+        {"phi3", "\"pad_token_id\": null", {0, 0}},
+        {"ministral",
+         "\"sliding_window\": 8, \"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         {0, 8}},
     };
     char members[512];
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         snprintf(members, sizeof members, "\"num_key_value_heads\": 2, %s", cases[i].members);
-        struct cz_model *m = model_of("qwen2", members);
+        struct cz_model *m = model_of(cases[i].family, members);
         ck_assert_msg(m != NULL, "%s: %s", members, cz_last_error());
-        ck_assert_int_eq(cz_model_t_max(m), cases[i].t_max);
-        if (cases[i].t_max == 8) ck_fails(cz_model_set_shape(m, 9), CZ_INVALID);
+        ck_assert_int_eq(cz_model_t_max(m), 64);
+        for (size_t l = 0; l < 2; l++) {
+            const struct decoder_block_hp *hp = model_layer_at(m, 1 + l)->hp;
+            ck_assert_msg(hp->window == cases[i].windows[l], "%s %s: layer %zu has %lld",
+                          cases[i].family, members, l, (long long)hp->window);
+        }
         cz_model_destroy(m);
     }
     refused("qwen2", "\"num_key_value_heads\": 2, \"layer_types\": [\"full_attention\"]",
@@ -260,6 +280,29 @@ START_TEST(the_window_bounds_sequences)
             "\"num_key_value_heads\": 2, "
             "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
             CZ_INVALID, "without use_sliding_window");
+    refused("mistral",
+            "\"num_key_value_heads\": 2, "
+            "\"layer_types\": [\"full_attention\", \"full_attention\"]",
+            CZ_UNSUPPORTED, "ministral");
+}
+END_TEST
+
+START_TEST(phi3_rotates_heads_in_part)
+{
+    struct cz_model *m = model_of("phi3", "\"num_attention_heads\": 2, \"pad_token_id\": null, "
+                                          "\"partial_rotary_factor\": 0.7");
+    ck_assert_int_eq(block_of(m)->D, 12);
+    ck_assert_int_eq(block_of(m)->rope.half, 4);
+    ck_assert_uint_eq(model_params(m)->params[2].numel, 3 * 24 * 24);
+    ck_assert_str_eq(model_params(m)->params[2].name, "model.layers.0.self_attn.qkv_proj.weight");
+    cz_model_destroy(m);
+    refused("phi3", "\"pad_token_id\": null, \"partial_rotary_factor\": 0.5", CZ_INVALID, "even");
+    refused("phi3", "\"pad_token_id\": null, \"resid_pdrop\": 0.1", CZ_UNSUPPORTED, "set it to 0");
+    refused("phi3",
+            "\"pad_token_id\": null, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}",
+            CZ_UNSUPPORTED, "default and longrope");
+    opens("phi3", "\"pad_token_id\": null, \"rope_scaling\": {\"type\": \"su\", "
+                  "\"short_factor\": [1, 1, 1], \"long_factor\": [2, 2, 2]}");
 }
 END_TEST
 
@@ -286,7 +329,7 @@ static struct rope_plan plan_of(const char *members, int64_t D)
     struct rope_plan plan;
     snprintf(text, sizeof text, "{%s}", members);
     ck_ok(json_parse(text, strlen(text), "config.json", JSON_STRICT, &doc));
-    ck_ok(rope_read(json_root(doc), D, 64, 1e4, &plan));
+    ck_ok(rope_read(json_root(doc), D, 64, &(struct rope_defaults){0}, &plan));
     json_free(doc);
     return plan;
 }
@@ -452,7 +495,9 @@ START_TEST(presets_have_the_published_sizes)
         {"qwen3-8b", 8190735360, 40960},     {"olmo2-1b", 1484916736, 4096},
         {"olmo2-7b", 7298617344, 4096},      {"olmo2-13b", 13716198400, 4096},
         {"granite3-2b", 2533531648, 131072}, {"granite3-8b", 8170848256, 131072},
-        {"smollm3-3b", 3075098624, 65536},
+        {"smollm3-3b", 3075098624, 65536},   {"phi3-mini", 3821079552, 4096},
+        {"phi4", 14659507200, 16384},        {"mistral-7b-v0.1", 7241732096, 32768},
+        {"mistral-7b", 7248023552, 32768},   {"ministral-8b", 8019808256, 32768},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++) {
         struct cz_model *m = cz_model_open(presets[i].name);
@@ -473,8 +518,10 @@ static cz_status fetch(void *user, size_t param_idx, size_t elem_off, size_t num
 START_TEST(exported_folders_load_again)
 {
     static const char *const sources[] = {
-        "llama-tiny",   "qwen2-tiny",   "qwen3-tiny",           "olmo2-tiny",
-        "granite-tiny", "smollm3-tiny", "models/llama-variant", "models/qwen2-variant"};
+        "llama-tiny",           "qwen2-tiny",          "qwen3-tiny",
+        "olmo2-tiny",           "granite-tiny",        "phi3-tiny",
+        "mistral-tiny",         "ministral-tiny",      "smollm3-tiny",
+        "models/llama-variant", "models/qwen2-variant"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(sources); i++) {
         const char *dir = test_tmp_make();
         struct cz_model *m =
@@ -504,8 +551,8 @@ END_TEST
 TEST_MAIN("model/decoder_config", parameters_stand_in_hugging_faces_order,
           heads_are_as_transformers_has_them, what_cannot_be_run_is_refused,
           norms_stand_where_the_family_has_them, granite_has_its_multipliers,
-          smollm3_has_layers_that_do_not_rotate, the_window_bounds_sequences,
-          sequences_may_be_longer_than_the_context, rope_is_read_in_both_spellings,
-          rope_follows_the_length_where_it_should, rope_scalings_have_their_limits,
-          wrong_rope_is_refused, only_fixed_frequencies_are_cached,
+          smollm3_has_layers_that_do_not_rotate, windows_are_those_of_their_layers,
+          phi3_rotates_heads_in_part, sequences_may_be_longer_than_the_context,
+          rope_is_read_in_both_spellings, rope_follows_the_length_where_it_should,
+          rope_scalings_have_their_limits, wrong_rope_is_refused, only_fixed_frequencies_are_cached,
           presets_have_the_published_sizes, exported_folders_load_again)

@@ -178,11 +178,14 @@ START_TEST(backward_is_the_derivative_of_forward)
 END_TEST
 
 /* gate and up as halves of one (N, 2C) matrix, as the models hold them. */
+static enum gate gate_kind; /* of the cases that follow */
+
 static struct swiglu_args swiglu_over(struct agree_buf *in, struct agree_buf *out,
                                       struct agree_buf *din, int64_t N, int64_t C)
 {
     size_t half = (size_t)C * dtype_size(in->dtype);
-    return (struct swiglu_args){.dtype = in->dtype,
+    return (struct swiglu_args){.gate_kind = gate_kind,
+                                .dtype = in->dtype,
                                 .N = N,
                                 .C = C,
                                 .stride = 2 * C,
@@ -229,7 +232,9 @@ START_TEST(swiglu_agrees)
     FOR_EACH_ROW(ops)
     for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++)
         for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
-            swiglu_case(&ops, &truth, dtypes[d], shapes[s][0], shapes[s][1]);
+            for (gate_kind = GATE_SILU; gate_kind <= GATE_GELU_TANH; gate_kind++)
+                swiglu_case(&ops, &truth, dtypes[d], shapes[s][0], shapes[s][1]);
+    gate_kind = GATE_SILU;
 }
 END_TEST
 
@@ -251,12 +256,15 @@ START_TEST(swiglu_backward_is_the_derivative_of_forward)
                      din = agree_buf_make(DTYPE_F32, 2 * N * C, 0);
     agree_fill(&in, 8, 3.0f);
     fill_weights(&dy);
-    struct loss l = {.ops = &truth, .y = y, .swiglu = swiglu_over(&in, &y, &din, N, C)};
-    l.swiglu.dy = dy.p;
-    ck_ok(ops_swiglu_backward(&truth, NULL, &l.swiglu));
-    for (size_t i = 0; i < 2 * N * C; i++)
-        agree_gradient(agree_get(&din, i), agree_difference(&in, i, 0.01f, swiglu_loss, &l), 2e-4,
-                       "swiglu", i);
+    for (gate_kind = GATE_SILU; gate_kind <= GATE_GELU_TANH; gate_kind++) {
+        struct loss l = {.ops = &truth, .y = y, .swiglu = swiglu_over(&in, &y, &din, N, C)};
+        l.swiglu.dy = dy.p;
+        ck_ok(ops_swiglu_backward(&truth, NULL, &l.swiglu));
+        for (size_t i = 0; i < 2 * N * C; i++)
+            agree_gradient(agree_get(&din, i), agree_difference(&in, i, 0.01f, swiglu_loss, &l),
+                           2e-4, "swiglu", i);
+    }
+    gate_kind = GATE_SILU;
     agree_buf_free(&in), agree_buf_free(&y), agree_buf_free(&dy), agree_buf_free(&din);
 }
 END_TEST
@@ -302,6 +310,9 @@ START_TEST(bad_arguments_are_refused)
     ck_ok(ops_activation_forward(&ops, NULL, &empty));
     struct swiglu_args overlap = {.N = 2, .C = 2, .stride = 1, .gate = x, .up = x, .y = x};
     ck_fails(ops_swiglu_forward(&ops, NULL, &overlap), CZ_INVALID);
+    struct swiglu_args unknown_gate = {
+        .gate_kind = (enum gate)2, .N = 2, .C = 2, .stride = 2, .gate = x, .up = x, .y = x};
+    ck_fails(ops_swiglu_forward(&ops, NULL, &unknown_gate), CZ_INVALID);
     struct swiglu_args no_up = {.N = 2, .C = 2, .stride = 2, .gate = x, .y = x};
     ck_fails(ops_swiglu_forward(&ops, NULL, &no_up), CZ_INVALID);
 }

@@ -33,20 +33,21 @@ static void tables(struct agree_buf *cosines, struct agree_buf *sines, int64_t D
 }
 
 static void rope_case(struct ops *ops, struct ops *truth, enum cz_dtype dtype, int64_t N, int64_t H,
-                      int64_t D, bool inverse, bool positions, size_t offset)
+                      int64_t D, int64_t rotary, bool inverse, bool positions, size_t offset)
 {
     int32_t at[64];
     int64_t stride = H * D + 5;
     struct agree_buf cosines, sines;
     struct agree_buf x = agree_buf_make(dtype, (size_t)(N * stride), offset);
     struct agree_buf want = agree_buf_make(dtype, (size_t)(N * stride), 0);
-    tables(&cosines, &sines, D);
+    tables(&cosines, &sines, rotary ? rotary : D);
     for (int64_t n = 0; n < N; n++) at[n] = (int32_t)(agree_random(1, (size_t)n) % MAX_POSITION);
     agree_fill_special(&x, 2, 3.0f);
     memcpy(want.p, x.p, x.nbytes);
     struct rope_args a = {.N = N,
                           .H = H,
                           .D = D,
+                          .rotary = rotary,
                           .dtype = dtype,
                           .stride = stride,
                           .T = 7,
@@ -71,7 +72,10 @@ START_TEST(every_width_agrees)
             for (size_t offset = 0; offset < AGREE_WIDTH; offset++) {
                 omp_set_num_threads((int)offset % 4 + 1);
                 rope_case(&ops, &truth, dtypes[d], 1 + (int64_t)offset * 2, 1 + (int64_t)(w % 3),
-                          widths[w], offset & 1, w & 1, offset);
+                          widths[w], 0, offset & 1, w & 1, offset);
+                if (widths[w] >= 6) /* the first of each head */
+                    rope_case(&ops, &truth, dtypes[d], 3, 2, widths[w] + (int64_t)(offset & 3),
+                              widths[w] / 4 * 2, offset & 1, w & 1, offset);
             }
 }
 END_TEST
@@ -81,7 +85,7 @@ START_TEST(many_tokens_agree_for_any_number_of_threads)
     FOR_EACH_ROW(ops)
     for (int n_threads = 1; n_threads <= 5; n_threads++) {
         omp_set_num_threads(n_threads);
-        rope_case(&ops, &truth, DTYPE_F32, 64, 12, 64, false, true, 0);
+        rope_case(&ops, &truth, DTYPE_F32, 64, 12, 64, 0, false, true, 0);
     }
 }
 END_TEST

@@ -1,0 +1,104 @@
+/* Phi-3 and Phi-4: LLaMA with one weight for queries, keys and values and one for gate and up,
+ * heads that may rotate in part, and frequencies by length (longrope). Abdin et al., arXiv
+ * 2404.14219; names, layouts, defaults and the init rule are those of Hugging Face's
+ * Phi3ForCausalLM. */
+#include "model/decoder/decoder_impl.h"
+#include "model/hf/config_impl.h"
+
+/* Dropout of what each half adds; published models have none. (embd_pdrop does nothing in
+ * transformers either.) */
+static cz_status refuse_dropout(const struct json_node *config)
+{
+    double p;
+    TRY(config_number(config, "resid_pdrop", 0, 0, 1, &p));
+    if (p == 0) return CZ_OK;
+    return config_refuse(json_get(config, "resid_pdrop"), CZ_UNSUPPORTED,
+                         "dropout behind attention and MLP is not supported: set it to 0");
+}
+
+static cz_status phi3_build(const struct json_node *config, const char *name, enum cz_task task,
+                            struct cz_model **out)
+{
+    static const struct decoder_defaults defaults = {.vocab_size = 32064,
+                                                     .hidden_size = 3072,
+                                                     .intermediate_size = 8192,
+                                                     .max_positions = 4096,
+                                                     .eps = 1e-5,
+                                                     .rope = {.in_part = true, .is_phi = true},
+                                                     .has_padding = true,
+                                                     .padding_id = 32000};
+    (void)task; /* the only one */
+    struct decoder_config c;
+    *out = NULL;
+    TRY(decoder_config_read(config, &defaults, &c));
+    TRY(refuse_dropout(config));
+    TRY(decoder_read_window(&c, 0));
+    c.block.fused_maps = true;
+    return decoder_chain_build(&c, name, out);
+}
+
+/* The first is for tests, over bytes; the published sizes follow. */
+static const struct decoder_preset presets[] = {
+    {"phi3-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-5, 1e4, false, 0, {{"pad_token_id", "null"}}},
+    {"phi3-mini",
+     32,
+     3072,
+     32,
+     32,
+     8192,
+     32064,
+     4096,
+     1,
+     32000,
+     1e-5,
+     1e4,
+     false,
+     0,
+     {{"pad_token_id", "32000"}, {"sliding_window", "2047"}}},
+    {"phi4",
+     40,
+     5120,
+     40,
+     10,
+     17920,
+     100352,
+     16384,
+     100257,
+     100265,
+     1e-5,
+     2.5e5,
+     false,
+     0,
+     {{"pad_token_id", "100349"}}},
+};
+
+static const char *phi3_preset_name(size_t idx)
+{
+    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+}
+
+static cz_status phi3_preset_config(const char *name, char **text)
+{
+    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "phi3", "Phi3ForCausalLM",
+                                text);
+}
+
+static const char *const phi3_ignored[] = {".rotary_emb.inv_freq", NULL};
+
+static const struct model_head phi3_heads[] = {
+    {CZ_TASK_CAUSAL_LM, "Phi3ForCausalLM"},
+};
+
+const struct model_family model_family_phi3 = {
+    .model_type = "phi3",
+    .title = "Phi-3",
+    .base_prefix = "model.",
+    .base_architecture = "Phi3Model",
+    .heads = phi3_heads,
+    .n_heads = CZ_ARRAY_LEN(phi3_heads),
+    .ignored_suffixes = phi3_ignored,
+    .build = phi3_build,
+    .preset_name = phi3_preset_name,
+    .preset_config = phi3_preset_config,
+    .preset_example = "phi3-mini",
+};
