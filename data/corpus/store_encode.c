@@ -28,6 +28,7 @@ struct part {
     size_t begin, end;
     const size_t *ends;
     size_t n_ends;
+    bool is_rest; /* begins inside a document */
     struct id_list list;
     cz_status st;
 };
@@ -44,6 +45,7 @@ struct encoder {
     size_t ids_nbytes_max;
     struct part parts[PARTS_MAX];
     size_t n_parts;
+    bool is_inside; /* the last part ended inside a document */
 };
 
 /* ---- a wave ---------------------------------------------------------------------------------- */
@@ -65,20 +67,27 @@ static size_t part_end(const struct encoder *e, size_t begin, const size_t *ends
     return has_end || n + SIGHT_NBYTES <= left ? begin + n : 0;
 }
 
+static cz_status encode_text(const struct encoder *e, struct part *p, size_t at, size_t end)
+{
+    const struct tokenizer_class *cls = e->tok->cls;
+    const bool is_rest = p->is_rest && at == p->begin && cls->encode_rest;
+    return (is_rest ? cls->encode_rest : cls->encode)(e->tok, e->waiting.text.s + at, end - at,
+                                                      &p->list);
+}
+
 static cz_status encode_part(const struct encoder *e, struct part *p)
 {
-    const char *text = e->waiting.text.s;
     size_t at = p->begin;
     p->list.n = 0;
     for (size_t i = 0; i < p->n_ends; i++) {
-        TRY(e->tok->cls->encode(e->tok, text + at, p->ends[i] - at, &p->list));
+        TRY(encode_text(e, p, at, p->ends[i]));
         if (e->end_id >= 0)
             TRY(id_list_add(&p->list, e->end_id));
         else
             TRY(e->tok->cls->encode(e->tok, "\n", 1, &p->list));
         at = p->ends[i];
     }
-    return at < p->end ? e->tok->cls->encode(e->tok, text + at, p->end - at, &p->list) : CZ_OK;
+    return at < p->end ? encode_text(e, p, at, p->end) : CZ_OK;
 }
 
 static void encode_parts(struct encoder *e)
@@ -143,6 +152,8 @@ static cz_status encode_wave(struct encoder *e)
             p->end = next;
             p->ends = ends;
             p->n_ends = n;
+            p->is_rest = e->is_inside;
+            e->is_inside = n == 0 || ends[n - 1] != next;
             n_ends_used += n;
             end = next;
         }

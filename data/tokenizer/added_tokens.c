@@ -123,6 +123,13 @@ static int32_t longest_at(const struct added_tokens *set, const char *s, size_t 
     return best;
 }
 
+const struct added_token *added_tokens_at(const struct added_tokens *set, const char *text,
+                                          size_t n, size_t *nbytes)
+{
+    const int32_t idx = set->n > 0 ? longest_at(set, text, n, nbytes) : -1;
+    return idx < 0 ? NULL : &set->tokens[idx];
+}
+
 /* single_word: no letter or digit may touch the token. */
 static bool stands_alone(const char *text, size_t nbytes, size_t start, size_t end)
 {

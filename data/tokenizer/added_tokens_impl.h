@@ -47,6 +47,10 @@ cz_status added_tokens_add(struct added_tokens *set, const char *content, size_t
 const struct added_token *added_tokens_find(const struct added_tokens *set, const char *content,
                                             size_t nbytes);
 
+/* Whether the text begins with some content; *nbytes: of the longest. Flags do not count. */
+const struct added_token *added_tokens_at(const struct added_tokens *set, const char *text,
+                                          size_t n, size_t *nbytes);
+
 /* The next token in text[from … nbytes): of those that begin leftmost, the longest; [*start, *end)
  * includes the white space that it takes. `done`: end of the token before (from, at first), which
  * lstrip does not reach over. false: none is left. Hugging Face's rules, with one of its habits: a

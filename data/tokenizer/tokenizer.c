@@ -17,6 +17,7 @@ struct cz_tokenizer_decoder {
     size_t n_held;
     char *bytes; /* held and the new piece together */
     char *text;
+    void *state; /* of kinds that decode themselves */
 };
 
 /* ---- what kinds are made of ------------------------------------------------------------------ */
@@ -248,8 +249,9 @@ cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
         dec->tok = tok;
         dec->bytes = malloc(nbytes_max);
         dec->text = malloc(nbytes_max * REPLACEMENT_NBYTES + 1);
+        if (tok->cls->decode_create) (void)tok->cls->decode_create(tok, &dec->state);
     }
-    if (!dec || !dec->bytes || !dec->text) {
+    if (!dec || !dec->bytes || !dec->text || (tok->cls->decode_create && !dec->state)) {
         cz_tokenizer_decoder_destroy(dec);
         return err_set(CZ_NOMEM, 0, "no memory for a decoder");
     }
@@ -260,6 +262,7 @@ cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
 void cz_tokenizer_decoder_destroy(struct cz_tokenizer_decoder *dec)
 {
     if (!dec) return;
+    if (dec->state) dec->tok->cls->decode_destroy(dec->state);
     free(dec->bytes);
     free(dec->text);
     free(dec);
@@ -299,6 +302,7 @@ cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id, cons
     if (id < 0 || id >= tok->vocab_size)
         return err_set(CZ_INVALID, 0, "token %lld is outside the %s tokenizer's vocabulary of %lld",
                        (long long)id, tok->cls->name, (long long)tok->vocab_size);
+    if (dec->state) return tok->cls->decode(tok, dec->state, id, text, nbytes);
     size_t n = dec->n_held;
     memcpy(dec->bytes, dec->held, n);
     n += tok->cls->piece(tok, id, !dec->started, dec->bytes + n);
@@ -311,6 +315,11 @@ cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id, cons
 void cz_tokenizer_decoder_end(struct cz_tokenizer_decoder *dec, const char **text, size_t *nbytes)
 {
     size_t n = dec->n_held;
+    if (dec->state) {
+        /* Without memory for the last characters they are left out: an end has no status. */
+        (void)dec->tok->cls->decode(dec->tok, dec->state, -1, text, nbytes);
+        return;
+    }
     memcpy(dec->bytes, dec->held, n);
     dec->started = false;
     *nbytes = take_characters(dec, n, true);

@@ -1,6 +1,6 @@
 /* Which tokenizer a folder or file holds, by the names of the files, and writing it beside a
  * trained model, so that the model can be used alone. */
-#include "data/tokenizer/tokenizer_impl.h"
+#include "data/tokenizer/tokenizer_json_impl.h"
 
 #include "base/log.h"
 #include "base/utf8.h"
@@ -75,30 +75,16 @@ bool cz_tokenizer_is_in(const char *dir)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* model.type; files older than that member show their kind in others. */
-static cz_status json_model_type(const struct json_node *root, const char **type)
-{
-    const struct json_node *model;
-    TRY(json_need(root, "model", JSON_OBJECT, &model));
-    TRY(json_opt_string(model, "type", NULL, type));
-    if (*type) return CZ_OK;
-    bool is_pieces = json_get(model, "max_input_chars_per_word") != NULL;
-    *type = json_get(model, "merges") ? "BPE" : is_pieces ? "WordPiece" : "unknown";
-    return CZ_OK;
-}
-
-/* Unigram and WordLevel are the other types. */
+/* BERT's WordPiece and byte-level BPE have faster code than any other chain of steps. */
 static cz_status open_json_doc(const char *dir, const struct json_node *root,
                                struct cz_tokenizer **out)
 {
     const char *type;
-    char where[512];
-    TRY(json_model_type(root, &type));
-    if (strcmp(type, "WordPiece") == 0) return wordpiece_open_json(dir, root, out);
-    if (strcmp(type, "BPE") == 0) return bpe_open_json(dir, root, out);
-    return err_set(CZ_UNSUPPORTED, 0,
-                   "%s: a tokenizer of type %s is not read; those of types WordPiece and BPE are",
-                   json_where(json_get(root, "model"), where, sizeof where), type);
+    TRY(tokenizer_json_model_type(root, &type));
+    if (strcmp(type, "WordPiece") == 0 && wordpiece_is_bert(root))
+        return wordpiece_open_json(dir, root, out);
+    if (strcmp(type, "BPE") == 0 && bpe_is_byte_level(root)) return bpe_open_json(dir, root, out);
+    return pipe_open_json(dir, root, out);
 }
 
 static cz_status open_json(const char *dir, struct cz_tokenizer **out)

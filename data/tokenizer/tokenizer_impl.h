@@ -3,7 +3,8 @@
  * tokenizer.c        specials, encoding one or two texts, decoding as a stream; "bytes"
  * tokenizer_folder.c opening by name: which kind a folder holds; writing its files elsewhere
  * wordpiece*.c       BERT's: vocab.txt, or tokenizer.json of type WordPiece
- * bpe*.c             byte-level BPE: tokenizer.json, or vocab.json + merges.txt */
+ * bpe*.c             byte-level BPE: tokenizer.json, or vocab.json + merges.txt
+ * pipe*.c            any other tokenizer.json, and SentencePiece's tokenizer.model */
 #ifndef CZ_DATA_TOKENIZER_TOKENIZER_IMPL_H
 #define CZ_DATA_TOKENIZER_TOKENIZER_IMPL_H
 
@@ -31,6 +32,10 @@ struct tokenizer_class {
      */
     cz_status (*encode)(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                         struct id_list *out);
+    /* As encode, of a part of a text behind a place where `cut` allowed it: what is done at a
+     * text's beginning is not done. NULL: encode does as well. */
+    cz_status (*encode_rest)(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                             struct id_list *out);
     /* A place in [from, nbytes) where a text can be cut: the ids of both parts, one after the
      * other, are those of the whole. nbytes: none was found. NULL: nothing is known. */
     size_t (*cut)(const struct cz_tokenizer *tok, const char *text, size_t nbytes, size_t from);
@@ -38,6 +43,13 @@ struct tokenizer_class {
      * nothing stands before it in the text (WordPiece puts a space in front of whole words). Pieces
      * are bytes, not characters: the decoder joins them. */
     size_t (*piece)(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst);
+    /* Instead of piece, where what a token stands for depends on others: a text's state, one id
+     * (−1: the end, after which another text may begin) to valid UTF-8, owned by the state until
+     * the next call. NULL: pieces are joined. */
+    cz_status (*decode_create)(const struct cz_tokenizer *tok, void **state);
+    void (*decode_destroy)(void *state); /* accepts NULL */
+    cz_status (*decode)(const struct cz_tokenizer *tok, void *state, int64_t id, const char **text,
+                        size_t *nbytes);
     void (*close)(struct cz_tokenizer *tok); /* releases what the kind added, and tok itself */
 };
 
@@ -85,6 +97,13 @@ cz_status wordpiece_open_vocab(const char *dir, struct cz_tokenizer **out);
 cz_status wordpiece_open_json(const char *dir, const struct json_node *root,
                               struct cz_tokenizer **out);
 cz_status bpe_open_vocab(const char *dir, struct cz_tokenizer **out); /* vocab.json + merges.txt */
+/* Whether bpe_open_json() reads it: byte-level, with splitting that it knows. */
+bool bpe_is_byte_level(const struct json_node *root);
+/* Whether wordpiece_open_json() reads it: with BERT's normalizer or none, and BERT's splitting. */
+bool wordpiece_is_bert(const struct json_node *root);
+/* Any chain of steps that is known. */
+cz_status pipe_open_json(const char *dir, const struct json_node *root, struct cz_tokenizer **out);
+cz_status pipe_open_pieces(const char *dir, struct cz_tokenizer **out); /* tokenizer.model */
 cz_status bpe_open_json(const char *dir, const struct json_node *root, struct cz_tokenizer **out);
 
 #endif

@@ -19,6 +19,21 @@ const char *tokenizer_special_name(enum cz_special which)
     return special_names[which];
 }
 
+/* ---- the model's type ----
+ */
+
+/* model.type; files older than that member show their kind in others. */
+cz_status tokenizer_json_model_type(const struct json_node *root, const char **type)
+{
+    const struct json_node *model;
+    TRY(json_need(root, "model", JSON_OBJECT, &model));
+    TRY(json_opt_string(model, "type", NULL, type));
+    if (*type) return CZ_OK;
+    bool is_pieces = json_get(model, "max_input_chars_per_word") != NULL;
+    *type = json_get(model, "merges") ? "BPE" : is_pieces ? "WordPiece" : "unknown";
+    return CZ_OK;
+}
+
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
 /* normalized defaults to "not special", as in the reference. */

@@ -15,6 +15,9 @@ typedef int64_t tokenizer_lookup(const void *user, const char *content);
 cz_status tokenizer_json_added(const struct json_node *node, struct added_token *token, int64_t *id,
                                const char **content);
 
+/* model.type; files older than that member show their kind in others. */
+cz_status tokenizer_json_model_type(const struct json_node *root, const char **type);
+
 /* post_processor → tok->one and tok->two. Known: null, ByteLevel, TemplateProcessing,
  * BertProcessing, RobertaProcessing, and Sequence of these. CZ_UNSUPPORTED: another, or more than
  * TOKENIZER_FRAME_MAX tokens. CZ_CORRUPT: a token that is not in the vocabulary. */

@@ -17,7 +17,8 @@ CZ_EXTERN_C_BEGIN
 
 /* ---- tokenizers -------------------------------------------------------------------------------
  * "bytes", WordPiece (BERT: vocab.txt, or tokenizer.json), byte-level BPE (GPT-2, Qwen2, LLaMA 3:
- * tokenizer.json, or vocab.json and merges.txt). Ids equal those of Hugging Face's tokenizers.
+ * tokenizer.json, or vocab.json and merges.txt), any other tokenizer.json whose steps are known
+ * (LLaMA 2, Gemma, XLM-R, T5, …). Ids equal those of Hugging Face's tokenizers.
  * Immutable once open: threads may share one. A decoder belongs to one text. */
 
 struct cz_tokenizer;         /* opaque */

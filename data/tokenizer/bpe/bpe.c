@@ -10,7 +10,7 @@
 
 /* ---- what a call works with ------------------------------------------------------------------ */
 
-static void work_destroy(struct bpe_work *w)
+void bpe_work_destroy(struct bpe_work *w)
 {
     if (!w) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(w->text); i++) free(w->text[i]);
@@ -22,12 +22,12 @@ static void work_destroy(struct bpe_work *w)
     free(w);
 }
 
-static struct bpe_work *work_create(void)
+struct bpe_work *bpe_work_create(void)
 {
     struct bpe_work *w = calloc(1, sizeof *w);
     if (w) w->cache = calloc(BPE_CACHE_SLOTS, sizeof *w->cache);
     if (w && w->cache) return w;
-    work_destroy(w);
+    bpe_work_destroy(w);
     return NULL;
 }
 
@@ -40,7 +40,7 @@ static cz_status work_borrow(const struct bpe *b, struct bpe_work **out)
     struct bpe_work *w = mine->idle;
     if (w) mine->idle = w->next;
     pthread_mutex_unlock(&mine->lock);
-    if (!w) w = work_create();
+    if (!w) w = bpe_work_create();
     *out = w;
     return w ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the words of a text");
 }
@@ -63,13 +63,13 @@ static cz_status with_space(struct bpe_work *w, const char **s, size_t *n)
 static cz_status encode_from(const struct bpe *b, struct bpe_work *w, size_t step, const char *s,
                              size_t n, struct id_list *out)
 {
-    if (step == b->n_steps) return bpe_word(b, w, s, n, out);
+    if (step == b->n_steps) return bpe_word(&b->model, w, s, n, out);
     if (b->steps[step].add_prefix_space && s[0] != ' ') TRY(with_space(w, &s, &n));
     size_t (*next)(const char *, size_t) = b->steps[step].split->next;
     bool is_last = step + 1 == b->n_steps;
     while (n > 0) {
         size_t k = next(s, n);
-        TRY(is_last ? bpe_word(b, w, s, k, out) : encode_from(b, w, step + 1, s, k, out));
+        TRY(is_last ? bpe_word(&b->model, w, s, k, out) : encode_from(b, w, step + 1, s, k, out));
         s += k;
         n -= k;
     }
@@ -196,8 +196,8 @@ static size_t bpe_piece(const struct cz_tokenizer *tok, int64_t id, bool first, 
 {
     const struct bpe *b = (const struct bpe *)tok;
     (void)first;
-    size_t n = b->vocab.lens[id];
-    if (n > 0) memcpy(dst, b->vocab.bytes + b->vocab.offs[id], n);
+    size_t n = b->model.vocab.lens[id];
+    if (n > 0) memcpy(dst, b->model.vocab.bytes + b->model.vocab.offs[id], n);
     return n;
 }
 
@@ -206,14 +206,14 @@ static void bpe_close(struct cz_tokenizer *tok)
     struct bpe *b = (struct bpe *)tok;
     while (b->idle) {
         struct bpe_work *next = b->idle->next;
-        work_destroy(b->idle);
+        bpe_work_destroy(b->idle);
         b->idle = next;
     }
     pthread_mutex_destroy(&b->lock);
     added_tokens_free(&b->raw);
     added_tokens_free(&b->normalized);
-    bpe_merges_free(&b->merges);
-    bpe_vocab_free(&b->vocab);
+    bpe_merges_free(&b->model.merges);
+    bpe_vocab_free(&b->model.vocab);
     free(b);
 }
 

@@ -172,7 +172,7 @@ static cz_status read_merge_lines(struct bpe *b, const struct bpe_source *src, c
     if (!kept) return err_set(CZ_NOMEM, 0, "%s: no memory for its lines", path);
     /* transformers passes over the first line, whatever it is. */
     if (is_version(text, n)) kept = stpcpy(kept, VERSION_LINE);
-    TRY(bpe_merges_init(&b->merges, count_lines(text, n)));
+    TRY(bpe_merges_init(&b->model.merges, count_lines(text, n)));
     while (n > 0) {
         const char *end = memchr(text, '\n', n);
         size_t line = end ? (size_t)(end - text) : n, taken = end ? line + 1 : line, n_left;

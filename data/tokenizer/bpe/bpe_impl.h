@@ -39,6 +39,9 @@ struct bpe_vocab {
 cz_status bpe_vocab_init(struct bpe_vocab *v, int64_t size);
 void bpe_vocab_free(struct bpe_vocab *v);
 
+/* Token id is exactly these bytes. Replaces what id had. CZ_NOMEM. */
+cz_status bpe_vocab_set_bytes(struct bpe_vocab *v, int64_t id, const char *bytes, size_t n);
+
 /* Token id as it is written in files: each byte a character of GPT-2's alphabet; a text with other
  * characters stands for itself. Replaces what id had. CZ_NOMEM. */
 cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, size_t n);
@@ -62,6 +65,9 @@ static inline uint64_t bpe_hash(const char *s, size_t n)
     h = (h ^ v) * 0xD6E8FEB86659FD93u;
     return h ^ h >> 29;
 }
+
+/* The byte that a character of the alphabet stands for, −1: it is not of the alphabet. */
+int bpe_alphabet_byte(int32_t c);
 
 /* The character that stands for a byte, as UTF-8 (1 or 2 bytes and a terminator). */
 void bpe_alphabet_char(unsigned char byte, char dst[3]);
@@ -97,6 +103,29 @@ struct bpe_byte {
     bool is_known; /* false: n ids of byte_fallback, or (n 0) unknown */
 };
 
+/* Of BPE that is not byte-level: what characters begin as. A word's characters but the first have
+ * the prefix in front ("##"), its last has the suffix behind it ("</w>"). */
+#define BPE_CHARS     0x10000
+#define BPE_AFFIX_MAX 32
+struct bpe_chars {
+    int32_t *ids; /* of the characters below BPE_CHARS, −1: no token */
+    char prefix[BPE_AFFIX_MAX], suffix[BPE_AFFIX_MAX];
+    size_t n_prefix, n_suffix;
+    bool byte_fallback;
+};
+
+/* What turns a word into ids. Symbols are bytes, or the characters of BPE that is not byte-level.
+ */
+struct bpe_model {
+    struct bpe_vocab vocab;
+    struct bpe_merges merges;
+    struct bpe_byte bytes[256]; /* of characters: what a byte of an unknown one falls back to */
+    int32_t unk_id;             /* −1: what is unknown is left out */
+    bool fuse_unk, ignore_merges;
+    size_t growth;                 /* ids that a byte can begin as */
+    const struct bpe_chars *chars; /* NULL: symbols are bytes */
+};
+
 /* A word that was merged before. Words of up to BPE_CACHED_NBYTES in up to BPE_CACHED_IDS. */
 #define BPE_CACHED_NBYTES 22
 #define BPE_CACHED_IDS    10
@@ -130,12 +159,7 @@ struct bpe_step {
 
 struct bpe {
     struct cz_tokenizer base;
-    struct bpe_vocab vocab;
-    struct bpe_merges merges;
-    struct bpe_byte bytes[256];
-    int32_t unk_id; /* −1: unknown bytes are left out */
-    bool fuse_unk, ignore_merges;
-    size_t growth; /* ids that a byte can begin as */
+    struct bpe_model model;
     struct bpe_step steps[BPE_STEPS_MAX];
     size_t n_steps;
     unsigned cuts;
@@ -145,8 +169,22 @@ struct bpe {
     struct bpe_work *idle;
 };
 
+/* What calls work with: created, kept among the idle ones between calls, destroyed. */
+struct bpe_work *bpe_work_create(void);    /* NULL: no memory */
+void bpe_work_destroy(struct bpe_work *w); /* accepts NULL */
+
+/* The two places of a word in the cache; the second holds what the first held before. n is at most
+ * BPE_CACHED_NBYTES. Words of more than BPE_CACHED_IDS ids are not kept. */
+static inline struct bpe_cached *bpe_cache_at(const struct bpe_work *w, const char *s, size_t n)
+{
+    return w->cache + (bpe_hash(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
+}
+const struct bpe_cached *bpe_cache_find(const struct bpe_cached *pair, const char *s, size_t n);
+void bpe_cache_put(struct bpe_cached *pair, const char *s, size_t n, const int32_t *ids,
+                   size_t n_ids);
+
 /* One word's ids, appended. CZ_NOMEM. */
-cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
                    struct id_list *out);
 
 /* ---- text ------------------------------------------------------------------------------------ */

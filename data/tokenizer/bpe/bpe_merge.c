@@ -3,6 +3,8 @@
  * time, long ones through a heap, so that a word of a million bytes takes n log n. */
 #include "data/tokenizer/bpe/bpe_impl.h"
 
+#include "data/tokenizer/chars_impl.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,10 +80,68 @@ void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t 
 
 /* ---- symbols --------------------------------------------------------------------------------- */
 
+/* The id of a character with what stands around it: the prefix of all but a word's first, the
+ * suffix of its last. *affixed: its text then, NULL when it is the character alone. */
+static int32_t char_id(const struct bpe_model *b, const char *s, size_t n, bool is_first,
+                       bool is_last, char *affixed, size_t *n_affixed)
+{
+    const struct bpe_chars *chars = b->chars;
+    const size_t n_prefix = is_first ? 0 : chars->n_prefix,
+                 n_suffix = is_last ? chars->n_suffix : 0;
+    size_t len;
+    memcpy(affixed, chars->prefix, n_prefix);
+    memcpy(affixed + n_prefix, s, n);
+    memcpy(affixed + n_prefix + n, chars->suffix, n_suffix);
+    *n_affixed = n_prefix + n + n_suffix;
+    if (n_prefix + n_suffix == 0) {
+        const int32_t c = chars_at(s, n, &len);
+        if (c < BPE_CHARS) return chars->ids[c];
+    }
+    return bpe_vocab_find(&b->vocab, affixed, *n_affixed);
+}
+
+/* The ids of <0xE4> … for all bytes, or none. */
+static size_t fallback_ids(const struct bpe_model *b, const char *s, size_t n, int32_t *ids)
+{
+    if (!b->chars->byte_fallback) return 0;
+    for (size_t i = 0; i < n; i++)
+        if (b->bytes[(unsigned char)s[i]].n == 0) return 0;
+    for (size_t i = 0; i < n; i++) ids[i] = b->bytes[(unsigned char)s[i]].ids[0];
+    return n;
+}
+
+/* As first_ids(), by characters. */
+static size_t first_ids_of_chars(const struct bpe_model *b, const char *s, size_t n, int32_t *ids)
+{
+    char affixed[2 * BPE_AFFIX_MAX + 4];
+    size_t n_ids = 0, len, n_affixed;
+    bool is_waiting = false;
+    for (size_t i = 0; i < n; i += len) {
+        (void)chars_at(s + i, n - i, &len);
+        const int32_t id = char_id(b, s + i, len, i == 0, i + len == n, affixed, &n_affixed);
+        if (is_waiting && id >= 0) {
+            ids[n_ids++] = b->unk_id;
+            is_waiting = false;
+        }
+        if (id >= 0) {
+            ids[n_ids++] = id;
+            continue;
+        }
+        const size_t n_bytes = fallback_ids(b, affixed, n_affixed, ids + n_ids);
+        n_ids += n_bytes;
+        if (n_bytes > 0 || b->unk_id < 0) continue;
+        if (is_waiting && !b->fuse_unk) ids[n_ids++] = b->unk_id;
+        is_waiting = true;
+    }
+    if (is_waiting) ids[n_ids++] = b->unk_id;
+    return n_ids;
+}
+
 /* The ids that a word begins as: at most growth · n. An unknown byte waits for the next known one,
  * and joins those after it when they are fused. */
-static size_t first_ids(const struct bpe *b, const char *s, size_t n, int32_t *ids)
+static size_t first_ids(const struct bpe_model *b, const char *s, size_t n, int32_t *ids)
 {
+    if (b->chars) return first_ids_of_chars(b, s, n, ids);
     size_t n_ids = 0;
     bool is_waiting = false;
     for (size_t i = 0; i < n; i++) {
@@ -232,15 +292,15 @@ static void merge_long(const struct bpe_merges *m, struct bpe_work *w, size_t n)
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-static const struct bpe_cached *cache_find(const struct bpe_cached *pair, const char *s, size_t n)
+const struct bpe_cached *bpe_cache_find(const struct bpe_cached *pair, const char *s, size_t n)
 {
     for (int i = 0; i < 2; i++)
         if (pair[i].nbytes == n && memcmp(pair[i].key, s, n) == 0) return &pair[i];
     return NULL;
 }
 
-static void cache_put(struct bpe_cached *pair, const char *s, size_t n, const int32_t *ids,
-                      size_t n_ids)
+void bpe_cache_put(struct bpe_cached *pair, const char *s, size_t n, const int32_t *ids,
+                   size_t n_ids)
 {
     if (n_ids > BPE_CACHED_IDS) return;
     pair[1] = pair[0];
@@ -250,15 +310,14 @@ static void cache_put(struct bpe_cached *pair, const char *s, size_t n, const in
     memcpy(pair[0].ids, ids, n_ids * sizeof *ids);
 }
 
-cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
                    struct id_list *out)
 {
     struct short_word word;
     struct bpe_cached *pair = NULL;
     if (n <= BPE_CACHED_NBYTES) {
-        /* Two places for each word; the second holds what the first held before. */
-        pair = w->cache + (bpe_hash(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
-        const struct bpe_cached *hit = cache_find(pair, s, n);
+        pair = bpe_cache_at(w, s, n);
+        const struct bpe_cached *hit = bpe_cache_find(pair, s, n);
         if (hit) {
             TRY(id_list_reserve(out, BPE_CACHED_IDS));
             memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
@@ -285,6 +344,6 @@ cz_status bpe_word(const struct bpe *b, struct bpe_work *w, const char *s, size_
     TRY(id_list_reserve(out, word.n));
     if (word.n > 0) memcpy(out->ids + out->n, word.ids, word.n * sizeof *word.ids);
     out->n += word.n;
-    if (pair) cache_put(pair, s, n, word.ids, word.n);
+    if (pair) bpe_cache_put(pair, s, n, word.ids, word.n);
     return CZ_OK;
 }

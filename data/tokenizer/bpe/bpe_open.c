@@ -53,7 +53,7 @@ cz_status bpe_create(struct bpe **out)
         return err_set(CZ_NOMEM, 0, "no lock for a tokenizer");
     }
     tokenizer_init(&b->base, &bpe_class);
-    b->unk_id = -1;
+    b->model.unk_id = -1;
     *out = b;
     return CZ_OK;
 }
@@ -95,7 +95,7 @@ static cz_status set_token(struct bpe *b, unsigned char *taken, const struct jso
         return err_set(CZ_CORRUPT, 0, "%s: another token has id %lld already",
                        json_where(node, where, sizeof where), (long long)id);
     taken[id / 8] |= (unsigned char)(1 << (id % 8));
-    return bpe_vocab_set(&b->vocab, id, written, strlen(written));
+    return bpe_vocab_set(&b->model.vocab, id, written, strlen(written));
 }
 
 /* After largest_id() has checked every id, so they index `taken` unchecked. */
@@ -143,7 +143,7 @@ static cz_status add_to_sets(struct bpe *b, const struct bpe_source *src)
         if (token->normalized && b->nfc) {
             st = bpe_normalize(&work, &content, &n);
             if (st == CZ_OK && content != src->added[i].content)
-                st = bpe_vocab_set(&b->vocab, token->id, content, n);
+                st = bpe_vocab_set(&b->model.vocab, token->id, content, n);
         }
         if (st == CZ_OK)
             st = added_tokens_add(token->normalized ? &b->normalized : &b->raw, content, n, token);
@@ -158,7 +158,7 @@ static cz_status read_byte(struct bpe *b, const struct bpe_source *src, int byte
                            bool byte_fallback)
 {
     char written[3];
-    struct bpe_byte *out = &b->bytes[byte];
+    struct bpe_byte *out = &b->model.bytes[byte];
     int64_t id;
     bpe_alphabet_char((unsigned char)byte, written);
     const struct json_node *node = json_get(src->vocab, written);
@@ -196,18 +196,18 @@ cz_status bpe_read_vocab(struct bpe *b, const struct bpe_source *src, bool byte_
     if (max < 0)
         return err_set(CZ_CORRUPT, 0, "%s: the vocabulary is empty",
                        json_where(src->vocab, where, sizeof where));
-    TRY(bpe_vocab_init(&b->vocab, max + 1));
+    TRY(bpe_vocab_init(&b->model.vocab, max + 1));
     unsigned char *taken = calloc((size_t)max / 8 + 1, 1);
     if (!taken) return err_set(CZ_NOMEM, 0, "no memory for a vocabulary");
     cz_status st = read_tokens(b, src, taken);
-    if (st == CZ_OK && b->ignore_merges) st = bpe_vocab_index(&b->vocab);
+    if (st == CZ_OK && b->model.ignore_merges) st = bpe_vocab_index(&b->model.vocab);
     if (st == CZ_OK) st = read_added(b, src, taken);
     free(taken);
     TRY(st);
-    b->growth = 1;
+    b->model.growth = 1;
     for (int byte = 0; byte < 256; byte++) {
         TRY(read_byte(b, src, byte, byte_fallback));
-        if (b->bytes[byte].n > b->growth) b->growth = b->bytes[byte].n;
+        if (b->model.bytes[byte].n > b->model.growth) b->model.growth = b->model.bytes[byte].n;
     }
     return add_to_sets(b, src);
 }
@@ -258,7 +258,7 @@ cz_status bpe_add_merge(struct bpe *b, const struct bpe_source *src, uint32_t ra
         st = need_token(src, key + n_left, place, &ids[1]);
     }
     if (st == CZ_OK) st = need_token(src, key, place, &ids[2]);
-    if (st == CZ_OK) bpe_merges_add(&b->merges, ids[0], ids[1], rank, ids[2]);
+    if (st == CZ_OK) bpe_merges_add(&b->model.merges, ids[0], ids[1], rank, ids[2]);
     if (key != small) free(key);
     return st;
 }
@@ -314,8 +314,8 @@ static bool is_added(const struct bpe_source *src, int64_t id)
 cz_status bpe_finish(struct bpe *b, const struct bpe_source *src, const char *dir)
 {
     struct cz_tokenizer *tok = &b->base;
-    tok->vocab_size = b->vocab.size;
-    tok->piece_nbytes_max = b->vocab.nbytes_max > 0 ? b->vocab.nbytes_max : 1;
+    tok->vocab_size = b->model.vocab.size;
+    tok->piece_nbytes_max = b->model.vocab.nbytes_max > 0 ? b->model.vocab.nbytes_max : 1;
     b->cuts = b->n_steps > 0 ? ~0u : BPE_CUTS_NONE;
     bool is_split = false;
     for (size_t i = 0; i < b->n_steps; i++) {
@@ -329,22 +329,11 @@ cz_status bpe_finish(struct bpe *b, const struct bpe_source *src, const char *di
         int64_t id = bpe_find_token(src, usual_ends[i]);
         if (id >= 0 && is_added(src, id)) tok->special[CZ_SPECIAL_EOS] = id;
     }
-    if (tok->special[CZ_SPECIAL_UNK] < 0) tok->special[CZ_SPECIAL_UNK] = b->unk_id;
+    if (tok->special[CZ_SPECIAL_UNK] < 0) tok->special[CZ_SPECIAL_UNK] = b->model.unk_id;
     return CZ_OK;
 }
 
 /* ---- tokenizer.json -------------------------------------------------------------------------- */
-
-/* A prefix or suffix would make other tokens of the same text. */
-static cz_status refuse_text(const struct json_node *model, const char *key)
-{
-    const char *text;
-    char where[512];
-    TRY(json_opt_string(model, key, "", &text));
-    if (!*text) return CZ_OK;
-    return err_set(CZ_UNSUPPORTED, 0, "%s: \"%s\": byte-level BPE has none",
-                   json_where(json_get(model, key), where, sizeof where), text);
-}
 
 /* Options of the model; *byte_fallback is for the vocabulary. Options that change the encoding and
  * are not supported are errors, never ignored. */
@@ -354,21 +343,19 @@ static cz_status read_options(struct bpe *b, const struct bpe_source *src,
     double dropout;
     const char *unk;
     char where[512];
-    TRY(refuse_text(model, "continuing_subword_prefix"));
-    TRY(refuse_text(model, "end_of_word_suffix"));
     TRY(json_opt_double(model, "dropout", 0.0, &dropout));
     if (dropout != 0.0)
         return err_set(CZ_UNSUPPORTED, 0, "%s: merges are never dropped here; set it to null",
                        json_where(json_get(model, "dropout"), where, sizeof where));
     TRY(json_opt_bool(model, "byte_fallback", false, byte_fallback));
-    TRY(json_opt_bool(model, "fuse_unk", false, &b->fuse_unk));
-    TRY(json_opt_bool(model, "ignore_merges", false, &b->ignore_merges));
+    TRY(json_opt_bool(model, "fuse_unk", false, &b->model.fuse_unk));
+    TRY(json_opt_bool(model, "ignore_merges", false, &b->model.ignore_merges));
     TRY(json_opt_string(model, "unk_token", NULL, &unk));
     const struct json_node *node = unk ? json_get(src->vocab, unk) : NULL;
     int64_t id = -1;
     if (node) TRY(json_as_int(node, &id));
     if (node) TRY(check_id(node, id));
-    b->unk_id = (int32_t)id;
+    b->model.unk_id = (int32_t)id;
     return CZ_OK;
 }
 
@@ -377,9 +364,9 @@ static cz_status check_unknown(const struct bpe *b, const struct json_node *mode
 {
     const struct json_node *unk = json_get(model, "unk_token");
     char where[512];
-    if (b->unk_id >= 0 || !unk || json_type(unk) == JSON_NULL) return CZ_OK;
+    if (b->model.unk_id >= 0 || !unk || json_type(unk) == JSON_NULL) return CZ_OK;
     for (int byte = 0; byte <= 0xF4; byte++) /* no UTF-8 has a byte beyond, nor C0 and C1 */
-        if (b->bytes[byte].n == 0 && byte != 0xC0 && byte != 0xC1)
+        if (b->model.bytes[byte].n == 0 && byte != 0xC0 && byte != 0xC1)
             return err_set(CZ_CORRUPT, 0,
                            "%s: it is not in the vocabulary, and byte %d needs it for lack of a "
                            "token",
@@ -420,11 +407,31 @@ static cz_status read_json(struct bpe *b, struct bpe_source *src, const char *di
     TRY(check_unknown(b, model));
     const struct json_node *list;
     TRY(json_need(model, "merges", JSON_ARRAY, &list));
-    TRY(bpe_merges_init(&b->merges, json_count(list)));
+    TRY(bpe_merges_init(&b->model.merges, json_count(list)));
     for (size_t i = 0; i < json_count(list); i++)
         TRY(read_merge(b, src, json_child(list, i), (uint32_t)i));
     TRY(tokenizer_json_post(root, bpe_find_token, src, &b->base));
     return bpe_finish(b, src, dir);
+}
+
+/* An affix makes other tokens of the same text. */
+static bool has_affix(const struct json_node *root, const char *key)
+{
+    const char *text = NULL;
+    const struct json_node *node = json_get(json_get(root, "model"), key);
+    return node && json_type(node) == JSON_STRING && json_as_string(node, &text) == CZ_OK && *text;
+}
+
+bool bpe_is_byte_level(const struct json_node *root)
+{
+    struct bpe *b;
+    if (has_affix(root, "continuing_subword_prefix") || has_affix(root, "end_of_word_suffix"))
+        return false;
+    if (bpe_create(&b) != CZ_OK) return true; /* opening it gives the error */
+    const cz_status st = bpe_read_steps(b, root);
+    cz_tokenizer_close(&b->base);
+    if (st == CZ_UNSUPPORTED) err_clear();
+    return st != CZ_UNSUPPORTED;
 }
 
 cz_status bpe_open_json(const char *dir, const struct json_node *root, struct cz_tokenizer **out)

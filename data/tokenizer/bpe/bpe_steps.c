@@ -1,4 +1,6 @@
-/* The steps around the model in tokenizer.json: normalizer, pre_tokenizer and decoder. */
+/* The steps around the model in tokenizer.json: normalizer, pre_tokenizer and decoder. What is
+ * refused here is read as a chain of steps (data/tokenizer/pipe), which says what it does not know.
+ */
 #include "data/tokenizer/bpe/bpe_open_impl.h"
 
 #include <string.h>
@@ -27,10 +29,8 @@ static cz_status read_normalizer(struct bpe *b, const struct json_node *node, in
             TRY(read_normalizer(b, json_child(list, i), depth + 1));
         return CZ_OK;
     }
-    bool is_pieces = strcmp(type, "Prepend") == 0 || strcmp(type, "Replace") == 0;
-    return err_set(CZ_UNSUPPORTED, 0, "%s: a normalizer of type %s is not known%s; NFC is",
-                   json_where(node, where, sizeof where), type,
-                   is_pieces ? " (SentencePiece's BPE, as LLaMA 2 has it, is not read)" : "");
+    return err_set(CZ_UNSUPPORTED, 0, "%s: a normalizer of type %s is not known; NFC is",
+                   json_where(node, where, sizeof where), type);
 }
 
 /* ---- pre_tokenizer --------------------------------------------------------------------------- */
@@ -107,10 +107,9 @@ static cz_status read_pre_tokenizer(struct bpe *b, const struct json_node *node,
         return bpe_add_step(b, use_regex ? &bpe_split_gpt2 : &bpe_split_whole, add_prefix_space);
     }
     return err_set(CZ_UNSUPPORTED, 0,
-                   "%s: a pre-tokenizer of type %s is not known%s; ByteLevel, Split, Digits and "
+                   "%s: a pre-tokenizer of type %s is not known; ByteLevel, Split, Digits and "
                    "Sequence are",
-                   json_where(node, where, sizeof where), type,
-                   strcmp(type, "Metaspace") == 0 ? " (SentencePiece's BPE is not read)" : "");
+                   json_where(node, where, sizeof where), type);
 }
 
 /* ---- decoder --------------------------------------------------------------------------------- */

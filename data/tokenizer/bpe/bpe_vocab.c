@@ -24,7 +24,7 @@ static int alphabet_of(int byte)
 }
 
 /* The byte that a character stands for, −1: none. */
-static int alphabet_byte(int32_t c)
+int bpe_alphabet_byte(int32_t c)
 {
     if (c < 0x100) return is_printable(c) ? c : -1;
     if (c <= 0x120) return c - 0x100;
@@ -51,7 +51,7 @@ static size_t read_written(const char *written, size_t n, char *dst)
 {
     size_t used = 0, len;
     for (size_t i = 0; i < n; i += len) {
-        int byte = alphabet_byte(chars_at(written + i, n - i, &len));
+        int byte = bpe_alphabet_byte(chars_at(written + i, n - i, &len));
         if (byte < 0) {
             memcpy(dst, written, n);
             return n;
@@ -83,7 +83,8 @@ void bpe_vocab_free(struct bpe_vocab *v)
     memset(v, 0, sizeof *v);
 }
 
-cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, size_t n)
+static cz_status set_token(struct bpe_vocab *v, int64_t id, const char *written, size_t n,
+                           size_t (*read)(const char *written, size_t n, char *dst))
 {
     if (n > UINT32_MAX / 4) return err_set(CZ_NOMEM, 0, "a token of %zu bytes", n);
     if (n > v->cap_bytes - v->n_bytes) {
@@ -93,12 +94,28 @@ cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, si
         v->bytes = bytes;
         v->cap_bytes = cap;
     }
-    size_t used = read_written(written, n, v->bytes + v->n_bytes);
+    size_t used = read(written, n, v->bytes + v->n_bytes);
     v->offs[id] = v->n_bytes;
     v->lens[id] = (uint32_t)used;
     v->n_bytes += used;
     if (used > v->nbytes_max) v->nbytes_max = (uint32_t)used;
     return CZ_OK;
+}
+
+cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, size_t n)
+{
+    return set_token(v, id, written, n, read_written);
+}
+
+static size_t read_bytes(const char *written, size_t n, char *dst)
+{
+    memcpy(dst, written, n);
+    return n;
+}
+
+cz_status bpe_vocab_set_bytes(struct bpe_vocab *v, int64_t id, const char *bytes, size_t n)
+{
+    return set_token(v, id, bytes, n, read_bytes);
 }
 
 /* ---- whole words ----------------------------------------------------------------------------- */

@@ -63,7 +63,7 @@ static bool has_small(uint32_t c, uint32_t *small)
     return *small != c;
 }
 
-static size_t put_small(uint32_t c, uint32_t *out)
+size_t wp_lower(uint32_t c, uint32_t out[2])
 {
     if (c == CAPITAL_I_DOT) {
         out[0] = 'i';
@@ -115,7 +115,7 @@ size_t wp_change(const struct wp_rules *rules, uint32_t c, uint32_t *out)
             continue;
         }
         out[n] = parts[i];
-        n += rules->lowercase ? put_small(parts[i], out + n) : 1;
+        n += rules->lowercase ? wp_lower(parts[i], out + n) : 1;
     }
     if (apart) out[n++] = ' ';
     return n;
@@ -125,6 +125,11 @@ enum wp_action wp_split(uint32_t c)
 {
     if (is_in(c, N_TABLE(spaces))) return WP_SPACE;
     return is_in(c, N_TABLE(punctuation)) ? WP_ALONE : WP_LETTER;
+}
+
+bool wp_is_punctuation(uint32_t c)
+{
+    return is_in(c, N_TABLE(punctuation));
 }
 
 uint8_t wp_combining_class(uint32_t c)

@@ -75,6 +75,12 @@ size_t wp_change(const struct wp_rules *rules, uint32_t c, uint32_t *out);
 /* The action of a character that wp_change() gave: WP_LETTER, WP_SPACE or WP_ALONE. */
 enum wp_action wp_split(uint32_t c);
 
+/* The small letter or letters of c, c itself where it has none; returns their number. */
+size_t wp_lower(uint32_t c, uint32_t out[2]);
+
+/* Whether BERT's splitting makes c a word by itself. */
+bool wp_is_punctuation(uint32_t c);
+
 /* Combining class of a mark that stays; 0 for anything else. */
 uint8_t wp_combining_class(uint32_t c);
 

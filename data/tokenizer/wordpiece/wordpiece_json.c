@@ -61,6 +61,15 @@ static cz_status check_splitting(const struct json_node *root)
     return unknown_part(node, "pre_tokenizer", type, "BertPreTokenizer");
 }
 
+bool wordpiece_is_bert(const struct json_node *root)
+{
+    struct wp_rules rules;
+    cz_status st = read_normalizer(root, &rules);
+    if (st == CZ_OK) st = check_splitting(root);
+    if (st == CZ_UNSUPPORTED) err_clear();
+    return st != CZ_UNSUPPORTED;
+}
+
 static cz_status read_all(const char *dir, const struct json_node *root, struct wp_source *src,
                           struct wordpiece **out)
 {

@@ -74,7 +74,9 @@ START_TEST(kinds_that_are_not_read_are_named)
     ck_assert(cz_tokenizer_is_in(dir));
     opening_fails(dir, CZ_UNSUPPORTED, "SentencePiece");
     write_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
-    opening_fails(dir, CZ_UNSUPPORTED, "type Unigram");
+    opening_fails(dir, CZ_CORRUPT, "vocab");
+    write_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"Odd\"}}");
+    opening_fails(dir, CZ_UNSUPPORTED, "type Odd");
     write_file(dir, "tokenizer.json", "{\"model\": 3}");
     opening_fails(dir, CZ_CORRUPT, "model");
     write_file(dir, "tokenizer.json", "{");

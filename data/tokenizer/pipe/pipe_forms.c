@@ -1,0 +1,164 @@
+/* Unicode's normalization forms, lower case and accents, of whole texts. */
+#include "base/utf8.h"
+#include "data/tokenizer/chars_impl.h"
+#include "data/tokenizer/pipe/pipe_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- normalization forms --------------------------------------------------------------------- */
+
+#define PARTS_MAX 32 /* characters that one decomposes into: 18 at most */
+
+/* Characters since the last one that nothing before it can change. */
+struct pending {
+    utf8proc_int32_t small[128], *chars;
+    uint64_t *keys;
+    size_t n, cap;
+};
+
+static cz_status pending_add(struct pending *p, const utf8proc_int32_t *chars, size_t n)
+{
+    if (n > p->cap - p->n) {
+        const size_t cap = 2 * p->cap + n;
+        utf8proc_int32_t *grown = malloc(cap * sizeof *grown);
+        if (!grown) return err_set(CZ_NOMEM, 0, "no memory for %zu characters", cap);
+        memcpy(grown, p->chars, p->n * sizeof *grown);
+        if (p->chars != p->small) free(p->chars);
+        p->chars = grown;
+        p->cap = cap;
+    }
+    memcpy(p->chars + p->n, chars, n * sizeof *chars);
+    p->n += n;
+    return CZ_OK;
+}
+
+static int by_value(const void *left, const void *right)
+{
+    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+static uint64_t class_of(utf8proc_int32_t c)
+{
+    return (uint64_t)utf8proc_get_property(c)->combining_class & 0xff;
+}
+
+/* Marks by their classes, equal ones as they stand: n log n for a run of any length. */
+static cz_status order(struct pending *p)
+{
+    bool is_sorted = true;
+    for (size_t i = 1; i < p->n && is_sorted; i++)
+        is_sorted =
+            class_of(p->chars[i]) == 0 || class_of(p->chars[i - 1]) <= class_of(p->chars[i]);
+    if (is_sorted) return CZ_OK;
+    uint64_t *keys = malloc(p->n * sizeof *keys);
+    if (!keys) return err_set(CZ_NOMEM, 0, "no memory for %zu marks", p->n);
+    for (size_t i = 0; i < p->n;) {
+        size_t n_run = 0;
+        for (; i + n_run < p->n && class_of(p->chars[i + n_run]) != 0; n_run++)
+            keys[n_run] = class_of(p->chars[i + n_run]) << 56 | (uint64_t)n_run << 24 |
+                          (uint32_t)p->chars[i + n_run];
+        if (n_run > 1) qsort(keys, n_run, sizeof *keys, by_value);
+        for (size_t k = 0; k < n_run; k++) p->chars[i + k] = (utf8proc_int32_t)(keys[k] & 0xffffff);
+        i += n_run + 1;
+    }
+    free(keys);
+    return CZ_OK;
+}
+
+static cz_status flush(struct pending *p, bool compose, struct pipe_text *dst)
+{
+    if (p->n == 0) return CZ_OK;
+    TRY(order(p));
+    if (compose) {
+        const utf8proc_ssize_t n = utf8proc_normalize_utf32(p->chars, (utf8proc_ssize_t)p->n,
+                                                            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        if (n >= 0) p->n = (size_t)n;
+    }
+    for (size_t i = 0; i < p->n; i++) TRY(pipe_text_add_char(dst, (uint32_t)p->chars[i]));
+    p->n = 0;
+    return CZ_OK;
+}
+
+static cz_status forms_of(struct pending *p, int form, const char *s, size_t n,
+                          struct pipe_text *dst)
+{
+    const bool compose = form == PIPE_NFC || form == PIPE_NFKC;
+    const utf8proc_option_t options =
+        UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+        (form == PIPE_NFKC || form == PIPE_NFKD ? UTF8PROC_COMPAT : (utf8proc_option_t)0);
+    utf8proc_int32_t parts[PARTS_MAX];
+    for (size_t at = 0, len; at < n; at += len) {
+        const int32_t c = chars_at(s + at, n - at, &len);
+        utf8proc_ssize_t n_parts = 1;
+        int boundary = 0;
+        parts[0] = c;
+        if (c >= 0x80) n_parts = utf8proc_decompose_char(c, parts, PARTS_MAX, options, &boundary);
+        if (n_parts < 0 || n_parts > PARTS_MAX) {
+            parts[0] = c;
+            n_parts = 1;
+        }
+        if (n_parts > 0 && bpe_is_plain(parts[0])) TRY(flush(p, compose, dst));
+        TRY(pending_add(p, parts, (size_t)n_parts));
+    }
+    return flush(p, compose, dst);
+}
+
+cz_status pipe_norm_form(const struct pipe_norm *step, struct pipe_piece *piece,
+                         struct pipe_text *dst)
+{
+    struct pending p = {.chars = p.small, .cap = CZ_ARRAY_LEN(p.small)};
+    const char *s = piece->s;
+    size_t n = 0; /* ASCII, but the last of it may be composed with what follows */
+    cz_status st = CZ_OK;
+    while (st == CZ_OK && n < piece->n) {
+        size_t begin = n;
+        while (n < piece->n && (unsigned char)s[n] < 0x80) n++;
+        if (n < piece->n && n > begin) n--;
+        st = pipe_text_add(dst, s + begin, n - begin);
+        begin = n;
+        if (n < piece->n && (unsigned char)s[n] < 0x80) n++;
+        while (n < piece->n && (unsigned char)s[n] >= 0x80) n++;
+        if (st == CZ_OK) st = forms_of(&p, step->form, s + begin, n - begin, dst);
+    }
+    if (p.chars != p.small) free(p.chars);
+    return st;
+}
+
+/* ---- accents, case --------------------------------------------------------------------------- */
+
+cz_status pipe_norm_strip_accents(const struct pipe_norm *step, struct pipe_piece *piece,
+                                  struct pipe_text *dst)
+{
+    (void)step;
+    for (size_t at = 0, len; at < piece->n; at += len) {
+        const unsigned class = chars_class(piece->s + at, piece->n - at, &len);
+        if (class != CHAR_MARK)
+            TRY(pipe_text_add(dst, piece->s + at, len));
+        else if (at == 0)
+            piece->is_first = false;
+    }
+    return CZ_OK;
+}
+
+cz_status pipe_norm_lowercase(const struct pipe_norm *step, struct pipe_piece *piece,
+                              struct pipe_text *dst)
+{
+    const char *s = piece->s;
+    (void)step;
+    TRY(pipe_text_reserve(dst, piece->n));
+    for (size_t at = 0, len = 1; at < piece->n; at += len) {
+        uint32_t small[2];
+        len = 1;
+        if ((unsigned char)s[at] < 0x80) {
+            const char c = s[at] >= 'A' && s[at] <= 'Z' ? (char)(s[at] + ('a' - 'A')) : s[at];
+            TRY(pipe_text_add(dst, &c, 1));
+            continue;
+        }
+        const uint32_t c = (uint32_t)chars_at(s + at, piece->n - at, &len);
+        const size_t n = wp_lower(c, small);
+        for (size_t i = 0; i < n; i++) TRY(pipe_text_add_char(dst, small[i]));
+    }
+    return CZ_OK;
+}

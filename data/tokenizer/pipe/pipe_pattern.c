@@ -1,0 +1,182 @@
+/* The patterns of Split and Replace: strings, and regular expressions of known text, each with a
+ * scanner written out. */
+#include "data/tokenizer/chars_impl.h"
+#include "data/tokenizer/pipe/pipe_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t spaces_from(const char *s, size_t n, size_t at_least)
+{
+    size_t at = 0;
+    while (at < n && s[at] == ' ') at++;
+    return at >= at_least ? at : 0;
+}
+
+/* " {2,}" */
+static size_t two_spaces(const char *s, size_t n)
+{
+    return spaces_from(s, n, 2);
+}
+
+/* " +" */
+static size_t some_spaces(const char *s, size_t n)
+{
+    return spaces_from(s, n, 1);
+}
+
+static size_t white(const char *s, size_t n, size_t *n_chars)
+{
+    size_t at = 0, len;
+    *n_chars = 0;
+    while (at < n && chars_is_space(chars_at(s + at, n - at, &len))) {
+        at += len;
+        ++*n_chars;
+    }
+    return at;
+}
+
+/* \s+ */
+static size_t white_space(const char *s, size_t n)
+{
+    size_t n_chars;
+    return white(s, n, &n_chars);
+}
+
+/* [\n\r\t] */
+static size_t line_or_tab(const char *s, size_t n)
+{
+    (void)n;
+    return s[0] == '\n' || s[0] == '\r' || s[0] == '\t';
+}
+
+/* \s{2,}|[\n\r\t] */
+static size_t white_or_line(const char *s, size_t n)
+{
+    size_t n_chars, len = white(s, n, &n_chars);
+    return n_chars >= 2 ? len : line_or_tab(s, n);
+}
+
+/* \n */
+static size_t line_end(const char *s, size_t n)
+{
+    (void)n;
+    return s[0] == '\n';
+}
+
+/* \s */
+static size_t one_white(const char *s, size_t n)
+{
+    size_t len;
+    return chars_is_space(chars_at(s, n, &len)) ? len : 0;
+}
+
+static size_t class_run(const char *s, size_t n, unsigned classes, size_t n_max)
+{
+    size_t at = 0, len;
+    while (n_max-- > 0 && at < n && (chars_class(s + at, n - at, &len) & classes)) at += len;
+    return at;
+}
+
+/* \p{N}, \p{N}{1,3} */
+static size_t one_number(const char *s, size_t n)
+{
+    return class_run(s, n, CHAR_NUMBER, 1);
+}
+
+static size_t three_numbers(const char *s, size_t n)
+{
+    return class_run(s, n, CHAR_NUMBER, 3);
+}
+
+/* [一-龥぀-ゟ゠-ヿ]+ : DeepSeek's */
+static size_t east_asian(const char *s, size_t n)
+{
+    size_t at = 0, len;
+    while (at < n) {
+        const int32_t c = chars_at(s + at, n - at, &len);
+        if (!(c >= 0x4E00 && c <= 0x9FA5) && !(c >= 0x3040 && c <= 0x30FF)) break;
+        at += len;
+    }
+    return at;
+}
+
+/* CLIP: 's|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+ */
+static size_t clip(const char *s, size_t n)
+{
+    static const char *const ends[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
+    size_t len;
+    for (size_t i = 0; s[0] == '\'' && i < CZ_ARRAY_LEN(ends); i++)
+        if (n >= strlen(ends[i]) && memcmp(s, ends[i], strlen(ends[i])) == 0)
+            return strlen(ends[i]);
+    const unsigned class = chars_class(s, n, &len);
+    if (class & CHAR_S) return 0;
+    if (class & CHAR_L) return class_run(s, n, CHAR_L, SIZE_MAX);
+    if (class == CHAR_NUMBER) return len;
+    return class_run(s, n, CHAR_OTHER | CHAR_MARK, SIZE_MAX);
+}
+
+static const struct {
+    const char *regex;
+    size_t (*match)(const char *s, size_t n);
+} known[] = {
+    {" {2,}", two_spaces},
+    {" +", some_spaces},
+    {"\\s+", white_space},
+    {"\\s", one_white},
+    {"\\s{2,}|[\\n\\r\\t]", white_or_line},
+    {"[\\n\\r\\t]", line_or_tab},
+    {"\\n", line_end},
+    {"\\p{N}", one_number},
+    {"\\p{N}{1,3}", three_numbers},
+    {"[一-龥぀-ゟ゠-ヿ]+", east_asian},
+    {"'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+", clip},
+};
+
+cz_status pipe_pattern_read(const struct json_node *owner, struct pipe_pattern *out)
+{
+    const struct json_node *pattern;
+    const char *text, *regex;
+    char where[512];
+    TRY(json_need(owner, "pattern", JSON_OBJECT, &pattern));
+    TRY(json_opt_string(pattern, "String", NULL, &text));
+    TRY(json_opt_string(pattern, "Regex", NULL, &regex));
+    if (regex && !text) {
+        for (size_t i = 0; !out->match && i < CZ_ARRAY_LEN(known); i++)
+            if (strcmp(known[i].regex, regex) == 0) out->match = known[i].match;
+        if (!out->match)
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: the expression \"%.200s\" is not known; those of %s are, and what "
+                           "docs/tokenizers.md lists",
+                           json_where(pattern, where, sizeof where), regex, bpe_split_names());
+        text = regex;
+    }
+    if (!text || !*text)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: an empty pattern",
+                       json_where(pattern, where, sizeof where));
+    out->n = strlen(text);
+    out->text = strdup(text);
+    return out->text ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a pattern");
+}
+
+bool pipe_pattern_find(const struct pipe_pattern *p, const char *s, size_t n, size_t from,
+                       size_t *start, size_t *end)
+{
+    if (!p->match) {
+        const char *at = from < n ? memmem(s + from, n - from, p->text, p->n) : NULL;
+        if (!at) return false;
+        *start = (size_t)(at - s);
+        *end = *start + p->n;
+        return true;
+    }
+    for (size_t len; from < n; from += len) {
+        const size_t found = p->match(s + from, n - from);
+        if (found > 0) {
+            *start = from;
+            *end = from + found;
+            return true;
+        }
+        (void)chars_at(s + from, n - from, &len);
+    }
+    return false;
+}

@@ -1,0 +1,233 @@
+/* Claims: tokenizers that are chains of steps give the ids, rows and decoded texts of Hugging
+ * Face's library (tests/interop/tokenizers/steps_make.py made the goldens); decoding gives the same
+ * in any portions; a text can be cut where it says so, and long texts can; time is near linear; a
+ * bad or unknown step is refused by its name. */
+#include "data/tokenizer/tokenizer_impl.h"
+#include "formats/json/json.h"
+#include "tests/support/check_main.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define DATA CZ_SOURCE_DIR "/tests/fixtures/tokenizers/steps/"
+
+static const char *const styles[] = {"llama2", "llama2-new", "xlmr",      "xlmr-new",
+                                     "clip",   "gpt1",       "wordlevel", "wordpiece"};
+
+static struct cz_tokenizer *open_style(const char *name)
+{
+    struct cz_tokenizer *tok;
+    char path[512];
+    (void)snprintf(path, sizeof path, DATA "%s", name);
+    ck_ok(cz_tokenizer_open(path, &tok));
+    return tok;
+}
+
+/* ---- goldens --------------------------------------------------------------------------------- */
+
+static void check_ids(const int32_t *ids, size_t n, const struct json_node *want, const char *text)
+{
+    ck_assert_msg(n == json_count(want), "%zu ids, not %zu: %s", n, json_count(want), text);
+    for (size_t i = 0; i < n; i++) {
+        int64_t id;
+        ck_ok(json_as_int(json_child(want, i), &id));
+        ck_assert_msg(ids[i] == id, "id %zu is %d, not %lld: %s", i, ids[i], (long long)id, text);
+    }
+}
+
+static void check_decoded(const struct cz_tokenizer *tok, const int32_t *ids, size_t n,
+                          const char *want)
+{
+    struct cz_tokenizer_decoder *dec;
+    const char *text;
+    size_t nbytes;
+    ck_ok(cz_tokenizer_decoder_create(tok, &dec));
+    for (int round = 0; round < 2; round++) { /* a decoder can start another text */
+        size_t used = 0;
+        for (size_t i = 0; i <= n; i++) {
+            if (i < n)
+                ck_ok(cz_tokenizer_decode(dec, ids[i], &text, &nbytes));
+            else
+                cz_tokenizer_decoder_end(dec, &text, &nbytes);
+            ck_assert_msg(strncmp(want + used, text, nbytes) == 0, "%s: %s", want, text);
+            used += nbytes;
+        }
+        ck_assert_uint_eq(used, strlen(want));
+    }
+    cz_tokenizer_decoder_destroy(dec);
+}
+
+static void check_case(const struct cz_tokenizer *tok, const struct json_node *golden)
+{
+    const char *text, *decoded;
+    const struct json_node *want, *want_row;
+    int64_t n_row;
+    int32_t *ids, row[1024], types[1024];
+    size_t n;
+    ck_ok(json_need_string(golden, "text", &text));
+    ck_ok(json_need_string(golden, "decoded", &decoded));
+    ck_ok(json_need(golden, "ids", JSON_ARRAY, &want));
+    ck_ok(json_need(golden, "row", JSON_ARRAY, &want_row));
+    ck_ok(cz_tokenizer_encode(tok, text, strlen(text), &ids, &n));
+    check_ids(ids, n, want, text);
+    check_decoded(tok, ids, n, decoded);
+    const struct cz_tokenizer_input input = {.text = text, .nbytes = strlen(text)};
+    ck_ok(cz_tokenizer_encode_input(tok, &input, 1024, row, types, &n_row, NULL));
+    check_ids(row, (size_t)n_row, want_row, text);
+    free(ids);
+}
+
+START_TEST(ids_rows_and_texts_are_hugging_faces)
+{
+    struct json_doc *doc;
+    ck_ok(json_load(DATA "golden.json", JSON_STRICT, &doc));
+    for (size_t s = 0; s < CZ_ARRAY_LEN(styles); s++) {
+        struct cz_tokenizer *tok = open_style(styles[s]);
+        const struct json_node *cases = json_get(json_root(doc), styles[s]);
+        ck_assert_uint_gt(json_count(cases), 20);
+        for (size_t i = 0; i < json_count(cases); i++) check_case(tok, json_child(cases, i));
+        cz_tokenizer_close(tok);
+    }
+    json_free(doc);
+}
+END_TEST
+
+/* ---- cutting, time --------------------------------------------------------------------------- */
+
+static void encode_with(cz_status (*encode)(const struct cz_tokenizer *, const char *, size_t,
+                                            struct id_list *),
+                        const struct cz_tokenizer *tok, const char *text, size_t n,
+                        struct id_list *out)
+{
+    ck_ok(encode(tok, text, n, out));
+}
+
+static size_t check_cuts(const struct cz_tokenizer *tok, const char *text, size_t n)
+{
+    size_t n_cuts = 0, at = 1;
+    struct id_list whole = {0};
+    encode_with(tok->cls->encode, tok, text, n, &whole);
+    while ((at = tok->cls->cut(tok, text, n, at)) < n) {
+        struct id_list parts = {0};
+        encode_with(tok->cls->encode, tok, text, at, &parts);
+        encode_with(tok->cls->encode_rest, tok, text + at, n - at, &parts);
+        ck_assert_msg(whole.n == parts.n, "cut at %zu of %s", at, text);
+        ck_assert(memcmp(whole.ids, parts.ids, whole.n * sizeof *whole.ids) == 0);
+        free(parts.ids);
+        at++;
+        n_cuts++;
+    }
+    free(whole.ids);
+    return n_cuts;
+}
+
+START_TEST(parts_of_a_cut_text_are_the_whole)
+{
+    static const char text[] =
+        "The quick  brown fox, 12 and 345 dogs it's the end of A line\nand on the next <s> one "
+        "more "
+        "<mask> word na\xC3\xAFve e\xCC\x81 x \xE5\xA4\xA9 y <|user|>  z  the and the and";
+    for (size_t s = 0; s < CZ_ARRAY_LEN(styles); s++) {
+        struct cz_tokenizer *tok = open_style(styles[s]);
+        const size_t n_cuts = check_cuts(tok, text, sizeof text - 1);
+        ck_assert_msg(n_cuts > 10, "%s: %zu cuts", styles[s], n_cuts);
+        cz_tokenizer_close(tok);
+    }
+}
+END_TEST
+
+/* Processor time of a text of n bytes. */
+static double seconds_of(const struct cz_tokenizer *tok, const char *bit, size_t n)
+{
+    char *text = malloc(n);
+    const size_t len = strlen(bit);
+    int32_t *ids;
+    size_t n_ids;
+    ck_assert_ptr_nonnull(text);
+    for (size_t i = 0; i < n; i++) text[i] = bit[i % len];
+    const clock_t begin = clock();
+    ck_ok(cz_tokenizer_encode(tok, text, n, &ids, &n_ids));
+    const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    free(ids);
+    free(text);
+    return seconds;
+}
+
+/* A hundred thousand bytes of what makes long words, long runs and long marks. */
+START_TEST(hostile_texts_take_little_time)
+{
+    static const char *const bits[] = {
+        "a",           " ",    "\xCC\x81",     "\xCC\x81\xCC\x96", "ab",
+        "<",           "\xFF", "\xE2\x96\x81", "\xF0\x9F\x91\x8D", "'",
+        "\xE1\x84\x92"};
+    for (size_t s = 0; s < CZ_ARRAY_LEN(styles); s++) {
+        struct cz_tokenizer *tok = open_style(styles[s]);
+        for (size_t i = 0; i < CZ_ARRAY_LEN(bits); i++) {
+            const double seconds = seconds_of(tok, bits[i], 100000);
+            ck_assert_msg(seconds < 1.0, "%s: %.1f s for %s", styles[s], seconds, bits[i]);
+        }
+        cz_tokenizer_close(tok);
+    }
+}
+END_TEST
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+#define WORDS                                                                                      \
+    "\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"<unk>\":0,\"a\":1},\"unk_token\":\"<unk>\"}"
+
+START_TEST(what_is_not_known_is_named)
+{
+    static const struct {
+        const char *text, *sentence;
+        cz_status st;
+    } cases[] = {
+        {"{\"normalizer\":{\"type\":\"Odd\"}," WORDS "}", "normalizer of type Odd", CZ_UNSUPPORTED},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x+\"},\"content\":\"\"}"
+         "," WORDS "}",
+         "\"x+\" is not known", CZ_UNSUPPORTED},
+        {"{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"!\"}," WORDS "}",
+         "base64", CZ_CORRUPT},
+        {"{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////w==\"}," WORDS
+         "}",
+         "character map", CZ_CORRUPT},
+        {"{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," WORDS "}", "UnicodeScripts",
+         CZ_UNSUPPORTED},
+        {"{\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Odd\"}," WORDS "}",
+         "behavior Odd", CZ_UNSUPPORTED},
+        {"{\"decoder\":{\"type\":\"Odd\"}," WORDS "}", "decoder of type Odd", CZ_UNSUPPORTED},
+        {"{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":"
+         "\"ByteFallback\"}]}," WORDS "}",
+         "ByteFallback in this place", CZ_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"Odd\",\"vocab\":{}}}", "model of type Odd", CZ_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":1},\"unk_token\":\"u\"}}",
+         "unk_token \"u\"", CZ_CORRUPT},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":1,\"b\":1}}}", "already", CZ_CORRUPT},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}", "unk_id", CZ_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"a\",-1],[\"a\",-2]]}}",
+         "the text of another", CZ_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"a\"]]}}", "its score",
+         CZ_CORRUPT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}",
+         "\"b\", which is not", CZ_CORRUPT},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        const char *dir = test_tmp_make();
+        char path[512];
+        struct cz_tokenizer *tok;
+        (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+        FILE *f = fopen(path, "w");
+        ck_assert_ptr_nonnull(f);
+        ck_assert_int_ge(fputs(cases[i].text, f), 0);
+        ck_assert_int_eq(fclose(f), 0);
+        const cz_status st = cz_tokenizer_open(dir, &tok);
+        ck_assert_msg(st == cases[i].st && strstr(cz_last_error(), cases[i].sentence),
+                      "%s: status %d, %s", cases[i].sentence, st, cz_last_error());
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
+TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces, parts_of_a_cut_text_are_the_whole,
+          hostile_texts_take_little_time, what_is_not_known_is_named)
