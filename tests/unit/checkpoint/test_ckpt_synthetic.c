@@ -200,8 +200,33 @@ START_TEST(stage_0_in_fp32_opens_whole)
 }
 END_TEST
 
+/* What stands for the shape of the first parameter. */
+enum shape_form { SHAPE_SIZE, SHAPE_TUPLE, SHAPE_LIST, SHAPE_INT, SHAPE_TEXT, SHAPE_OF_TEXT };
+
+static void put_shape(struct pickle_writer *w, const struct param_info *p, enum shape_form form)
+{
+    switch (form) {
+    case SHAPE_SIZE: pickle_put_size(w, p->shape, p->ndim); return;
+    case SHAPE_INT: pickle_put_int(w, 35); return;
+    case SHAPE_TEXT: pickle_put_string(w, "35"); return;
+    case SHAPE_LIST: pickle_list_begin(w); break;
+    default: pickle_tuple_begin(w);
+    }
+    for (int d = 0; d < p->ndim; d++) {
+        if (form == SHAPE_OF_TEXT)
+            pickle_put_string(w, "5");
+        else
+            pickle_put_int(w, p->shape[d]);
+    }
+    if (form == SHAPE_LIST)
+        pickle_list_end(w);
+    else
+        pickle_tuple_end(w);
+}
+
 /* A rank's model file of stage 3 anew, with the shapes of all sub-groups in one dictionary. */
-static void merge_shapes(const struct rig *r, const char *dir, int rank, bool in_a_list)
+static void merge_shapes(const struct rig *r, const char *dir, int rank, bool in_a_list,
+                         enum shape_form form)
 {
     char name[64];
     struct sparse_zip zip;
@@ -218,7 +243,7 @@ static void merge_shapes(const struct rig *r, const char *dir, int rank, bool in
         for (size_t i = 0; i < r->shard[g].n_params; i++) {
             const struct param_info *p = &r->table.params[r->shard[g].params[i].param_idx];
             pickle_put_string(w, p->name);
-            pickle_put_size(w, p->shape, p->ndim);
+            put_shape(w, p, g == 0 && i == 0 ? form : SHAPE_SIZE);
         }
     pickle_dict_end(w);
     if (in_a_list) pickle_list_end(w);
@@ -252,8 +277,30 @@ START_TEST(one_dictionary_fills_the_sub_groups_in_turn)
         rig_init(&r, &c);
         const char *dir = write_folder(&r, false);
         check_folder(&r, dir, false);
-        for (int rank = 0; rank < c.world_size; rank++) merge_shapes(&r, dir, rank, v % 4 < 2);
+        const enum shape_form form = (enum shape_form)(SHAPE_SIZE + v % 3);
+        for (int rank = 0; rank < c.world_size; rank++)
+            merge_shapes(&r, dir, rank, v % 4 < 2, form);
         check_folder(&r, dir, false);
+        test_tmp_remove(dir);
+        rig_free(&r);
+    }
+}
+END_TEST
+
+START_TEST(what_is_no_shape_is_refused)
+{
+    static const enum shape_form forms[] = {SHAPE_INT, SHAPE_TEXT, SHAPE_OF_TEXT};
+    const struct rig_case c = {
+        .stage = 3, .world_size = 1, .dtype = DTYPE_BF16, .sub_group_size = 1000, .step = 12};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(forms); i++) {
+        struct rig r;
+        struct ckpt *ck;
+        rig_init(&r, &c);
+        const char *dir = write_folder(&r, false);
+        const struct ckpt_open_options options = {.dir = dir};
+        merge_shapes(&r, dir, 0, true, forms[i]);
+        ck_fails(ckpt_open(&options, &ck), CZ_CORRUPT);
+        ck_assert_msg(strstr(cz_last_error(), "' is not a shape"), "%s", cz_last_error());
         test_tmp_remove(dir);
         rig_free(&r);
     }
@@ -446,4 +493,5 @@ TEST_MAIN("checkpoint/ckpt_synthetic", stage_1_opens_whole, stage_2_opens_whole,
           one_dictionary_fills_the_sub_groups_in_turn, stage_0_opens_whole,
           stage_0_in_fp32_opens_whole, states_that_could_be_anyones_are_refused,
           runs_end_at_partitions, many_ranks_need_few_descriptors,
-          several_threads_read_one_checkpoint, a_manifest_of_another_save_is_refused)
+          several_threads_read_one_checkpoint, a_manifest_of_another_save_is_refused,
+          what_is_no_shape_is_refused)

@@ -1,13 +1,13 @@
 /* Claims: inspect's JSON parses and says what is there, for checkpoints, .pt and safetensors; sums
  * are those of the values; text shows no control characters, and classes that are never run; long
  * lists are cut to a count unless all is asked for. */
-#include <czero/checkpoint.h>
 #include "checkpoint/store/store_impl.h"
 #include "formats/crc32.h"
 #include "formats/json/json.h"
 #include "formats/pt/pt.h"
 #include "tests/support/checkpoint/tags.h"
 #include "tests/unit/checkpoint/ds_write_rig.h"
+#include <czero/checkpoint.h>
 
 #include <math.h>
 
@@ -145,6 +145,7 @@ START_TEST(a_checkpoint_is_one_set_of_tensors)
 
         char *text = shown(dir, false, true);
         has(text, "checkpoint t\n");
+        has(text, "\ntensors\n  emb.weight");
         has(text, "czero, in the format of DeepSpeed");
         has(text, "3 ranks");
         has(text, "emb.weight");
@@ -252,6 +253,51 @@ START_TEST(any_pickle_can_be_shown_and_none_is_run)
     ck_assert_int_eq(int_of(node, "hidden"), 64);
     ck_assert_uint_ge(json_count(json_get(json_root(doc), "records")), 6);
     json_free(doc);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Strings of more than 160 bytes are cut between characters, unless all is wanted. */
+START_TEST(long_strings_are_cut_between_characters)
+{
+    static const struct {
+        const char *unit;
+        size_t lead, n_bytes, shown; /* lead letters, then units up to n_bytes */
+    } cases[] = {{"b", 1, 160, 160},
+                 {"b", 1, 161, 160},
+                 {"\xC3\xA9", 0, 160, 160},
+                 {"\xC3\xA9", 1, 161, 159},
+                 {"\xE4\xBD\xA0", 0, 162, 159},
+                 {"\xE4\xBD\xA0", 1, 163, 160},
+                 {"\xE4\xBD\xA0", 2, 164, 158},
+                 {"\xF0\x9F\x98\x80", 3, 163, 159}};
+    const char *dir = test_tmp_make();
+    char path[128], want[512];
+    snprintf(path, sizeof path, "%s/x.pt", dir);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        char value[256] = "aaa";
+        value[cases[i].lead] = '\0';
+        while (strlen(value) < cases[i].n_bytes) strcat(value, cases[i].unit);
+        ck_assert_uint_eq(strlen(value), cases[i].n_bytes);
+        struct pickle_writer *w = pickle_writer_create();
+        pickle_dict_begin(w);
+        pickle_put_string(w, "note");
+        pickle_put_string(w, value);
+        pickle_dict_end(w);
+        write_pt(path, w);
+        char *text = shown(path, false, false);
+        if (cases[i].shown == cases[i].n_bytes)
+            snprintf(want, sizeof want, "note: \"%s\"\n", value);
+        else
+            snprintf(want, sizeof want, "note: \"%.*s\" … (%zu bytes)\n", (int)cases[i].shown,
+                     value, cases[i].n_bytes);
+        has(text, want);
+        free(text);
+        text = shown(path, true, false);
+        snprintf(want, sizeof want, "note: \"%s\"\n", value);
+        has(text, want);
+        free(text);
+    }
     test_tmp_remove(dir);
 }
 END_TEST
@@ -374,4 +420,5 @@ END_TEST
 
 TEST_MAIN("checkpoint/inspect", a_checkpoint_is_one_set_of_tensors,
           any_pickle_can_be_shown_and_none_is_run, dtypes_views_and_sums_of_torch_files,
-          safetensors_files_and_folders, what_cannot_be_shown_is_said, deepspeeds_folders_and_files)
+          safetensors_files_and_folders, what_cannot_be_shown_is_said, deepspeeds_folders_and_files,
+          long_strings_are_cut_between_characters)
