@@ -299,8 +299,64 @@ START_TEST(no_bytes_crash_it)
 }
 END_TEST
 
+/* \u escapes at the borders of UTF-8's lengths, and of what a pair of them reaches. */
+START_TEST(escapes_become_their_characters)
+{
+    static const struct {
+        const char *text, *value; /* value NULL: refused */
+    } cases[] = {
+        {"\"\\u0001\\u007f\"", "\x01\x7f"},
+        {"\"\\u0080\"", "\xc2\x80"},
+        {"\"\\u07ff\\u0800\"", "\xdf\xbf\xe0\xa0\x80"},
+        {"\"\\ud7ff\\ue000\\uffff\"", "\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf"},
+        {"\"\\ud800\\udc00\"", "\xf0\x90\x80\x80"},
+        {"\"\\ud83d\\ude00\\uD83D\\uDE00\"", "\xf0\x9f\x98\x80\xf0\x9f\x98\x80"},
+        {"\"\\ud801\\udc37x\"", "\xf0\x90\x90\xb7x"},
+        {"\"\\udbff\\udfff\"", "\xf4\x8f\xbf\xbf"},
+        {"\"\\udc00\"", NULL},
+        {"\"\\udfff\"", NULL},
+        {"\"\\udbff\"", NULL},
+        {"\"\\ud800\\udbff\"", NULL},
+        {"\"\\ud800\\ue000\"", NULL},
+        {"\"\\ud800\\n\"", NULL},
+        {"\"\\ud800\\udc0\"", NULL},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct json_doc *doc = NULL;
+        const char *value;
+        cz_status st =
+            json_parse(cases[i].text, strlen(cases[i].text), "a.json", JSON_STRICT, &doc);
+        ck_assert_msg((st == CZ_OK) == (cases[i].value != NULL), "%s", cases[i].text);
+        if (st != CZ_OK) {
+            ck_assert_ptr_nonnull(strstr(cz_last_error(), "half of a surrogate pair"));
+            continue;
+        }
+        ck_ok(json_as_string(json_root(doc), &value));
+        ck_assert_str_eq(value, cases[i].value);
+        json_free(doc);
+    }
+}
+END_TEST
+
+START_TEST(a_byte_order_mark_is_skipped_in_configs_only)
+{
+    static const char text[] = "\xef\xbb\xbf{\"a\": 7}", alone[] = "\xef\xbb\xbf";
+    struct json_doc *doc;
+    int64_t value;
+    ck_ok(json_parse(text, sizeof text - 1, "a.json", JSON_CONFIG, &doc));
+    ck_ok(json_need_int(json_root(doc), "a", &value));
+    ck_assert_int_eq(value, 7);
+    json_free(doc);
+    ck_fails(json_parse(alone, sizeof alone - 1, "a.json", JSON_CONFIG, &doc), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "contains no value"));
+    ck_fails(json_parse(text, sizeof text - 1, "a.json", JSON_STRICT, &doc), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "a byte-order mark: JSON has none"));
+}
+END_TEST
+
 TEST_MAIN("formats/json", values_paths_and_places, numbers_keep_their_kind_and_digits,
           duplicate_keys_are_told_at_any_depth, large_objects_find_their_keys,
           config_dialect_takes_comments_and_optional_commas, config_dialect_names_the_rest_of_hjson,
           broken_files_get_a_place_and_a_reason, strings_are_utf8_to_the_edges, depth_is_bounded,
-          a_missing_file_says_so, no_bytes_crash_it)
+          a_missing_file_says_so, no_bytes_crash_it, escapes_become_their_characters,
+          a_byte_order_mark_is_skipped_in_configs_only)

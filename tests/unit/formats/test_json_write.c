@@ -126,5 +126,37 @@ START_TEST(members_are_key_and_value)
 }
 END_TEST
 
+/* Formatted text of any length is whole, and a writer that failed stays so. */
+START_TEST(formatted_text_of_any_length_is_whole)
+{
+    static char text[4096];
+    const size_t lengths[] = {0, 1, 510, 511, 512, 513, 1023, 4095};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lengths); i++) {
+        struct json_writer w;
+        char *out;
+        size_t n;
+        memset(text, 'x', lengths[i]);
+        text[lengths[i]] = '\0';
+        json_writer_init(&w, 0);
+        json_write_format(&w, "%s", text);
+        json_write_format(&w, "<%d>", 7);
+        ck_ok(json_writer_take(&w, &out, &n));
+        ck_assert_uint_eq(n, lengths[i] + 3);
+        ck_assert_mem_eq(out, text, lengths[i]);
+        ck_assert_str_eq(out + lengths[i], "<7>");
+        free(out);
+    }
+    struct json_writer w;
+    char *out;
+    json_writer_init(&w, 0);
+    w.failed = true; /* no memory, a while ago */
+    json_write_format(&w, "%s", "x");
+    ck_assert(w.failed);
+    ck_fails(json_writer_take(&w, &out, NULL), CZ_NOMEM);
+    json_writer_free(&w);
+}
+END_TEST
+
 TEST_MAIN("formats/json_write", layout_is_pythons, floats_read_back_and_are_short,
-          what_is_written_reads_back, members_are_key_and_value)
+          what_is_written_reads_back, members_are_key_and_value,
+          formatted_text_of_any_length_is_whole)

@@ -200,6 +200,28 @@ START_TEST(empty_dimensions_are_fine)
 }
 END_TEST
 
+START_TEST(memory_is_needed_where_there_is_a_c)
+{
+    float x[16] = {0};
+    FOR_EACH_ROW(ops)
+    {
+        ck_ok(ops_matmul(&ops, NULL, &(struct matmul_args){.m = 0, .n = 3, .k = 4}));
+        ck_ok(ops_matmul(&ops, NULL, &(struct matmul_args){.m = 3, .n = 0, .k = 4}));
+        ck_ok(ops_matmul(&ops, NULL, &(struct matmul_args){.m = 0, .n = 0, .k = 0}));
+        ck_ok(ops_matmul(&ops, NULL, &(struct matmul_args){.m = 2, .n = 3, .k = 0, .c = x}));
+        ck_fails(ops_matmul(&ops, NULL, &(struct matmul_args){.m = 2, .n = 3, .k = 0}), CZ_INVALID);
+        ck_fails(ops_matmul(&ops, NULL,
+                            &(struct matmul_args){.m = 2, .n = 3, .k = 1, .a = x, .c = x + 8}),
+                 CZ_INVALID);
+        ck_assert_str_eq(cz_last_error(), "matmul: a, b and c are needed");
+        ck_fails(ops_matmul(&ops, NULL,
+                            &(struct matmul_args){.m = 0, .n = ((int64_t)1 << 40) + 1, .k = 4}),
+                 CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "each must be 0 to 2^40"));
+    }
+}
+END_TEST
+
 START_TEST(calls_repeat_to_the_bit)
 {
     FOR_EACH_ROW(ops)
@@ -463,6 +485,7 @@ int main(void)
     const TTest *const cases[] = {small_shapes_are_exact_to_fp32_sums,
                                   large_shapes_are_cut_into_blocks,
                                   empty_dimensions_are_fine,
+                                  memory_is_needed_where_there_is_a_c,
                                   calls_repeat_to_the_bit,
                                   panels_do_not_depend_on_threads,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
