@@ -601,6 +601,21 @@ START_TEST(white_space_is_unicodes)
 }
 END_TEST
 
+/* Letters, marks and digits, and what Unicode counts among letters though it is a symbol. */
+START_TEST(words_have_unicodes_other_letters)
+{
+    static const int32_t ranges[][2] = {{0x200C, 0x200D},   {0x24B6, 0x24E9},   {0x1F130, 0x1F149},
+                                        {0x1F150, 0x1F169}, {0x1F170, 0x1F189}, {'A', 'Z'},
+                                        {'a', 'z'},         {'0', '9'},         {'_', '_'}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(ranges); i++) {
+        for (int32_t c = ranges[i][0]; c <= ranges[i][1]; c++)
+            ck_assert_msg(chars_is_word(c), "U+%04X", (unsigned)c);
+        ck_assert_msg(!chars_is_word(ranges[i][0] - 1), "before U+%04X", (unsigned)ranges[i][0]);
+        ck_assert_msg(!chars_is_word(ranges[i][1] + 1), "after U+%04X", (unsigned)ranges[i][1]);
+    }
+}
+END_TEST
+
 /* tokenizer.json of before model.type was written: what it holds tells. */
 START_TEST(a_model_without_a_type_is_known_by_its_members)
 {
@@ -700,5 +715,5 @@ TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_
           words_of_any_length_merge_by_rank_and_from_the_left, bad_tokenizer_json_gets_a_sentence,
           bad_older_files_get_a_sentence, odd_files_that_are_fine,
           patterns_cut_where_their_expressions_do, white_space_is_unicodes,
-          a_model_without_a_type_is_known_by_its_members, bytes_fall_back_to_tokens_of_their_utf8,
-          the_largest_id_is_taken_and_the_next_refused)
+          words_have_unicodes_other_letters, a_model_without_a_type_is_known_by_its_members,
+          bytes_fall_back_to_tokens_of_their_utf8, the_largest_id_is_taken_and_the_next_refused)
