@@ -51,8 +51,9 @@ struct model_family {
 #define MODEL_FAMILIES(FAMILY)                                                                     \
     FAMILY(gpt2)                                                                                   \
     FAMILY(llama)                                                                                  \
-    FAMILY(qwen2) FAMILY(qwen3) FAMILY(olmo2) FAMILY(granite) FAMILY(smollm3) FAMILY(phi3)         \
-        FAMILY(mistral) FAMILY(ministral) FAMILY(bert) FAMILY(distilbert)
+    FAMILY(qwen2)                                                                                  \
+    FAMILY(qwen3) FAMILY(olmo2) FAMILY(granite) FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral)       \
+        FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert) FAMILY(distilbert)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
 MODEL_FAMILIES(MODEL_FAMILY_DECLARE)

@@ -220,6 +220,7 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
                                           .eps = (float)c->eps,
                                           .init_std = (float)c->initializer_range,
                                           .divisor = (float)c->logits_divisor,
+                                          .softcap = (float)c->logits_softcap,
                                           .norm_offset = c->block.norm_offset};
     const struct layer_class *block = c->rope.t_switch || c->sliding_rope.t_switch
                                           ? &decoder_block_uncached_class

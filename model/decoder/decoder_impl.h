@@ -81,7 +81,7 @@ struct decoder_config {
     struct rope_plan rope, sliding_rope; /* of all layers, or those that do not slide; of these */
     bool has_sliding_rope;
     struct decoder_block_hp block; /* places of norms and scales; the chain fills in the rest */
-    double embedding_scale, logits_divisor; /* 0: none */
+    double embedding_scale, logits_divisor, logits_softcap; /* 0: none */
     bool rounds_embedding_scale;
 
     /* Attention in sliding layers sees no further back than `window`; 0: there are none. They are
@@ -117,6 +117,9 @@ cz_status decoder_read_attention_bias(struct decoder_config *c);
 cz_status decoder_read_window(struct decoder_config *c, int64_t fallback);
 /* The same, of which use_sliding_window says whether it counts. */
 cz_status decoder_read_switched_window(struct decoder_config *c, int64_t fallback);
+
+/* What Gemma 2 and 3 share; the soft caps that an absent key means, 0: none. In gemma2.c. */
+cz_status decoder_read_gemma(struct decoder_config *c, double score_cap, double logits_cap);
 
 /* Embedding, blocks, head. */
 cz_status decoder_chain_build(const struct decoder_config *c, const char *name,

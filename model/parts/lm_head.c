@@ -83,8 +83,12 @@ static struct head_space layout_space(const struct model_lm_head_hp *hp, const s
 static struct ce_head_args ce_args(const struct model_lm_head_hp *hp, int64_t N,
                                    enum cz_dtype dtype, enum cz_dtype grad_dtype)
 {
-    return (struct ce_head_args){
-        .N = N, .C = hp->C, .V = hp->V, .dtype = dtype, .grad_dtype = grad_dtype};
+    return (struct ce_head_args){.N = N,
+                                 .C = hp->C,
+                                 .V = hp->V,
+                                 .softcap = hp->softcap,
+                                 .dtype = dtype,
+                                 .grad_dtype = grad_dtype};
 }
 
 /* ops_ce_head_workspace() looks at which results are wanted, not at where they go. */

@@ -35,6 +35,7 @@ struct model_lm_head_hp {
     float eps;
     float init_std;
     float divisor;     /* of the logits; 0: none */
+    float softcap;     /* of the logits; 0: none */
     float norm_offset; /* of the norm's weight: 0, or 1, and then it starts from 0 */
 };
 extern const struct layer_class model_lm_head_class;

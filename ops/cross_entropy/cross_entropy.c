@@ -41,7 +41,7 @@ static double row_loss(const struct cross_entropy_row *row, const struct cross_e
     const float z_label = z[a->labels[n]], lse = row->log_sum_exp(z, V);
     if (dz) {
         const float factor = (float)(scale * weight);
-        row->softmax_grad(z, V, lse, factor, DTYPE_F32, dz);
+        row->softmax_grad(z, V, lse, factor, 0, DTYPE_F32, dz);
         dz[a->labels[n]] = factor * (expf(z_label - lse) - 1.0f);
     }
     return weight * ((double)lse - (double)z_label);

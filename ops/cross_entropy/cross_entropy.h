@@ -1,15 +1,16 @@
 /* Cross-entropy, fused with the projection on the vocabulary.
  *
- *   z = x·wᵀ [+ bias]  (N,V),   loss = Σ_n ω_n·(lse(z_n) − z_n[label_n]) / Σ_n ω_n
- * over rows whose label is not CZ_IGNORE_LABEL (ω_n = loss weight, 1 by default); 0 when there
- * is none. A divisor other than 0 takes the place of Σω. With gradients wanted, each block of rows
- * makes its logits, its loss and its dz = dloss·ω/Σω·(softmax(z) − onehot) and spends them at once
- * on dx = dz·w and dw += dzᵀ·x, so logits exist for one block only: at most 64 MiB of them, in
- * fp32 (on a GPU, or as much as eight (N,C) tensors take: dw is read and written once a block; and
- * where a 16-bit model learns, logits are rounded to its dtype). dz is rounded to the model's
- * dtype. Sums are in fp32; dx is rounded once, dw and dbias once per block (16-bit gradients of a
- * batch of several blocks are rounded as accumulation over micro-batches rounds them). A logit that
- * is NaN or +infinity makes the loss NaN. N rows, C channels, V vocabulary. */
+ *   z = x·wᵀ [+ bias]  (N,V) [, then c·tanh(z/c) with a soft cap c],   loss = Σ_n ω_n·(lse(z_n) −
+ * z_n[label_n]) / Σ_n ω_n over rows whose label is not CZ_IGNORE_LABEL (ω_n = loss weight, 1 by
+ * default); 0 when there is none. A divisor other than 0 takes the place of Σω. With gradients
+ * wanted, each block of rows makes its logits, its loss and its dz = dloss·ω/Σω·(softmax(z) −
+ * onehot) and spends them at once on dx = dz·w and dw += dzᵀ·x, so logits exist for one block only:
+ * at most 64 MiB of them, in fp32 (on a GPU, or as much as eight (N,C) tensors take: dw is read and
+ * written once a block; and where a 16-bit model learns, logits are rounded to its dtype). dz is
+ * rounded to the model's dtype. Sums are in fp32; dx is rounded once, dw and dbias once per block
+ * (16-bit gradients of a batch of several blocks are rounded as accumulation over micro-batches
+ * rounds them). A logit that is NaN or +infinity makes the loss NaN. N rows, C channels, V
+ * vocabulary. */
 #ifndef CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
 #define CZ_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H
 
@@ -27,6 +28,7 @@ struct ce_head_args {
     const void *x;             /* (N,C) */
     const void *w;             /* (V,C) */
     const void *bias;          /* (V) or NULL */
+    float softcap;             /* of the logits; 0: none. On the CPU only */
     const int32_t *labels;     /* (N) in [0,V) or CZ_IGNORE_LABEL; NULL: logits only */
     const float *loss_weights; /* (N) or NULL */
     float divisor;             /* of the sum of losses; 0: Σω */

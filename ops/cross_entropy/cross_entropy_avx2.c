@@ -5,4 +5,5 @@
 
 #include "base/cpu.h"
 
-const struct cross_entropy_row cross_entropy_avx2 = {{"avx2", CPU_AVX2}, log_sum_exp, softmax_grad};
+const struct cross_entropy_row cross_entropy_avx2 = {
+    {"avx2", CPU_AVX2}, log_sum_exp, softmax_grad, cap};

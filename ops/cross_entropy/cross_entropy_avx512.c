@@ -6,4 +6,4 @@
 #include "base/cpu.h"
 
 const struct cross_entropy_row cross_entropy_avx512 = {
-    {"avx512", CPU_AVX512}, log_sum_exp, softmax_grad};
+    {"avx512", CPU_AVX512}, log_sum_exp, softmax_grad, cap};

@@ -237,6 +237,15 @@ static bool label_in(const struct panel *p, int32_t label)
     return label >= p->v0 && label < p->v0 + p->v;
 }
 
+/* Rows of a matrix of logits (n,v). */
+static void cap_rows(struct ops *ops, const struct ce_head_args *a, float *z, int64_t n, int64_t v)
+{
+    int n_parts = a->softcap > 0 ? ops_n_parts((size_t)(n * v), OPS_GRAIN) : 0;
+#pragma omp parallel for schedule(static) if (n_parts > 1)
+    for (int64_t i = 0; i < (n_parts > 0 ? n : 0); i++)
+        ops->cross_entropy_row->cap(z + i * v, (size_t)v, a->softcap);
+}
+
 static cz_status panel_logits(const struct block *b, const struct panel *p)
 {
     const struct ce_head_args *a = b->a;
@@ -248,7 +257,9 @@ static cz_status panel_logits(const struct block *b, const struct panel *p)
     }
     struct matmul_args product = logits_product(a, b->n, p->v);
     if (a->bias) product.bias = (const char *)a->bias + (size_t)p->v0 * dtype_size(a->dtype);
-    return run_product(b, &product, b->x, w_of(b, p->v0), p->z);
+    TRY(run_product(b, &product, b->x, w_of(b, p->v0), p->z));
+    cap_rows(b->ops, a, p->z, b->n, p->v);
+    return CZ_OK;
 }
 
 static void panel_statistics(const struct block *b, const struct panel *p)
@@ -291,9 +302,12 @@ static void panel_dz_row(const struct block *b, const struct panel *p, int64_t n
         return;
     }
     const float factor = (float)(b->scale * weight_of(b, n)), lse = b->lse[n];
-    b->ops->cross_entropy_row->softmax_grad(p->z + n * p->v, (size_t)p->v, lse, factor, dtype, dz);
+    const float cap = b->a->softcap, part = cap > 0 ? b->z_label[n] / cap : 0.0f;
+    b->ops->cross_entropy_row->softmax_grad(p->z + n * p->v, (size_t)p->v, lse, factor, cap, dtype,
+                                            dz);
     if (label_in(p, label)) /* from the fp32 value: p − 1 is rounded once */
-        dtype_put(dz, (size_t)(label - p->v0), dtype, factor * (expf(b->z_label[n] - lse) - 1.0f));
+        dtype_put(dz, (size_t)(label - p->v0), dtype,
+                  factor * (expf(b->z_label[n] - lse) - 1.0f) * (1.0f - part * part));
 }
 
 static void *panel_dz(const struct block *b, const struct panel *p)
@@ -405,7 +419,9 @@ static cz_status all_logits(const struct block *b)
     const struct ce_head_args *a = b->a;
     struct matmul_args product = logits_product(a, a->N, a->V);
     product.bias = a->bias;
-    return run_product(b, &product, a->x, a->w, a->logits);
+    TRY(run_product(b, &product, a->x, a->w, a->logits));
+    cap_rows(b->ops, a, a->logits, a->N, a->V);
+    return CZ_OK;
 }
 
 /* Losses are summed in the order of the rows, in double. */

@@ -3,12 +3,17 @@
 
 #include "ops/ops_impl.h"
 
+#include <math.h>
+
 cz_status ce_head_check_shape(const struct ce_head_args *a)
 {
     TRY(ops_check_dtype("ce_head", a->dtype));
     if (a->N < 0 || a->C < 1 || a->V < 1)
         return err_set(CZ_INVALID, 0, "ce_head: %lld rows, %lld channels, vocabulary of %lld",
                        (long long)a->N, (long long)a->C, (long long)a->V);
+    if (!(a->softcap >= 0 && a->softcap < INFINITY))
+        return err_set(CZ_INVALID, 0, "ce_head: softcap %g is not a positive number, nor 0",
+                       (double)a->softcap);
     if (a->dx && a->grad_dtype != a->dtype && a->grad_dtype != DTYPE_F32)
         return err_set(CZ_INVALID, 0, "ce_head: gradients in %s for a %s model",
                        dtype_name(a->grad_dtype), dtype_name(a->dtype));

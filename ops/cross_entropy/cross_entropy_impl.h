@@ -13,10 +13,13 @@ struct cross_entropy_row {
     struct ops_row row;
     /* log Σ exp(z[v]) over V ≥ 1 logits. NaN or +infinity among them gives NaN. */
     float (*log_sum_exp)(const float *z, size_t V);
-    /* dz[v] = scale·exp(z[v] − lse) for v < V, rounded to dtype. dz may start where z does, also
-     * for a narrower dtype: element v is read before it is overwritten. */
-    void (*softmax_grad)(const float *z, size_t V, float lse, float scale, enum cz_dtype dtype,
-                         void *dz);
+    /* dz[v] = scale·exp(z[v] − lse)·(1 − (z[v]/softcap)²) for v < V, rounded to dtype; without the
+     * last factor where softcap is 0. dz may start where z does, also for a narrower dtype: element
+     * v is read before it is overwritten. */
+    void (*softmax_grad)(const float *z, size_t V, float lse, float scale, float softcap,
+                         enum cz_dtype dtype, void *dz);
+    /* z[v] = softcap·tanh(z[v]/softcap) for v < V; softcap > 0. */
+    void (*cap)(float *z, size_t V, float softcap);
 };
 
 extern const struct cross_entropy_row cross_entropy_scalar, cross_entropy_avx2,

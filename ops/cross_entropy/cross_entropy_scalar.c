@@ -14,10 +14,19 @@ static float log_sum_exp(const float *z, size_t V)
     return max + (float)log(sum);
 }
 
-static void softmax_grad(const float *z, size_t V, float lse, float scale, enum cz_dtype dtype,
-                         void *dz)
+static void softmax_grad(const float *z, size_t V, float lse, float scale, float softcap,
+                         enum cz_dtype dtype, void *dz)
 {
-    for (size_t v = 0; v < V; v++) dtype_put(dz, v, dtype, scale * expf(z[v] - lse));
+    for (size_t v = 0; v < V; v++) {
+        const float part = softcap > 0 ? z[v] / softcap : 0.0f;
+        dtype_put(dz, v, dtype, scale * expf(z[v] - lse) * (1.0f - part * part));
+    }
 }
 
-const struct cross_entropy_row cross_entropy_scalar = {{"scalar", 0}, log_sum_exp, softmax_grad};
+static void cap(float *z, size_t V, float softcap)
+{
+    for (size_t v = 0; v < V; v++) z[v] = softcap * tanhf(z[v] / softcap);
+}
+
+const struct cross_entropy_row cross_entropy_scalar = {
+    {"scalar", 0}, log_sum_exp, softmax_grad, cap};

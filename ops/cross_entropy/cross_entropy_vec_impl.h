@@ -58,19 +58,48 @@ static float log_sum_exp(const float *z, size_t V)
     return max + logf(vf_hsum(sum0 + sum1));
 }
 
-VEC_FN void grad_loop(enum cz_dtype dtype, const float *z, size_t V, float lse, float scale,
-                      void *dz)
+VEC_FN vf grad_of(bool capped, vf z, vf shift, vf factor, vf inverse)
 {
-    const vf shift = vf_set1(lse), factor = vf_set1(scale);
-    size_t v = 0;
-    for (; v + VF_N <= V; v += VF_N)
-        vf_store(dz, v, dtype, factor * vf_exp(vf_load(z, v, DTYPE_F32) - shift));
-    size_t n = V - v;
-    if (n > 0) vf_store_n(dz, v, dtype, factor * vf_exp(vf_load_n(z, v, DTYPE_F32, n) - shift), n);
+    vf grad = factor * vf_exp(z - shift), part = z * inverse;
+    if (capped) grad = grad * (vf_set1(1.0f) - part * part);
+    return grad;
 }
 
-static void softmax_grad(const float *z, size_t V, float lse, float scale, enum cz_dtype dtype,
-                         void *dz)
+VEC_FN void grad_by(bool capped, enum cz_dtype dtype, const float *z, size_t V, vf shift, vf factor,
+                    vf inverse, void *dz)
 {
-    DTYPE_CALL(grad_loop, dtype, z, V, lse, scale, dz);
+    size_t v = 0;
+    for (; v + VF_N <= V; v += VF_N)
+        vf_store(dz, v, dtype, grad_of(capped, vf_load(z, v, DTYPE_F32), shift, factor, inverse));
+    size_t n = V - v;
+    if (n > 0)
+        vf_store_n(dz, v, dtype,
+                   grad_of(capped, vf_load_n(z, v, DTYPE_F32, n), shift, factor, inverse), n);
+}
+
+VEC_FN void grad_loop(enum cz_dtype dtype, const float *z, size_t V, float lse, float scale,
+                      float softcap, void *dz)
+{
+    const vf shift = vf_set1(lse), factor = vf_set1(scale);
+    if (softcap > 0)
+        grad_by(true, dtype, z, V, shift, factor, vf_set1(1.0f / softcap), dz);
+    else
+        grad_by(false, dtype, z, V, shift, factor, shift, dz);
+}
+
+static void softmax_grad(const float *z, size_t V, float lse, float scale, float softcap,
+                         enum cz_dtype dtype, void *dz)
+{
+    DTYPE_CALL(grad_loop, dtype, z, V, lse, scale, softcap, dz);
+}
+
+static void cap(float *z, size_t V, float softcap)
+{
+    const vf most = vf_set1(softcap), inverse = vf_set1(1.0f / softcap);
+    size_t v = 0;
+    for (; v + VF_N <= V; v += VF_N)
+        vf_store(z, v, DTYPE_F32, most * vf_tanh(vf_load(z, v, DTYPE_F32) * inverse));
+    size_t n = V - v;
+    if (n > 0)
+        vf_store_n(z, v, DTYPE_F32, most * vf_tanh(vf_load_n(z, v, DTYPE_F32, n) * inverse), n);
 }

@@ -164,6 +164,34 @@ def draw_ministral(rng):
     return settings
 
 
+def draw_gemma(rng):
+    settings = decoder(rng)
+    settings["hidden_size"] = settings["num_attention_heads"] * rng.randint(3, 12)
+    settings.update(biases(rng, "attention_bias"), query_pre_attn_scalar=rng.choice([16, 7, 256]),
+                    hidden_activation=rng.choice(["gelu_pytorch_tanh", "gelu_pytorch_tanh", "silu"]),
+                    sliding_window=draw_window(rng), pad_token_id=rng.choice([None, 0]))
+    if rng.random() < 0.4:
+        settings["layer_types"] = [rng.choice(["sliding_attention", "full_attention"])
+                                   for _ in range(settings["num_hidden_layers"])]
+    return settings
+
+
+def draw_gemma2(rng):
+    return {**draw_gemma(rng), "attn_logit_softcapping": rng.choice([None, 50.0, 0.5]),
+            "final_logit_softcapping": rng.choice([None, 30.0, 0.5])}
+
+
+def draw_gemma3(rng):
+    """Its own parameters for both kinds of layers."""
+    settings = draw_gemma(rng)
+    half = settings["head_dim"] // 2
+    settings["rope_parameters"] = {kind: rope(rng, ["default", "default", "linear", "llama3"], half, 40)
+                                   for kind in ("full_attention", "sliding_attention")}
+    if "layer_types" not in settings:
+        settings["sliding_window_pattern"] = rng.randint(1, 4)
+    return settings
+
+
 Family = collections.namedtuple("Family", "config model draw")
 FAMILIES = {
     "llama": Family("LlamaConfig", "LlamaForCausalLM", draw_llama),
@@ -175,6 +203,8 @@ FAMILIES = {
     "phi3": Family("Phi3Config", "Phi3ForCausalLM", draw_phi3),
     "mistral": Family("MistralConfig", "MistralForCausalLM", draw_mistral),
     "ministral": Family("MinistralConfig", "MinistralForCausalLM", draw_ministral),
+    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", draw_gemma2),
+    "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", draw_gemma3),
 }
 
 # ---- one model -----------------------------------------------------------------------------------
@@ -334,7 +364,7 @@ def check_generate(czero, model, inputs, folder):
     """A step at which two tokens are equally likely ends the comparison, which is not a difference."""
     prompt = inputs["input_ids"][:1, :7]
     # Frequencies that depend on the length: what transformers has in its cache was made with others.
-    changes = model.config.rope_parameters.get("rope_type") in ("longrope", "dynamic")
+    changes = (model.config.rope_parameters or {}).get("rope_type") in ("longrope", "dynamic")
     with torch.no_grad():
         out = model.generate(prompt, use_cache=not changes, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False,
                              return_dict_in_generate=True, output_logits=True, pad_token_id=0)
@@ -416,6 +446,19 @@ SHIPPED = {
                             dict(B=2, T=17, mask=None, positions=False)),
     "ministral-variant-b": ("ministral", dict(num_attention_heads=4, num_key_value_heads=2, hidden_size=16,
                                               sliding_window=3), dict(B=2, T=13, mask="left", positions=False)),
+    "gemma2-variant-a": ("gemma2", dict(sliding_window=6, attn_logit_softcapping=0.5, final_logit_softcapping=0.7,
+                                        query_pre_attn_scalar=7), dict(B=2, T=17, mask=None, positions=False)),
+    "gemma2-variant-b": ("gemma2", dict(num_attention_heads=4, num_key_value_heads=2, hidden_size=16, sliding_window=3,
+                                        pad_token_id=0, attention_bias=True, attn_logit_softcapping=None,
+                                        final_logit_softcapping=None, tie_word_embeddings=False),
+                         dict(B=2, T=13, mask="left", positions=True)),
+    "gemma3-variant-a": ("gemma3_text", dict(sliding_window=6, layer_types=["sliding_attention", "full_attention"],
+                                             rope_parameters=dict(
+        full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
+        sliding_attention=dict(rope_type="default", rope_theta=1e4))), dict(B=2, T=17, mask=None, positions=False)),
+    "gemma3-variant-b": ("gemma3_text", dict(num_attention_heads=4, num_key_value_heads=2, hidden_size=16,
+                                             sliding_window=3, pad_token_id=0),
+                         dict(B=2, T=13, mask="left", positions=True)),
 }
 
 

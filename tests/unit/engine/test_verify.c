@@ -63,6 +63,10 @@ START_TEST(kin_of_llama_agree_with_pytorch)
     check_agrees(test_fixture("models/mistral-variant-b"), 22);
     check_agrees(test_fixture("models/ministral-variant-a"), 23);
     check_agrees(test_fixture("models/ministral-variant-b"), 23);
+    check_agrees(test_fixture("models/gemma2-variant-a"), 26);
+    check_agrees(test_fixture("models/gemma2-variant-b"), 35);
+    check_agrees(test_fixture("models/gemma3-variant-a"), 30);
+    check_agrees(test_fixture("models/gemma3-variant-b"), 30);
 }
 END_TEST
 

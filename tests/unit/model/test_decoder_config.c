@@ -254,6 +254,8 @@ START_TEST(windows_are_those_of_their_layers)
         {"mistral", "\"bos_token_id\": 1", {4096, 4096}},
         {"phi3", "\"sliding_window\": 8, \"pad_token_id\": null", {8, 8}},
         {"phi3", "\"pad_token_id\": null", {0, 0}},
+        {"gemma2", "\"sliding_window\": 8", {8, 0}},
+        {"gemma3_text", "\"sliding_window\": 8, \"sliding_window_pattern\": 1", {0, 0}},
         {"ministral",
          "\"sliding_window\": 8, \"layer_types\": [\"full_attention\", \"sliding_attention\"]",
          {0, 8}},
@@ -284,6 +286,30 @@ START_TEST(windows_are_those_of_their_layers)
             "\"num_key_value_heads\": 2, "
             "\"layer_types\": [\"full_attention\", \"full_attention\"]",
             CZ_UNSUPPORTED, "ministral");
+}
+END_TEST
+
+START_TEST(gemma_has_its_caps_norms_and_bases)
+{
+    struct cz_model *m = model_of("gemma2", "\"query_pre_attn_scalar\": 64");
+    ck_assert_float_eq(block_of(m)->attention_scale, 0.125f);
+    ck_assert_float_eq(block_of(m)->softcap, 50.0f); /* the default there */
+    ck_assert_int_eq(block_of(m)->gate, GATE_GELU_TANH);
+    ck_assert_str_eq(model_params(m)->params[10].name,
+                     "model.layers.0.pre_feedforward_layernorm.weight");
+    ck_assert_int_eq(model_params(m)->params[10].init, PARAM_INIT_ZERO); /* 1 is added */
+    cz_model_destroy(m);
+    m = model_of("gemma3_text", "\"rope_theta\": 100, \"head_dim\": 8, "
+                                "\"rope_local_base_freq\": 10000, \"sliding_window_pattern\": 2");
+    const struct decoder_block_hp *local = model_layer_at(m, 1)->hp;
+    const struct decoder_block_hp *global = model_layer_at(m, 2)->hp;
+    ck_assert_float_eq_tol(local->rope.freq[1], 0.1f, 1e-6f);
+    ck_assert_float_eq_tol(global->rope.freq[1], 0.31622777f, 1e-6f);
+    ck_assert_float_eq(local->softcap, 0.0f);
+    cz_model_destroy(m);
+    refused("gemma2", "\"use_bidirectional_attention\": true", CZ_UNSUPPORTED, "not supported");
+    refused("gemma2", "\"attn_logit_softcapping\": 0", CZ_INVALID, "or null");
+    refused("gemma2", "\"hidden_activation\": \"relu\"", CZ_UNSUPPORTED, "gelu_pytorch_tanh");
 }
 END_TEST
 
@@ -498,6 +524,9 @@ START_TEST(presets_have_the_published_sizes)
         {"smollm3-3b", 3075098624, 65536},   {"phi3-mini", 3821079552, 4096},
         {"phi4", 14659507200, 16384},        {"mistral-7b-v0.1", 7241732096, 32768},
         {"mistral-7b", 7248023552, 32768},   {"ministral-8b", 8019808256, 32768},
+        {"gemma2-2b", 2614341888, 8192},     {"gemma2-9b", 9241705984, 8192},
+        {"gemma2-27b", 27227128320, 8192},   {"gemma3-270m", 268098176, 32768},
+        {"gemma3-1b", 999885952, 32768},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++) {
         struct cz_model *m = cz_model_open(presets[i].name);
@@ -518,10 +547,10 @@ static cz_status fetch(void *user, size_t param_idx, size_t elem_off, size_t num
 START_TEST(exported_folders_load_again)
 {
     static const char *const sources[] = {
-        "llama-tiny",           "qwen2-tiny",          "qwen3-tiny",
-        "olmo2-tiny",           "granite-tiny",        "phi3-tiny",
-        "mistral-tiny",         "ministral-tiny",      "smollm3-tiny",
-        "models/llama-variant", "models/qwen2-variant"};
+        "llama-tiny",          "qwen2-tiny",  "qwen3-tiny",   "olmo2-tiny",
+        "granite-tiny",        "phi3-tiny",   "mistral-tiny", "ministral-tiny",
+        "gemma2-tiny",         "gemma3-tiny", "smollm3-tiny", "models/llama-variant",
+        "models/qwen2-variant"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(sources); i++) {
         const char *dir = test_tmp_make();
         struct cz_model *m =
@@ -552,7 +581,8 @@ TEST_MAIN("model/decoder_config", parameters_stand_in_hugging_faces_order,
           heads_are_as_transformers_has_them, what_cannot_be_run_is_refused,
           norms_stand_where_the_family_has_them, granite_has_its_multipliers,
           smollm3_has_layers_that_do_not_rotate, windows_are_those_of_their_layers,
-          phi3_rotates_heads_in_part, sequences_may_be_longer_than_the_context,
-          rope_is_read_in_both_spellings, rope_follows_the_length_where_it_should,
-          rope_scalings_have_their_limits, wrong_rope_is_refused, only_fixed_frequencies_are_cached,
+          gemma_has_its_caps_norms_and_bases, phi3_rotates_heads_in_part,
+          sequences_may_be_longer_than_the_context, rope_is_read_in_both_spellings,
+          rope_follows_the_length_where_it_should, rope_scalings_have_their_limits,
+          wrong_rope_is_refused, only_fixed_frequencies_are_cached,
           presets_have_the_published_sizes, exported_folders_load_again)
