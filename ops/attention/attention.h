@@ -32,13 +32,14 @@ struct attention_args {
     int64_t B, Tq, Tk, H, G, D;
     enum cz_dtype dtype; /* q, k, v, out and their gradients */
     float scale;
-    float softcap;                        /* s = softcap·tanh(s/softcap) before masks; 0: none */
-    bool causal;                          /* query t sees keys ≤ t + (Tk − Tq) */
-    int64_t window;                       /* and keys nearer than this to t + (Tk − Tq); 0: all */
-    const uint8_t *key_mask;              /* (B,Tk) 1 = visible; NULL: all */
-    const int32_t *documents;             /* (B,T), Tq = Tk = T: sees keys of equal number; numbers
-                                             do not decrease in a row. NULL: one document */
-    const void *q, *k, *v;                /* element (b,t,h,d) at ((b·T + t)·stride + h·D + d) */
+    float softcap;            /* s = softcap·tanh(s/softcap) before masks; 0: none */
+    bool causal;              /* query t sees keys ≤ t + (Tk − Tq) */
+    int64_t window;           /* and keys nearer than this to t + (Tk − Tq); 0: all */
+    const uint8_t *key_mask;  /* (B,Tk) 1 = visible; NULL: all */
+    const int32_t *documents; /* (B,T), Tq = Tk = T: sees keys of equal number; NULL: one
+                                 document. Numbers do not decrease in a row: the host
+                                 refuses others, a GPU hides more keys than it should */
+    const void *q, *k, *v;    /* element (b,t,h,d) at ((b·T + t)·stride + h·D + d) */
     int64_t q_stride, k_stride, v_stride; /* elements between positions (3·C for packed qkv) */
     void *out;                            /* (B,Tq,H,D) dense in h,d; also read by backward */
     int64_t out_stride;

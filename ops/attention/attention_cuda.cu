@@ -28,8 +28,15 @@ static int flash_tiles(const struct ops *ops, const struct attention_args *a, bo
                     : attention_flash_forward_tiles(gpu, (int)a->D);
 }
 
+/* Whether the window hides keys: none is as far from a query as the longer of both counts. */
+static bool has_window(const struct attention_args *a)
+{
+    return a->window > 0 && a->window < (a->Tq > a->Tk ? a->Tq : a->Tk);
+}
+
 static bool takes_flash(const struct ops *ops, const struct attention_args *a, bool backward)
 {
+    if (has_window(a) || a->softcap > 0 || a->documents) return false;
     if (flash_tiles(ops, a, backward) < 0 || !(a->scale > 0)) return false;
     if (!lies_aligned(a->q, a->q_stride, a->q_batch) ||
         !lies_aligned(a->k, a->k_stride, a->kv_batch) ||
@@ -73,10 +80,7 @@ static uint32_t keep_threshold(float p)
 /* Kernels count positions and blocks in 32 bits. */
 static cz_status check_limits(const struct attention_args *a)
 {
-    if (a->window || a->softcap > 0 || a->documents)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "attention: windows, soft caps and documents run on the CPU only");
-    const int64_t T = a->Tq > a->Tk ? a->Tq : a->Tk, most = (int64_t)1 << 30;
+    const int64_t T = a->Tq > a->Tk ? a->Tq : a->Tk, most = ((int64_t)1 << 30) - 1;
     if (T <= most && a->D <= most && a->B * a->H <= most / (T / 32 + 1) / (a->D / 64 + 1))
         return CZ_OK;
     return err_set(CZ_UNSUPPORTED, 0,
@@ -94,7 +98,14 @@ static struct attention_on_gpu on_gpu(const struct ops *ops, const struct attent
     g.H = (int)a->H, g.G = (int)a->G, g.D = (int)a->D;
     g.group = g.H / g.G;
     g.causal = a->causal;
-    g.future = a->causal ? g.Tk - g.Tq : g.Tk;
+    g.future = a->causal ? g.Tk - g.Tq : g.Tk, g.past = g.Tq;
+    if (has_window(a)) {
+        const int reach = (int)a->window - 1; /* to both sides of t + (Tk − Tq) */
+        if (!a->causal && g.future > reach + g.Tk - g.Tq) g.future = reach + g.Tk - g.Tq;
+        if (g.past > reach + g.Tq - g.Tk) g.past = reach + g.Tq - g.Tk;
+    }
+    g.softcap = a->softcap;
+    g.documents = a->documents;
     g.scale = a->scale, g.scale_log2 = a->scale * ATTENTION_LOG2E;
     g.key_mask = a->key_mask;
     g.q = a->q, g.k = a->k, g.v = a->v, g.out = a->out, g.dout = a->dout;

@@ -1,10 +1,11 @@
-/* Attention on a GPU: what its entry points, its two rows and their kernels share.
+/* Attention on a GPU: what its entry points, its rows and their kernels share.
  *
  * Rows, chosen by the arguments alone (attention_cuda.cu):
- *   simt    fp32 arithmetic; every dtype, width, stride and alignment
- *   flash   tensor cores; bf16 and fp16, widths up to 128 in multiples of 8, 16-byte alignment
- *   decode  fp32 arithmetic; forward of one query (of up to 4 and 128 keys), no dropout, widths up
- *           to 256
+ *   simt    fp32 arithmetic; every dtype, width, stride, alignment and option
+ *   flash   tensor cores; bf16 and fp16, widths up to 128 in multiples of 8, 16-byte alignment; no
+ *           soft cap, documents or window that hides keys
+ *   decode  fp32 arithmetic; forward of one query (of up to 4 and 128 keys), no dropout or
+ *           documents, widths up to 256
  * The first two compute blocks of queries by blocks of keys in shared memory and registers, so no
  * (Tq,Tk) tensor exists, and no sum depends on timing. Backward begins with delta =
  * rowsum(dout∘out), (B,H,Tq) in fp32 in the workspace. simt then has a pass for dq by blocks of
@@ -23,7 +24,10 @@
 struct attention_on_gpu {
     int B, Tq, Tk, H, G, D;
     int group;  /* query heads of a key head */
-    int future; /* query t sees keys ≤ t + future; Tk when not causal */
+    int future; /* query t sees keys ≤ t + future; Tk when nothing hides later ones */
+    int past;   /* and ≥ t − past; Tq without a window (not flash, as the next two) */
+    float softcap;
+    const int32_t *documents;
     bool causal;
     float scale, scale_log2; /* the latter times ATTENTION_LOG2E */
     const uint8_t *key_mask;
@@ -89,6 +93,18 @@ static __host__ __device__ inline int attention_decode_splits(int Tk)
 CUDA_FN int keys_seen(const struct attention_on_gpu &a, int tq)
 {
     return max(0, min(a.Tk, tq + 1 + a.future));
+}
+
+/* The first of them, with a window. */
+CUDA_FN int first_key(const struct attention_on_gpu &a, int tq)
+{
+    return max(0, tq - a.past);
+}
+
+/* A scaled score as the softmax takes it. */
+CUDA_FN float capped(const struct attention_on_gpu &a, float s)
+{
+    return a.softcap > 0 ? a.softcap * tanhf(s / a.softcap) : s;
 }
 
 /* First query that sees key tk, before the key mask. */

@@ -1,5 +1,6 @@
 /* Attention's forward pass on a GPU for a few queries per head: decoding, and an encoder's last
- * block where only the first token counts. Every dtype, stride and alignment; no dropout.
+ * block where only the first token counts. Every dtype, stride and alignment; no dropout or
+ * documents.
  *
  * A block owns SPLIT keys of a key head and all queries that read it, PER at a time, so that keys
  * and values come from memory once. A key is read by a group of lanes, 8 elements each. Where there
@@ -85,11 +86,22 @@ template <typename Op> CUDA_FN void reduce(struct room *mem, float x[PER])
     }
 }
 
-/* Scaled scores of keys [k0, k0 + n) and queries [first, first + PER) of key head g, −infinity
- * where a query does not see a key, into mem->p. */
+/* Keys [begin, end) of a block, counted from its first, that some query sees before the key mask.
+ */
+struct range {
+    int begin, end;
+};
+
+CUDA_FN struct range keys_of(const struct attention_on_gpu &a, int k0)
+{
+    return {max(0, first_key(a, 0) - k0), min(SPLIT, a.Tk - k0)};
+}
+
+/* Scores of a block's keys and queries [first, first + PER) of key head g, −infinity where a query
+ * does not see a key, into mem->p. */
 template <typename T, bool ALIGNED>
 CUDA_FN void make_scores(const struct attention_on_gpu &a, struct room *mem, int b, int g,
-                         int first, int k0, int n)
+                         int first, int k0, const struct range &keys)
 {
     const int lanes = lanes_of(a.D), lane = (int)threadIdx.x % lanes, n_groups = THREADS / lanes;
     const int n_queries = a.group * a.Tq;
@@ -103,7 +115,8 @@ CUDA_FN void make_scores(const struct attention_on_gpu &a, struct room *mem, int
     }
     for (int i = (int)threadIdx.x / lanes; i < SPLIT; i += n_groups) {
         const int key = k0 + i;
-        const bool is = i < n && (!a.key_mask || a.key_mask[(int64_t)b * a.Tk + key]);
+        const bool is =
+            i >= keys.begin && i < keys.end && (!a.key_mask || a.key_mask[(int64_t)b * a.Tk + key]);
         float k[LANE] = {};
         if (is)
             load_lane<T, ALIGNED>((const T *)a.k + b * a.k_batch + key * a.k_stride +
@@ -117,7 +130,8 @@ CUDA_FN void make_scores(const struct attention_on_gpu &a, struct room *mem, int
             for (int other = 1; other < lanes; other *= 2)
                 s += __shfl_xor_sync(CUDA_ALL_LANES, s, other);
             const struct query at = query_of(a, g, min(first + r, n_queries - 1));
-            if (lane == 0) mem->p[r][i] = is && key < keys_seen(a, at.tq) ? a.scale * s : -INFINITY;
+            const bool sees = is && key >= first_key(a, at.tq) && key < keys_seen(a, at.tq);
+            if (lane == 0) mem->p[r][i] = sees ? capped(a, a.scale * s) : -INFINITY;
         }
     }
 }
@@ -125,13 +139,15 @@ CUDA_FN void make_scores(const struct attention_on_gpu &a, struct room *mem, int
 /* out of PER queries, or their partials, from p in mem. */
 template <typename T, bool ALIGNED>
 CUDA_FN void make_out(const struct attention_on_gpu &a, struct room *mem, int b, int g, int first,
-                      int k0, int n, const float top[PER], const float total[PER])
+                      int k0, const struct range &keys, const float top[PER],
+                      const float total[PER])
 {
     const int lanes = lanes_of(a.D), lane = (int)threadIdx.x % lanes, n_groups = THREADS / lanes;
     const int mine = (int)threadIdx.x / lanes, n_splits = attention_decode_splits(a.Tk);
     float out[PER][LANE] = {};
-    for (int i = mine; i < n; i += n_groups) {
+    for (int i = mine; i < keys.end; i += n_groups) {
         const int key = k0 + i;
+        if (i < keys.begin) continue;
         if (a.key_mask && !a.key_mask[(int64_t)b * a.Tk + key]) continue;
         float v[LANE];
         load_lane<T, ALIGNED>((const T *)a.v + b * a.v_batch + key * a.v_stride + (int64_t)g * a.D,
@@ -175,10 +191,10 @@ __global__ void __launch_bounds__(THREADS) attention_decode_kernel(struct attent
     __shared__ struct room mem;
     const int n_splits = attention_decode_splits(a.Tk), row = (int)blockIdx.x / n_splits;
     const int g = row % a.G, b = row / a.G, k0 = (int)blockIdx.x % n_splits * SPLIT;
-    const int n = min(SPLIT, a.Tk - k0);
+    const struct range keys = keys_of(a, k0);
     for (int first = 0; first < a.group * a.Tq; first += PER) {
         __syncthreads(); /* the queries before are done with */
-        make_scores<T, ALIGNED>(a, &mem, b, g, first, k0, n);
+        make_scores<T, ALIGNED>(a, &mem, b, g, first, k0, keys);
         __syncthreads();
         float top[PER], total[PER] = {};
 #pragma unroll
@@ -196,7 +212,7 @@ __global__ void __launch_bounds__(THREADS) attention_decode_kernel(struct attent
                 total[r] += mem.p[r][i];
             }
         reduce<sum_of>(&mem, total); /* and p is there for all */
-        make_out<T, ALIGNED>(a, &mem, b, g, first, k0, n, top, total);
+        make_out<T, ALIGNED>(a, &mem, b, g, first, k0, keys, top, total);
     }
 }
 
@@ -261,7 +277,8 @@ cz_status attention_decode_forward(const struct attention_on_gpu *a, enum cz_dty
 /* Several splits only for one query: more of them need more workspace than was planned for one. */
 bool attention_takes_decode(const struct attention_args *a)
 {
-    return a->Tq <= (a->Tk <= SPLIT ? 4 : 1) && a->D <= MOST_D && a->dropout_p == 0;
+    return a->Tq <= (a->Tk <= SPLIT ? 4 : 1) && a->D <= MOST_D && a->dropout_p == 0 &&
+           !a->documents;
 }
 
 size_t attention_decode_partials(const struct attention_args *a)

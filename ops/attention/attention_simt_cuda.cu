@@ -195,8 +195,53 @@ CUDA_FN struct place place_of(int n_heads, int T, int D, int wide, bool last_fir
 
 CUDA_FN bool pair_sees(const struct attention_on_gpu &a, int b, int tq, int tk)
 {
-    return tq < a.Tq && tk < keys_seen(a, tq) &&
-           (!a.key_mask || a.key_mask[(int64_t)b * a.Tk + tk]);
+    if (tq >= a.Tq || tk >= keys_seen(a, tq) || tk < first_key(a, tq)) return false;
+    const int64_t row = (int64_t)b * a.Tk;
+    if (a.documents && a.documents[row + tq] != a.documents[row + tk]) return false;
+    return !a.key_mask || a.key_mask[row + tk];
+}
+
+/* Positions [begin, end) that contain what each of several sees, before the key mask. */
+struct range {
+    int begin, end;
+};
+
+/* First position in [begin, end) whose document is `number` or a later one; else end. */
+CUDA_FN int lower_bound(const int32_t *documents, int begin, int end, int64_t number)
+{
+    while (begin < end) {
+        const int middle = begin + (end - begin) / 2;
+        if (documents[middle] < number)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* Less what is outside of the documents of positions [t0, t1). */
+CUDA_FN struct range within_documents(const struct attention_on_gpu &a, int b, int t0, int t1,
+                                      struct range r)
+{
+    if (!a.documents) return r;
+    const int32_t *documents = a.documents + (int64_t)b * a.Tk;
+    r.begin = max(r.begin, lower_bound(documents, 0, t0, documents[t0]));
+    r.end = min(r.end, lower_bound(documents, t1, a.Tk, (int64_t)documents[t1 - 1] + 1));
+    return r;
+}
+
+/* Keys that queries from t0 on see, a tile of them. */
+CUDA_FN struct range keys_of(const struct attention_on_gpu &a, int b, int t0)
+{
+    const int t1 = min(t0 + TILE, a.Tq);
+    return within_documents(a, b, t0, t1, {first_key(a, t0), keys_seen(a, t1 - 1)});
+}
+
+/* Queries that see keys from t0 on, a tile of them. */
+CUDA_FN struct range queries_of(const struct attention_on_gpu &a, int b, int t0)
+{
+    const int t1 = min(t0 + TILE, a.Tk);
+    return within_documents(a, b, t0, t1, {max(0, t0 - a.future), min(a.Tq, t1 + a.past)});
 }
 
 CUDA_FN float pair_keep(const struct attention_on_gpu &a, int b, int h, int tq, int tk)
@@ -221,7 +266,7 @@ CUDA_FN void join_softmax(const struct attention_on_gpu &a, const struct place &
 #pragma unroll
         for (int j = 0; j < PER; j++) {
             const bool is_seen = pair_sees(a, at.b, tq, k0 + tx + 16 * j);
-            s[i][j] = is_seen ? a.scale * s[i][j] : -INFINITY;
+            s[i][j] = is_seen ? capped(a, a.scale * s[i][j]) : -INFINITY;
             most = fmaxf(most, s[i][j]);
         }
         most = row_reduce<max_of>(most);
@@ -244,11 +289,12 @@ __global__ void __launch_bounds__(THREADS) attention_simt_forward_kernel(struct 
 {
     CUDA_DYNAMIC_SHARED(room<WIDE>, mem);
     const struct place at = place_of(a.H, a.Tq, a.D, WIDE, a.causal);
-    const int n_keys = keys_seen(a, min(at.t0 + TILE, a.Tq) - 1), ty = (int)threadIdx.x / 16;
+    const struct range keys = keys_of(a, at.b, at.t0);
+    const int ty = (int)threadIdx.x / 16;
     const struct rows<T> q = q_rows<T>(a, at.b, at.head, at.t0);
     float out[PER][WIDE / 16] = {}, top[PER], total[PER] = {}, fade[PER], s[PER][PER];
     for (int i = 0; i < PER; i++) top[i] = -INFINITY;
-    for (int k0 = 0; k0 < n_keys; k0 += TILE) {
+    for (int k0 = keys.begin / TILE * TILE; k0 < keys.end; k0 += TILE) {
         multiply<T>(s, mem->xy, q, key_rows<T>(a, at.b, at.head / a.group, k0, false));
         join_softmax(a, at, k0, s, top, total, fade);
         put_tile(mem, s);
@@ -306,8 +352,12 @@ CUDA_FN void differentiate(const struct attention_on_gpu &a, int b, int h, int t
         return;
     }
     const int64_t row = ((int64_t)b * a.H + h) * a.Tq + tq;
-    const float p = expf(a.scale * *s - a.lse[row]), keep = pair_keep(a, b, h, tq, tk);
+    /* apart from the cap, one multiply-add */
+    const float x = a.softcap > 0 ? capped(a, a.scale * *s) : 0;
+    const float p = expf(a.softcap > 0 ? x - a.lse[row] : a.scale * *s - a.lse[row]);
+    const float keep = pair_keep(a, b, h, tq, tk);
     *dp = p * (*dp * keep - a.delta[row]);
+    if (a.softcap > 0) *dp *= 1 - (x / a.softcap) * (x / a.softcap);
     *s = p * keep;
 }
 
@@ -316,12 +366,13 @@ __global__ void __launch_bounds__(THREADS) attention_simt_dq_kernel(struct atten
 {
     CUDA_DYNAMIC_SHARED(room<WIDE>, mem);
     const struct place at = place_of(a.H, a.Tq, a.D, WIDE, a.causal);
-    const int n_keys = keys_seen(a, min(at.t0 + TILE, a.Tq) - 1), g = at.head / a.group;
+    const struct range keys = keys_of(a, at.b, at.t0);
+    const int g = at.head / a.group;
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
     const struct rows<T> q = q_rows<T>(a, at.b, at.head, at.t0);
     const struct rows<T> dout = out_rows<T>(a, a.dout, at.b, at.head, at.t0);
     float dq[PER][WIDE / 16] = {}, s[PER][PER], dp[PER][PER];
-    for (int k0 = 0; k0 < n_keys; k0 += TILE) {
+    for (int k0 = keys.begin / TILE * TILE; k0 < keys.end; k0 += TILE) {
         multiply<T>(s, mem->xy, q, key_rows<T>(a, at.b, g, k0, false));
         multiply<T>(dp, mem->xy, dout, key_rows<T>(a, at.b, g, k0, true));
 #pragma unroll
@@ -350,10 +401,10 @@ __global__ void __launch_bounds__(THREADS) attention_simt_dkv_kernel(struct atte
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
     const struct rows<T> k = key_rows<T>(a, at.b, at.head, at.t0, false);
     const struct rows<T> v = key_rows<T>(a, at.b, at.head, at.t0, true);
-    const int q_first = first_query(a, at.t0) / TILE * TILE;
+    const struct range queries = queries_of(a, at.b, at.t0);
     float dk[PER][WIDE / 16] = {}, dv[PER][WIDE / 16] = {}, s[PER][PER], dp[PER][PER];
     for (int h = at.head * a.group; h < (at.head + 1) * a.group; h++)
-        for (int q0 = q_first; q0 < a.Tq; q0 += TILE) {
+        for (int q0 = queries.begin / TILE * TILE; q0 < queries.end; q0 += TILE) {
             const struct rows<T> q = q_rows<T>(a, at.b, h, q0);
             const struct rows<T> dout = out_rows<T>(a, a.dout, at.b, h, q0);
             multiply<T>(s, mem->xy, k, q);

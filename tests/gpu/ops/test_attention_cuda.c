@@ -26,6 +26,9 @@ struct shape {
     bool causal, masked;
     enum layout layout;
     float dropout_p;
+    int64_t window;
+    float softcap;
+    int32_t document; /* positions of one; 0: no numbers */
 };
 
 /* The first six share the layouts of q, k, v. */
@@ -35,6 +38,7 @@ struct problem {
     struct attention_args args;
     struct agree_buf bufs[N_TENSORS], lse, packed, dpacked;
     uint8_t *key_mask;
+    int32_t *documents;
 };
 
 static void make_apart(struct problem *p, enum cz_dtype dtype, bool odd)
@@ -93,6 +97,15 @@ static void make_mask(struct problem *p)
     a->key_mask = p->key_mask;
 }
 
+static void make_documents(struct problem *p, int32_t document)
+{
+    const size_t n = (size_t)(p->args.B * p->args.Tk);
+    p->documents = malloc(n * sizeof *p->documents);
+    agree_assert(p->documents, "out of memory");
+    for (size_t i = 0; i < n; i++) p->documents[i] = ((int32_t)i - 5) / document;
+    p->args.documents = p->documents;
+}
+
 static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype dtype)
 {
     memset(p, 0, sizeof *p);
@@ -105,7 +118,9 @@ static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype
                                  .D = s->D,
                                  .dtype = dtype,
                                  .scale = 1.0f / sqrtf((float)s->D),
+                                 .softcap = s->softcap,
                                  .causal = s->causal,
+                                 .window = s->window,
                                  .dropout_p = s->dropout_p,
                                  .rng = {.seed = 5, .site = 6, .step = 7, .sample = 8}};
     if (s->layout == PACKED)
@@ -117,6 +132,7 @@ static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype
     agree_fill(&p->bufs[DOUT], 4, 1.0f);
     p->lse = agree_buf_make(DTYPE_F32, (size_t)(a->B * a->H * a->Tq), 1);
     if (s->masked) make_mask(p);
+    if (s->document) make_documents(p, s->document);
     a->q = p->bufs[Q].p, a->k = p->bufs[K].p, a->v = p->bufs[V].p;
     a->dq = p->bufs[DQ].p, a->dk = p->bufs[DK].p, a->dv = p->bufs[DV].p;
     a->out = p->bufs[OUT].p, a->dout = p->bufs[DOUT].p, a->lse = p->lse.p;
@@ -128,7 +144,7 @@ static void problem_free(struct problem *p)
         if (p->bufs[t].block) agree_buf_free(&p->bufs[t]);
     agree_buf_free(&p->lse);
     if (p->packed.block) agree_buf_free(&p->packed), agree_buf_free(&p->dpacked);
-    free(p->key_mask);
+    free(p->key_mask), free(p->documents);
 }
 
 /* ---- the device --------------------------------------------------------------------------------
@@ -137,7 +153,7 @@ static void problem_free(struct problem *p)
 /* A problem's tensors on the device, and the arguments that name them. */
 struct device_problem {
     struct rig_buf bufs[N_TENSORS], lse, packed, dpacked;
-    void *key_mask, *workspace;
+    void *key_mask, *documents, *workspace;
     struct attention_args args;
 };
 
@@ -162,6 +178,9 @@ static struct device_problem to_device(const struct cuda_rig *rig, const struct 
                            : view_of(&d.dpacked, &p->dpacked, &p->bufs[t]);
     }
     if (p->key_mask) d.key_mask = rig_put_bytes(rig, p->key_mask, (size_t)(a->B * a->Tk));
+    const size_t n_keys = (size_t)(a->B * a->Tk);
+    if (p->documents) d.documents = rig_put_bytes(rig, p->documents, n_keys * sizeof(int32_t));
+    a->documents = d.documents;
     a->q = at[Q], a->k = at[K], a->v = at[V], a->dq = at[DQ], a->dk = at[DK], a->dv = at[DV];
     a->out = at[OUT], a->dout = at[DOUT], a->lse = d.lse.p, a->key_mask = d.key_mask;
     if (!p->args.k) a->k = a->v = a->dk = a->dv = NULL;
@@ -188,6 +207,8 @@ static void device_free(const struct cuda_rig *rig, struct device_problem *d)
     rig_free(rig, &d->lse);
     if (d->packed.block) rig_free(rig, &d->packed), rig_free(rig, &d->dpacked);
     if (d->key_mask) rig_free_bytes(rig, d->key_mask, (size_t)(d->args.B * d->args.Tk));
+    if (d->documents)
+        rig_free_bytes(rig, d->documents, (size_t)(d->args.B * d->args.Tk) * sizeof(int32_t));
     rig_free_bytes(rig, d->workspace, d->args.workspace_nbytes);
 }
 
@@ -247,11 +268,13 @@ static void compare_problems(const struct problem *got, const struct problem *wa
                              const struct shape *s)
 {
     static const char *const names[N_TENSORS] = {"q", "k", "v", "dq", "dk", "dv", "out", "dout"};
-    char name[160];
-    snprintf(name, sizeof name, "%s B %d Tq %d Tk %d H %d G %d D %d%s%s layout %d dropout %g",
+    char name[200];
+    snprintf(name, sizeof name,
+             "%s B %d Tq %d Tk %d H %d G %d D %d%s%s layout %d dropout %g window %d cap %g "
+             "documents of %d",
              dtype_name(got->args.dtype), (int)s->B, (int)s->Tq, (int)s->Tk, (int)s->H, (int)s->G,
              (int)s->D, s->causal ? " causal" : "", s->masked ? " masked" : "", (int)s->layout,
-             (double)s->dropout_p);
+             (double)s->dropout_p, (int)s->window, (double)s->softcap, (int)s->document);
     compare(&got->lse, &want->lse, "lse", name);
     compare(&got->bufs[OUT], &want->bufs[OUT], names[OUT], name);
     if (got->dpacked.block) {
@@ -301,6 +324,41 @@ START_TEST(fp32_arithmetic_takes_every_case)
 }
 END_TEST
 
+/* From here to forget_row() the row through wgmma takes what it can; devices that lack it take
+ * another. */
+static void ask_for_hopper(void)
+{
+    setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
+}
+
+static void forget_row(void)
+{
+    unsetenv("CZERO_CUDA_ATTENTION");
+}
+
+/* Whatever the layout and the row asked for: what a row does not have, another one does. */
+START_TEST(windows_caps_and_documents_agree)
+{
+    static const struct shape shapes[] = {
+        {1, 150, 150, 1, 1, 32, true, false, PACKED, 0, .window = 20},
+        {1, 150, 150, 1, 1, 16, false, true, ALIGNED, 0, .window = 70},
+        {1, 90, 170, 2, 1, 8, true, false, ALIGNED, 0, .window = 65},
+        {1, 90, 30, 1, 1, 8, false, false, ALIGNED, 0, .window = 9},
+        {1, 1, 300, 2, 1, 64, true, false, ALIGNED, 0, .window = 150},
+        {1, 4, 60, 2, 1, 20, false, true, ODD, 0, .window = 7, .softcap = 2},
+        {2, 70, 70, 2, 1, 64, true, true, PACKED, 0.2f, .softcap = 3},
+        {2, 150, 150, 1, 1, 16, true, false, PACKED, 0, .document = 40},
+        {1, 260, 260, 1, 1, 8, false, false, ODD, 0, .document = 90},
+        {2, 3, 3, 2, 1, 8, false, false, PACKED, 0, .document = 2},
+        {2, 140, 140, 2, 1, 64, true, true, PACKED, 0.1f, 30, 2, 50},
+        {1, 70, 70, 1, 1, 64, true, false, PACKED, 0, .window = 70}, /* hides nothing */
+    };
+    ask_for_hopper();
+    run_cases("forward", shapes, CZ_ARRAY_LEN(shapes), dtypes, 2);
+    forget_row();
+}
+END_TEST
+
 START_TEST(tensor_cores_agree_alone_with_each_feature)
 {
     static const struct shape shapes[] = {
@@ -317,18 +375,6 @@ START_TEST(tensor_cores_agree_alone_with_each_feature)
     run_cases("forward", shapes, CZ_ARRAY_LEN(shapes), dtypes + 1, 2);
 }
 END_TEST
-
-/* From here to forget_row() the row through wgmma takes what it can; devices that lack it take
- * another. */
-static void ask_for_hopper(void)
-{
-    setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
-}
-
-static void forget_row(void)
-{
-    unsetenv("CZERO_CUDA_ATTENTION");
-}
 
 static void run_hopper_cases(const char *order, const struct shape *shapes, size_t n,
                              const enum cz_dtype *types, size_t n_types)
@@ -417,7 +463,13 @@ START_TEST(the_row_asked_for_runs_where_it_can)
     static const struct shape taken = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0};
     static const struct shape dropped = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0.1f};
     static const struct shape narrow = {1, 9, 9, 1, 1, 32, true, false, PACKED, 0};
+    static const struct shape windowed = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0, .window = 8};
+    static const struct shape open = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0, .window = 9};
+    static const struct shape capped = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0, .softcap = 9};
+    static const struct shape split = {1, 9, 9, 1, 1, 64, true, false, PACKED, 0, .document = 4};
     static const char *const flash = "attention forward; attention delta; attention backward; ";
+    static const char *const simt =
+        "attention forward; attention delta; attention dq; attention dk, dv; ";
     static const char *const hopper =
         "attention forward (wgmma); attention dq (wgmma); attention dk, dv (wgmma); ";
     if (!find_trace()) return; /* a GPU keeps no record */
@@ -426,6 +478,10 @@ START_TEST(the_row_asked_for_runs_where_it_can)
     ck_assert_str_eq(kernels_of(&taken, ""), hopper);
     ck_assert_str_eq(kernels_of(&dropped, ""), flash);
     ck_assert_str_eq(kernels_of(&narrow, ""), flash);
+    ck_assert_str_eq(kernels_of(&open, ""), hopper);
+    ck_assert_str_eq(kernels_of(&windowed, ""), simt);
+    ck_assert_str_eq(kernels_of(&capped, ""), simt);
+    ck_assert_str_eq(kernels_of(&split, ""), simt);
     ck_assert_str_eq(kernels_of(&taken, "capability:8.0"), flash);
     ck_assert_str_eq(kernels_of(&taken, "capability:10.0"), flash);
     setenv("CZERO_CUDA_ATTENTION", "flash", 1);
@@ -791,17 +847,15 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 }
 END_TEST
 
-TEST_MAIN_SECONDS(300, "cuda attention", fp32_arithmetic_takes_every_case,
-                  tensor_cores_agree_alone_with_each_feature, blocks_take_turns_to_add_up_dq,
-                  few_queries_agree, tensor_cores_agree_with_all_features_together,
-                  tensor_cores_agree_in_a_random_order, wgmma_agrees_with_each_feature,
-                  wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
-                  the_row_asked_for_runs_where_it_can, little_shared_memory_takes_tensor_cores_too,
-                  tiles_for_little_shared_memory_agree,
-                  gradients_have_the_same_bits_whatever_shared_memory_there_is,
-                  all_widths_agree_with_little_shared_memory,
-                  fp32_arithmetic_agrees_in_a_random_order, results_repeat_to_the_bit,
-                  gradients_are_finite_differences_of_the_forward_pass,
-                  one_visible_key_gives_no_gradient,
-                  large_scores_do_not_overflow_and_nan_shows_in_its_row, nothing_to_see_gives_zeros,
-                  bad_arguments_are_refused_with_a_sentence)
+TEST_MAIN_SECONDS(
+    300, "cuda attention", fp32_arithmetic_takes_every_case, windows_caps_and_documents_agree,
+    tensor_cores_agree_alone_with_each_feature, blocks_take_turns_to_add_up_dq, few_queries_agree,
+    tensor_cores_agree_with_all_features_together, tensor_cores_agree_in_a_random_order,
+    wgmma_agrees_with_each_feature, wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
+    the_row_asked_for_runs_where_it_can, little_shared_memory_takes_tensor_cores_too,
+    tiles_for_little_shared_memory_agree,
+    gradients_have_the_same_bits_whatever_shared_memory_there_is,
+    all_widths_agree_with_little_shared_memory, fp32_arithmetic_agrees_in_a_random_order,
+    results_repeat_to_the_bit, gradients_are_finite_differences_of_the_forward_pass,
+    one_visible_key_gives_no_gradient, large_scores_do_not_overflow_and_nan_shows_in_its_row,
+    nothing_to_see_gives_zeros, bad_arguments_are_refused_with_a_sentence)
