@@ -681,6 +681,12 @@ START_TEST(impossible_options_are_refused)
         {.max_len = 8, .micro_batch = 1, .accumulation = 0},
         {.max_len = 8, .micro_batch = 1, .accumulation = 1, .rank = 1},
         {.max_len = 8, .micro_batch = 1, .accumulation = 1, .rank = -1, .world_size = 2},
+        {.max_len = 8, .micro_batch = 1, .accumulation = 1, .rank = 2, .world_size = 2},
+        {.max_len = 8, .micro_batch = 1, .accumulation = 1, .world_size = -1},
+        {.max_len = 8, .micro_batch = 1, .accumulation = 1, .world_size = INT32_MAX},
+        {.max_len = INT32_MAX, .micro_batch = 1, .accumulation = 1},
+        {.max_len = 8, .micro_batch = INT32_MAX, .accumulation = 1},
+        {.max_len = 8, .micro_batch = 1, .accumulation = INT32_MAX},
         {.max_len = 8, .micro_batch = 11, .accumulation = 1, .drop_last = true},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
