@@ -26,7 +26,7 @@ static bool find_on_path(const char *name, char *path, size_t nbytes)
     for (;;) {
         size_t len = strcspn(dirs, ":");
         int n = snprintf(path, nbytes, "%.*s%s%s", (int)len, dirs, len > 0 ? "/" : "./", name);
-        if (n > 0 && (size_t)n < nbytes && is_program(path)) return true;
+        if ((size_t)n < nbytes && is_program(path)) return true;
         if (dirs[len] == '\0') return false;
         dirs += len + 1;
     }

@@ -210,6 +210,34 @@ START_TEST(kth_largest_of_many)
 }
 END_TEST
 
+/* All small tables: with top_k of k exactly those are drawn of which fewer than k are larger. */
+START_TEST(top_k_of_every_small_table)
+{
+    for (int n = 1; n <= 4; n++)
+        for (int table = 0; table < 81; table++) { /* 3 to the power of 4 */
+            float logits[4], scratch[4];
+            for (int i = 0, rest = table; i < n; i++, rest /= 3) logits[i] = (float)(rest % 3);
+            for (int64_t k = 1; k <= n; k++) {
+                const struct cz_generate_options o = {
+                    .size = sizeof o, .temperature = 1e6f, .top_k = k};
+                unsigned drawn = 0, may = 0;
+                for (int v = 0; v < n; v++) {
+                    int n_larger = 0;
+                    for (int u = 0; u < n; u++) n_larger += logits[u] > logits[v];
+                    may |= (unsigned)(n_larger < k) << v;
+                }
+                for (uint64_t i = 0; i < 40; i++) {
+                    int32_t token;
+                    if (generate_pick(&o, logits, n, i, scratch, &token) != CZ_OK) break;
+                    drawn |= 1u << token;
+                }
+                ck_assert_msg(drawn == may, "table %d of %d, k %d: %x instead of %x", table, n,
+                              (int)k, drawn, may);
+            }
+        }
+}
+END_TEST
+
 START_TEST(ties_and_rubbish)
 {
     float logits[V] = {1, 3, 3, 0, 3, 1}, scratch[V];
@@ -293,6 +321,6 @@ END_TEST
 
 TEST_MAIN("engine/generate", cache_and_no_cache_write_the_same, greedy_takes_the_likeliest,
           sixteen_bit_models_write_too, seeds_repeat_and_differ, text_ends_where_it_should,
-          draws_follow_the_probabilities, kth_largest_of_many, ties_and_rubbish,
-          wrong_prompts_are_refused, an_error_of_the_reader_stops,
+          draws_follow_the_probabilities, kth_largest_of_many, top_k_of_every_small_table,
+          ties_and_rubbish, wrong_prompts_are_refused, an_error_of_the_reader_stops,
           sequences_beyond_the_model_are_refused)

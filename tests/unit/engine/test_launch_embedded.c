@@ -66,6 +66,64 @@ static int ended_orphans(const char *dir, int n_ranks)
     return n;
 }
 
+/* ---- the program is found before ranks start --------------------------------------------------
+ */
+
+static void put_file(const char *path, mode_t mode)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fclose(f);
+    ck_assert_int_eq(chmod(path, mode), 0);
+}
+
+/* Of the folders of PATH the first that has such a program; an empty entry is the current one; a
+ * path that does not fit is none, to the byte. */
+START_TEST(programs_are_found_as_a_shell_finds_them)
+{
+    char dir[64], dirs[256], want[128], path[256];
+    snprintf(dir, sizeof dir, "%s", test_tmp_make());
+    char *before = strdup(getenv("PATH")), *here = getcwd(NULL, 0);
+    snprintf(path, sizeof path, "%s/a/tool", dir);
+    snprintf(dirs, sizeof dirs, "mkdir -p %s/a %s/b/tool %s/c", dir, dir, dir);
+    ck_assert_int_eq(system(dirs), 0); /* b/tool is a folder */
+    put_file(path, 0600);              /* not executable */
+    snprintf(want, sizeof want, "%s/c/tool", dir);
+    put_file(want, 0700);
+    snprintf(dirs, sizeof dirs, "%s/nowhere:%s/a:%s/b:%s/c", dir, dir, dir, dir);
+    setenv("PATH", dirs, 1);
+    const size_t n = strlen(want);
+    for (size_t nbytes = n - 1; nbytes <= n + 2; nbytes++) {
+        ck_fails(launch_find("tool", path, nbytes), nbytes > n ? CZ_OK : CZ_NOTFOUND);
+        if (nbytes > n) ck_assert_str_eq(path, want);
+        ck_fails(launch_find(want, path, nbytes), nbytes > n ? CZ_OK : CZ_NOTFOUND);
+    }
+    ck_fails(launch_find("tools", path, sizeof path), CZ_NOTFOUND);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "there is no program \"tools\" on PATH"));
+    ck_fails(launch_find("", path, sizeof path), CZ_NOTFOUND);
+    snprintf(dirs, sizeof dirs, "%s/a", dir);
+    setenv("PATH", dirs, 1);
+    ck_fails(launch_find("tool", path, sizeof path), CZ_NOTFOUND);
+    snprintf(dirs, sizeof dirs, "%s/c", dir);
+    ck_assert_int_eq(chdir(dirs), 0);
+    static const char *const here_first[] = {":/nowhere", "/nowhere:", "/nowhere::/nowhere"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(here_first); i++) {
+        setenv("PATH", here_first[i], 1);
+        ck_ok(launch_find("tool", path, sizeof path));
+        ck_assert_str_eq(path, "./tool");
+    }
+    setenv("PATH", "", 1); /* as if it were not set */
+    ck_ok(launch_find("sh", path, sizeof path));
+    ck_fails(launch_find("./nothing", path, sizeof path), CZ_NOTFOUND);
+    ck_fails(launch_find("../b/tool", path, sizeof path), CZ_NOTFOUND);
+    ck_assert_int_eq(chdir(here), 0);
+    setenv("PATH", before, 1);
+    free(before);
+    free(here);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(other_children_of_the_program_run_on)
 {
     static const char *const ends[] = {"exit 0", "exit 3", "kill -9 $$", "sleep 0.1"};
@@ -129,5 +187,6 @@ START_TEST(a_rank_that_another_thread_waited_for_ends_the_launch)
 }
 END_TEST
 
-TEST_MAIN("engine/launch", other_children_of_the_program_run_on,
+TEST_MAIN("engine/launch", programs_are_found_as_a_shell_finds_them,
+          other_children_of_the_program_run_on,
           a_rank_that_another_thread_waited_for_ends_the_launch)

@@ -3,6 +3,7 @@
  * budget that nothing fits says what is missing, and with that much more something fits. */
 #include "engine/tune/machine.h"
 #include "engine/tune/tune.h"
+#include "engine/tune/tune_impl.h"
 #include "tests/support/check_main.h"
 
 #include <limits.h>
@@ -83,6 +84,41 @@ static void check_order(const struct tune *t)
     }
 }
 
+/* The reason of an offer that takes longer is a phase that does, by more than a thousandth. */
+static size_t check_times(const struct tune *t)
+{
+    const struct tune_offer *best = tune_best(t);
+    size_t n_longer = 0;
+    for (size_t i = 1; i < tune_n_offers(t); i++) {
+        const struct tune_offer *o = tune_offer(t, i);
+        double scale = (double)tune_rows(t, best) / (double)tune_rows(t, o), most = 0;
+        for (int f = 0; f < PLAN_SAVE; f++) {
+            double more = o->phases[f].total_s * scale - best->phases[f].total_s;
+            most = more > most ? more : most;
+        }
+        if (!o->fits) continue;
+        bool is_longer = most > 0.001 * best->seconds;
+        ck_assert_msg((strstr(o->why, " s longer: it ") != NULL) == is_longer, "%g s: %s", most,
+                      o->why);
+        ck_assert_int_eq(strstr(o->why, "as fast, and needs more") != NULL, !is_longer);
+        n_longer += is_longer;
+    }
+    return n_longer;
+}
+
+/* Sizes of micro-batches are tried in steps that grow, up to 32 rows. */
+static void check_micros(const struct tune *t)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < tune_n_offers(t); i++) {
+        int64_t rows = tune_offer(t, i)->micro_batch;
+        most = rows > most ? rows : most;
+        ck_assert_msg(rows <= 8 || (rows <= 16 && rows % 2 == 0) || rows % 8 == 0, "%d rows",
+                      (int)rows);
+    }
+    ck_assert_int_eq(most, 32);
+}
+
 START_TEST(the_best_fills_the_gpu_before_it_spills)
 {
     const struct tune_options o = {
@@ -93,6 +129,8 @@ START_TEST(the_best_fills_the_gpu_before_it_spills)
     ck_assert(tune_is_timed(t));
     ck_assert_uint_gt(tune_n_offers(t), 8);
     check_order(t);
+    check_micros(t);
+    ck_assert_uint_gt(check_times(t), 0);
     ck_assert_uint_ge(best->need_nbytes[TUNE_GPU], 24 * GB / 10 * 9);
     ck_assert_uint_le(best->need_nbytes[TUNE_GPU], 24 * GB / 102 * 100);
     struct cz_plan *p = plan_again(t, best, "gpt2-1.3b", 1024, 1, "cuda");

@@ -3,6 +3,7 @@
  * the edges of phases, one flops profile, the state at the start; the same times go to the
  * monitors; log_level hides what DeepSpeed's hides and nothing that was asked for by name; nothing
  * of it allocates once the engine runs; and without those keys nothing is printed. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "formats/file_io.h"
@@ -105,7 +106,8 @@ static void micro_batches(struct cz_engine *e, int n)
         ids[i] = 65 + i;
         labels[i] = 66 + i;
     }
-    const struct cz_batch batch = {.size = sizeof batch, .B = B, .T = T, .ids = ids, .labels = labels};
+    const struct cz_batch batch = {
+        .size = sizeof batch, .B = B, .T = T, .ids = ids, .labels = labels};
     for (int i = 0; i < n; i++) {
         ck_ok(engine_forward(e, &batch, NULL));
         ck_ok(engine_backward(e));
@@ -158,7 +160,9 @@ START_TEST(times_add_up)
     static const char *const names[] = {"fwd", "bwd", "bwd_inner", "bwd_allreduce", "step"};
     struct cz_engine *e =
         start("\"gradient_accumulation_steps\": 3, \"wall_clock_breakdown\": true", NULL, NULL);
+    const int64_t begin = clock_now_ns();
     micro_batches(e, 6);
+    const double elapsed_ms = (double)(clock_now_ns() - begin) * 1e-6;
     engine_destroy(e);
     keep_reports();
     ck_assert_int_eq(heard.n, 8); /* stage 0 has no line of the optimizer's parts */
@@ -173,6 +177,10 @@ START_TEST(times_add_up)
             ck_assert_double_eq_tol(number(total, all), sum, 0.021); /* of rounding */
         }
         ck_assert_double_gt(number(total, "fwd: "), 0);
+        ck_assert_double_gt(number(total, " step: "), 0);
+        ck_assert_double_le(number(total, "fwd: ") + number(total, " bwd: ") +
+                                number(total, " step: "),
+                            elapsed_ms + 0.03); /* of rounding */
         ck_assert_double_eq_tol(number(total, " bwd: "),
                                 number(total, "bwd_inner: ") + number(total, "bwd_allreduce: "),
                                 0.016);
@@ -322,9 +330,13 @@ START_TEST(one_step_is_profiled)
                                 NULL, NULL);
     micro_batches(e, 2);
     ck_assert_int_eq(count("Profile Summary"), 0);
-    ck_ok(engine_eval(
-        e, &(struct cz_batch){.size = sizeof(struct cz_batch), .B = 1, .T = 2, .ids = (int32_t[]){1, 2}, .labels = (int32_t[]){2, 3}},
-        &(float){0}));
+    ck_ok(engine_eval(e,
+                      &(struct cz_batch){.size = sizeof(struct cz_batch),
+                                         .B = 1,
+                                         .T = 2,
+                                         .ids = (int32_t[]){1, 2},
+                                         .labels = (int32_t[]){2, 3}},
+                      &(float){0}));
     micro_batches(e, 2);
     ck_assert_int_eq(count("Profile Summary at step 2:"), 1);
     int n = heard.n;
