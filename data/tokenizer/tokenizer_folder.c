@@ -2,6 +2,8 @@
  * trained model, so that the model can be used alone. */
 #include "data/tokenizer/tokenizer_json_impl.h"
 
+#include "data/tokenizer/proto_impl.h"
+
 #include "base/log.h"
 #include "base/utf8.h"
 #include "formats/beneath.h"
@@ -21,14 +23,19 @@ struct folder_kind {
 
 static cz_status open_json(const char *dir, struct cz_tokenizer **out);
 
+#define PIECES "tokenizer.model"
+
 /* The first kind whose files are there rules: tokenizer.json holds all that the others say. */
 static const struct folder_kind kinds[] = {
     {{"tokenizer.json"}, open_json},
     {{"vocab.txt"}, wordpiece_open_vocab},
     {{"vocab.json", "merges.txt"}, bpe_open_vocab},
+    {{PIECES}, pipe_open_pieces},
 };
 
-#define FILES_THAT_DO "tokenizer.json, or vocab.txt (WordPiece), or vocab.json and merges.txt (BPE)"
+#define FILES_THAT_DO                                                                              \
+    "tokenizer.json, or vocab.txt (WordPiece), or vocab.json and merges.txt (BPE), or "            \
+    "tokenizer.model (SentencePiece)"
 
 /* Exported, too: names and flags that Hugging Face keeps beside a tokenizer. */
 static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -37,11 +44,10 @@ static const char *const companions[] = {"tokenizer_config.json", "special_token
 /* Exported, too, when they are what they seem: a chat template, SentencePiece's model. */
 #define CHAT_TEMPLATE            "chat_template.jinja"
 #define CHAT_TEMPLATE_NBYTES_MAX ((size_t)1 << 20)
-#define PIECES                   "tokenizer.model"
 #define PIECES_NBYTES_MAX        ((size_t)64 << 20)
 
-static const char *const sentencepiece[] = {"tokenizer.model", "spiece.model",
-                                            "sentencepiece.bpe.model"};
+/* Under these names ids are not the pieces' places: transformers' classes move them. */
+static const char *const sentencepiece[] = {"spiece.model", "sentencepiece.bpe.model"};
 
 /* A kind counts as present only with all of its files, or a half-copied folder would hide a
  * complete kind. */
@@ -254,50 +260,18 @@ static cz_status check_template(const char *text, size_t nbytes)
     return err_set(CZ_CORRUPT, 0, "is no UTF-8 text");
 }
 
-/* A number of protobuf: seven bits per byte, the lowest first. */
-static bool take_varint(const unsigned char **at, const unsigned char *end, uint64_t *out)
-{
-    *out = 0;
-    for (int shift = 0; shift < 64 && *at < end; shift += 7) {
-        const unsigned char c = *(*at)++;
-        *out |= (uint64_t)(c & 0x7F) << shift;
-        if (c < 0x80) return true;
-    }
-    return false;
-}
-
-/* A field of a message: its number and type, and for bytes (type 2) where they are. */
-static bool take_field(const unsigned char **at, const unsigned char *end, uint64_t *number,
-                       int *type, const unsigned char **bytes, size_t *nbytes)
-{
-    uint64_t key, n = 0;
-    if (!take_varint(at, end, &key)) return false;
-    *number = key >> 3;
-    *type = (int)(key & 7);
-    if (*type == 0) return take_varint(at, end, &n);
-    if (*type == 1) n = 8;
-    if (*type == 5) n = 4;
-    if (*type == 2 && !take_varint(at, end, &n)) return false;
-    if (*type == 3 || *type == 4 || *type > 5 || n > (size_t)(end - *at)) return false;
-    *bytes = *at;
-    *nbytes = (size_t)n;
-    *at += n;
-    return true;
-}
-
 /* A piece: its text (1), score (2) and kind (3). */
 static bool is_piece(const unsigned char *at, size_t n)
 {
-    const unsigned char *end = at + n, *bytes = NULL;
-    uint64_t number;
-    int type;
-    size_t nbytes = 0;
+    const unsigned char *end = at + n;
+    struct proto_field f;
     bool has_text = false;
     while (at < end) {
-        if (!take_field(&at, end, &number, &type, &bytes, &nbytes)) return false;
-        if (number == 1 && (type != 2 || !utf8_is_valid((const char *)bytes, nbytes))) return false;
-        if ((number == 2 && type != 5) || (number == 3 && type != 0)) return false;
-        has_text = has_text || number == 1;
+        if (!proto_next(&at, end, &f)) return false;
+        if (f.number == 1 && (f.type != 2 || !utf8_is_valid((const char *)f.bytes, f.nbytes)))
+            return false;
+        if ((f.number == 2 && f.type != 5) || (f.number == 3 && f.type != 0)) return false;
+        has_text = has_text || f.number == 1;
     }
     return has_text;
 }
@@ -306,17 +280,15 @@ static bool is_piece(const unsigned char *at, size_t n)
  * and extensions from 200 on). */
 static cz_status check_pieces(const char *text, size_t nbytes)
 {
-    const unsigned char *at = (const unsigned char *)text, *end = at + nbytes, *bytes = NULL;
-    uint64_t number = 0, n_pieces = 0;
-    int type = 0;
-    size_t n = 0;
+    const unsigned char *at = (const unsigned char *)text, *end = at + nbytes;
+    struct proto_field f;
+    uint64_t n_pieces = 0;
     while (at < end) {
-        if (!take_field(&at, end, &number, &type, &bytes, &n) || number == 0 ||
-            (number > 5 && number < 200) || (number <= 5 && type != 2) ||
-            (number == 1 && !is_piece(bytes, n)))
+        if (!proto_next(&at, end, &f) || f.number == 0 || (f.number > 5 && f.number < 200) ||
+            (f.number <= 5 && f.type != 2) || (f.number == 1 && !is_piece(f.bytes, f.nbytes)))
             return err_set(CZ_CORRUPT, 0, "is no model of SentencePiece (byte %zu)",
                            (size_t)(at - (const unsigned char *)text));
-        n_pieces += number == 1;
+        n_pieces += f.number == 1;
     }
     return n_pieces > 0 ? CZ_OK
                         : err_set(CZ_CORRUPT, 0, "is a model of SentencePiece without pieces");
@@ -361,7 +333,7 @@ cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++) {
         if (ends_in(tok->files[i], ".json"))
             TRY(export_json(tok->dir, tok->files[i], dir));
-        else
+        else if (strcmp(tok->files[i], PIECES) != 0) /* with the companions, below */
             TRY(save_text(dir, tok->files[i], tok->lines, tok->lines_nbytes));
     }
     for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)

@@ -18,7 +18,8 @@ CZ_EXTERN_C_BEGIN
 /* ---- tokenizers -------------------------------------------------------------------------------
  * "bytes", WordPiece (BERT: vocab.txt, or tokenizer.json), byte-level BPE (GPT-2, Qwen2, LLaMA 3:
  * tokenizer.json, or vocab.json and merges.txt), any other tokenizer.json whose steps are known
- * (LLaMA 2, Gemma, XLM-R, T5, …). Ids equal those of Hugging Face's tokenizers.
+ * (LLaMA 2, Gemma, XLM-R, T5, …), tokenizer.model of SentencePiece, type BPE. Ids equal those of
+ * Hugging Face's tokenizers, of tokenizer.model those of sentencepiece.
  * Immutable once open: threads may share one. A decoder belongs to one text. */
 
 struct cz_tokenizer;         /* opaque */
@@ -35,7 +36,7 @@ CZ_API void cz_tokenizer_close(struct cz_tokenizer *tok); /* accepts NULL */
 CZ_API const char *cz_tokenizer_name(const struct cz_tokenizer *tok);
 CZ_API int64_t cz_tokenizer_vocab_size(const struct cz_tokenizer *tok);
 
-/* Whether a folder holds a tokenizer, also a kind that cz_tokenizer_open() refuses (SentencePiece):
+/* Whether a folder holds a tokenizer, also a kind that cz_tokenizer_open() refuses (spiece.model):
  * a program should then report that error instead of continuing without a tokenizer. */
 CZ_API bool cz_tokenizer_is_in(const char *dir);
 

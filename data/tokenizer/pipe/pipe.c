@@ -166,7 +166,6 @@ static void pipe_close(struct cz_tokenizer *tok)
     free(p->chars.ids);
     free(p->joints);
     free(p->unigram.scores);
-    free(p->unigram.bonus);
     free(p);
 }
 

@@ -64,6 +64,15 @@ static bool is_gathered(struct decode_state *d, size_t i, const char *s, size_t 
 
 /* ---- Replace --------------------------------------------------------------------------------- */
 
+/* In no tokenizer.json: tokenizer.model's. */
+static cz_status refuse_pieces(const struct json_node *node, struct pipe_decoder *out)
+{
+    char where[512];
+    (void)out;
+    return err_set(CZ_UNSUPPORTED, 0, "%s: a decoder of type SentencePiece is not known",
+                   json_where(node, where, sizeof where));
+}
+
 static cz_status read_replace(const struct json_node *node, struct pipe_decoder *out)
 {
     const char *content;
@@ -414,6 +423,66 @@ static cz_status push_byte_level(struct decode_state *d, size_t i, const char *s
     return st;
 }
 
+/* ---- SentencePiece --------------------------------------------------------------------------- */
+
+#define MARK   "\xE2\x96\x81"
+#define N_MARK 3
+
+/* Bytes that are characters go out; others are U+FFFD each. */
+static cz_status push_run(struct decode_state *d, size_t i, bool at_end)
+{
+    struct step_state *state = &d->steps[i];
+    struct pipe_text *run = &state->kept;
+    size_t at = 0;
+    while (at < run->n) {
+        const int len = utf8_length(run->s + at, run->n - at);
+        if (len == -1 && !at_end) break;
+        TRY(len > 0 ? push(d, i + 1, run->s + at, (size_t)len, true)
+                    : push(d, i + 1, REPLACEMENT, REPLACEMENT_NBYTES, true));
+        at += len > 0 ? (size_t)len : 1;
+        state->is_inside = true;
+    }
+    memmove(run->s, run->s + at, run->n - at);
+    run->n -= at;
+    return CZ_OK;
+}
+
+static cz_status end_run(struct decode_state *d, size_t i)
+{
+    return d->steps[i].kept.n > 0 ? push_run(d, i, true) : CZ_OK;
+}
+
+/* The mark at the text's beginning is the one that the normalizer put there. is_inside: some text
+ * has gone out, or that mark was seen. */
+static cz_status push_piece(struct decode_state *d, size_t i, const char *s, size_t n, bool ends)
+{
+    const struct pipe_decoder *step = &d->p->decoders[i];
+    struct step_state *state = &d->steps[i];
+    const int byte = byte_of(s, n);
+    const char c = (char)byte;
+    (void)ends; /* the first step gets whole tokens */
+    if (byte >= 0) {
+        TRY(pipe_text_add(&state->kept, &c, 1));
+        return push_run(d, i, false);
+    }
+    TRY(end_run(d, i));
+    if (!state->is_inside && (step->prefix || step->squeeze) && n >= N_MARK &&
+        memcmp(s, MARK, N_MARK) == 0) {
+        s += N_MARK;
+        n -= N_MARK;
+        state->is_inside = !step->squeeze;
+    }
+    state->is_inside |= n > 0;
+    for (size_t done = 0; done < n;) {
+        const char *mark = memmem(s + done, n - done, MARK, N_MARK);
+        const size_t end = mark ? (size_t)(mark - s) : n;
+        TRY(push(d, i + 1, s + done, end - done, false));
+        if (mark) TRY(push(d, i + 1, " ", 1, false));
+        done = mark ? end + N_MARK : n;
+    }
+    return push(d, i + 1, "", 0, true);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct pipe_decoder_class classes[] = {
@@ -424,6 +493,7 @@ static const struct pipe_decoder_class classes[] = {
     {"Fuse", NULL, push_fused, end_fused, false, false},
     {"Metaspace", read_metaspace, push_metaspace, NULL, false, false},
     {"Replace", read_replace, push_replaced, NULL, false, false},
+    {"SentencePiece", refuse_pieces, push_piece, end_run, false, true},
     {"Strip", read_strip, push_stripped, NULL, false, false},
     {"WordPiece", read_wordpiece, push_wordpiece, NULL, false, true},
     {NULL, NULL, NULL, NULL, false, false},

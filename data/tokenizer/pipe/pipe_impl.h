@@ -170,10 +170,8 @@ struct unigram_node { /* the best way to a place */
 
 struct unigram {
     double *scores; /* by id */
-    float *bonus; /* by id, for each byte of SentencePiece's user-defined symbols; 0: none. NULL */
     double unk_score;
     bool byte_fallback;
-    bool is_float; /* SentencePiece's arithmetic */
 };
 
 /* ---- decoder steps --------------------------------------------------------------------------- */
@@ -183,7 +181,7 @@ struct pipe_decoder {
     struct pipe_pattern pattern;
     struct pipe_text content;
     size_t start, stop; /* Strip */
-    bool cleanup;
+    bool cleanup, squeeze, prefix;
     enum pipe_scheme scheme;
 };
 
@@ -231,8 +229,9 @@ struct pipe {
     size_t n_chars_max;
     struct added_tokens raw, normalized; /* searched before and after the normalizer */
     struct added_tokens kept;            /* SentencePiece's user-defined symbols */
-    bool has_crossing;                   /* an added token may reach over such a place */
-    bool can_cut[128];                   /* between this character and a space */
+    int32_t n_pieces;  /* of SentencePiece's BPE; ids behind them are characters */
+    bool has_crossing; /* an added token may reach over such a place */
+    bool can_cut[128]; /* between this character and a space */
     pthread_mutex_t lock;
     struct pipe_work *idle;
 };
@@ -240,8 +239,8 @@ struct pipe {
 extern const struct tokenizer_class pipe_class;
 extern const struct pipe_norm_class pipe_norm_classes[];
 extern const struct pipe_pre_class pipe_pre_classes[];
-extern const struct pipe_model_class pipe_model_bpe, pipe_model_unigram, pipe_model_wordpiece,
-    pipe_model_wordlevel;
+extern const struct pipe_model_class pipe_model_pieces, pipe_model_bpe, pipe_model_unigram,
+    pipe_model_wordpiece, pipe_model_wordlevel;
 
 cz_status pipe_create(struct pipe **out); /* released by cz_tokenizer_close() */
 
@@ -257,7 +256,6 @@ cz_status pipe_pre_tokenize(const struct pipe *p, struct pipe_work *w, size_t st
 /* After vocabulary and steps: chars and bytes of BPE, joints, where texts can be cut, pieces. */
 cz_status pipe_finish_bpe(struct pipe *p, const char *prefix, const char *suffix);
 cz_status pipe_finish(struct pipe *p);
-cz_status pipe_trie_make(struct pipe *p, const unsigned char *is_out);
 cz_status pipe_joints_init(struct pipe *p, size_t n_merges);
 void pipe_joints_add(struct pipe *p, const char *left, size_t n_left, const char *right,
                      size_t n_right);

@@ -218,13 +218,13 @@ const struct pipe_model_class pipe_model_bpe = {"BPE", read_bpe, bpe_chars_word}
 #define UNK_PENALTY 10.0
 
 /* A token's end is reached; the way there is taken when it is better than the one before, not when
- * it is as good. SentencePiece keeps scores in single precision. */
-static inline void reach(const struct unigram *u, struct unigram_node *to, double before,
-                         double score, size_t start, int32_t id)
+ * it is as good. */
+static inline void reach(struct unigram_node *to, double before, double score, size_t start,
+                         int32_t id)
 {
     const double candidate = score + before;
     if (to->id >= 0 && !(candidate > to->score)) return;
-    to->score = u->is_float ? (double)(float)candidate : candidate;
+    to->score = candidate;
     to->start = (uint32_t)start;
     to->id = id;
 }
@@ -249,13 +249,10 @@ static void search(const struct pipe *p, struct unigram_node *nodes, const char 
             const int32_t id = trie[node].id;
             if (id < 0) continue;
             const size_t n_token = i + 1 - at;
-            const double score = u->bonus && u->bonus[id] > 0.0F
-                                     ? (double)((float)n_token * u->bonus[id]) - 0.1
-                                     : u->scores[id];
-            reach(u, &nodes[i + 1], before, score, at, id);
+            reach(&nodes[i + 1], before, u->scores[id], at, id);
             has_char |= n_token == len;
         }
-        if (!has_char) reach(u, &nodes[at + len], before, u->unk_score, at, p->bpe.unk_id);
+        if (!has_char) reach(&nodes[at + len], before, u->unk_score, at, p->bpe.unk_id);
     }
 }
 
@@ -275,7 +272,7 @@ static void turn(struct unigram_node *nodes, size_t n)
 /* Unknown text: a token after all, its bytes, or the unknown token. */
 static cz_status add_unknown(const struct pipe *p, const char *s, size_t n, struct id_list *out)
 {
-    const int32_t id = p->unigram.is_float ? -1 : bpe_vocab_find(&p->bpe.vocab, s, n);
+    const int32_t id = bpe_vocab_find(&p->bpe.vocab, s, n);
     bool has_bytes = p->unigram.byte_fallback;
     if (id >= 0) return id_list_add(out, id);
     for (size_t i = 0; i < n && has_bytes; i++) has_bytes = p->bpe.bytes[(unsigned char)s[i]].n > 0;
@@ -324,15 +321,15 @@ static cz_status unigram_word(const struct pipe *p, struct pipe_work *w, const c
     return CZ_OK;
 }
 
-/* A tree of the model's tokens that `is_in` takes (NULL: all), by their text. */
-cz_status pipe_trie_make(struct pipe *p, const unsigned char *is_out)
+/* A tree of the model's tokens by their text. */
+static cz_status make_trie(struct pipe *p)
 {
     const struct bpe_vocab *v = &p->bpe.vocab;
     size_t n = 0;
     struct wp_token *tokens = malloc((size_t)v->size * sizeof *tokens);
     if (!tokens) return err_set(CZ_NOMEM, 0, "no memory for a vocabulary's tree");
     for (int64_t id = 0; id < v->size; id++)
-        if (v->lens[id] > 0 && !(is_out && is_out[id]))
+        if (v->lens[id] > 0)
             tokens[n++] = (struct wp_token){v->bytes + v->offs[id], v->lens[id], (int32_t)id};
     cz_status st = wp_trie_build(&p->trie, tokens, n);
     free(tokens);
@@ -398,7 +395,7 @@ static cz_status read_unigram(struct pipe *p, const struct json_node *model)
     }
     u->unk_score = min - UNK_PENALTY;
     find_bytes(p);
-    return pipe_trie_make(p, NULL);
+    return make_trie(p);
 }
 
 const struct pipe_model_class pipe_model_unigram = {"Unigram", read_unigram, unigram_word};
@@ -437,7 +434,7 @@ static cz_status read_wordpiece(struct pipe *p, const struct json_node *model)
         return err_set(CZ_UNSUPPORTED, 0, "%s: words of %lld characters",
                        json_where(model, where, sizeof where), (long long)n_chars);
     p->n_chars_max = (size_t)n_chars;
-    TRY(pipe_trie_make(p, NULL));
+    TRY(make_trie(p));
     p->inside = wp_trie_walk(&p->trie, 0, prefix, strlen(prefix));
     return CZ_OK;
 }

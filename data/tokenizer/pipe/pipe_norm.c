@@ -268,15 +268,16 @@ static cz_status run_pieces(const struct pipe_norm *step, struct pipe_piece *pie
     const char *s = piece->s, *text, *space = step->escape ? MARK : " ";
     const size_t n_space = strlen(space), begin = dst->n;
     size_t n = piece->n, n_text, len;
-    while (step->squeeze && n > 0) {
+    while (step->squeeze && !piece->is_rest && n > 0) {
         len = pieces_prefix(step, s, n, &text, &n_text);
         if (n_text != 1 || text[0] != ' ') break;
         s += len;
         n -= len;
     }
     if (n == 0) return CZ_OK;
-    if (step->prefix && !step->as_suffix) TRY(pipe_text_add(dst, space, n_space));
-    for (bool was_space = step->squeeze; n > 0; s += len, n -= len) {
+    if (step->prefix && !step->as_suffix && !piece->is_rest)
+        TRY(pipe_text_add(dst, space, n_space));
+    for (bool was_space = step->squeeze && !piece->is_rest; n > 0; s += len, n -= len) {
         len = pieces_prefix(step, s, n, &text, &n_text);
         while (was_space && n_text > 0 && text[0] == ' ') {
             text++;

@@ -418,7 +418,7 @@ def tokenizers(c):
     words("config_list", "tokenizer_config.json with a list as do_lower_case", lines, '{"do_lower_case": []}')
     words("config_special", "additional special tokens without end", lines, json.dumps({"additional_special_tokens": [f"<{i}>" for i in range(20000)]}))
     words("config_unk", "an unknown token that colours the terminal", lines, json.dumps({"unk_token": ESC}))
-    c.case("sentencepiece", "a tokenizer.model, which is not read", gen, {"in/tokenizer.model": b"\x0a\x0e\x0a\x05<unk>"}, old)
+    c.case("sentencepiece", "a tokenizer.model that ends inside a piece", gen, {"in/tokenizer.model": b"\x0a\x0e\x0a\x05<unk>"}, old)
     c.case("named_file", "a tokenizer named by another file", "czero generate --model in --tokenizer in/config.json --prompt a --max-new-tokens 2", None, old)
 
 

@@ -204,6 +204,18 @@ def golden(tokenizer, text):
 RULES = "41\t61\nFB01\t66 69\n2075\t35\n65 301\tE9\n3000\t20\n200B\t\n"  # a small charsmap
 
 
+def shipped_pieces(short):
+    """A tokenizer.model, with what the sentencepiece package makes of the difficult texts."""
+    folder = SHIPPED / "pieces"
+    folder.mkdir(exist_ok=True)
+    symbols = ["<start_of_turn>", "\t\t", "<b>", "<br>"]
+    model = spm_train(short, 560, "bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, user_defined_symbols=symbols)
+    (folder / "tokenizer.model").write_bytes(model)
+    reader = sentencepiece.SentencePieceProcessor(model_proto=model)
+    cases = [{"text": text, "ids": reader.encode(text), "decoded": reader.decode(reader.encode(text))} for text in torture(small=True)[::3]]
+    (folder / "golden.json").write_text(json.dumps(cases, separators=(",", ":")) + "\n")
+
+
 def make_shipped():
     texts = corpus(True)
     short = [t[i : i + 2000] for t in texts for i in range(0, len(t), 2000)][:60]
@@ -216,6 +228,7 @@ def make_shipped():
             "bpe": spm_train(short, 560, "bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False),
             "unigram": spm_train(short, 400, "unigram", normalization_rule_tsv=rules.name),
         }  # fmt: skip
+    shipped_pieces(short)
     cases = {}
     for name in ("llama2", "llama2-new", "xlmr", "xlmr-new", "clip", "gpt1", "wordlevel", "wordpiece"):
         tokenizer, config = families()[name](data)

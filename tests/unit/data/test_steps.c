@@ -3,6 +3,7 @@
  * in any portions; a text can be cut where it says so, and long texts can; time is near linear; a
  * bad or unknown step is refused by its name. */
 #include "data/tokenizer/tokenizer_impl.h"
+#include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "tests/support/check_main.h"
 
@@ -90,6 +91,65 @@ START_TEST(ids_rows_and_texts_are_hugging_faces)
         cz_tokenizer_close(tok);
     }
     json_free(doc);
+}
+END_TEST
+
+START_TEST(tokenizer_model_gives_the_ids_of_sentencepiece)
+{
+    struct json_doc *doc;
+    struct cz_tokenizer *tok;
+    ck_ok(json_load(DATA "../pieces/golden.json", JSON_STRICT, &doc));
+    ck_ok(cz_tokenizer_open(DATA "../pieces", &tok));
+    ck_assert_int_eq(cz_tokenizer_special_id(tok, CZ_SPECIAL_BOS), 1);
+    ck_assert_int_eq(cz_tokenizer_end_id(tok), 2);
+    const struct json_node *cases = json_root(doc);
+    ck_assert_uint_gt(json_count(cases), 30);
+    for (size_t i = 0; i < json_count(cases); i++) {
+        const struct json_node *golden = json_child(cases, i), *want;
+        const char *text, *decoded;
+        int32_t *ids;
+        size_t n;
+        ck_ok(json_need_string(golden, "text", &text));
+        ck_ok(json_need_string(golden, "decoded", &decoded));
+        ck_ok(json_need(golden, "ids", JSON_ARRAY, &want));
+        ck_ok(cz_tokenizer_encode(tok, text, strlen(text), &ids, &n));
+        check_ids(ids, n, want, text);
+        check_decoded(tok, ids, n, decoded);
+        free(ids);
+    }
+    cz_tokenizer_close(tok);
+    json_free(doc);
+}
+END_TEST
+
+/* Each prefix of a tokenizer.model, and each with a byte changed, is read or refused with a
+ * sentence. */
+START_TEST(a_damaged_tokenizer_model_is_refused_or_read)
+{
+    const char *dir = test_tmp_make();
+    char path[512], *data;
+    size_t n;
+    (void)snprintf(path, sizeof path, "%s/tokenizer.model", dir);
+    ck_ok(file_load(DATA "../pieces/tokenizer.model", (size_t)1 << 20, &data, &n));
+    for (size_t i = 0; i < n; i += 1 + i / 16) {
+        for (int what = 0; what < 2; what++) {
+            struct cz_tokenizer *tok;
+            int32_t *ids;
+            size_t n_ids;
+            data[i] = (char)(data[i] ^ (what ? 0x15 : 0));
+            ck_ok(file_save(path, data, what ? n : i));
+            data[i] = (char)(data[i] ^ (what ? 0x15 : 0));
+            if (cz_tokenizer_open(dir, &tok) != CZ_OK) {
+                ck_assert(*cz_last_error());
+                continue;
+            }
+            ck_ok(cz_tokenizer_encode(tok, "a b\xFFthe", 7, &ids, &n_ids));
+            free(ids);
+            cz_tokenizer_close(tok);
+        }
+    }
+    free(data);
+    test_tmp_remove(dir);
 }
 END_TEST
 
@@ -229,5 +289,7 @@ START_TEST(what_is_not_known_is_named)
 }
 END_TEST
 
-TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces, parts_of_a_cut_text_are_the_whole,
+TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces,
+          tokenizer_model_gives_the_ids_of_sentencepiece,
+          a_damaged_tokenizer_model_is_refused_or_read, parts_of_a_cut_text_are_the_whole,
           hostile_texts_take_little_time, what_is_not_known_is_named)
