@@ -253,6 +253,18 @@ START_TEST(one_of_three_has_another_dtype)
 }
 END_TEST
 
+START_TEST(one_of_two_accumulates)
+{
+    struct wrong t = {.status = CZ_COMM,
+                      .want = "ranks disagree on collective 2: rank 0 reduces 1024 × bf16 (step 3, "
+                              "backward); rank 1 reduces 1024 × bf16, accumulating (step 3, "
+                              "agreement)"};
+    t.reduce[0] = t.reduce[1] = bf16_mean;
+    t.reduce[1].accumulate = true;
+    run_wrong(&t, 2);
+}
+END_TEST
+
 START_TEST(nothing_to_move_still_meets)
 {
     struct wrong t = {.status = CZ_COMM,
@@ -407,5 +419,6 @@ END_TEST
 TEST_MAIN("comm/exchange", random_collectives_equal_the_definition,
           begins_progress_and_waits_may_interleave, equal_sources_give_what_self_gives,
           composed_collectives_work_over_slots, a_reduction_against_a_move,
-          one_of_three_has_another_dtype, nothing_to_move_still_meets, a_table_divided_differently,
-          a_rank_that_leaves_is_named, ending_does_not_disturb_the_last_wait_of_others)
+          one_of_three_has_another_dtype, one_of_two_accumulates, nothing_to_move_still_meets,
+          a_table_divided_differently, a_rank_that_leaves_is_named,
+          ending_does_not_disturb_the_last_wait_of_others)
