@@ -30,10 +30,9 @@ static cz_status check_ids(const struct cz_model *model, const struct cz_batch *
     bad = batch->types && S > 0 ? first_outside(batch->types, n, S, 0) : n;
     if (bad < n) return outside(batch, "token type", bad, batch->types[bad], "token types", S);
     if (!batch->positions) return CZ_OK;
-    bad = first_outside(batch->positions, n, cz_model_t_max(model), 0);
-    if (bad < n)
-        return outside(batch, "position", bad, batch->positions[bad], "context",
-                       cz_model_t_max(model));
+    const int64_t P = model_n_positions(model);
+    bad = first_outside(batch->positions, n, P, 0);
+    if (bad < n) return outside(batch, "position", bad, batch->positions[bad], "context", P);
     return CZ_OK;
 }
 
@@ -49,6 +48,12 @@ static cz_status check_labels(const struct cz_model *model, const struct cz_batc
         if (bad == B) return CZ_OK;
         return err_set(CZ_INVALID, 0, "label %d of row %zu is outside the %lld classes",
                        batch->labels[bad], bad, (long long)n_classes);
+    }
+    if (cz_model_labels(model) == CZ_LABELS_REPLACED) {
+        const size_t other = first_outside(batch->labels, n, 2, CZ_IGNORE_LABEL);
+        return other < n
+                   ? outside(batch, "label", other, batch->labels[other], "kinds of tokens", 2)
+                   : CZ_OK;
     }
     size_t bad = V > 0 ? first_outside(batch->labels, n, V, CZ_IGNORE_LABEL) : n;
     return bad < n ? outside(batch, "label", bad, batch->labels[bad], "vocabulary", V) : CZ_OK;

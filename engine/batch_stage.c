@@ -89,6 +89,17 @@ static const void *put(struct packing *p, const void *src, size_t n, size_t elem
     return memcpy(take(p, n, elem_nbytes), src, n * elem_nbytes);
 }
 
+/* Those of a model that counts in its own way are made here, where every batch passes. */
+static const int32_t *put_positions(struct packing *p, const struct cz_model *model,
+                                    const struct cz_batch *b)
+{
+    const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
+    if (b->positions || !model_counts_positions(model)) return put(p, b->positions, n, word);
+    int32_t *positions = take(p, n, word);
+    model_count_positions(model, b->ids, b->B, b->T, positions);
+    return positions;
+}
+
 /* Labels of a classifier are one per row, those of a language model one per token. */
 static void pack(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b,
                  struct packing *p)
@@ -100,7 +111,7 @@ static void pack(struct batch_stage *s, const struct cz_model *model, const stru
                                    .ids = put(p, b->ids, n, word),
                                    .labels = put(p, b->labels, n_labels, word),
                                    .types = put(p, b->types, n, word),
-                                   .positions = put(p, b->positions, n, word),
+                                   .positions = put_positions(p, model, b),
                                    .key_mask = put(p, b->key_mask, n, 1),
                                    .loss_weights = put(p, b->loss_weights, n_labels, word),
                                    .loss_divisor = b->loss_divisor,

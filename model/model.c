@@ -99,6 +99,9 @@ cz_status model_build(const struct model_desc *desc, struct cz_model **out)
     m->hidden_size = desc->hidden_size;
     m->n_classes = desc->n_classes;
     m->n_types = desc->n_types;
+    m->n_positions = desc->n_positions;
+    m->counts_positions = desc->counts_positions;
+    m->padding_id = desc->padding_id;
     m->labels = desc->n_classes > 0 ? CZ_LABELS_CLASS : desc->labels;
     m->t_max = m->t_max_limit = m->t_context = desc->t_max;
     for (size_t i = 0; i < desc->n_layers; i++) TRY_GOTO(layer_add(m, &desc->layers[i], i), fail);
@@ -225,6 +228,27 @@ int64_t cz_model_n_types(const struct cz_model *m)
 enum cz_labels cz_model_labels(const struct cz_model *m)
 {
     return m->labels;
+}
+
+int64_t model_n_positions(const struct cz_model *m)
+{
+    return m->n_positions > 0 ? m->n_positions : m->t_max;
+}
+
+bool model_counts_positions(const struct cz_model *m)
+{
+    return m->counts_positions;
+}
+
+/* By ids, not by the mask, as transformers does. */
+void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t B, int64_t T,
+                           int32_t *positions)
+{
+    const int32_t padding = (int32_t)m->padding_id;
+    for (int64_t b = 0; b < B; b++, ids += T, positions += T) {
+        int32_t last = padding;
+        for (int64_t t = 0; t < T; t++) positions[t] = ids[t] == padding ? padding : ++last;
+    }
 }
 
 const struct param_table *model_params(const struct cz_model *m)

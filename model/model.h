@@ -29,6 +29,11 @@ struct model_desc {
     int64_t hidden_size; /* for "auto" config values; 0: unknown */
     int64_t n_classes;   /* CZ_LABELS_CLASS: how many; 0 otherwise */
     int64_t n_types;     /* token types (segments) are checked against it; 0: not used */
+    int64_t n_positions; /* a batch's own positions are below it; 0: t_max */
+    /* A batch without positions gets them: padding_id has position padding_id, other tokens count
+     * from padding_id + 1 in each row (RoBERTa). */
+    bool counts_positions;
+    int64_t padding_id;
     enum cz_labels labels;
     void *block; /* from malloc(), freed with the model: what its layers point into; or NULL */
 };
@@ -38,6 +43,14 @@ struct model_desc {
 struct cz_model *model_create(const struct model_desc *desc);
 
 const struct param_table *model_params(const struct cz_model *m);
+
+/* The bound of a batch's own positions, at the length in force. */
+int64_t model_n_positions(const struct cz_model *m);
+
+/* Whether a batch without positions must get them, and what they are (B,T) for its ids. */
+bool model_counts_positions(const struct cz_model *m);
+void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t B, int64_t T,
+                           int32_t *positions);
 
 /* The chain, for the engine: classes, hyper-parameters and parameter indices in call order. */
 struct model_layer {

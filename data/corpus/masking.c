@@ -1,6 +1,7 @@
 /* Which tokens of a row are to be guessed, and what replaces them, as in BERT: of the chosen ones
  * 80 % become the mask token, 10 % a random token, 10 % stay. Random numbers come from sample and
- * position, so a row is masked in the same way on every number of ranks. */
+ * position, so a row is masked in the same way on every number of ranks. Rows of a discriminator
+ * have random tokens in all of these places, and labels that tell where. */
 #include "data/corpus/masking_impl.h"
 
 #include "base/options.h"
@@ -88,9 +89,18 @@ static void draw(const uint32_t key[2], const uint32_t hi[2], int64_t t, uint32_
 static int32_t replace(const struct cz_masking *m, int32_t id, const uint32_t words[4])
 {
     const uint32_t tenth = UINT32_MAX / 10;
+    const int32_t any = (int32_t)((uint64_t)words[2] * (uint64_t)m->vocab_size >> 32);
+    if (m->detects) return any;
     if (words[1] < 8 * tenth) return m->mask_id;
-    if (words[1] < 9 * tenth) return (int32_t)((uint64_t)words[2] * (uint64_t)m->vocab_size >> 32);
-    return id;
+    return words[1] < 9 * tenth ? any : id;
+}
+
+/* A chosen token, and what its label says. */
+static void choose(const struct cz_masking *m, int32_t id, const uint32_t words[4], int32_t *to,
+                   int32_t *label)
+{
+    *to = replace(m, id, words);
+    *label = m->detects ? *to != id : id;
 }
 
 void masking_fill(const struct cz_masking *m, uint64_t seed, uint64_t sample, const int32_t *src,
@@ -101,7 +111,7 @@ void masking_fill(const struct cz_masking *m, uint64_t seed, uint64_t sample, co
     uint32_t key[2], hi[2], words[4], least_word = UINT32_MAX;
     int64_t least = -1, n_chosen = 0;
     rng_key_expand(&place, key, hi);
-    for (int64_t t = 0; t < seq_len; t++) labels[t] = CZ_IGNORE_LABEL;
+    for (int64_t t = 0; t < seq_len; t++) labels[t] = m->detects ? 0 : CZ_IGNORE_LABEL;
     if (is_framed(m)) {
         ids[0] = m->first_id;
         ids[seq_len - 1] = m->last_id;
@@ -116,11 +126,9 @@ void masking_fill(const struct cz_masking *m, uint64_t seed, uint64_t sample, co
         }
         if ((double)words[0] * 0x1p-32 >= (double)m->probability) continue;
         n_chosen++;
-        labels[shift + t] = src[t];
-        ids[shift + t] = replace(m, src[t], words);
+        choose(m, src[t], words, &ids[shift + t], &labels[shift + t]);
     }
     if (n_chosen > 0 || least < 0) return;
     draw(key, hi, least, words); /* a row without labels teaches nothing */
-    labels[shift + least] = src[least];
-    ids[shift + least] = replace(m, src[least], words);
+    choose(m, src[least], words, &ids[shift + least], &labels[shift + least]);
 }

@@ -32,6 +32,7 @@ struct cz_infer {
     float *fp32;              /* a GPU's: weights of 16 bits pass through here */
     struct batch_stage stage; /* a GPU's */
     struct batch batch;       /* the host: the caller's, as layers read it */
+    int32_t *positions;       /* the host: of a model that counts them in its own way (B,T) */
     bool has_gradients;
 };
 
@@ -55,6 +56,14 @@ static cz_status plan_add(size_t *total, size_t nbytes)
 static size_t fp32_nbytes(const struct cz_infer *in)
 {
     return in->options.dtype == DTYPE_F32 ? 0 : STAGE_NUMEL * sizeof(float);
+}
+
+/* The host reads the caller's arrays in place, so this one has no other memory. */
+static size_t positions_nbytes(const struct cz_infer *in)
+{
+    return model_counts_positions(in->model)
+               ? (size_t)in->options.B * (size_t)in->options.T * sizeof(int32_t)
+               : 0;
 }
 
 /* Bytes on a GPU besides what the host would need, and of what the host sees of it. */
@@ -87,7 +96,7 @@ static cz_status plan(const struct cz_infer *in, size_t *total, size_t *seen)
     TRY(plan_add(total, s.workspace));
     TRY(plan_add(total, s.gradients));
     TRY(plan_add(total, s.cache));
-    return is_host(in) ? CZ_OK : plan_gpu(in, total, seen);
+    return is_host(in) ? plan_add(total, positions_nbytes(in)) : plan_gpu(in, total, seen);
 }
 
 /* Memory of both, of which no piece has been taken. */
@@ -233,6 +242,9 @@ static cz_status infer_init(struct cz_infer *in)
     TRY(take(in, s.gradients, "activation gradients", &memory.gradients));
     TRY(take(in, s.cache, "key/value cache", &memory.cache));
     chain_bind(in->chain, &memory);
+    void *positions = NULL;
+    if (is_host(in)) TRY(take(in, positions_nbytes(in), "positions", &positions));
+    in->positions = positions;
     if (!is_host(in)) TRY(place_gpu(in));
     /* Weights come through a staging buffer, piece by piece: the file may be larger than the host's
      * free memory. */
@@ -289,18 +301,21 @@ static cz_status stage_batch(struct cz_infer *in, const struct cz_batch *batch, 
     struct cz_batch ours;
     TRY(OPTIONS_TAKE(cz_batch, &ours, batch));
     batch = &ours;
+    *staged = is_host(in) ? &in->batch : &in->stage.batch;
     if (is_host(in)) { /* layers read the caller's arrays in place */
         in->batch = batch_of(batch);
-        *staged = &in->batch;
-        return batch_check(in->model, batch, need_labels);
+        TRY(batch_check(in->model, batch, need_labels));
+        if (batch->positions || !model_counts_positions(in->model)) return CZ_OK;
     }
-    *staged = &in->stage.batch;
     if (batch->B > o->B || batch->T > o->T)
         return err_set(CZ_INVALID, 0,
                        "a batch of %lld rows × %lld tokens is outside what was planned (1…%lld × "
                        "1…%lld)",
                        (long long)batch->B, (long long)batch->T, (long long)o->B, (long long)o->T);
-    return batch_stage_copy(&in->stage, in->model, batch, need_labels);
+    if (!is_host(in)) return batch_stage_copy(&in->stage, in->model, batch, need_labels);
+    model_count_positions(in->model, batch->ids, batch->B, batch->T, in->positions);
+    in->batch.positions = in->positions;
+    return CZ_OK;
 }
 
 /* Where the chain puts a loss that is wanted at `loss`. */

@@ -91,6 +91,20 @@ static bool is_a_class_per_row(const struct verifier *v, const struct safetensor
     return (t->ndim == 1 || (t->ndim == 2 && t->shape[1] == 1)) && t->shape[0] == v->batch.B;
 }
 
+/* Logits say which tokens were replaced. */
+static bool detects(const struct verifier *v)
+{
+    return cz_model_labels(v->model) == CZ_LABELS_REPLACED;
+}
+
+/* Hugging Face's discriminators leave padding out by the mask, not by labels. */
+static void ignore_padding(struct verifier *v)
+{
+    const int64_t n = v->batch.B * v->batch.T;
+    for (int64_t i = 0; v->labels && v->key_mask && i < n; i++)
+        if (!v->key_mask[i]) v->labels[i] = CZ_IGNORE_LABEL;
+}
+
 /* Hugging Face's labels stand under their own token: a language model's target of position t is
  * labels[t + 1], a masked one's is labels[t]. */
 static cz_status read_labels(struct verifier *v, const struct safetensors_info *t)
@@ -175,6 +189,7 @@ static cz_status read_batch(struct verifier *v, const char *path)
         const struct safetensors_info *t = safetensors_at(v->oracle, i);
         if (strncmp(t->name, "in.", 3) == 0) TRY(read_input(v, t));
     }
+    if (detects(v)) ignore_padding(v);
     return CZ_OK;
 }
 
@@ -197,13 +212,14 @@ static cz_status run(struct verifier *v)
                                              .gradients = v->labels != NULL,
                                              .device = v->device};
     TRY(cz_infer_create(v->model, &options, &v->infer));
-    /* A classifier has a row per sample (B,classes), a language model one per token (B,T,V). */
+    /* A classifier has a row per sample (B,classes), a language model one per token (B,T,V), a
+     * discriminator one logit per token (B,T). */
     const int64_t n_classes = cz_model_n_classes(v->model);
     const bool classes = n_classes > 0;
-    v->logits_ndim = classes ? 2 : 3;
+    v->logits_ndim = classes || detects(v) ? 2 : 3;
     v->logits_shape[0] = v->batch.B;
     v->logits_shape[1] = classes ? n_classes : v->batch.T;
-    v->logits_shape[2] = classes ? 1 : cz_model_vocab_size(v->model);
+    v->logits_shape[2] = classes || detects(v) ? 1 : cz_model_vocab_size(v->model);
     v->n_logits = (size_t)(v->logits_shape[0] * v->logits_shape[1] * v->logits_shape[2]);
     v->logits = malloc(v->n_logits * sizeof *v->logits + 1);
     if (!v->logits) return err_set(CZ_NOMEM, 0, "no memory for %zu logits", v->n_logits);
@@ -397,7 +413,7 @@ static cz_status verify(struct verifier *v, const char *dir, const char *oracle_
     int64_t reach = v->batch.T;
     for (int64_t i = 0; v->positions && i < v->batch.B * v->batch.T; i++)
         if (v->positions[i] >= reach) reach = v->positions[i] + 1;
-    if (reach > cz_model_t_max(v->model)) TRY(cz_model_set_shape(v->model, reach));
+    if (reach > model_n_positions(v->model)) TRY(cz_model_set_shape(v->model, reach));
     TRY(run(v));
     /* Buffers for the largest possible file: every gradient, loss, logits and hidden states. */
     if (dump_path) {

@@ -145,6 +145,9 @@ struct cz_masking {
     int64_t vocab_size;        /* of random replacements */
     int32_t special_ids[16];   /* the first n_special_ids are used */
     size_t n_special_ids;
+    /* Instead, all chosen tokens become a random id below vocab_size, and the labels say of every
+     * token whether it is another now (1) or not (0), for models of CZ_LABELS_REPLACED. */
+    bool detects;
 };
 
 /* Fill `masking` (its size set by the caller) with a tokenizer's special tokens. CZ_INVALID: the

@@ -22,14 +22,17 @@ enum cz_task {
     CZ_TASK_AUTO = 0,  /* what config.json's "architectures" name; else the family's first head */
     CZ_TASK_CAUSAL_LM, /* predict the next token */
     CZ_TASK_MASKED_LM, /* predict masked tokens: encoders */
-    CZ_TASK_CLASSIFICATION /* one class for each row: encoders */
+    CZ_TASK_CLASSIFICATION, /* one class for each row: encoders */
+    CZ_TASK_REPLACED_TOKENS /* which tokens were replaced: ELECTRA's discriminator */
 };
 
 /* What labels stand for. */
 enum cz_labels {
     CZ_LABELS_NEXT = 0, /* (B,T) the token after each position: language models */
     CZ_LABELS_SAME,     /* (B,T) the token at each position itself: masked language models */
-    CZ_LABELS_CLASS     /* (B) the class of each row */
+    CZ_LABELS_CLASS,    /* (B) the class of each row */
+    CZ_LABELS_REPLACED  /* (B,T) 1 where the token was replaced, 0 where not; CZ_IGNORE_LABEL where
+                           padding is. Logits are (B,T) */
 };
 
 struct cz_model_options {

@@ -12,25 +12,6 @@
 #define LAYER "bert.encoder.layer"
 #define MLM   "cls.predictions."
 
-static const char *const block_names[ENCODER_N_PARAMS] = {
-    [ENCODER_Q_W] = "attention.self.query.weight",
-    [ENCODER_Q_B] = "attention.self.query.bias",
-    [ENCODER_K_W] = "attention.self.key.weight",
-    [ENCODER_K_B] = "attention.self.key.bias",
-    [ENCODER_V_W] = "attention.self.value.weight",
-    [ENCODER_V_B] = "attention.self.value.bias",
-    [ENCODER_PROJ_W] = "attention.output.dense.weight",
-    [ENCODER_PROJ_B] = "attention.output.dense.bias",
-    [ENCODER_LN1_W] = "attention.output.LayerNorm.weight",
-    [ENCODER_LN1_B] = "attention.output.LayerNorm.bias",
-    [ENCODER_FC_W] = "intermediate.dense.weight",
-    [ENCODER_FC_B] = "intermediate.dense.bias",
-    [ENCODER_OUT_W] = "output.dense.weight",
-    [ENCODER_OUT_B] = "output.dense.bias",
-    [ENCODER_LN2_W] = "output.LayerNorm.weight",
-    [ENCODER_LN2_B] = "output.LayerNorm.bias",
-};
-
 static const struct encoder_names names = {
     .token = "bert.embeddings.word_embeddings.weight",
     .position = "bert.embeddings.position_embeddings.weight",
@@ -38,7 +19,7 @@ static const struct encoder_names names = {
     .embedding_norm_w = "bert.embeddings.LayerNorm.weight",
     .embedding_norm_b = "bert.embeddings.LayerNorm.bias",
     .block_prefix = LAYER,
-    .block = block_names,
+    .block = encoder_bert_block,
     .pool_w = "bert.pooler.dense.weight",
     .pool_b = "bert.pooler.dense.bias",
     .class_w = "classifier.weight",
@@ -54,34 +35,12 @@ static const struct encoder_names names = {
     .pool_act = ACT_TANH,
 };
 
-/* Defaults are transformers': a key that the file leaves out means what BertConfig says. */
-static cz_status config_read(const struct json_node *config, enum cz_task task,
-                             struct encoder_config *c)
-{
-    const int64_t any = INT32_MAX;
-    TRY(config_size(config, "vocab_size", NULL, 30522, any, &c->V));
-    TRY(config_size(config, "max_position_embeddings", NULL, 512, any, &c->P));
-    TRY(config_size(config, "type_vocab_size", NULL, 2, any, &c->S));
-    TRY(config_size(config, "hidden_size", NULL, 768, 1 << 24, &c->C));
-    TRY(config_size(config, "num_hidden_layers", NULL, 12, 1 << 16, &c->n_layers));
-    TRY(config_size(config, "num_attention_heads", NULL, 12, 1 << 24, &c->H));
-    TRY(config_size(config, "intermediate_size", NULL, 3072, 1 << 28, &c->F));
-    TRY(config_activation(config, "hidden_act", "gelu", &c->act));
-    TRY(config_number(config, "layer_norm_eps", 1e-12, 0, 1, &c->eps));
-    TRY(config_number(config, "hidden_dropout_prob", 0.1, 0, 1, &c->dropout));
-    TRY(config_number(config, "attention_probs_dropout_prob", 0.1, 0, 1, &c->attn_dropout));
-    TRY(config_number(config, "classifier_dropout", c->dropout, 0, 1, &c->class_dropout));
-    c->proj_dropout = c->dropout;
-    TRY(encoder_config_common(config, task, c));
-    return config_check_heads(config, "num_attention_heads", NULL, c->H, c->C);
-}
-
 static cz_status bert_build(const struct json_node *config, const char *name, enum cz_task task,
                             struct cz_model **out)
 {
     struct encoder_config c = {0};
     *out = NULL;
-    TRY(config_read(config, task, &c));
+    TRY(encoder_config_bert(config, 30522, task, &c));
     return encoder_build(&c, &names, name, task, out);
 }
 

@@ -1,4 +1,4 @@
-/* What BERT and DistilBERT share: the keys of config.json that mean the same, and the chain. The
+/* What BERT and its relatives share: the keys of config.json that mean the same, and the chain. The
  * families differ in names and in a few parts, which struct encoder_names carries; a variant that
  * these layers cannot compute is refused by the key that asks for it. */
 #include "model/bert/encoder_impl.h"
@@ -22,12 +22,11 @@ static cz_status refuse_relative_positions(const struct json_node *config)
     return config_refuse(json_get(config, key), CZ_UNSUPPORTED, why);
 }
 
-/* pad_token_id: 0 when absent, none when null, counted from the end when negative. */
+/* pad_token_id: *id as it is when absent, none when null, counted from the end when negative. */
 static cz_status read_padding(const struct json_node *config, int64_t V, int64_t *id)
 {
     const struct json_node *node = json_get(config, "pad_token_id");
     char why[96];
-    *id = 0;
     if (!node) return CZ_OK;
     if (json_type(node) == JSON_NULL) {
         *id = -1;
@@ -56,6 +55,48 @@ cz_status encoder_config_common(const struct json_node *config, enum cz_task tas
     return task == CZ_TASK_CLASSIFICATION ? config_n_classes(config, &c->K) : CZ_OK;
 }
 
+/* Defaults are transformers': a key that the file leaves out means what BertConfig says, or that of
+ * a family which set it before. */
+cz_status encoder_config_bert(const struct json_node *config, int64_t V, enum cz_task task,
+                              struct encoder_config *c)
+{
+    const int64_t any = INT32_MAX;
+    TRY(config_size(config, "vocab_size", NULL, V, any, &c->V));
+    TRY(config_size(config, "max_position_embeddings", NULL, 512, any, &c->P));
+    TRY(config_size(config, "type_vocab_size", NULL, 2, any, &c->S));
+    TRY(config_size(config, "hidden_size", NULL, c->C ? c->C : 768, 1 << 24, &c->C));
+    TRY(config_size(config, "num_hidden_layers", NULL, 12, 1 << 16, &c->n_layers));
+    TRY(config_size(config, "num_attention_heads", NULL, c->H ? c->H : 12, 1 << 24, &c->H));
+    TRY(config_size(config, "intermediate_size", NULL, c->F ? c->F : 3072, 1 << 28, &c->F));
+    TRY(config_activation(config, "hidden_act", "gelu", &c->act));
+    TRY(config_number(config, "layer_norm_eps", 1e-12, 0, 1, &c->eps));
+    TRY(config_number(config, "hidden_dropout_prob", 0.1, 0, 1, &c->dropout));
+    TRY(config_number(config, "attention_probs_dropout_prob", 0.1, 0, 1, &c->attn_dropout));
+    TRY(config_number(config, "classifier_dropout", c->dropout, 0, 1, &c->class_dropout));
+    c->proj_dropout = c->dropout;
+    TRY(encoder_config_common(config, task, c));
+    return config_check_heads(config, "num_attention_heads", NULL, c->H, c->C);
+}
+
+const char *const encoder_bert_block[ENCODER_N_PARAMS] = {
+    [ENCODER_Q_W] = "attention.self.query.weight",
+    [ENCODER_Q_B] = "attention.self.query.bias",
+    [ENCODER_K_W] = "attention.self.key.weight",
+    [ENCODER_K_B] = "attention.self.key.bias",
+    [ENCODER_V_W] = "attention.self.value.weight",
+    [ENCODER_V_B] = "attention.self.value.bias",
+    [ENCODER_PROJ_W] = "attention.output.dense.weight",
+    [ENCODER_PROJ_B] = "attention.output.dense.bias",
+    [ENCODER_LN1_W] = "attention.output.LayerNorm.weight",
+    [ENCODER_LN1_B] = "attention.output.LayerNorm.bias",
+    [ENCODER_FC_W] = "intermediate.dense.weight",
+    [ENCODER_FC_B] = "intermediate.dense.bias",
+    [ENCODER_OUT_W] = "output.dense.weight",
+    [ENCODER_OUT_B] = "output.dense.bias",
+    [ENCODER_LN2_W] = "output.LayerNorm.weight",
+    [ENCODER_LN2_B] = "output.LayerNorm.bias",
+};
+
 /* ---- the chain ------------------------------------------------------------------------------ */
 
 /* The hyper-parameters of a chain, alive while it is built. */
@@ -64,6 +105,7 @@ struct parts {
     struct encoder_block_hp *blocks;
     struct class_head_hp class_head;
     struct mlm_head_hp mlm_head;
+    struct replaced_head_hp replaced_head;
     struct layer_desc *layers;
 };
 
@@ -93,10 +135,16 @@ static struct class_head_hp class_head_hp(const struct encoder_config *c,
                                   .class_weight_name = n->class_w,
                                   .class_bias_name = n->class_b,
                                   .act = n->pool_act,
+                                  .drops_input = n->pool_drops_input,
                                   .C = c->C,
                                   .K = c->K,
                                   .dropout_p = (float)c->class_dropout,
                                   .init_std = (float)c->init_std};
+}
+
+static int64_t embedding_width(const struct encoder_config *c)
+{
+    return c->E > 0 ? c->E : c->C;
 }
 
 /* transformers keeps two biases of BERT when the decoder is not tied, and uses the decoder's own;
@@ -113,11 +161,67 @@ static struct mlm_head_hp mlm_head_hp(const struct encoder_config *c, const stru
                                 .bias_name = own_bias ? n->mlm_bias_untied : n->mlm_bias,
                                 .bias_alias = own_bias ? n->mlm_bias : n->mlm_bias_untied,
                                 .bias_first = c->tied && n->mlm_bias_first,
-                                .act = c->act,
+                                .norm_first = n->mlm_norm_first,
+                                .act = n->mlm_act_is_gelu ? ACT_GELU_ERF : c->act,
                                 .C = c->C,
+                                .E = embedding_width(c),
                                 .V = c->V,
                                 .eps = (float)c->eps,
                                 .init_std = (float)c->init_std};
+}
+
+static struct encoder_embedding_hp embedding_hp(const struct encoder_config *c,
+                                                const struct encoder_names *n)
+{
+    const int64_t E = embedding_width(c);
+    return (struct encoder_embedding_hp){.token_name = n->token,
+                                         .position_name = n->position,
+                                         .type_name = n->type,
+                                         .norm_weight_name = n->embedding_norm_w,
+                                         .norm_bias_name = n->embedding_norm_b,
+                                         .project_weight_name = E != c->C ? n->project_w : NULL,
+                                         .project_bias_name = E != c->C ? n->project_b : NULL,
+                                         .V = c->V,
+                                         .P = c->P,
+                                         .S = c->S,
+                                         .E = E,
+                                         .C = c->C,
+                                         .padding_id = c->padding_id,
+                                         .position_padding_id =
+                                             c->counts_positions ? c->padding_id : -1,
+                                         .sinusoidal = c->sinusoidal,
+                                         .eps = (float)c->eps,
+                                         .dropout_p = (float)c->dropout,
+                                         .init_std = (float)c->init_std};
+}
+
+static struct replaced_head_hp replaced_head_hp(const struct encoder_config *c,
+                                                const struct encoder_names *n)
+{
+    return (struct replaced_head_hp){.dense_weight_name = n->replaced_dense_w,
+                                     .dense_bias_name = n->replaced_dense_b,
+                                     .out_weight_name = n->replaced_w,
+                                     .out_bias_name = n->replaced_b,
+                                     .act = c->act,
+                                     .C = c->C,
+                                     .init_std = (float)c->init_std};
+}
+
+static struct layer_desc head_layer(const struct parts *p, enum cz_task task)
+{
+    if (task == CZ_TASK_CLASSIFICATION)
+        return (struct layer_desc){&class_head_class, &p->class_head, sizeof p->class_head};
+    if (task == CZ_TASK_REPLACED_TOKENS)
+        return (struct layer_desc){&replaced_head_class, &p->replaced_head,
+                                   sizeof p->replaced_head};
+    return (struct layer_desc){&mlm_head_class, &p->mlm_head, sizeof p->mlm_head};
+}
+
+static enum cz_labels labels_of(enum cz_task task)
+{
+    return task == CZ_TASK_CLASSIFICATION    ? CZ_LABELS_CLASS
+           : task == CZ_TASK_REPLACED_TOKENS ? CZ_LABELS_REPLACED
+                                             : CZ_LABELS_SAME;
 }
 
 /* One embedding, the blocks, one head. Before a classification head the last block makes only what
@@ -129,22 +233,10 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
     const size_t n_layers = (size_t)c->n_layers + 2;
     const bool classifies = task == CZ_TASK_CLASSIFICATION;
     struct layer_desc *last = &p->layers[n_layers - 1];
-    p->embedding = (struct encoder_embedding_hp){.token_name = n->token,
-                                                 .position_name = n->position,
-                                                 .type_name = n->type,
-                                                 .norm_weight_name = n->embedding_norm_w,
-                                                 .norm_bias_name = n->embedding_norm_b,
-                                                 .V = c->V,
-                                                 .P = c->P,
-                                                 .S = c->S,
-                                                 .C = c->C,
-                                                 .padding_id = c->padding_id,
-                                                 .sinusoidal = c->sinusoidal,
-                                                 .eps = (float)c->eps,
-                                                 .dropout_p = (float)c->dropout,
-                                                 .init_std = (float)c->init_std};
+    p->embedding = embedding_hp(c, n);
     p->class_head = class_head_hp(c, n);
     p->mlm_head = mlm_head_hp(c, n);
+    p->replaced_head = replaced_head_hp(c, n);
     p->layers[0] =
         (struct layer_desc){&encoder_embedding_class, &p->embedding, sizeof p->embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
@@ -153,18 +245,19 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
         p->layers[i] =
             (struct layer_desc){&encoder_block_class, &p->blocks[i - 1], sizeof *p->blocks};
     }
-    *last = classifies
-                ? (struct layer_desc){&class_head_class, &p->class_head, sizeof p->class_head}
-                : (struct layer_desc){&mlm_head_class, &p->mlm_head, sizeof p->mlm_head};
+    *last = head_layer(p, task);
     const struct model_desc desc = {.name = name,
                                     .layers = p->layers,
                                     .n_layers = n_layers,
                                     .vocab_size = c->V,
-                                    .t_max = c->P,
+                                    .t_max = c->counts_positions ? c->P - c->padding_id - 1 : c->P,
+                                    .n_positions = c->counts_positions ? c->P : 0,
+                                    .counts_positions = c->counts_positions,
+                                    .padding_id = c->padding_id,
                                     .hidden_size = c->C,
                                     .n_classes = classifies ? c->K : 0,
                                     .n_types = n->type ? c->S : 0,
-                                    .labels = classifies ? CZ_LABELS_CLASS : CZ_LABELS_SAME};
+                                    .labels = labels_of(task)};
     return model_build(&desc, out);
 }
 

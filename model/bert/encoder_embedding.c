@@ -1,8 +1,8 @@
 /* The embedding layer of an encoder.
  *
- *   s = token[id] + type[t] + position[p]    y = norm(s)    out = dropout(y)
+ *   s = token[id] + type[t] + position[p]    y = dropout(norm(s))    out = y, or y·Wᵀ + b
  *
- * Kept for backward: s (C per token) and the norm's statistics. A batch without types has type 0
+ * Kept for backward: s (E per token) and the norm's statistics. A batch without types has type 0
  * everywhere, without positions 0 … T−1 in each row. */
 #include "model/bert/encoder_impl.h"
 #include "ops/elementwise/elementwise.h"
@@ -12,43 +12,64 @@ enum { SITE_DROPOUT = 0 };
 
 /* Where each parameter stands. */
 struct places {
-    size_t token, position, type, norm_w, norm_b;
+    size_t token, position, type, norm_w, norm_b, project_w, project_b;
 };
 
 /* DistilBERT has no types: the norm's parameters move up. */
 static struct places places_of(const struct encoder_embedding_hp *hp)
 {
     const size_t norm = hp->type_name ? 3 : 2;
-    return (struct places){
-        .token = 0, .position = 1, .type = 2, .norm_w = norm, .norm_b = norm + 1};
+    return (struct places){.token = 0,
+                           .position = 1,
+                           .type = 2,
+                           .norm_w = norm,
+                           .norm_b = norm + 1,
+                           .project_w = norm + 2,
+                           .project_b = norm + 3};
+}
+
+static struct linear project_of(const struct encoder_embedding_hp *hp)
+{
+    return (struct linear){.n_in = hp->E, .n_out = hp->C};
 }
 
 static struct norm norm_of(const struct encoder_embedding_hp *hp)
 {
-    return (struct norm){.C = hp->C, .eps = hp->eps};
+    return (struct norm){.C = hp->E, .eps = hp->eps};
+}
+
+/* A table whose row `padding` starts as zeros, as PyTorch's padding_idx does; -1: none. */
+static cz_status declare_table(const struct encoder_embedding_hp *hp, const char *name, int64_t n,
+                               enum param_init init, int64_t padding, struct param_list *out)
+{
+    const int64_t shape[] = {n, hp->E};
+    TRY(param_list_add(out, name, 2, shape, init, hp->init_std));
+    struct param_info *p = &out->table->params[out->idx[out->n - 1]];
+    p->has_zero_row = padding >= 0;
+    p->zero_row = padding;
+    return CZ_OK;
 }
 
 static cz_status embedding_declare(const void *hp_, struct param_list *out)
 {
     const struct encoder_embedding_hp *hp = hp_;
-    /* The tables; a padding token's row starts as zeros, as PyTorch's padding_idx does. */
-    const int64_t token[] = {hp->V, hp->C}, position[] = {hp->P, hp->C}, type[] = {hp->S, hp->C};
-    const enum param_init positions = hp->sinusoidal ? PARAM_INIT_SINUSOID : PARAM_INIT_NORMAL;
-    TRY(param_list_add(out, hp->token_name, 2, token, PARAM_INIT_NORMAL, hp->init_std));
-    struct param_info *p = &out->table->params[out->idx[out->n - 1]];
-    p->has_zero_row = hp->padding_id >= 0;
-    p->zero_row = hp->padding_id;
-    TRY(param_list_add(out, hp->position_name, 2, position, positions, hp->init_std));
-    if (hp->type_name)
-        TRY(param_list_add(out, hp->type_name, 2, type, PARAM_INIT_NORMAL, hp->init_std));
-    TRY(param_list_add(out, hp->norm_weight_name, 1, &hp->C, PARAM_INIT_ONE, 0.0f));
-    return param_list_add(out, hp->norm_bias_name, 1, &hp->C, PARAM_INIT_ZERO, 0.0f);
+    const int64_t project[] = {hp->C, hp->E};
+    const enum param_init normal = PARAM_INIT_NORMAL,
+                          positions = hp->sinusoidal ? PARAM_INIT_SINUSOID : normal;
+    TRY(declare_table(hp, hp->token_name, hp->V, normal, hp->padding_id, out));
+    TRY(declare_table(hp, hp->position_name, hp->P, positions, hp->position_padding_id, out));
+    if (hp->type_name) TRY(declare_table(hp, hp->type_name, hp->S, normal, -1, out));
+    TRY(param_list_add(out, hp->norm_weight_name, 1, &hp->E, PARAM_INIT_ONE, 0.0f));
+    TRY(param_list_add(out, hp->norm_bias_name, 1, &hp->E, PARAM_INIT_ZERO, 0.0f));
+    if (!hp->project_weight_name) return CZ_OK;
+    TRY(param_list_add(out, hp->project_weight_name, 2, project, normal, hp->init_std));
+    return param_list_add(out, hp->project_bias_name, 1, project, PARAM_INIT_ZERO, 0.0f);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
 struct embedding_kept {
-    void *s; /* (N,C) */
+    void *s; /* (N,E) */
     float *mean, *rstd;
 };
 
@@ -56,23 +77,41 @@ static struct embedding_kept layout_saved(const struct encoder_embedding_hp *hp,
                                           enum cz_dtype dtype, struct scratch *s)
 {
     struct embedding_kept k;
-    k.s = scratch_take(s, N, hp->C, dtype_size(dtype));
+    k.s = scratch_take(s, N, hp->E, dtype_size(dtype));
     k.mean = scratch_take(s, N, 1, sizeof(float));
     k.rstd = scratch_take(s, N, 1, sizeof(float));
     return k;
 }
 
-/* Forward: type ids of a batch that has none. */
-static int32_t *layout_forward(const struct encoder_embedding_hp *hp, int64_t N, struct scratch *s)
+/* Forward: type ids of a batch that has none; y where it is not `out`. */
+struct forward_space {
+    int32_t *types; /* (N) */
+    void *y;        /* (N,E) */
+    struct scratch own;
+};
+
+static struct forward_space layout_forward(const struct encoder_embedding_hp *hp, int64_t N,
+                                           enum cz_dtype dtype, void *base)
 {
-    return hp->type_name ? scratch_take(s, N, 1, sizeof(int32_t)) : NULL;
+    struct forward_space f = {.own = {.base = base}};
+    if (hp->type_name) f.types = scratch_take(&f.own, N, 1, sizeof(int32_t));
+    if (hp->project_weight_name) f.y = scratch_take(&f.own, N, hp->E, dtype_size(dtype));
+    return f;
 }
 
-/* Backward: ds (N,C). */
-static void *layout_backward(const struct encoder_embedding_hp *hp, int64_t N, enum cz_dtype dtype,
-                             struct scratch *s)
+/* Backward: y again, where a map reads it. */
+struct backward_space {
+    void *ds, *y; /* (N,E) */
+    struct scratch own;
+};
+
+static struct backward_space layout_backward(const struct encoder_embedding_hp *hp, int64_t N,
+                                             enum cz_dtype dtype, void *base)
 {
-    return scratch_take(s, N, hp->C, dtype_size(dtype));
+    struct backward_space b = {.own = {.base = base}};
+    b.ds = scratch_take(&b.own, N, hp->E, dtype_size(dtype));
+    if (hp->project_weight_name) b.y = scratch_take(&b.own, N, hp->E, dtype_size(dtype));
+    return b;
 }
 
 /* The same arguments size the workspace and run the kernel. */
@@ -90,20 +129,24 @@ static struct bias_grad_args sum_args(int64_t N, int64_t C, enum cz_dtype dtype,
     return (struct bias_grad_args){.N = N, .C = C, .dtype = dtype, .grad_dtype = grad_dtype};
 }
 
-static void raise_workspaces(const struct encoder_embedding_hp *hp, const struct batch_shape *s,
-                             size_t *nbytes_max)
+static cz_status raise_workspaces(const struct encoder_embedding_hp *hp,
+                                  const struct batch_shape *s, size_t *nbytes_max)
 {
     const int64_t N = s->B * s->T, tables[] = {hp->V, hp->P, hp->S};
     const struct norm norm = norm_of(hp);
+    const struct linear project = project_of(hp);
+    if (hp->project_weight_name) TRY(linear_workspace(s, &project, N, nbytes_max));
+    if (!s->training) return CZ_OK;
     for (size_t i = 0; i < CZ_ARRAY_LEN(tables); i++) {
-        const struct embedding_args args = table_args(N, hp->C, tables[i], s->dtype, s->grad_dtype);
+        const struct embedding_args args = table_args(N, hp->E, tables[i], s->dtype, s->grad_dtype);
         size_raise(nbytes_max, ops_embedding_workspace(s->ops, &args));
     }
-    const struct bias_grad_args counted = sum_args(s->B, s->T * hp->C, s->dtype, s->grad_dtype);
-    const struct bias_grad_args one_type = sum_args(N, hp->C, s->dtype, s->grad_dtype);
+    const struct bias_grad_args counted = sum_args(s->B, s->T * hp->E, s->dtype, s->grad_dtype);
+    const struct bias_grad_args one_type = sum_args(N, hp->E, s->dtype, s->grad_dtype);
     size_raise(nbytes_max, ops_bias_grad_workspace(s->ops, &counted));
     size_raise(nbytes_max, ops_bias_grad_workspace(s->ops, &one_type));
     norm_workspace(s, &norm, N, nbytes_max);
+    return CZ_OK;
 }
 
 /* Positions are bounded here, before a kernel could read beyond the table. */
@@ -118,16 +161,16 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
                        (long long)s->T, (long long)hp->P, hp->position_name);
     const int64_t N = s->B * s->T;
     out->out_nbytes = rows_nbytes(N, hp->C, dtype_size(s->dtype));
-    struct scratch forward = {0}, backward = {0}, saved = {0};
-    layout_forward(hp, N, &forward);
-    size_t own_nbytes = forward.used, op_nbytes = 0;
+    size_t own_nbytes = layout_forward(hp, N, s->dtype, NULL).own.used, op_nbytes = 0;
     if (s->training) {
+        struct scratch saved = {0};
         layout_saved(hp, N, s->dtype, &saved);
         out->saved_nbytes = saved.used;
-        layout_backward(hp, N, s->dtype, &backward);
-        size_raise(&own_nbytes, backward.used);
-        raise_workspaces(hp, s, &op_nbytes);
+        size_raise(&own_nbytes, layout_backward(hp, N, s->dtype, NULL).own.used);
     }
+    TRY(raise_workspaces(hp, s, &op_nbytes));
+    if (hp->project_weight_name)
+        out->flops_forward = 2.0 * (double)N * (double)hp->E * (double)hp->C;
     return sizes_finish("encoder embedding", own_nbytes, op_nbytes, out);
 }
 
@@ -138,7 +181,7 @@ static cz_status look_up(const struct encoder_embedding_hp *hp, const struct lay
                          const int32_t *ids, size_t param, int64_t n_rows, bool add, void *s)
 {
     struct embedding_args args =
-        table_args(a->batch->B * a->batch->T, hp->C, n_rows, a->dtype, a->grad_dtype);
+        table_args(a->batch->B * a->batch->T, hp->E, n_rows, a->dtype, a->grad_dtype);
     args.ids = ids;
     args.table = a->params[param];
     args.y = s;
@@ -154,9 +197,8 @@ static cz_status types_add(const struct encoder_embedding_hp *hp, const struct l
     const int64_t N = a->batch->B * a->batch->T;
     const int32_t *types = a->batch->types;
     if (!types) {
-        struct scratch own = {.base = a->workspace};
         struct device *device = ops_device(a->ops);
-        int32_t *zeros = layout_forward(hp, N, &own);
+        int32_t *zeros = layout_forward(hp, N, a->dtype, a->workspace).types;
         TRY(device->ops->fill_zero(device, a->stream, zeros, (size_t)N * sizeof *zeros));
         types = zeros;
     }
@@ -170,7 +212,7 @@ static cz_status positions_add(const struct encoder_embedding_hp *hp, const stru
                                void *s)
 {
     const struct batch *batch = a->batch;
-    const size_t param = places_of(hp).position, row_numel = (size_t)(batch->T * hp->C);
+    const size_t param = places_of(hp).position, row_numel = (size_t)(batch->T * hp->E);
     if (batch->positions) return look_up(hp, a, batch->positions, param, hp->P, true, s);
     for (int64_t b = 0; b < batch->B; b++) { /* the first T rows of the table */
         void *rows = elem_at(a, s, (size_t)b * row_numel);
@@ -179,14 +221,28 @@ static cz_status positions_add(const struct encoder_embedding_hp *hp, const stru
     return CZ_OK;
 }
 
-/* EVAL: s and y share out. */
+/* y = dropout(norm(s)). */
+static cz_status make_y(const struct encoder_embedding_hp *hp, const struct layer_args *a,
+                        const struct norm_io *io)
+{
+    const struct places at = places_of(hp);
+    const struct norm norm = norm_of(hp);
+    const int64_t N = a->batch->B * a->batch->T;
+    TRY(norm_forward(a, &norm, N, io, a->params[at.norm_w], a->params[at.norm_b]));
+    if (!dropout_acts(a, hp->dropout_p)) return CZ_OK;
+    return dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->E), io->y, io->y);
+}
+
+/* EVAL: s and y share out, or what is in front of the map. */
 static cz_status embedding_forward(const void *hp_, const struct layer_args *a)
 {
     const struct encoder_embedding_hp *hp = hp_;
     const struct places at = places_of(hp);
-    const struct norm norm = norm_of(hp);
     const int64_t N = a->batch->B * a->batch->T;
-    struct embedding_kept k = {.s = a->out};
+    const struct forward_space f = layout_forward(hp, N, a->dtype, a->workspace);
+    /* Without `out` only the statistics are wanted. */
+    void *y = f.y ? f.y : a->out ? a->out : a->workspace;
+    struct embedding_kept k = {.s = y};
     if (a->mode != LAYER_EVAL) {
         struct scratch saved = {.base = a->saved};
         k = layout_saved(hp, N, a->dtype, &saved);
@@ -194,11 +250,12 @@ static cz_status embedding_forward(const void *hp_, const struct layer_args *a)
     TRY(look_up(hp, a, a->batch->ids, at.token, hp->V, false, k.s));
     if (hp->type_name) TRY(types_add(hp, a, k.s));
     TRY(positions_add(hp, a, k.s));
-    void *y = a->out ? a->out : a->workspace; /* only the statistics are wanted */
     const struct norm_io io = {.x = k.s, .y = y, .mean = k.mean, .rstd = k.rstd};
-    TRY(norm_forward(a, &norm, N, &io, a->params[at.norm_w], a->params[at.norm_b]));
-    if (!a->out || !dropout_acts(a, hp->dropout_p)) return CZ_OK;
-    return dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->C), a->out, a->out);
+    TRY(make_y(hp, a, &io));
+    if (!f.y || !a->out) return CZ_OK;
+    const struct linear project = project_of(hp);
+    return linear_forward(a, &project, N, y, a->params[at.project_w], a->params[at.project_b],
+                          a->out, scratch_rest(&f.own, a));
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
@@ -209,7 +266,7 @@ static cz_status table_backward(const struct encoder_embedding_hp *hp, const str
                                 int64_t padding_id, const void *ds, struct op_space space)
 {
     struct embedding_args args =
-        table_args(a->batch->B * a->batch->T, hp->C, n_rows, a->dtype, a->grad_dtype);
+        table_args(a->batch->B * a->batch->T, hp->E, n_rows, a->dtype, a->grad_dtype);
     args.ids = ids;
     args.dy = ds;
     args.dtable = a->dparams[param].dp;
@@ -250,8 +307,9 @@ static cz_status positions_backward(const struct encoder_embedding_hp *hp,
     const size_t param = places_of(hp).position;
     if (!a->dparams[param].dp) return CZ_OK;
     if (batch->positions)
-        return table_backward(hp, a, batch->positions, param, hp->P, -1, ds, space);
-    return rows_backward(a, param, (size_t)(hp->P * hp->C), batch->B, batch->T * hp->C, ds, space);
+        return table_backward(hp, a, batch->positions, param, hp->P, hp->position_padding_id, ds,
+                              space);
+    return rows_backward(a, param, (size_t)(hp->P * hp->E), batch->B, batch->T * hp->E, ds, space);
 }
 
 /* One row gets everything when the batch has no types. */
@@ -262,7 +320,21 @@ static cz_status types_backward(const struct encoder_embedding_hp *hp, const str
     const size_t param = places_of(hp).type;
     if (!hp->type_name || !a->dparams[param].dp) return CZ_OK;
     if (batch->types) return table_backward(hp, a, batch->types, param, hp->S, -1, ds, space);
-    return rows_backward(a, param, (size_t)(hp->S * hp->C), batch->B * batch->T, hp->C, ds, space);
+    return rows_backward(a, param, (size_t)(hp->S * hp->E), batch->B * batch->T, hp->E, ds, space);
+}
+
+/* ds = gradient of y through the map, and the map's own. */
+static cz_status project_backward(const struct encoder_embedding_hp *hp, const struct layer_args *a,
+                                  const struct embedding_kept *k, const struct backward_space *b,
+                                  struct op_space space)
+{
+    const struct places at = places_of(hp);
+    const struct linear project = project_of(hp);
+    const struct norm_io io = {.x = k->s, .y = b->y};
+    if (a->dparams[at.project_w].dp) TRY(make_y(hp, a, &io));
+    return linear_backward(a, &project, a->batch->B * a->batch->T, b->y, a->dout,
+                           a->params[at.project_w], &a->dparams[at.project_w],
+                           &a->dparams[at.project_b], b->ds, space);
 }
 
 /* First the norm, because the tables' gradient is that of s. */
@@ -272,22 +344,26 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     const struct places at = places_of(hp);
     const struct norm norm = norm_of(hp);
     const int64_t N = a->batch->B * a->batch->T;
-    struct scratch saved = {.base = a->saved}, own = {.base = a->workspace};
+    struct scratch saved = {.base = a->saved};
     const struct embedding_kept k = layout_saved(hp, N, a->dtype, &saved);
-    void *ds = layout_backward(hp, N, a->dtype, &own);
-    const struct op_space space = scratch_rest(&own, a);
+    const struct backward_space b = layout_backward(hp, N, a->dtype, a->workspace);
+    const struct op_space space = scratch_rest(&b.own, a);
     const void *dy = a->dout;
-    if (dropout_acts(a, hp->dropout_p)) {
-        TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->C), dy, ds));
-        dy = ds;
+    if (hp->project_weight_name) {
+        TRY(project_backward(hp, a, &k, &b, space));
+        dy = b.ds;
     }
-    const struct norm_grad_io io = {.x = k.s, .dy = dy, .mean = k.mean, .rstd = k.rstd, .dx = ds};
+    if (dropout_acts(a, hp->dropout_p)) {
+        TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->E), dy, b.ds));
+        dy = b.ds;
+    }
+    const struct norm_grad_io io = {.x = k.s, .dy = dy, .mean = k.mean, .rstd = k.rstd, .dx = b.ds};
     TRY(norm_backward(a, &norm, N, &io, a->params[at.norm_w], &a->dparams[at.norm_w],
                       &a->dparams[at.norm_b], space));
-    TRY(types_backward(hp, a, ds, space));
-    TRY(positions_backward(hp, a, ds, space));
+    TRY(types_backward(hp, a, b.ds, space));
+    TRY(positions_backward(hp, a, b.ds, space));
     if (!a->dparams[at.token].dp) return CZ_OK;
-    return table_backward(hp, a, a->batch->ids, at.token, hp->V, hp->padding_id, ds, space);
+    return table_backward(hp, a, a->batch->ids, at.token, hp->V, hp->padding_id, b.ds, space);
 }
 
 const struct layer_class encoder_embedding_class = {

@@ -1,8 +1,8 @@
-/* Bidirectional encoders with the norm behind each residual (BERT, DistilBERT): the layers, and the
- * chain that both families build from their config.json.
+/* Bidirectional encoders with the norm behind each residual (BERT, DistilBERT, RoBERTa, ELECTRA):
+ * the layers, and the chain that these families build from their config.json.
  *
- * Legend: B batch, T positions, N = B·T tokens, C width, H heads, F width of the MLP, V vocabulary,
- * P learned positions, S token types, K classes. */
+ * Legend: B batch, T positions, N = B·T tokens, C width, E width of the embeddings (C, mostly), H
+ * heads, F width of the MLP, V vocabulary, P learned positions, S token types, K classes. */
 #ifndef CZ_MODEL_BERT_ENCODER_IMPL_H
 #define CZ_MODEL_BERT_ENCODER_IMPL_H
 
@@ -13,16 +13,19 @@
 
 /* Names in hyper-parameters are literals: they outlive every model. */
 
-/* out (B,T,C) = dropout(norm(token[id] + type[t] + position[p])): encoder_embedding.c. */
+/* out (B,T,C) = y [·Wᵀ + b], y (B,T,E) = dropout(norm(token[id] + type[t] + position[p])):
+ * encoder_embedding.c. */
 struct encoder_embedding_hp {
-    const char *token_name;    /* (V,C) */
-    const char *position_name; /* (P,C) */
-    const char *type_name;     /* (S,C); NULL: none, and the batch's types mean nothing */
+    const char *token_name;    /* (V,E) */
+    const char *position_name; /* (P,E) */
+    const char *type_name;     /* (S,E); NULL: none, and the batch's types mean nothing */
     const char *norm_weight_name, *norm_bias_name;
-    int64_t V, P, S, C;
+    const char *project_weight_name, *project_bias_name; /* W (C,E), b; NULL: none, E is C */
+    int64_t V, P, S, E, C;
     int64_t padding_id; /* the token whose row gets no gradient from here (PyTorch's padding_idx)
                            and starts as zeros; -1: none */
-    bool sinusoidal;    /* what the position table starts from */
+    int64_t position_padding_id; /* the same of positions */
+    bool sinusoidal;             /* what the position table starts from */
     float eps, dropout_p, init_std;
 };
 extern const struct layer_class encoder_embedding_class;
@@ -68,6 +71,7 @@ struct class_head_hp {
     const char *pool_weight_name, *pool_bias_name;   /* W (C,C), b */
     const char *class_weight_name, *class_bias_name; /* U (K,C), c */
     enum activation act;
+    bool drops_input; /* dropout of x[:,0], too */
     int64_t C, K;
     float dropout_p, init_std;
 };
@@ -76,25 +80,40 @@ extern const struct layer_class class_head_class;
 /* loss = cross-entropy of z (N,V) = norm(act(x·Wᵀ + b))·tokenᵀ + c over labelled rows: mlm_head.c.
  */
 struct mlm_head_hp {
-    const char *dense_weight_name, *dense_bias_name; /* W (C,C), b */
+    const char *dense_weight_name, *dense_bias_name; /* W (E,C), b */
     const char *norm_weight_name, *norm_bias_name;
-    const char *weight_name; /* (V,C); the name of an earlier parameter ties it */
+    const char *weight_name; /* (V,E); the name of an earlier parameter ties it */
     const char *tied_alias;  /* its other name when tied, or NULL */
     const char *bias_name;   /* c (V) */
     const char *bias_alias;  /* its other name */
     bool bias_first;         /* in the order of parameters */
+    bool norm_first;         /* before the dense map, there */
     enum activation act;
-    int64_t C, V;
+    int64_t C, E, V;
     float eps, init_std;
 };
 extern const struct layer_class mlm_head_class;
 
+/* loss = binary cross-entropy of z (N) = act(x·Wᵀ + b)·u + c over labelled rows: replaced_head.c.
+ */
+struct replaced_head_hp {
+    const char *dense_weight_name, *dense_bias_name; /* W (C,C), b */
+    const char *out_weight_name, *out_bias_name;     /* u (1,C), c */
+    enum activation act;
+    int64_t C;
+    float init_std;
+};
+extern const struct layer_class replaced_head_class;
+
 /* ---- from config.json to a chain ------------------------------------------------------------ */
 
-/* What config.json says, under the words that both families share. */
+/* What config.json says, under the words that all families share. */
 struct encoder_config {
     int64_t V, P, S, C, n_layers, H, F, K;
-    int64_t padding_id;
+    int64_t E;             /* 0: C */
+    int64_t padding_id;    /* before encoder_config_common(): its default */
+    bool counts_positions; /* tokens other than padding_id count from padding_id + 1, and it has
+                              position padding_id */
     enum activation act;
     double eps, init_std;
     double dropout, attn_dropout, proj_dropout, class_dropout;
@@ -104,6 +123,7 @@ struct encoder_config {
 /* What a family calls its parameters. */
 struct encoder_names {
     const char *token, *position, *type, *embedding_norm_w, *embedding_norm_b;
+    const char *project_w, *project_b; /* where E is not C */
     const char *block_prefix;
     const char *const *block; /* [ENCODER_N_PARAMS] */
     const char *pool_w, *pool_b, *class_w, *class_b;
@@ -111,14 +131,26 @@ struct encoder_names {
     const char *mlm_w;           /* the decoder's own name */
     const char *mlm_bias;        /* the decoder's bias */
     const char *mlm_bias_untied; /* of an untied decoder; NULL: the same */
-    bool mlm_bias_first;         /* of a tied decoder */
+    const char *replaced_dense_w, *replaced_dense_b, *replaced_w, *replaced_b;
+    bool mlm_bias_first; /* of a tied decoder */
+    bool mlm_norm_first;
+    bool mlm_act_is_gelu; /* whatever hidden_act says */
     enum activation pool_act;
+    bool pool_drops_input;
 };
 
-/* Keys that mean the same in both: the classes (K), the padding token, and what is refused.
- * c->V must be set. Errors: CZ_INVALID, CZ_UNSUPPORTED, CZ_CORRUPT with the place in the file. */
+/* Keys that mean the same in all: the classes (K), the padding token, and what is refused. c->V
+ * must be set. Errors: CZ_INVALID, CZ_UNSUPPORTED, CZ_CORRUPT with the place in the file. */
 cz_status encoder_config_common(const struct json_node *config, enum cz_task task,
                                 struct encoder_config *c);
+
+/* All keys, under BERT's names, of the families that use these; V: the default of vocab_size. What
+ * c has in C, H, F and padding_id is their default, where it is not 0. Errors: the same. */
+cz_status encoder_config_bert(const struct json_node *config, int64_t V, enum cz_task task,
+                              struct encoder_config *c);
+
+/* [ENCODER_N_PARAMS] BERT's names of a block's parameters. */
+extern const char *const encoder_bert_block[];
 
 /* The chain of embedding, blocks and the head of `task`. */
 cz_status encoder_build(const struct encoder_config *c, const struct encoder_names *names,

@@ -1,5 +1,6 @@
 /* The classification head of an encoder.
  *   h = x[:,0]·Wᵀ + b   p = dropout(act(h))   z = p·Uᵀ + c   loss = mean cross-entropy of z
+ * With drops_input, dropout(x[:,0]) is in the place of x[:,0] (RoBERTa, ELECTRA).
  * z is fp32 in every dtype. A TRAIN forward differentiates at once, as the language-model head
  * does; `saved` is the gradient of x[:,0] (B,C), and backward puts it into zeros. */
 #include "model/bert/encoder_impl.h"
@@ -8,7 +9,7 @@
 #include "ops/matmul/matmul.h"
 
 enum { POOL_W = 0, POOL_B, CLASS_W, CLASS_B };
-enum { SITE_DROPOUT = 0 };
+enum { SITE_DROPOUT = 0, SITE_INPUT };
 
 /* BERT's pooler, DistilBERT's pre_classifier. */
 static struct linear pool_of(const struct class_head_hp *hp)
@@ -102,6 +103,8 @@ static cz_status make_logits(const struct class_head_hp *hp, const struct layer_
     const size_t C = (size_t)hp->C, T = (size_t)a->batch->T;
     for (size_t b = 0; b < (size_t)a->batch->B; b++)
         TRY(elements_copy(a, C, elem_at(a, a->in, b * T * C), elem_at(a, s->x, b * C)));
+    if (hp->drops_input && dropout_acts(a, hp->dropout_p))
+        TRY(dropout_apply(a, hp->dropout_p, SITE_INPUT, numel, s->x, s->x));
     TRY(linear_act_forward(a, &pool, hp->act, B, s->x, a->params[POOL_W], a->params[POOL_B], s->h,
                            s->p, space));
     if (dropout_acts(a, hp->dropout_p))
@@ -154,8 +157,10 @@ static cz_status differentiate(const struct class_head_hp *hp, const struct laye
     if (dropout_acts(a, hp->dropout_p))
         TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, numel, s->dp, s->dp));
     TRY(activation_grad(a, hp->act, numel, s->h, s->dp, s->dp));
-    return linear_backward(a, &pool, B, s->x, s->dp, w[POOL_W], &g[POOL_W], &g[POOL_B], a->saved,
-                           space);
+    TRY(linear_backward(a, &pool, B, s->x, s->dp, w[POOL_W], &g[POOL_W], &g[POOL_B], a->saved,
+                        space));
+    if (!hp->drops_input || !dropout_acts(a, hp->dropout_p)) return CZ_OK;
+    return dropout_apply(a, hp->dropout_p, SITE_INPUT, numel, a->saved, a->saved);
 }
 
 /* Gradients now: logits need not be kept until backward. */

@@ -1,5 +1,5 @@
 /* The masked-language-model head of an encoder.
- *   h = x·Wᵀ + b   s = act(h)   y = norm(s)   z = y·tokenᵀ + c
+ *   h = x·Wᵀ + b   s = act(h)   y = norm(s)   z = y·tokenᵀ + c      h, s, y are E wide
  *   loss = mean cross-entropy of z over the positions that have a label
  * Labels are few (15 % of the tokens in BERT's recipe), and rows without one do not reach the loss:
  * they are left out before the first product. What is left is rounded up to a sixteenth of the
@@ -19,26 +19,28 @@ struct places {
     size_t dense_w, dense_b, norm_w, norm_b, w, bias;
 };
 
-/* BERT declares its bias first, DistilBERT last; files depend on it only by name. */
+/* BERT declares its bias first, DistilBERT last, ELECTRA the norm in front of the map; files depend
+ * on it only by name. */
 static struct places places_of(const struct mlm_head_hp *hp)
 {
     const size_t first = hp->bias_first ? 1 : 0;
-    return (struct places){.dense_w = first,
-                           .dense_b = first + 1,
-                           .norm_w = first + 2,
-                           .norm_b = first + 3,
+    const size_t dense = first + (hp->norm_first ? 2 : 0), norm = first + (hp->norm_first ? 0 : 2);
+    return (struct places){.dense_w = dense,
+                           .dense_b = dense + 1,
+                           .norm_w = norm,
+                           .norm_b = norm + 1,
                            .w = first + 4,
                            .bias = hp->bias_first ? 0 : 5};
 }
 
 static struct linear dense_of(const struct mlm_head_hp *hp)
 {
-    return (struct linear){.n_in = hp->C, .n_out = hp->C};
+    return (struct linear){.n_in = hp->C, .n_out = hp->E};
 }
 
 static struct norm norm_of(const struct mlm_head_hp *hp)
 {
-    return (struct norm){.C = hp->C, .eps = hp->eps};
+    return (struct norm){.C = hp->E, .eps = hp->eps};
 }
 
 /* An untied decoder of BERT has two names for one bias. */
@@ -51,16 +53,22 @@ static cz_status declare_bias(const struct mlm_head_hp *hp, struct param_list *o
                           : param_table_alias_stored(out->table, hp->bias_alias, idx);
 }
 
+static cz_status declare_norm(const struct mlm_head_hp *hp, struct param_list *out)
+{
+    TRY(param_list_add(out, hp->norm_weight_name, 1, &hp->E, PARAM_INIT_ONE, 0.0f));
+    return param_list_add(out, hp->norm_bias_name, 1, &hp->E, PARAM_INIT_ZERO, 0.0f);
+}
+
 static cz_status head_declare(const void *hp_, struct param_list *out)
 {
     const struct mlm_head_hp *hp = hp_;
-    const int64_t dense[] = {hp->C, hp->C}, decoder[] = {hp->V, hp->C};
+    const int64_t dense[] = {hp->E, hp->C}, decoder[] = {hp->V, hp->E};
     const float std = hp->init_std;
     if (hp->bias_first) TRY(declare_bias(hp, out));
+    if (hp->norm_first) TRY(declare_norm(hp, out));
     TRY(param_list_add(out, hp->dense_weight_name, 2, dense, PARAM_INIT_NORMAL, std));
     TRY(param_list_add(out, hp->dense_bias_name, 1, dense, PARAM_INIT_ZERO, 0.0f));
-    TRY(param_list_add(out, hp->norm_weight_name, 1, dense, PARAM_INIT_ONE, 0.0f));
-    TRY(param_list_add(out, hp->norm_bias_name, 1, dense, PARAM_INIT_ZERO, 0.0f));
+    if (!hp->norm_first) TRY(declare_norm(hp, out));
     TRY(param_list_add(out, hp->weight_name, 2, decoder, PARAM_INIT_NORMAL, std));
     if (hp->tied_alias) TRY(param_table_alias(out->table, hp->tied_alias, out->idx[out->n - 1]));
     return hp->bias_first ? CZ_OK : declare_bias(hp, out);
@@ -71,8 +79,8 @@ static cz_status head_declare(const void *hp_, struct param_list *out)
 /* For up to N rows that take part. y is in `saved` (TRAIN) or in s. */
 struct head_space {
     void *x;     /* (N,C) the rows of `in` that take part */
-    void *h, *s; /* (N,C) before and behind the activation */
-    void *dy;    /* (N,C) */
+    void *h, *s; /* (N,E) before and behind the activation */
+    void *dy;    /* (N,E) */
     float *mean, *rstd;
     int32_t *labels; /* (N) */
     float *weights;  /* (N) */
@@ -89,7 +97,7 @@ static struct head_space layout_space(const struct mlm_head_hp *hp, const struct
     const size_t e = dtype_size(dtype);
     struct head_space s = {.own = {.base = base}};
     s.x = scratch_take(&s.own, N, hp->C, e);
-    s.h = scratch_take(&s.own, N, hp->C, e);
+    s.h = scratch_take(&s.own, N, hp->E, e);
     s.labels = scratch_take(&s.own, N, 1, sizeof(int32_t));
     s.weights = scratch_take(&s.own, N, 1, sizeof(float));
     s.loss = scratch_take(&s.own, 1, 1, sizeof(float));
@@ -99,8 +107,8 @@ static struct head_space layout_space(const struct mlm_head_hp *hp, const struct
         s.logits = scratch_take(&s.own, s.n_logits_rows, hp->V, sizeof(float));
         return s;
     }
-    s.s = scratch_take(&s.own, N, hp->C, e);
-    s.dy = scratch_take(&s.own, N, hp->C, e);
+    s.s = scratch_take(&s.own, N, hp->E, e);
+    s.dy = scratch_take(&s.own, N, hp->E, e);
     s.mean = scratch_take(&s.own, N, 1, sizeof(float));
     s.rstd = scratch_take(&s.own, N, 1, sizeof(float));
     return s;
@@ -110,7 +118,7 @@ static struct ce_head_args ce_args(const struct mlm_head_hp *hp, int64_t N, enum
                                    enum cz_dtype grad_dtype)
 {
     return (struct ce_head_args){
-        .N = N, .C = hp->C, .V = hp->V, .dtype = dtype, .grad_dtype = grad_dtype};
+        .N = N, .C = hp->E, .V = hp->V, .dtype = dtype, .grad_dtype = grad_dtype};
 }
 
 /* ops_ce_head_workspace() looks at which results are wanted, not at where they go. */
@@ -154,11 +162,12 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
     TRY(ce_workspace(hp, s, N, false, false, &op_nbytes));
     TRY(logits_workspace(hp, s, N, &op_nbytes));
     if (s->training) {
-        out->saved_nbytes = rows_nbytes(N, hp->C, dtype_size(s->dtype));
+        const int64_t width = hp->C > hp->E ? hp->C : hp->E; /* dx, in the place of y */
+        out->saved_nbytes = rows_nbytes(N, width, dtype_size(s->dtype));
         TRY(ce_workspace(hp, s, N, true, false, &op_nbytes));
     }
-    const double n = (double)N, c = (double)hp->C, v = (double)hp->V;
-    out->flops_forward = 2.0 * n * c * (c + v); /* with a label everywhere */
+    const double n = (double)N, c = (double)hp->C, w = (double)hp->E, v = (double)hp->V;
+    out->flops_forward = 2.0 * n * w * (c + v); /* with a label everywhere */
     size_t own_nbytes = layout_space(hp, s->ops, N, s->dtype, false, NULL).own.used;
     if (s->training)
         size_raise(&own_nbytes, layout_space(hp, s->ops, N, s->dtype, true, NULL).own.used);
@@ -335,7 +344,7 @@ static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_arg
         .x = s.s, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = s.dy};
     TRY(norm_backward(a, &norm, r.n, &io, a->params[at.norm_w], &g[at.norm_w], &g[at.norm_b],
                       space));
-    TRY(activation_grad(a, hp->act, (size_t)(r.n * hp->C), s.h, s.dy, s.dy));
+    TRY(activation_grad(a, hp->act, (size_t)(r.n * hp->E), s.h, s.dy, s.dy));
     return linear_backward(a, &dense, r.n, r.x, s.dy, a->params[at.dense_w], &g[at.dense_w],
                            &g[at.dense_b], a->saved, space);
 }
@@ -349,7 +358,7 @@ static cz_status logits_out(const struct mlm_head_hp *hp, const struct layer_arg
         n = N - first < s->n_logits_rows ? N - first : s->n_logits_rows;
         const struct rows r = {.n = n};
         struct ce_head_args ce =
-            ce_over(hp, a, s, &r, elem_at(a, s->s, (size_t)(first * hp->C)), space);
+            ce_over(hp, a, s, &r, elem_at(a, s->s, (size_t)(first * hp->E)), space);
         ce.loss = s->loss;
         ce.logits = s->logits;
         TRY(ops_ce_head(a->ops, a->stream, &ce));

@@ -16,8 +16,9 @@ from .checkpoints import dtype_number
 
 Config = Union[PathLike, Mapping[str, Any]]
 IGNORE_LABEL = -100  # takes no part in the loss, as in torch
-_TASKS = {"auto": 0, "causal_lm": 1, "masked_lm": 2, "classification": 3}
-_NEXT, _SAME, _CLASS = range(3)  # enum cz_labels
+_TASKS = {"auto": 0, "causal_lm": 1, "masked_lm": 2, "classification": 3,
+          "replaced_tokens": 4}
+_NEXT, _SAME, _CLASS, _REPLACED = range(4)  # enum cz_labels
 
 
 def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "auto",
@@ -177,6 +178,9 @@ class Engine:
                 shifted = numpy.full(shape, IGNORE_LABEL, numpy.int32)
                 shifted[:, :-1] = arrays["labels"][:, 1:]
                 arrays["labels"] = shifted
+            if self._labels == _REPLACED and attention_mask is not None:  # padding does not count
+                arrays["labels"] = numpy.where(arrays["key_mask"] != 0, arrays["labels"],
+                                               numpy.int32(IGNORE_LABEL))
         pointers = {name: _pointer(array, ctypes.c_uint8 if name == "key_mask" else ctypes.c_int32)
                     for name, array in arrays.items()}
         row = (self.micro_steps * self.world_size + self.global_rank) \
@@ -214,10 +218,13 @@ class Engine:
     def predict(self, input_ids: ArrayLike, attention_mask: Optional[ArrayLike] = None,
                 token_type_ids: Optional[ArrayLike] = None,
                 position_ids: Optional[ArrayLike] = None) -> numpy.ndarray:
-        """The logits, float32: (B,T,vocabulary), or (B,classes) of a classifier."""
+        """The logits, float32: (B,T,vocabulary), (B,classes) of a classifier, (B,T) of a
+        discriminator."""
         batch, arrays = self._batch(input_ids, None, attention_mask, token_type_ids, position_ids)
         shape = arrays[0].shape if self._labels != _CLASS else arrays[0].shape[:1]
-        logits = numpy.empty(shape + (self._n_outputs,), numpy.float32)
+        if self._labels != _REPLACED:  # one logit of each token
+            shape += (self._n_outputs,)
+        logits = numpy.empty(shape, numpy.float32)
         C.engine_predict(self._engine, ctypes.byref(batch), logits.ctypes.data)
         return logits
 

@@ -14,8 +14,16 @@ enum { B = 2, T = 11, N = B * T };
 
 static const char *const decoders[] = {small_gpt2, small_llama, "models/gpt2-variant-a",
                                        "models/llama-variant", "models/qwen2-variant"};
-static const char *const encoders[] = {small_bert, small_classifier, "models/bert-old",
-                                       "models/bert-variant-a", "models/distilbert-variant-a"};
+static const char *const encoders[] = {small_bert,
+                                       small_classifier,
+                                       "models/bert-old",
+                                       "models/bert-variant-a",
+                                       "models/distilbert-variant-a",
+                                       "models/roberta-variant-a",
+                                       "models/xlm-roberta-variant-a",
+                                       "models/electra-variant-a",
+                                       "models/electra-variant-b",
+                                       "models/electra-variant-c"};
 
 struct inputs {
     int32_t ids[N], labels[N], types[N];
@@ -38,6 +46,7 @@ static void make_inputs(struct inputs *in, const struct cz_model *m)
         in->labels[i] =
             padding || (kind == CZ_LABELS_SAME && i % 3) ? CZ_IGNORE_LABEL : (7 * i + 1) % V;
         if (K > 0) in->labels[i] = i % K;
+        if (kind == CZ_LABELS_REPLACED && !padding) in->labels[i] = i % 3 == 0;
     }
     in->batch = (struct cz_batch){.size = sizeof(struct cz_batch),
                                   .B = B,
@@ -117,7 +126,8 @@ static void check_evaluation(const char *name)
     const struct chain_options options = {.B = B, .T = T, .dtype = DTYPE_F32};
     struct side gpu = side_open("cuda", m, options), cpu = side_open("cpu", m, options);
     const int64_t K = cz_model_n_classes(m);
-    const size_t n_logits = (size_t)(K > 0 ? B * K : N * cz_model_vocab_size(m));
+    const int64_t V = cz_model_labels(m) == CZ_LABELS_REPLACED ? 1 : cz_model_vocab_size(m);
+    const size_t n_logits = (size_t)(K > 0 ? B * K : N * V);
     const size_t n_hidden = (size_t)(N * cz_model_hidden_size(m));
     float *got = calloc(n_logits + n_hidden, sizeof *got),
           *want = calloc(n_logits + n_hidden, sizeof *want), got_loss, want_loss;

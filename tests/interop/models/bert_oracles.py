@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Small BERT and DistilBERT models with varied settings, and what PyTorch (transformers, fp32,
-dropout off) computes from them.
+"""Small encoders with varied settings (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ELECTRA), and what
+PyTorch (transformers, fp32, dropout off) computes from them.
 
-  bert_oracles.py make [FOLDER]      the variants of fixtures/models (then tests/fixtures/pack.sh models)
-  bert_oracles.py check CZERO [N]    N random variants (40), each compared by `czero verify`
+  bert_oracles.py make [FOLDER]              the variants of fixtures/models (then tests/fixtures/pack.sh models)
+  bert_oracles.py check CZERO [N [FAMILY]]   N random variants (40) of all families or one, each compared by
+                                             `czero verify`
 
 Run with a Python that has torch, transformers and safetensors."""
 import pathlib
@@ -40,25 +41,63 @@ COMMITTED = {
         vocab_size=29, dim=16, n_layers=1, n_heads=4, hidden_dim=24, max_position_embeddings=12,
         activation="relu", initializer_range=0.1, sinusoidal_pos_embds=True, num_labels=4),
         dict(B=4, T=9)),
+    # positions counted over tokens that are not padding, one token type, an untied decoder
+    "roberta-variant-a": ("roberta-mlm", dict(
+        vocab_size=31, hidden_size=12, num_hidden_layers=1, num_attention_heads=3,
+        intermediate_size=20, max_position_embeddings=17, type_vocab_size=1, hidden_act="relu",
+        initializer_range=0.1, layer_norm_eps=1e-5, pad_token_id=2, tie_word_embeddings=False),
+        dict(B=3, T=14, types=False, holes=True)),
+    # the classifier; the last row of positions
+    "xlm-roberta-variant-a": ("xlm-roberta", dict(
+        vocab_size=23, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=24, max_position_embeddings=13, type_vocab_size=1, initializer_range=0.1,
+        layer_norm_eps=1e-5, num_labels=3), dict(B=3, T=11, types=False)),
+    # embeddings narrower than the layers, and wider ones under the generator's head
+    "electra-variant-a": ("electra", dict(
+        vocab_size=27, embedding_size=10, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=20, max_position_embeddings=12, type_vocab_size=3, initializer_range=0.1,
+        num_labels=3), dict(B=3, T=9)),
+    "electra-variant-b": ("electra-mlm", dict(
+        vocab_size=25, embedding_size=20, hidden_size=12, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=12, hidden_act="silu", initializer_range=0.1),
+        dict(B=2, T=12, positions=True)),
+    # which tokens were replaced; padding does not count
+    "electra-variant-c": ("electra-replaced", dict(
+        vocab_size=21, embedding_size=6, hidden_size=12, num_hidden_layers=1, num_attention_heads=3,
+        intermediate_size=16, max_position_embeddings=12, initializer_range=0.1), dict(B=3, T=10)),
+}
+
+# kind: config, its classifier and its masked language model
+CLASSES = {
+    "bert": (transformers.BertConfig, transformers.BertForSequenceClassification,
+             transformers.BertForMaskedLM),
+    "distil": (transformers.DistilBertConfig, transformers.DistilBertForSequenceClassification,
+               transformers.DistilBertForMaskedLM),
+    "roberta": (transformers.RobertaConfig, transformers.RobertaForSequenceClassification,
+                transformers.RobertaForMaskedLM),
+    "xlm-roberta": (transformers.XLMRobertaConfig, transformers.XLMRobertaForSequenceClassification,
+                    transformers.XLMRobertaForMaskedLM),
+    "electra": (transformers.ElectraConfig, transformers.ElectraForSequenceClassification,
+                transformers.ElectraForMaskedLM),
 }
 
 
 def build(kind, settings):
-    if kind.startswith("distil"):
-        config = transformers.DistilBertConfig(**settings)
-        if kind == "distil-mlm":
-            return transformers.DistilBertForMaskedLM(config).eval()
-        return transformers.DistilBertForSequenceClassification(config).eval()
-    config = transformers.BertConfig(**settings)
-    if kind == "mlm":
-        return transformers.BertForMaskedLM(config).eval()
-    return transformers.BertForSequenceClassification(config).eval()
+    if kind == "electra-replaced":
+        return transformers.ElectraForPreTraining(transformers.ElectraConfig(**settings)).eval()
+    family = {"cls": "bert", "mlm": "bert"}.get(kind, kind.removesuffix("-mlm"))
+    config, classifier, masked = CLASSES[family]
+    return (masked if kind.endswith("mlm") else classifier)(config(**settings)).eval()
 
 
-def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2):
-    """Padding is [PAD] behind the mask, as tokenizers write it; some rows have none."""
-    lowest = 1 if config.pad_token_id == 0 else 0
+def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2,
+          holes=False):
+    """Padding is [PAD] behind the mask, as tokenizers write it; some rows have none. holes: [PAD]
+    among the tokens, too, which the mask does not hide."""
+    lowest = 1 if config.pad_token_id == 0 and not holes else 0
     x = {"input_ids": torch.randint(lowest, config.vocab_size, (B, T))}
+    if config.pad_token_id and not holes:
+        x["input_ids"][x["input_ids"] == config.pad_token_id] = 0
     if mask:
         x["attention_mask"] = torch.ones(B, T, dtype=torch.int64)
         for b in range(1, B):
@@ -73,6 +112,8 @@ def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2)
         x["labels"] = x["input_ids"].clone()
         x["labels"][torch.rand(B, T) > share] = -100
         x["labels"][0, 0] = x["input_ids"][0, 0]
+    elif kind.endswith("replaced"):
+        x["labels"] = torch.randint(0, 2, (B, T))
     else:
         x["labels"] = torch.randint(0, config.num_labels, (B,))
     return x
@@ -89,14 +130,19 @@ def settle_key_biases(model):
             parameter.grad.zero_()
 
 
+def move_vectors(model, settings):
+    """Biases and norms away from 0 and 1."""
+    std = settings.get("initializer_range", 0.02)
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=std)
+
+
 def make(name, kind, settings, shape, folder, bare=False):
     torch.manual_seed(sum(map(ord, name)))
     random.seed(name)
     model = build(kind, settings)
-    std = settings.get("initializer_range", 0.02)
-    for parameter in model.parameters():  # biases and norms away from 0 and 1
-        if parameter.dim() == 1:
-            torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=std)
+    move_vectors(model, settings)
     x = batch(kind, model.config, **shape)
     out = model(**x)
     out.loss.backward()
@@ -116,15 +162,17 @@ def make(name, kind, settings, shape, folder, bare=False):
     save_file({k: v.contiguous() for k, v in oracle.items()}, folder / "oracle.safetensors")
 
 
-def random_variant():
-    kind = random.choice(["cls", "mlm", "distil", "distil-mlm"])
+def random_variant(family=None):
+    kind = family or random.choice(list(CLASSES))
+    masked = random.random() < 0.5
     heads = random.choice([1, 2, 3, 4])
     width = heads * random.choice([4, 5, 8, 16, 24, 40, 72])
     positions = random.randint(2, 80)
     settings = dict(vocab_size=random.randint(3, 300), max_position_embeddings=positions,
                     initializer_range=random.choice([0.02, 0.02, 0.05]),
                     pad_token_id=random.choice([0, 0, 0, None, 1, -1]))
-    if kind.startswith("distil"):
+    length = positions
+    if kind == "distil":
         settings.update(dim=width, n_heads=heads, n_layers=random.randint(1, 4),
                         hidden_dim=random.randint(1, 200), activation=random.choice(ACTIVATIONS),
                         sinusoidal_pos_embds=random.random() < 0.3)
@@ -135,21 +183,29 @@ def random_variant():
                         hidden_act=random.choice(ACTIVATIONS),
                         type_vocab_size=random.randint(1, 4),
                         layer_norm_eps=random.choice([1e-12, 1e-5]))
-    if kind.endswith("mlm"):
+    if kind.endswith("roberta"):  # position rows up to the padding's hold no token
+        padding = random.choice([0, 1, 1, 1, 2])
+        settings.update(pad_token_id=padding, max_position_embeddings=positions + padding + 1)
+    if kind == "electra" and random.random() < 0.7:
+        settings["embedding_size"] = random.choice([width // 2 + 1, width, width + 3, 24])
+    if masked:
         settings["tie_word_embeddings"] = random.random() < 0.7
     else:
         settings["num_labels"] = random.randint(2, 9)
-    shape = dict(B=random.randint(1, 6), T=random.randint(2, positions),
+    shape = dict(B=random.randint(1, 6), T=random.randint(2, length),
                  mask=random.random() < 0.7, types=random.random() < 0.6,
-                 positions=random.random() < 0.3, share=random.choice([0.0, 0.15, 1.0]))
-    return kind, settings, shape
+                 positions=random.random() < 0.3, share=random.choice([0.0, 0.15, 1.0]),
+                 holes=random.random() < 0.3)
+    if kind == "electra" and random.random() < 0.3:
+        return "electra-replaced", settings, shape
+    return kind + "-mlm" if masked else kind, settings, shape
 
 
-def check(czero, n):
+def check(czero, n, family=None):
     failed = 0
     for i in range(n):
         random.seed(i)
-        kind, settings, shape = random_variant()
+        kind, settings, shape = random_variant(family)
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             make(f"random {i}", kind, settings, shape, folder, bare=i % 5 == 0)
@@ -168,7 +224,7 @@ def check(czero, n):
 
 if __name__ == "__main__":
     if len(sys.argv) > 2 and sys.argv[1] == "check":
-        sys.exit(check(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 40))
+        sys.exit(check(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 40, *sys.argv[4:5]))
     if len(sys.argv) < 2 or sys.argv[1] != "make":
         sys.exit(__doc__)
     root = FIXTURES / "models"

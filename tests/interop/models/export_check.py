@@ -38,7 +38,8 @@ def auto_class(folder):
     import transformers
     head = json.loads((pathlib.Path(folder) / "config.json").read_text())["architectures"][0]
     for ending, kind in (("ForSequenceClassification", transformers.AutoModelForSequenceClassification),
-                         ("ForMaskedLM", transformers.AutoModelForMaskedLM)):
+                         ("ForMaskedLM", transformers.AutoModelForMaskedLM),
+                         ("ForPreTraining", transformers.AutoModelForPreTraining)):
         if head.endswith(ending):
             return kind
     return transformers.AutoModelForCausalLM
@@ -61,6 +62,8 @@ def some_batch(model):
     import torch
     generator = torch.Generator().manual_seed(7)
     length = min(33, model.config.max_position_embeddings)
+    if "Roberta" in type(model).__name__:  # rows of positions up to the padding's hold no token
+        length = min(length, model.config.max_position_embeddings - model.config.pad_token_id - 1)
     return torch.randint(model.config.vocab_size, (2, length), generator=generator)
 
 
@@ -91,6 +94,8 @@ def some_labels(model, ids):
     import torch
     if type(model).__name__.endswith("ForSequenceClassification"):
         return torch.arange(ids.shape[0]) % model.config.num_labels
+    if type(model).__name__.endswith("ForPreTraining"):
+        return ids % 2
     labels = ids.clone()
     labels[:, :3] = -100
     return labels
@@ -154,10 +159,16 @@ def check_greedy(model, folder, czero, prompt, new_tokens):
 # ---- every family and head -------------------------------------------------------------------
 
 DATA = FIXTURES / "models"
-CAUSAL, MASKED, CLASSES = 1, 2, 3
+CAUSAL, MASKED, CLASSES, REPLACED = 1, 2, 3, 4
 NAMES = ["no", "yes", 'so "so"', "\N{GRINNING FACE} \u60b2\u3057\u3044", "back\\slash", ""]
 SMALL = {"bert": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48),
          "distilbert": dict(dim=32, n_layers=2, n_heads=2, hidden_dim=48),
+         "xlm-roberta": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+                             max_position_embeddings=40, type_vocab_size=1),
+         "roberta": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+                         max_position_embeddings=40, type_vocab_size=1),
+         "electra": dict(embedding_size=24, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                         intermediate_size=48),
          "gpt2": dict(n_embd=32, n_layer=2, n_head=2, n_positions=64),
          "llama": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                        num_key_value_heads=2),
@@ -212,13 +223,15 @@ def cases(scratch):
     for family in SMALL:
         for tied in True, False:
             small = config_only(scratch, family, {"tie_word_embeddings": tied})
-            if "bert" not in family:
+            if "bert" not in family and family != "electra":
                 yield f"{family}, tied {tied}", small, dict(task=CAUSAL)
                 continue
             yield f"{family} classes, tied {tied}", small, dict(task=CLASSES, labels=NAMES)
-            if family == "bert":
+            if family == "electra":
+                yield f"{family} replaced, tied {tied}", small, dict(task=REPLACED)
+            if family != "distilbert":
                 yield f"{family} masked, tied {tied}", small, dict(task=MASKED)
-    for preset in "bert-tiny", "distilbert-base":
+    for preset in "bert-tiny", "distilbert-base", "electra-small", "roberta-base":
         yield preset, preset, dict(task=CLASSES, labels=NAMES, vocab_size=200)
     yield "bert-tiny masked", "bert-tiny", dict(task=MASKED, vocab_size=200)
     for preset in "gpt2-tiny", "gpt2", "llama-tiny", "qwen2-tiny":
@@ -251,7 +264,11 @@ OTHER_HEADS = [("BertModel", 0), ("BertModel", CLASSES), ("BertModel", MASKED), 
                ("BertForTokenClassification", CLASSES), ("BertForQuestionAnswering", CLASSES),
                ("BertForNextSentencePrediction", MASKED), ("BertForSequenceClassification", MASKED),
                ("DistilBertModel", 0), ("DistilBertForMaskedLM", CLASSES),
-               ("DistilBertForTokenClassification", CLASSES), ("GPT2Model", 0),
+               ("DistilBertForTokenClassification", CLASSES), ("RobertaModel", 0), ("RobertaModel", MASKED),
+               ("RobertaForMaskedLM", CLASSES), ("RobertaForTokenClassification", MASKED),
+               ("XLMRobertaModel", CLASSES), ("XLMRobertaForQuestionAnswering", CLASSES),
+               ("ElectraModel", 0), ("ElectraForPreTraining", CLASSES), ("ElectraForPreTraining", 0), ("ElectraForMaskedLM", CLASSES),
+               ("ElectraForTokenClassification", MASKED), ("GPT2Model", 0),
                ("GPT2ForSequenceClassification", CAUSAL), ("LlamaModel", 0),
                ("LlamaForSequenceClassification", CAUSAL), ("Qwen2Model", CAUSAL),
                ("Qwen2ForTokenClassification", CAUSAL)]
@@ -260,7 +277,8 @@ OTHER_HEADS = [("BertModel", 0), ("BertModel", CLASSES), ("BertModel", MASKED), 
 def make_other(scratch, name):
     import torch
     import transformers
-    family = next(f for f in ("distilbert", "bert", "gpt2", "llama", "qwen2") if name.lower().startswith(f))
+    family = next(f for f in ("distilbert", "bert", "gpt2", "llama", "qwen2", "roberta", "xlm-roberta", "electra")
+                  if name.lower().startswith(f.replace("-", "")))
     config = transformers.AutoConfig.for_model(family, vocab_size=61, num_labels=5, bos_token_id=1,
                                                eos_token_id=2, pad_token_id=0, **SMALL[family])
     torch.manual_seed(1)

@@ -12,12 +12,12 @@ transformers (eager attention, fp32, dropout off) computes logits, the loss and 
              transformers itself differs by with maps in fp64, where that is more (gradients that cancel: a key bias
              that no rotation follows has none but rounding)
   export     czero exports the folder, transformers loads that with no key missing, unexpected or of another shape,
-             and computes equal logits
+             has equal weights and computes equal logits
   generate   64 greedy tokens of czero (decoding with its cache where it has one) are those of transformers' generate()
 
 The table at the end has a line per family: models that agreed, that disagreed, and that czero refused
 (with its sentence). Exit 1 if any disagreed or was refused. A family is an entry of FAMILIES: names of transformers' classes and a
-function that draws settings. Run with a Python that has torch, transformers and safetensors."""
+function that draws settings; encoders, their heads and their batches are those of bert_oracles.py. Run with a Python that has torch, transformers and safetensors."""
 import argparse
 import collections
 import copy
@@ -34,6 +34,7 @@ import transformers
 from safetensors.torch import save_file
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent))
+import bert_oracles  # noqa: E402
 from export_check import Library  # noqa: E402
 
 transformers.logging.set_verbosity_error()
@@ -207,6 +208,8 @@ FAMILIES = {
     "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", draw_gemma3),
 }
 
+ENCODERS = {"distilbert" if name == "distil" else name: name for name in bert_oracles.CLASSES}
+
 # ---- one model -----------------------------------------------------------------------------------
 
 
@@ -283,9 +286,20 @@ def write(model, inputs, folder):
     return own_errors(model, inputs, found)
 
 
+def make_encoder(name, rng):
+    random.seed(rng.getrandbits(32))
+    kind, settings, shape = bert_oracles.random_variant(name)
+    model = bert_oracles.build(kind, settings)
+    model.set_attn_implementation("eager")
+    bert_oracles.move_vectors(model, settings)
+    return model, bert_oracles.batch(kind, model.config, **shape), {"kind": kind, **settings, **shape}
+
+
 def make(family, seed, settings=None, feed=None):
     rng = random.Random(f"{family} {seed}")
     torch.manual_seed(rng.getrandbits(32))
+    if family in ENCODERS:
+        return make_encoder(ENCODERS[family], rng)
     settings = settings or FAMILIES[family].draw(rng)
     model = build(family, settings)
     return model, make_inputs(model, rng, feed or draw_feed(rng)), settings
@@ -355,8 +369,13 @@ def check_export(czero, model, inputs, folder, exported):
     wrong = {kind: sorted(map(str, keys)) for kind, keys in found.items() if keys}
     if wrong:
         raise Disagreed(f"export: {wrong}")
-    with torch.no_grad():
-        if not torch.equal(back.eval()(**inputs).logits, model(**inputs).logits):
+    theirs = dict(model.named_parameters())
+    for name, parameter in back.named_parameters():  # but for a bias that nothing reads
+        if theirs[name].grad is not None and not torch.equal(parameter, theirs[name]):
+            raise Disagreed(f"export: {name} is another")
+    with torch.no_grad():  # PyTorch's sums may depend on where tensors begin
+        ours, want = back.eval()(**inputs).logits, model(**inputs).logits
+        if (ours - want).abs().max() > 1e-6 * max(want.abs().max().item(), 1e-6):
             raise Disagreed("export: other logits")
 
 
@@ -470,7 +489,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="the first (default: 1)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     args = parser.parse_args()
-    families = args.family.split(",") if args.family else list(FAMILIES)
+    families = args.family.split(",") if args.family else list(FAMILIES) + list(ENCODERS)
     torch.set_num_threads(1)
     if args.make:
         for name, (family, settings, feed) in SHIPPED.items():

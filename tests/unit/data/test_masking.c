@@ -102,6 +102,40 @@ START_TEST(masks_have_berts_proportions)
 }
 END_TEST
 
+START_TEST(detectors_rows_tell_what_was_replaced)
+{
+    setup();
+    const int64_t T = 102;
+    struct cz_masking masking = bert(0.15f);
+    masking.detects = true;
+    struct cz_data_loader *l =
+        open_loader((struct cz_data_options){.size = sizeof(struct cz_data_options),
+                                             .seq_len = T,
+                                             .micro_batch = 10,
+                                             .masking = &masking,
+                                             .seed = 3});
+    double n = 0, replaced = 0;
+    int n_wrong = 0;
+    for (int m = 0; m < 60; m++) {
+        struct cz_batch b = {.size = sizeof b};
+        ck_ok(cz_data_next(l, &b));
+        for (int64_t i = 0; i < b.B * T; i++) {
+            const int64_t t = i % T;
+            const int32_t id = b.ids[i];
+            const bool framing = t == 0 || t == T - 1;
+            const int32_t was = framing ? (t ? SEP : CLS) : tokens[(m * 10 + i / T) * 100 + t - 1];
+            n_wrong += b.labels[i] != (id != was) || (was == SEP && id != SEP);
+            n += was != SEP && !framing;
+            replaced += b.labels[i];
+        }
+    }
+    ck_assert_int_eq(n_wrong, 0);
+    ck_assert_double_eq_tol(replaced / n, 0.15, 0.005);
+    cz_data_close(l);
+    teardown();
+}
+END_TEST
+
 /* ids and labels of samples [first, first + n) at this batch and world size. */
 static void collect(struct cz_data_options o, int64_t n, int32_t *out)
 {
@@ -275,7 +309,7 @@ START_TEST(impossible_masking_is_refused)
 }
 END_TEST
 
-TEST_MAIN("data/masking", masks_have_berts_proportions, masks_belong_to_samples,
-          epochs_differ_and_a_resume_repeats, every_row_has_something_to_guess,
-          rows_without_frame_use_all_tokens, special_tokens_come_from_the_tokenizer,
-          impossible_masking_is_refused)
+TEST_MAIN("data/masking", masks_have_berts_proportions, detectors_rows_tell_what_was_replaced,
+          masks_belong_to_samples, epochs_differ_and_a_resume_repeats,
+          every_row_has_something_to_guess, rows_without_frame_use_all_tokens,
+          special_tokens_come_from_the_tokenizer, impossible_masking_is_refused)

@@ -75,6 +75,11 @@ START_TEST(encoders_agree_with_pytorch)
     check_agrees(test_fixture("models/bert-variant-a"), 43);
     check_agrees(test_fixture("models/bert-variant-b"), 44);
     check_agrees(test_fixture("models/distilbert-variant-a"), 26);
+    check_agrees(test_fixture("models/roberta-variant-a"), 29);
+    check_agrees(test_fixture("models/xlm-roberta-variant-a"), 43);
+    check_agrees(test_fixture("models/electra-variant-a"), 45);
+    check_agrees(test_fixture("models/electra-variant-b"), 30);
+    check_agrees(test_fixture("models/electra-variant-c"), 29);
     check_agrees(test_fixture("models/bert-old"), 7); /* its hidden states, too */
     check_agrees(test_fixture("models/bert-cls"), 43);
     check_agrees(test_fixture("models/distilbert-cls"), 42);

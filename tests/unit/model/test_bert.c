@@ -5,9 +5,10 @@
 #include "model/bert/encoder_impl.h"
 #include "tests/unit/model/layer_rig.h"
 
-enum { B = 3, T = 9, C = 24, H = 3, F = 40, V = 19, P = 11, S = 3, K = 4 };
+enum { B = 3, T = 9, C = 24, E = 16, H = 3, F = 40, V = 19, P = 11, S = 3, K = 4 };
 
-static int32_t ids[B * T], labels[B * T], classes[B], types[B * T], positions[B * T];
+static int32_t ids[B * T], replaced[B * T], labels[B * T], classes[B], types[B * T],
+    positions[B * T];
 static uint8_t key_mask[B * T];
 static float loss_weights[B * T];
 
@@ -16,6 +17,7 @@ static void fill_batch(void)
     const struct rng_key key = {.seed = 77};
     for (size_t i = 0; i < B * T; i++) {
         ids[i] = (int32_t)(rng_u32(&key, i) % V);
+        replaced[i] = i % 7 == 3 ? CZ_IGNORE_LABEL : i % 3 == 0;
         labels[i] = i % 4 == 1 ? (int32_t)(rng_u32(&key, 1000 + i) % V) : CZ_IGNORE_LABEL;
         positions[i] = (int32_t)(rng_u32(&key, 2000 + i) % P);
         types[i] = (int32_t)(rng_u32(&key, 3000 + i) % S);
@@ -41,8 +43,10 @@ static struct encoder_embedding_hp embedding_hp(bool with_types, float dropout_p
                                          .V = V,
                                          .P = P,
                                          .S = S,
+                                         .E = C,
                                          .C = C,
                                          .padding_id = -1,
+                                         .position_padding_id = -1,
                                          .eps = 1e-12f,
                                          .dropout_p = dropout_p,
                                          .init_std = 0.02f};
@@ -89,19 +93,38 @@ static struct mlm_head_hp mlm_hp(bool bias_first)
                                 .bias_first = bias_first,
                                 .act = ACT_GELU_ERF,
                                 .C = C,
+                                .E = C,
                                 .V = V,
                                 .eps = 1e-12f,
                                 .init_std = 0.02f};
 }
 
-/* The layers in turn; FIRST_BLOCK is the block in front of a classification head. */
-enum { EMBEDDING = 0, BLOCK, FIRST_BLOCK, CLASS, MLM, N_KINDS };
+/* The layers in turn; FIRST_BLOCK is the block in front of a classification head, NARROW_* have
+ * embeddings of width E, with a map to C, and DROP_CLASS drops its input, too (ELECTRA). */
+enum {
+    EMBEDDING = 0,
+    NARROW_EMBEDDING,
+    BLOCK,
+    FIRST_BLOCK,
+    CLASS,
+    DROP_CLASS,
+    MLM,
+    NARROW_MLM,
+    REPLACED,
+    N_KINDS
+};
+
+static bool is_class(int kind)
+{
+    return kind == CLASS || kind == DROP_CLASS;
+}
 
 static union any_hp {
     struct encoder_embedding_hp embedding;
     struct encoder_block_hp block;
     struct class_head_hp class;
     struct mlm_head_hp mlm;
+    struct replaced_head_hp replaced;
 } hps[4]; /* of the rigs that are open, in turn */
 
 static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum cz_dtype dtype,
@@ -112,7 +135,13 @@ static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum 
     fill_batch();
     switch (kind) {
     case EMBEDDING:
+    case NARROW_EMBEDDING:
         hp->embedding = embedding_hp(true, dropout_p);
+        if (kind == NARROW_EMBEDDING) {
+            hp->embedding.E = E;
+            hp->embedding.project_weight_name = "project.weight";
+            hp->embedding.project_bias_name = "project.bias";
+        }
         rig_open(r, &encoder_embedding_class, hp, rows, cols, 0, C, dtype, training);
         break;
     case BLOCK:
@@ -121,23 +150,40 @@ static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum 
         hp->block.first_only = kind == FIRST_BLOCK;
         rig_open(r, &encoder_block_class, hp, rows, cols, C, C, dtype, training);
         break;
+    case REPLACED:
+        hp->replaced = (struct replaced_head_hp){.dense_weight_name = "dense.weight",
+                                                 .dense_bias_name = "dense.bias",
+                                                 .out_weight_name = "out.weight",
+                                                 .out_bias_name = "out.bias",
+                                                 .act = ACT_GELU_ERF,
+                                                 .C = C,
+                                                 .init_std = 0.02f};
+        rig_open(r, &replaced_head_class, hp, rows, cols, C, 0, dtype, training);
+        break;
     case CLASS:
+    case DROP_CLASS:
         hp->class = class_hp(ACT_TANH, dropout_p);
+        hp->class.drops_input = kind == DROP_CLASS;
         rig_open(r, &class_head_class, hp, rows, cols, C, 0, dtype, training);
         break;
     default:
         hp->mlm = mlm_hp(true);
+        if (kind == NARROW_MLM) {
+            hp->mlm.E = E;
+            hp->mlm.bias_first = false;
+            hp->mlm.norm_first = true;
+        }
         rig_open(r, &mlm_head_class, hp, rows, cols, C, 0, dtype, training);
         break;
     }
     r->batch.ids = ids;
-    r->batch.labels = kind == CLASS ? classes : labels;
+    r->batch.labels = is_class(kind) ? classes : kind == REPLACED ? replaced : labels;
     if (kind == BLOCK || kind == FIRST_BLOCK) r->zero_grad[ENCODER_K_B] = true;
 }
 
 static size_t n_logits(int kind)
 {
-    return kind == CLASS ? B * K : B * T * V;
+    return is_class(kind) ? B * K : kind == REPLACED ? B * T : B * T * V;
 }
 
 /* ---- memory -----------------------------------------------------------------------------------
@@ -306,6 +352,69 @@ START_TEST(head_gradients_match_differences)
 }
 END_TEST
 
+/* A map behind the embeddings, a dropped input, a narrow decoder. */
+START_TEST(gradients_of_electras_parts_match_differences)
+{
+    static const int kinds[] = {NARROW_EMBEDDING, DROP_CLASS, NARROW_MLM, REPLACED};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++)
+        for (int dropout = 0; dropout < 2; dropout++) {
+            struct rig r;
+            open_kind(&r, kinds[i], B, T, DTYPE_F32, true, dropout ? 0.3f : 0.0f);
+            rig_check_gradients(&r, 5e-3);
+            rig_close(&r);
+        }
+}
+END_TEST
+
+/* RoBERTa's positions: a row that padding alone has. */
+START_TEST(padding_positions_have_no_gradient)
+{
+    fill_batch();
+    struct encoder_embedding_hp hp = embedding_hp(true, 0.0f);
+    hp.position_padding_id = positions[0];
+    struct rig r;
+    rig_open(&r, &encoder_embedding_class, &hp, B, T, 0, C, DTYPE_F32, true);
+    r.batch.ids = ids;
+    r.batch.positions = positions;
+    ck_assert(r.table.params[1].has_zero_row);
+    rig_forward(&r, LAYER_TRAIN);
+    rig_backward(&r);
+    const float *dposition = rig_data(&r.grads[1]);
+    float others = 0;
+    for (int i = 0; i < P * C; i++) {
+        if (i / C == positions[0])
+            ck_assert_float_eq(dposition[i], 0.0f);
+        else
+            others += fabsf(dposition[i]);
+    }
+    ck_assert_float_gt(others, 0.0f);
+    rig_close(&r);
+}
+END_TEST
+
+/* log(1 + e^z) − y·z of each labelled token. */
+START_TEST(replaced_tokens_have_a_binary_loss)
+{
+    float logits[B * T];
+    struct rig r;
+    open_kind(&r, REPLACED, B, T, DTYPE_F32, true, 0.0f);
+    rig_forward(&r, LAYER_TRAIN);
+    const float train_loss = r.loss;
+    struct layer_args a = rig_args(&r, LAYER_EVAL);
+    a.logits = logits;
+    ck_ok(r.cls->forward(r.hp, &a));
+    double want = 0, n = 0;
+    for (int i = 0; i < B * T; i++) {
+        if (replaced[i] == CZ_IGNORE_LABEL) continue;
+        want += log1p(exp((double)logits[i])) - replaced[i] * (double)logits[i];
+        n++;
+    }
+    ck_assert_double_eq_tol((double)r.loss, want / n, 1e-6);
+    ck_assert_double_eq_tol((double)train_loss, want / n, 1e-6);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(masked_head_gradients_match_differences)
 {
     for (int variant = 0; variant < 4; variant++) {
@@ -358,9 +467,9 @@ START_TEST(dropout_follows_its_key_alone)
         struct rig r, plain;
         open_kind(&r, kind, B, T, DTYPE_F32, true, 0.5f);
         open_kind(&plain, kind, B, T, DTYPE_F32, true, 0.0f);
-        const size_t nbytes = kind == CLASS ? r.saved.nbytes : r.out.nbytes;
-        const struct rig_block *what = kind == CLASS ? &r.saved : &r.out;
-        const struct rig_block *plain_what = kind == CLASS ? &plain.saved : &plain.out;
+        const size_t nbytes = is_class(kind) ? r.saved.nbytes : r.out.nbytes;
+        const struct rig_block *what = is_class(kind) ? &r.saved : &r.out;
+        const struct rig_block *plain_what = is_class(kind) ? &plain.saved : &plain.out;
         unsigned char *first = malloc(nbytes);
         rig_forward(&r, LAYER_TRAIN);
         memcpy(first, rig_data(what), nbytes);
@@ -541,8 +650,8 @@ START_TEST(heads_give_what_is_asked)
             struct layer_args a = rig_args(&r, LAYER_EVAL);
             a.logits = logits;
             ck_ok(r.cls->forward(r.hp, &a));
-            const double want = loss_by_hand(logits, r.batch.labels, kind == CLASS ? B : B * T,
-                                             kind == CLASS ? K : V, r.batch.loss_weights,
+            const double want = loss_by_hand(logits, r.batch.labels, is_class(kind) ? B : B * T,
+                                             is_class(kind) ? K : V, r.batch.loss_weights,
                                              (double)r.batch.loss_divisor);
             ck_assert_double_le(fabs((double)r.loss - want), 1e-5);
             ck_assert_double_le(fabs((double)train_loss - want), 1e-5);
@@ -646,11 +755,12 @@ TEST_MAIN("model/bert", layers_stay_inside_their_bytes, evaluation_needs_less,
           flops_count_every_product, impossible_shapes_are_refused,
           block_gradients_match_differences, first_positions_are_the_blocks_own,
           embedding_gradients_match_differences, head_gradients_match_differences,
-          masked_head_gradients_match_differences, gradients_accumulate_when_asked,
-          frozen_parameters_get_none, recomputing_repeats_the_forward,
-          dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
-          padding_tokens_give_their_row_no_gradient, absent_types_and_positions_equal_written_ones,
-          unknown_types_are_refused, padding_stays_out_of_the_block,
-          rows_without_any_token_stay_finite, heads_give_what_is_asked,
-          training_gives_class_logits_too, training_needs_labels, nothing_to_learn_gives_zeros,
-          ignored_rows_change_nothing)
+          gradients_of_electras_parts_match_differences, replaced_tokens_have_a_binary_loss,
+          padding_positions_have_no_gradient, masked_head_gradients_match_differences,
+          gradients_accumulate_when_asked, frozen_parameters_get_none,
+          recomputing_repeats_the_forward, dropout_follows_its_key_alone,
+          sixteen_bits_stay_near_fp32, padding_tokens_give_their_row_no_gradient,
+          absent_types_and_positions_equal_written_ones, unknown_types_are_refused,
+          padding_stays_out_of_the_block, rows_without_any_token_stay_finite,
+          heads_give_what_is_asked, training_gives_class_logits_too, training_needs_labels,
+          nothing_to_learn_gives_zeros, ignored_rows_change_nothing)

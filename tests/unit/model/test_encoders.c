@@ -1,4 +1,4 @@
-/* Claim: config.json of BERT and DistilBERT becomes the parameters that transformers has, under
+/* Claim: config.json of BERT and its relatives becomes the parameters that transformers has, under
  * their names and in their order, with its defaults and its init; presets have the published sizes;
  * what is not supported is refused at its place in the file. */
 #include "model/bert/encoder_impl.h"
@@ -164,6 +164,100 @@ START_TEST(distilberts_parameters_too)
 }
 END_TEST
 
+#define ROBERTA_TINY                                                                               \
+    "\"vocab_size\": 11, \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": "  \
+    "2, \"intermediate_size\": 12, \"max_position_embeddings\": 9, \"type_vocab_size\": 1"
+#define ELECTRA_TINY                                                                               \
+    "\"vocab_size\": 11, \"embedding_size\": 6, \"hidden_size\": 8, \"num_hidden_layers\": 1, "    \
+    "\"num_attention_heads\": 2, \"intermediate_size\": 12, \"max_position_embeddings\": 7"
+
+/* The last n parameters, behind the base model's. */
+static void expect_tail(const struct cz_model *m, size_t n_base, const char *const *names, size_t n)
+{
+    const struct param_table *t = model_params(m);
+    ck_assert_uint_eq(t->n_params, n_base + n);
+    for (size_t i = 0; i < n; i++) ck_assert_str_eq(t->params[n_base + i].name, names[i]);
+}
+
+START_TEST(robertas_parameters_too)
+{
+    static const char *const classifier[] = {"classifier.dense.weight", "classifier.dense.bias",
+                                             "classifier.out_proj.weight",
+                                             "classifier.out_proj.bias"};
+    static const char *const tied[] = {"lm_head.bias", "lm_head.dense.weight", "lm_head.dense.bias",
+                                       "lm_head.layer_norm.weight", "lm_head.layer_norm.bias"};
+    static const char *const untied[] = {"lm_head.dense.weight",      "lm_head.dense.bias",
+                                         "lm_head.layer_norm.weight", "lm_head.layer_norm.bias",
+                                         "lm_head.decoder.weight",    "lm_head.decoder.bias"};
+    static const struct model_family *const families[] = {&model_family_roberta,
+                                                          &model_family_xlm_roberta};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
+        const struct model_family *f = families[i];
+        struct cz_model *m = must_build(f, "{" ROBERTA_TINY "}", CZ_TASK_CLASSIFICATION);
+        expect_tail(m, 21, classifier, CZ_ARRAY_LEN(classifier));
+        ck_assert_str_eq(model_params(m)->params[5].name,
+                         "roberta.encoder.layer.0.attention.self.query.weight");
+        ck_assert_int_eq(cz_model_t_max(m), 7);
+        ck_assert_int_eq(model_n_positions(m), 9);
+        cz_model_destroy(m);
+        m = must_build(f, "{" ROBERTA_TINY "}", CZ_TASK_MASKED_LM);
+        expect_tail(m, 21, tied, CZ_ARRAY_LEN(tied));
+        cz_model_destroy(m);
+        m = must_build(f, "{" ROBERTA_TINY ", \"tie_word_embeddings\": false}", CZ_TASK_MASKED_LM);
+        expect_tail(m, 21, untied, CZ_ARRAY_LEN(untied));
+        cz_model_destroy(m);
+    }
+}
+END_TEST
+
+START_TEST(electras_parameters_too)
+{
+    static const char *const project[] = {"electra.embeddings_project.weight",
+                                          "electra.embeddings_project.bias"};
+    static const char *const tied[] = {
+        "generator_predictions.LayerNorm.weight", "generator_predictions.LayerNorm.bias",
+        "generator_predictions.dense.weight", "generator_predictions.dense.bias",
+        "generator_lm_head.bias"};
+    struct cz_model *m = must_build(&model_family_electra, "{" ELECTRA_TINY "}", CZ_TASK_MASKED_LM);
+    expect_tail(m, 23, tied, CZ_ARRAY_LEN(tied));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(project); i++)
+        ck_assert_str_eq(model_params(m)->params[5 + i].name, project[i]);
+    ck_assert_int_eq(model_params(m)->params[5].shape[0], 8);
+    ck_assert_int_eq(model_params(m)->params[5].shape[1], 6);
+    cz_model_destroy(m);
+    static const char *const detects[] = {"discriminator_predictions.dense.weight",
+                                          "discriminator_predictions.dense.bias",
+                                          "discriminator_predictions.dense_prediction.weight",
+                                          "discriminator_predictions.dense_prediction.bias"};
+    m = must_build(&model_family_electra, "{" ELECTRA_TINY "}", CZ_TASK_REPLACED_TOKENS);
+    expect_tail(m, 23, detects, CZ_ARRAY_LEN(detects));
+    ck_assert_int_eq(cz_model_labels(m), CZ_LABELS_REPLACED);
+    cz_model_destroy(m);
+    m = must_build(&model_family_electra,
+                   "{\"embedding_size\": 8, \"hidden_size\": 8, \"num_hidden_layers\": 1}",
+                   CZ_TASK_CLASSIFICATION);
+    ck_assert_uint_eq(model_params(m)->n_params, 25); /* no map between equal widths */
+    cz_model_destroy(m);
+}
+END_TEST
+
+START_TEST(positions_count_tokens_behind_padding)
+{
+    static const int32_t ids[] = {4, 5, 1, 6, 1, 1, 1, 1, 7, 7, 7, 7},
+                         want[] = {2, 3, 1, 4, 1, 1, 1, 1, 2, 3, 4, 5};
+    int32_t positions[12];
+    struct cz_model *m =
+        must_build(&model_family_roberta, "{" ROBERTA_TINY "}", CZ_TASK_CLASSIFICATION);
+    ck_assert(model_counts_positions(m));
+    model_count_positions(m, ids, 3, 4, positions);
+    ck_assert_mem_eq(positions, want, sizeof want);
+    cz_model_destroy(m);
+    m = must_build(&model_family_bert, "{" BERT_TINY "}", CZ_TASK_CLASSIFICATION);
+    ck_assert(!model_counts_positions(m));
+    cz_model_destroy(m);
+}
+END_TEST
+
 /* ---- sizes ------------------------------------------------------------------------------------
  */
 
@@ -172,26 +266,48 @@ START_TEST(presets_have_the_published_sizes)
     static const struct {
         const char *name;
         size_t numel; /* with two classes, as transformers counts */
-    } presets[] = {{"bert-tiny", 4386178},       {"bert-mini", 11171074},
-                   {"bert-small", 28764674},     {"bert-medium", 41374210},
-                   {"bert-base", 109483778},     {"bert-large", 335143938},
-                   {"distilbert-base", 66955010}};
+    } presets[] = {{"bert-tiny", 4386178},           {"bert-mini", 11171074},
+                   {"bert-small", 28764674},         {"bert-medium", 41374210},
+                   {"bert-base", 109483778},         {"bert-large", 335143938},
+                   {"distilbert-base", 66955010},    {"roberta-base", 124647170},
+                   {"roberta-large", 355361794},     {"xlm-roberta-base", 278045186},
+                   {"xlm-roberta-large", 559892482}, {"electra-small", 13549314},
+                   {"electra-base", 109483778},      {"electra-large", 335143938}};
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++) {
         struct cz_model *m = cz_model_from_preset(presets[i].name);
         ck_assert_msg(m != NULL, "%s", cz_last_error());
         ck_assert_uint_eq(param_table_numel(model_params(m), true), presets[i].numel);
-        ck_assert_int_eq(cz_model_vocab_size(m), 30522);
+        if (!strstr(presets[i].name, "roberta")) ck_assert_int_eq(cz_model_vocab_size(m), 30522);
         ck_assert_int_eq(cz_model_t_max(m), 512);
         ck_assert_int_eq(cz_model_n_classes(m), 2);
         cz_model_destroy(m);
     }
-    const struct cz_model_options masked = {.size = sizeof masked, .task = CZ_TASK_MASKED_LM};
-    struct cz_model *m = cz_model_open_ex("bert-base", &masked);
-    ck_assert_uint_eq(param_table_numel(model_params(m), true), 109514298);
-    cz_model_destroy(m);
-    m = cz_model_open_ex("distilbert-base", &masked);
-    ck_assert_uint_eq(param_table_numel(model_params(m), true), 66985530);
-    cz_model_destroy(m);
+    static const struct {
+        const char *name;
+        size_t numel;
+    } masked[] = {{"bert-base", 109514298},        {"distilbert-base", 66985530},
+                  {"roberta-base", 124697433},     {"roberta-large", 355412057},
+                  {"xlm-roberta-base", 278295186}, {"xlm-roberta-large", 560142482},
+                  {"electra-small", 13546682},     {"electra-base", 109514298},
+                  {"electra-large", 335174458}};
+    const struct cz_model_options options = {.size = sizeof options, .task = CZ_TASK_MASKED_LM};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(masked); i++) {
+        struct cz_model *m = cz_model_open_ex(masked[i].name, &options);
+        ck_assert_uint_eq(param_table_numel(model_params(m), true), masked[i].numel);
+        cz_model_destroy(m);
+    }
+    static const struct {
+        const char *name;
+        size_t numel;
+    } detects[] = {
+        {"electra-small", 13549057}, {"electra-base", 109483009}, {"electra-large", 335142913}};
+    const struct cz_model_options replaced = {.size = sizeof replaced,
+                                              .task = CZ_TASK_REPLACED_TOKENS};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(detects); i++) {
+        struct cz_model *m = cz_model_open_ex(detects[i].name, &replaced);
+        ck_assert_uint_eq(param_table_numel(model_params(m), true), detects[i].numel);
+        cz_model_destroy(m);
+    }
     const struct cz_model_options causal = {.size = sizeof causal, .task = CZ_TASK_CAUSAL_LM};
     ck_assert_ptr_null(cz_model_open_ex("distilbert-base", &causal));
     ck_assert_int_eq(cz_last_status(), CZ_UNSUPPORTED);
@@ -337,7 +453,29 @@ START_TEST(other_models_are_refused_by_place)
 }
 END_TEST
 
+START_TEST(robertas_positions_need_padding)
+{
+    static const struct {
+        const char *text, *sentence;
+        cz_status status;
+    } cases[] = {
+        {"{\n \"pad_token_id\": null}", "must be 0 or more", CZ_UNSUPPORTED},
+        {"{\n \"pad_token_id\": -1}", "must be 0 or more", CZ_UNSUPPORTED},
+        {"{\n \"max_position_embeddings\": 2}", "pad_token_id + 1, 2", CZ_INVALID},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct cz_model *m;
+        ck_fails(build(&model_family_roberta, cases[i].text, CZ_TASK_CLASSIFICATION, &m),
+                 cases[i].status);
+        ck_assert_msg(strstr(cz_last_error(), cases[i].sentence) != NULL, "%s", cz_last_error());
+        ck_assert_msg(strstr(cz_last_error(), "config.json:2:") != NULL, "%s", cz_last_error());
+    }
+}
+END_TEST
+
 TEST_MAIN("model/encoders", parameters_have_transformers_names_and_order,
-          distilberts_parameters_too, presets_have_the_published_sizes,
-          defaults_are_transformers_own, classifier_dropout_overrides, padding_starts_as_zeros,
-          positions_may_start_as_sines, other_models_are_refused_by_place)
+          distilberts_parameters_too, robertas_parameters_too, electras_parameters_too,
+          positions_count_tokens_behind_padding, robertas_positions_need_padding,
+          presets_have_the_published_sizes, defaults_are_transformers_own,
+          classifier_dropout_overrides, padding_starts_as_zeros, positions_may_start_as_sines,
+          other_models_are_refused_by_place)

@@ -210,9 +210,11 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
                                       .micro_batch = s->batch > 0 ? s->batch : 32,
                                       .once = true};
     struct cz_masking masking = {.size = sizeof masking};
-    if (cz_model_labels(t->model) == CZ_LABELS_SAME) {
+    const enum cz_labels labels = cz_model_labels(t->model);
+    if (labels != CZ_LABELS_NEXT) {
         TRY(cz_masking_init(&masking, t->tokenizer,
                             isnan(o->mask_probability) ? 0.15f : (float)o->mask_probability));
+        masking.detects = labels == CZ_LABELS_REPLACED;
         options.masking = &masking;
     }
     TRY(cz_data_open(&options, &t->data));
@@ -287,7 +289,7 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
     if (o->json && (o->no_matrix || o->digits > 0))
         return err_set(CZ_INVALID, 0, "%s applies to tables only; --json always writes everything",
                        o->no_matrix ? "--no-matrix" : "--digits");
-    if (labels != CZ_LABELS_SAME && !isnan(o->mask_probability))
+    if (labels != CZ_LABELS_SAME && labels != CZ_LABELS_REPLACED && !isnan(o->mask_probability))
         return err_set(CZ_INVALID, 0,
                        "--mask-probability is for masked language models; %s is not one",
                        o->score.model);

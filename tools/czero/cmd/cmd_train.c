@@ -26,7 +26,7 @@ static const struct arg_spec train_specs[] = {
     {"--epochs", ARG_DOUBLE, FIELD(epochs), "N",
      "passes over the data, instead of --steps; 0.5 is half of one"},
     {"", ARG_HEADING, 0, NULL, "Model and data:"},
-    {"--task", ARG_CHOICE, FIELD(task), "causal-lm|masked-lm|classification",
+    {"--task", ARG_CHOICE, FIELD(task), "causal-lm|masked-lm|classification|replaced-tokens",
      "training task (default: the task of the model's head)"},
     {"--init", ARG_STRING, FIELD(init), "random|DIR",
      "initial weights: random, a Hugging Face folder, or a checkpoint, of which only the weights "
@@ -43,7 +43,7 @@ static const struct arg_spec train_specs[] = {
      "parameter groups; hf: no weight decay on biases and norms (default: hf where the config has "
      "no optimizer, else one)"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
-     "masked-lm: share of tokens to predict (default: 0.15)"},
+     "masked-lm: share of tokens to predict; replaced-tokens: to replace (default: 0.15)"},
     {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
      "column or member with the text (default: text, sentence, …)"},

@@ -25,8 +25,9 @@ static cz_status open_rows(const struct run *r, const struct arg_list *paths, bo
     const double given = r->options->mask_probability;
     const float probability = isnan(given) ? 0.15f : (float)given;
     struct cz_masking masking = {.size = sizeof masking};
-    if (r->task == &train_task_masked) {
+    if (r->task != &train_task_tokens) {
         TRY(cz_masking_init(&masking, r->tokenizer, probability));
+        masking.detects = r->task == &train_task_replaced;
         options.masking = &masking;
     }
     TRY(cz_data_open(&options, out));
@@ -159,6 +160,19 @@ const struct train_task train_task_tokens = {
 const struct train_task train_task_masked = {
     .name = "masked-lm",
     .model_task = CZ_TASK_MASKED_LM,
+    .open_inputs = tokens_open_inputs,
+    .open_data = tokens_open_data,
+    .steps_per_epoch = tokens_steps_per_epoch,
+    .train_micro = tokens_train_micro,
+    .evaluate = tokens_evaluate,
+    .tell = tokens_tell,
+    .seek = tokens_seek,
+    .close = tokens_close,
+};
+
+const struct train_task train_task_replaced = {
+    .name = "replaced-tokens",
+    .model_task = CZ_TASK_REPLACED_TOKENS,
     .open_inputs = tokens_open_inputs,
     .open_data = tokens_open_data,
     .steps_per_epoch = tokens_steps_per_epoch,

@@ -62,7 +62,8 @@ struct train_task {
     void (*close)(struct run *r);
 };
 
-extern const struct train_task train_task_tokens, train_task_masked, train_task_classes;
+extern const struct train_task train_task_tokens, train_task_masked, train_task_replaced,
+    train_task_classes;
 
 /* Everything a run holds; run_close() accepts any half-built state. */
 struct run {

@@ -91,6 +91,7 @@ static cz_status choose_task(struct run *r)
         [CZ_LABELS_NEXT] = &train_task_tokens,
         [CZ_LABELS_SAME] = &train_task_masked,
         [CZ_LABELS_CLASS] = &train_task_classes,
+        [CZ_LABELS_REPLACED] = &train_task_replaced,
     };
     const char *name = r->options->task;
     for (size_t i = 0; name && i < CZ_ARRAY_LEN(tasks); i++)
@@ -123,17 +124,18 @@ static cz_status check_task_options(const struct run *r)
     const struct {
         const char *name;
         bool is_given;
-        const struct train_task *task; /* that it is for */
+        const struct train_task *task, *other; /* that it is for; other may be NULL */
     } options[] = {
-        {"--mask-probability", !isnan(o->mask_probability), &train_task_masked},
-        {"--text-column", o->text_column != NULL, &train_task_classes},
-        {"--pair-column", o->pair_column != NULL, &train_task_classes},
-        {"--label-column", o->label_column != NULL, &train_task_classes},
-        {"--strip-spaces", o->strip_spaces, &train_task_classes},
-        {"--bucket", o->bucket != NULL, &train_task_classes},
+        {"--mask-probability", !isnan(o->mask_probability), &train_task_masked,
+         &train_task_replaced},
+        {"--text-column", o->text_column != NULL, &train_task_classes, NULL},
+        {"--pair-column", o->pair_column != NULL, &train_task_classes, NULL},
+        {"--label-column", o->label_column != NULL, &train_task_classes, NULL},
+        {"--strip-spaces", o->strip_spaces, &train_task_classes, NULL},
+        {"--bucket", o->bucket != NULL, &train_task_classes, NULL},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
-        if (options[i].is_given && options[i].task != r->task)
+        if (options[i].is_given && options[i].task != r->task && options[i].other != r->task)
             return err_set(CZ_INVALID, 0, "%s needs --task %s; the task of this run is %s",
                            options[i].name, options[i].task->name, r->task->name);
     return CZ_OK;
