@@ -352,10 +352,8 @@ CUDA_FN void differentiate(const struct attention_on_gpu &a, int b, int h, int t
         return;
     }
     const int64_t row = ((int64_t)b * a.H + h) * a.Tq + tq;
-    /* apart from the cap, one multiply-add */
-    const float x = a.softcap > 0 ? capped(a, a.scale * *s) : 0;
-    const float p = expf(a.softcap > 0 ? x - a.lse[row] : a.scale * *s - a.lse[row]);
-    const float keep = pair_keep(a, b, h, tq, tk);
+    const float x = capped(a, a.scale * *s);
+    const float p = expf(x - a.lse[row]), keep = pair_keep(a, b, h, tq, tk);
     *dp = p * (*dp * keep - a.delta[row]);
     if (a.softcap > 0) *dp *= 1 - (x / a.softcap) * (x / a.softcap);
     *s = p * keep;
