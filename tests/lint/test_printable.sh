@@ -7,16 +7,14 @@ cd "$(dirname "$0")/../.."
 find tools engine/plan engine/tune engine/report checkpoint -name '*.c' | LC_ALL=C sort | perl -e '
   use strict; use warnings;
   my %allowed = map { my ($file, $call) = /^(\S+): (.*)$/; ("$file: $call", 0) } grep { /./ } split /\n/, q{
-tools/czero/tool.c: fprintf(stderr, "%s%s:%s %.*s\n", red, name, plain, (int)n, text)
+tools/czero/tool.c: fprintf(stderr, "%s%s:%s %s\n", red, name, plain, terminal_text(line))
 tools/czero/tool.c: fprintf(out, "%s%s: ", style->clear, program)
 tools/czero/tool.c: fprintf(out, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW), terminal_colour(stderr, TERMINAL_PLAIN))
-tools/czero/tool.c: fprintf(out, "%s\n", line)
+tools/czero/tool.c: fprintf(out, "%s\n", terminal_text(text))
 tools/czero/tool.c: fputs(held_text, stderr)
 tools/czero/tool.c: puts(text)
 tools/czero/terminal.c: fputs(text, out)
-tools/czero/terminal.c: fwrite(text, 1, n, out)
-tools/czero/terminal.c: fputs(rows[i].ascii, out)
-tools/czero/terminal.c: fputc(*text++, out)
+tools/czero/terminal.c: fputs(copy ? to_ascii(copy) : text, out)
 tools/czero/cmd/cmd_man.c: fputc(*text, out)
 tools/czero/cmd/cmd_man.c: fputc(tolower((unsigned char)summary[0]), out)
 tools/czero/cmd/cmd_man.c: fputs(separator, out)
