@@ -269,9 +269,20 @@ def results(model, inputs):
     return {"out.logits": out.logits.detach(), "out.loss": out.loss.detach().reshape(1)} | grads
 
 
+def clamp_mask(module, args, kwargs):
+    """What hides keys in fp64 is infinite to a softmax in fp32, and NaN where it hides all."""
+    if torch.is_tensor(kwargs.get("attention_mask")):
+        kwargs["attention_mask"] = kwargs["attention_mask"].clamp(min=torch.finfo(torch.float32).min)
+    return args, kwargs
+
+
 def own_errors(model, inputs, found):
     """How far each result is from one that has less rounding, as `czero verify` measures it."""
-    finer = results(copy.deepcopy(model).double(), inputs)
+    model = copy.deepcopy(model).double()
+    for module in model.modules():
+        if type(module).__name__.endswith("Attention"):
+            module.register_forward_pre_hook(clamp_mask, with_kwargs=True)
+    finer = results(model, inputs)
     return {name: ((finer[name] - value).abs().max() / max(value.abs().max().item(), 1e-6)).item()
             for name, value in found.items()}
 
