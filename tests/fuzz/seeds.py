@@ -230,7 +230,7 @@ def plots(out):
 
 
 def wordpieces(out):
-    golden = ROOT / "tests" / "fixtures" / "tokenizers" / "wordpiece"
+    golden = FIXTURES / "tokenizers" / "wordpiece"
     vocab = (golden / "vocab.txt").read_bytes()
     config = b'{"do_lower_case": true, "unk_token": {"content": "[UNK]"}, "additional_special_tokens": ["<x>"]}'
     decoder = b'{"added_tokens_decoder": {"9": {"content": "Ab", "normalized": true, "lstrip": true}}, "strip_accents": null}'

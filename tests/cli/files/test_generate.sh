@@ -74,7 +74,7 @@ expect 2 "no token" -- --model gpt2-tiny --prompt ""
 expect 2 "temperature" -- --model gpt2-tiny --prompt x --temperature -1
 expect 2 "top-k" -- --model gpt2-tiny --prompt x --top-k 0
 expect 2 "outside the vocabulary" -- --model "$models/gpt2" --prompt "~~~"
-expect 2 "501 tokens" -- --model gpt2-tiny --tokenizer tests/fixtures/tokenizers/gpt2 --prompt x
+expect 2 "501 tokens" -- --model gpt2-tiny --tokenizer "$1/fixtures/tokenizers/gpt2" --prompt x
 expect 2 "none" -- --model gpt2-tiny --tokenizer "$work/none" --prompt x
 printf '{"a":0' >"$work/own/vocab.json"
 expect 4 "vocab.json:1" -- --model "$work/own" --prompt x

@@ -2,8 +2,8 @@
 """Small byte-level BPE tokenizers, trained by Hugging Face's library: no model hub is needed.
 
     $(scripts/peers.sh) tests/interop/tokenizers/bpe_make.py OUT [--tokens N]   one folder per style
-    $(scripts/peers.sh) tests/interop/tokenizers/bpe_make.py --shipped          tests/fixtures/tokenizers again: a few
-                                                                     hundred tokens each, and golden.json
+    $(scripts/peers.sh) tests/interop/tokenizers/bpe_make.py --shipped          fixtures/tokenizers again: a few hundred
+                                                                     tokens each, and golden_bpe.json
 """
 
 import argparse
@@ -18,7 +18,7 @@ from bpe_texts import torture
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from fixtures import FIXTURES, ROOT
 
-SHIPPED = ROOT / "tests" / "fixtures" / "tokenizers"
+SHIPPED = FIXTURES / "tokenizers"
 
 CASELESS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -3,7 +3,7 @@
 WordPiece and WordLevel, and SentencePiece's tokenizer.model. No model hub is needed.
 
     $(scripts/peers.sh) tests/interop/tokenizers/steps_make.py OUT [--tokens N]   one folder per family; OUT/pieces: tokenizer.model
-    $(scripts/peers.sh) tests/interop/tokenizers/steps_make.py --shipped          tests/fixtures/tokenizers/steps again
+    $(scripts/peers.sh) tests/interop/tokenizers/steps_make.py --shipped          fixtures/tokenizers/steps again
 
 Then: bpe_check.py build/libczero.so OUT, and pieces_check.py build/libczero.so OUT/pieces."""
 

@@ -1,4 +1,4 @@
-"""Make tests/fixtures/tokenizers/wordpiece: a vocabulary, difficult texts, and the ids that Hugging
+"""Make fixtures/tokenizers/wordpiece: a vocabulary, difficult texts, and the ids that Hugging
 Face's tokenizers give them. The texts are bytes, not always UTF-8, separated by lines "%%%"; an .ids
 file has a tokenizer_config.json in its first line and then a line of ids for each text.
 
@@ -7,13 +7,17 @@ file has a tokenizer_config.json in its first line and then a line of ids for ea
 import json
 import pathlib
 import random
+import sys
 import tempfile
 
 from transformers import BertTokenizerFast
 
 from wordpiece_check import CHARACTERS_WITHOUT_BREAKS, PIECES, SPECIALS, broken, mixture, write_folder
 
-OUT = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "tokenizers" / "wordpiece"
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from fixtures import FIXTURES
+
+OUT = FIXTURES / "tokenizers" / "wordpiece"
 SETTINGS = {
     "uncased": dict(do_lower_case=True),
     "cased": dict(do_lower_case=False),

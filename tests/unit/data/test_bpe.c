@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DATA CZ_SOURCE_DIR "/tests/fixtures/tokenizers/"
+#define DATA CZ_BINARY_DIR "/fixtures/tokenizers/"
 
 static const char *const styles[] = {"gpt2", "qwen2", "llama3"};
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define DATA CZ_SOURCE_DIR "/tests/fixtures/tokenizers/steps/"
+#define DATA CZ_BINARY_DIR "/fixtures/tokenizers/steps/"
 
 static const char *const styles[] = {"llama2", "llama2-new", "xlmr",      "xlmr-new",
                                      "clip",   "gpt1",       "wordlevel", "wordpiece"};
