@@ -96,6 +96,14 @@ EXPORTED void *realloc(void *p, size_t nbytes)
     return p ? bigger : counted(bigger);
 }
 
+EXPORTED void *reallocarray(void *p, size_t n, size_t nbytes)
+{
+    size_t all;
+    if (!__builtin_mul_overflow(n, nbytes, &all)) return realloc(p, all);
+    errno = ENOMEM;
+    return NULL;
+}
+
 EXPORTED void *memalign(size_t align, size_t nbytes)
 {
     return must_fail(CALLER) ? NULL : counted(__libc_memalign(align, nbytes));

@@ -457,6 +457,20 @@ static void odd_byteorder(struct memfile *m)
     put_payload(m, 3, "middle");
 }
 
+/* byteorder gets 26 bytes of the padding before it: one more than the longest that is read. */
+static void long_byteorder(struct memfile *m)
+{
+    enum { MORE = 26, ALL = 32 };
+    unsigned char *l = local(m, 3), *c = central(m, 3);
+    unsigned char *padding = l + ZIP_LOCAL_NBYTES + get_u16(l + 26);
+    put_u16(padding + 2, (uint16_t)(get_u16(padding + 2) - MORE));
+    put_u16(l + 28, (uint16_t)(get_u16(l + 28) - MORE));
+    unsigned char *p = memset(payload(m, 3), 'x', ALL);
+    const uint32_t crc = crc32_update(0, p, ALL);
+    put_u32(put_u32(put_u32(c + 16, crc), ALL), ALL);
+    put_u32(put_u32(put_u32(p + ALL + 4, crc), ALL), ALL);
+}
+
 static void damaged_pickle(struct memfile *m)
 {
     payload(m, 0)[50] ^= 0x20;
@@ -518,6 +532,7 @@ static const struct {
     {version_eleven, CZ_VERSION, "version 11"},
     {version_word, CZ_CORRUPT, "version has no number"},
     {odd_byteorder, CZ_CORRUPT, "neither little nor big"},
+    {long_byteorder, CZ_CORRUPT, "record byteorder has 32 bytes"},
     {big_endian, CZ_UNSUPPORTED, "big endian"},
     {damaged_pickle, CZ_CORRUPT, "data.pkl"}};
 

@@ -704,6 +704,11 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "workspace"));
         bad = p.args, bad.G = 3;
         ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        bad = p.args, bad.G = 0;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        bad = p.args, bad.D = 0;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "cannot serve"));
         bad = p.args, bad.dropout_p = 1;
         ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
         bad = p.args, bad.k_stride = 15;

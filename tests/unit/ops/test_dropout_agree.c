@@ -67,6 +67,22 @@ START_TEST(every_p_agrees)
 }
 END_TEST
 
+START_TEST(a_draw_of_p_itself_is_kept)
+{
+    FOR_EACH_ROW(ops)
+    for (uint64_t i = 0; i < 40; i++) {
+        const float p = rng_uniform(&key, 5 + i), x[40] = {[0 ... 39] = 1};
+        float y[40];
+        struct dropout_args a = {
+            .dtype = DTYPE_F32, .numel = 40, .p = p, .rng = key, .first_idx = 5, .x = x, .y = y};
+        ck_ok(ops_dropout(&ops, NULL, &a));
+        ck_assert_float_gt(y[i], 0);
+        ck_ok(ops_dropout(&truth, NULL, &a));
+        ck_assert_float_gt(y[i], 0);
+    }
+}
+END_TEST
+
 START_TEST(cuts_and_threads_do_not_show)
 {
     enum { NUMEL = 30001 };
@@ -132,5 +148,5 @@ START_TEST(bad_arguments_are_refused)
 END_TEST
 
 TEST_MAIN("ops/dropout", every_size_offset_and_first_index_agrees, every_p_agrees,
-          cuts_and_threads_do_not_show, about_p_are_dropped_and_the_mean_stays,
-          bad_arguments_are_refused)
+          a_draw_of_p_itself_is_kept, cuts_and_threads_do_not_show,
+          about_p_are_dropped_and_the_mean_stays, bad_arguments_are_refused)
