@@ -134,18 +134,25 @@ static int open_below(int root, const char *name, int flags)
     return walk_open(root, name, flags);
 }
 
+/* "models--NAME" or "datasets--NAME", n bytes. */
+static bool is_cached_repository(const char *name, size_t n)
+{
+    static const char *const kinds[] = {"models--", "datasets--"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++)
+        if (n > strlen(kinds[i]) && strncmp(name, kinds[i], strlen(kinds[i])) == 0) return true;
+    return false;
+}
+
 /* The bytes of ".../models--NAME" in ".../models--NAME/snapshots/REVISION[/...]", a real path.
  * 0: it is not in such a cache. */
 static size_t cache_nbytes(const char *real)
 {
-    static const char snapshots[] = "/snapshots/", models[] = "models--";
+    static const char snapshots[] = "/snapshots/";
     for (const char *at = real + strlen(real); at-- > real;) {
         if (strncmp(at, snapshots, sizeof snapshots - 1) != 0) continue;
         const char *name = at;
         while (name > real && name[-1] != '/') name--;
-        const size_t n = (size_t)(at - name);
-        if (n >= sizeof models && strncmp(name, models, sizeof models - 1) == 0)
-            return (size_t)(at - real);
+        if (is_cached_repository(name, (size_t)(at - name))) return (size_t)(at - real);
     }
     return 0;
 }

@@ -6,9 +6,10 @@
  * The rule: `dir` is the folder that the user named; links in that path are the user's and are
  * followed. `name` is relative to it and holds no "..", and no link on the way may be absolute or
  * lead out of `dir`. One exception: where `dir` is in a Hugging Face cache, that is its real path
- * ends in models--NAME/snapshots/REVISION or a folder below, links may lead to anything inside of
- * models--NAME: snapshots consist of links to ../../blobs. openat2() checks this where the kernel
- * has it; elsewhere, and where a sandbox denies it, each component is opened and checked alone.
+ * ends in models--NAME/snapshots/REVISION (or datasets--NAME/…) or a folder below, links may lead
+ * to anything inside of models--NAME: snapshots consist of links to ../../blobs. openat2() checks
+ * this where the kernel has it; elsewhere, and where a sandbox denies it, each component is opened
+ * and checked alone.
  *
  * In all calls `dir` may be NULL: then `name` is a path that the user gave, opened as it is.
  * Errors of all calls: CZ_CORRUPT when a name or a link leads out of the folder, CZ_NOTFOUND when

@@ -217,13 +217,13 @@ static void try_names(void)
 }
 
 /* models--ORG--NAME/{blobs/SHA, snapshots/REVISION/FILE -> ../../blobs/SHA} */
-static void try_cache(void)
+static void try_cache(const char *repository)
 {
     char cache[512], snapshot[512];
     const char *top = test_tmp_make();
     put(top, "secret", "secret");
-    make(top, "models--a--b");
-    snprintf(cache, sizeof cache, "%s", in(top, "models--a--b"));
+    make(top, repository);
+    snprintf(cache, sizeof cache, "%s", in(top, repository));
     make(cache, "blobs");
     put(cache, "blobs/0123", "weights");
     make(cache, "snapshots");
@@ -252,8 +252,9 @@ static void try_cache(void)
     ck_assert_int_eq(chdir("/"), 0);
 
     /* Folders that only resemble a cache. */
-    static const char *const others[] = {"models/snapshots", "models--/snapshots",
-                                         "xmodels--a--b/snapshots", "models--a--b/other"};
+    static const char *const others[] = {"models/snapshots",       "models--/snapshots",
+                                         "datasets--/snapshots",   "xmodels--a--b/snapshots",
+                                         "spaces--a--b/snapshots", "models--a--b/other"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(others); i++) {
         char command[1024];
         snprintf(command, sizeof command,
@@ -288,14 +289,16 @@ END_TEST
 
 START_TEST(links_of_a_hub_cache_lead_to_its_blobs)
 {
-    try_cache();
+    try_cache("models--a--b");
+    try_cache("datasets--a--b");
 }
 END_TEST
 
 START_TEST(links_of_a_hub_cache_work_without_openat2)
 {
     deny_openat2(ENOSYS);
-    try_cache();
+    try_cache("models--a--b");
+    try_cache("datasets--a--b");
 }
 END_TEST
 
