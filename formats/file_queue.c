@@ -7,10 +7,10 @@
  * almost all writes are whole blocks. */
 #include "formats/file_queue.h"
 
+#include "base/host/thread.h"
 #include "formats/crc32.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,14 +147,9 @@ cz_status file_queue_create(const struct file_durable *f, struct file_queue **ou
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->has_full, NULL);
     pthread_cond_init(&q->has_free, NULL);
-    /* Handlers belong to the program; a signal that lands here would interrupt a write. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (q->n_threads < N_THREADS &&
-           pthread_create(&q->threads[q->n_threads], NULL, write_behind, q) == 0)
+           thread_start(&q->threads[q->n_threads], NULL, write_behind, q) == 0)
         q->n_threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     *out = q;
     return CZ_OK;
 }

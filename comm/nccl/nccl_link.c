@@ -7,9 +7,9 @@
 #include "comm/nccl/plane_impl.h"
 
 #include "base/clock.h"
+#include "base/host/thread.h"
 #include "device/cuda/runtime.h"
 
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -205,14 +205,10 @@ static void *watch(void *arg)
 
 cz_status nccl_watch_start(struct nccl_link *l, const int *pids)
 {
-    sigset_t all, old;
     TRY(peer_watch_init(&l->watch, l->world_size));
     for (int r = 0; r < l->world_size; r++)
         if (r != l->rank && pids[r] > 0) TRY(peer_watch_add(&l->watch, r, (pid_t)pids[r]));
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    int failed = pthread_create(&l->watcher, NULL, watch, l);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int failed = thread_start(&l->watcher, NULL, watch, l);
     if (failed) return err_set(CZ_NOMEM, failed, "no thread to watch NCCL with");
     l->is_watched = true;
     return CZ_OK;

@@ -10,13 +10,13 @@
 
 #include "base/clock.h"
 #include "base/host/processors.h"
+#include "base/host/thread.h"
 #include "base/log.h"
 #include "base/size.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,13 +205,9 @@ static void set_processors(pthread_attr_t *attr)
 static cz_status start_thread(struct cz_text_loader *l)
 {
     pthread_attr_t attr;
-    sigset_t all, before;
     pthread_attr_init(&attr);
     set_processors(&attr);
-    sigfillset(&all); /* handlers belong to the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&l->thread, &attr, run, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_start(&l->thread, &attr, run, l);
     pthread_attr_destroy(&attr);
     if (error) return err_set(CZ_NOMEM, error, "the thread that reads texts cannot start");
     l->has_thread = true;

@@ -2,9 +2,9 @@
  * is not in the host's: zero_range_read() has a stream of its own for it. Jobs are done in order,
  * so "job k is done" says that everything before it is, too: a caller that wants to overwrite
  * memory looks for the last job that still reads it. */
+#include "base/host/thread.h"
 #include "engine/state/save_impl.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,17 +101,6 @@ static void *write_all(void *user)
     return NULL;
 }
 
-/* Signals are for the thread that trains. */
-static bool start_thread(struct save_writer *w)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->has_thread = pthread_create(&w->thread, NULL, write_all, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return w->has_thread;
-}
-
 /* Without a thread the caller writes before this returns: the same code, in the foreground. */
 cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
                             struct ckpt_writer *files, bool background)
@@ -126,7 +115,8 @@ cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
     for (size_t i = 0; i < w->n_jobs; i++) find_job(e, ckpt_writer_job(files, i), &w->jobs[i]);
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->moved, NULL);
-    if (!background || !start_thread(w)) write_all(w);
+    w->has_thread = background && thread_start(&w->thread, NULL, write_all, w) == 0;
+    if (!w->has_thread) write_all(w);
     return CZ_OK;
 }
 

@@ -2,9 +2,10 @@
  * cores all compute. */
 #include "offload/swap/swap_impl.h"
 
+#include "base/host/thread.h"
+
 #include <dirent.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -36,20 +37,16 @@ static void cores_of_process(cpu_set_t *cores)
     if (tasks) closedir(tasks);
 }
 
-/* Signals stay with the program's own threads; a small stack, for these threads only move bytes. */
+/* A small stack, for these threads only move bytes. */
 int swap_thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attr;
-    sigset_t all, before;
     cpu_set_t cores;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_NBYTES);
     cores_of_process(&cores);
     if (CPU_COUNT(&cores) > 0) pthread_attr_setaffinity_np(&attr, sizeof cores, &cores);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread, &attr, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_start(thread, &attr, run, arg);
     pthread_attr_destroy(&attr);
     return error;
 }
