@@ -284,7 +284,7 @@ function(cz_as_ptx target name)
   set_tests_properties(${test} PROPERTIES LABELS "${label};cuda;ptx")
 endfunction()
 string(JOIN "|" CZ_PTX_DEFAULT activation attention ce_head cross_entropy dropout elementwise
-  embedding lamb matmul norm onebit reduce rope step)
+  embedding lamb matmul norm onebit reduce rope router step)
 
 # tests/gpu runs on the plug-in that this names; scripts/gpu_check.sh runs the same on a real GPU.
 function(cz_on_simulated_device test)

@@ -44,6 +44,7 @@ struct layer_sizes {
     size_t workspace_nbytes; /* scratch: the largest of forward (TRAIN and EVAL), backward and,
                                 unless `training`, decode of up to T positions at once */
     size_t cache_nbytes;     /* decode: key/value cache for B sequences of up to T positions */
+    size_t shared_nbytes;    /* of layer_args.shared: the largest of all layers is there */
     double flops_forward;    /* multiply-adds counted as 2, for the profiler and the tuner */
 };
 
@@ -77,6 +78,10 @@ struct layer_args {
     void *saved; /* backward may use it up */
     void *workspace;
     size_t workspace_nbytes;
+
+    /* What layers of one pass tell each other besides their outputs: one piece for all of them,
+     * zero before a TRAIN or EVAL forward, as forward left it in backward. NULL in decode. */
+    void *shared;
 
     const void *dout; /* backward: gradient of out; NULL for a loss layer */
     void *din;        /* backward: overwritten; NULL for the first layer */

@@ -31,6 +31,13 @@ CZ_EXTERN_C_BEGIN
     SLOT(embedding_backward, embedding_args)                                                       \
     SLOT(rope, rope_args)                                                                          \
     SLOT(rope_table, rope_table_args)                                                              \
+    SLOT(router_forward, router_args)                                                              \
+    SLOT(router_backward, router_grad_args)                                                        \
+    SLOT(router_sort, router_sort_args)                                                            \
+    SLOT(router_balance, router_balance_args)                                                      \
+    SLOT(router_balance_loss, router_balance_loss_args)                                            \
+    SLOT(expert_add, expert_add_args)                                                              \
+    SLOT(expert_weigh, expert_weigh_args)                                                          \
     SLOT(dropout, dropout_args)                                                                    \
     SLOT(add, add_args)                                                                            \
     SLOT(cast_scale, cast_scale_args)                                                              \
@@ -76,6 +83,7 @@ struct norm_row;
 struct onebit_row;
 struct reduce_row;
 struct rope_row;
+struct router_row;
 struct sgd_row;
 struct matmul_cache; /* primitives by shape, private to ops/matmul */
 struct cuda_ops;     /* handles and scratch of the CUDA plug-in, private to it */
@@ -104,6 +112,7 @@ struct ops {
     const struct onebit_row *onebit_row;
     const struct reduce_row *reduce_row;
     const struct rope_row *rope_row;
+    const struct router_row *router_row;
     const struct sgd_row *sgd_row;
 
     /* The kernels; NULL: the device has none. */
@@ -141,6 +150,7 @@ cz_status norm_wire(struct ops *ops, uint32_t features);
 cz_status onebit_wire(struct ops *ops, uint32_t features);
 cz_status reduce_wire(struct ops *ops, uint32_t features);
 cz_status rope_wire(struct ops *ops, uint32_t features);
+cz_status router_wire(struct ops *ops, uint32_t features);
 cz_status sgd_wire(struct ops *ops, uint32_t features);
 
 #endif

@@ -121,6 +121,8 @@ static cz_status chain_measure(struct chain *c)
         if (node->sizes.workspace_nbytes > s->workspace)
             s->workspace = node->sizes.workspace_nbytes;
         if (node->sizes.out_nbytes > c->out_nbytes_max) c->out_nbytes_max = node->sizes.out_nbytes;
+        if (node->sizes.shared_nbytes > c->shared_nbytes)
+            c->shared_nbytes = node->sizes.shared_nbytes;
         if (c->options.cache)
             TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
         s->flops_forward += node->sizes.flops_forward;
@@ -134,7 +136,8 @@ static cz_status chain_measure(struct chain *c)
     }
     /* Evaluation alternates between two outputs, in the same block. */
     if (s->activations < pair) s->activations = pair;
-    return CZ_OK;
+    if (c->shared_nbytes == 0) return CZ_OK;
+    return chain_place_piece(&s->activations, c->shared_nbytes, &c->shared_off);
 }
 
 /* Without checkpointing there is one segment of all layers before the loss: one rule covers both

@@ -24,6 +24,7 @@ struct chain {
     size_t n_params;
     struct chain_sizes sizes;
     size_t out_nbytes_max;
+    size_t shared_off, shared_nbytes; /* in the block of activations */
 
     size_t segment; /* layers per checkpoint; n_nodes − 1 without checkpointing */
     size_t n_segments;

@@ -76,6 +76,7 @@ static struct layer_args layer_args(struct chain *c, size_t i, const struct chai
                            .workspace_nbytes = c->sizes.workspace};
     a.rng.site = (uint32_t)i * RNG_SITES_PER_LAYER;
     if (mode != LAYER_EVAL) a.saved = at(c->memory.activations, node->saved_off);
+    if (c->shared_nbytes > 0) a.shared = at(c->memory.activations, c->shared_off);
     return a;
 }
 
@@ -225,12 +226,22 @@ static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *r
     return leave(c, i, CHAIN_FORWARD);
 }
 
+/* Layers add to it on their way. */
+static cz_status clear_shared(struct chain *c, struct dev_stream *stream)
+{
+    if (c->shared_nbytes == 0) return CZ_OK;
+    struct device *device = ops_device(c->options.ops);
+    return device->ops->fill_zero(device, stream, at(c->memory.activations, c->shared_off),
+                                  c->shared_nbytes);
+}
+
 /* A failed forward leaves no pass that backward could differentiate. */
 cz_status chain_forward(struct chain *c, const struct chain_run *run)
 {
     TRY(check_shape(c, run->batch->B, run->batch->T));
     c->pending = false;
     TRY(chain_kept_begin(c, run->stream));
+    TRY(clear_shared(c, run->stream));
     if (run->mode == LAYER_EVAL) {
         for (size_t i = 0; i < c->n_nodes; i++) TRY(eval_layer(c, i, run));
         return CZ_OK;
@@ -296,6 +307,7 @@ static cz_status decode_layer(struct chain *c, size_t i, const struct chain_run 
     a.in = i == 0 ? NULL : turn(c, i - 1);
     a.out = node->layer.cls->flags & LAYER_LOSS ? NULL : turn(c, i);
     a.logits = node->layer.cls->flags & LAYER_LOSS ? run->logits : NULL;
+    a.shared = NULL;
     a.cache = at(c->memory.cache, node->cache_off);
     a.position = position;
     a.cache_T = c->options.T;

@@ -1,7 +1,8 @@
 /* What the files of the decoder block share. The block is an attention half and an MLP half with
  * norms and residuals around both; each half knows its maps and its memory, the block which norm
  * feeds it and where its result is added. Legend: B batch, T positions, N = B·T, C width, H query
- * heads and G key heads of width D, F width of the MLP. */
+ * heads and G key heads of width D, F width of the MLP, or of each of E experts, of which a router
+ * chooses K for a token. */
 #ifndef CZ_MODEL_DECODER_BLOCK_IMPL_H
 #define CZ_MODEL_DECODER_BLOCK_IMPL_H
 
@@ -30,6 +31,7 @@ enum role {
     GATE_UP_W, /* gate and up in one */
     DOWN_W,
     DOWN_B,
+    ROUTER_W,
     LN1_W,   /* in front of attention */
     POST1_W, /* behind it */
     LN2_W,   /* in front of the MLP */
@@ -39,10 +41,14 @@ enum role {
 
 cz_status block_declare(const void *hp, struct param_list *out);
 
-/* NULL where the block has no such parameter. */
+/* NULL where the block has no such parameter. Experts come after the roles: gate, up and down of
+ * each. */
+enum { EXPERT_GATE = 0, EXPERT_UP, EXPERT_DOWN, N_EXPERT_MAPS };
 struct block_params {
     const void *w[N_ROLES];
     const struct param_grad *g[N_ROLES]; /* backward */
+    const void *const *experts;          /* (E, N_EXPERT_MAPS) */
+    const struct param_grad *expert_grads;
 };
 
 /* The map whose weight has this role. */
@@ -62,6 +68,11 @@ static inline bool has_norm_before(const struct decoder_block_hp *hp)
 static inline bool has_norm_after(const struct decoder_block_hp *hp)
 {
     return hp->norms != NORMS_BEFORE;
+}
+
+static inline bool has_experts(const struct decoder_block_hp *hp)
+{
+    return hp->n_experts > 0;
 }
 
 /* ---- a call --------------------------------------------------------------------------------- */
@@ -88,10 +99,28 @@ struct attention_space {
     struct rope_rows rope;
 };
 
+/* What a router keeps, for choices in the order of their experts: ops/router/router.h. */
+struct experts_kept {
+    float *probs, *weights;             /* (N,E), (N,K) */
+    int32_t *experts;                   /* (N,K) */
+    int32_t *choices, *tokens, *starts; /* (N·K), (N·K), (E+1) */
+};
+
+struct experts_space {
+    void *logits;    /* (N,E), or their gradient */
+    float *sum;      /* (N,C) of what experts give */
+    void *x;         /* (N,C) rows of one expert */
+    void *dout, *dy; /* (N,C), (N,F) the same in backward */
+    float *dweights; /* (N,K) backward */
+    bool keeps_each; /* gate and up have rows for all choices; false: for one expert's */
+};
+
 /* What the MLP half keeps: gate and up, (N,F) each or columns of one (N,2F); y (N,F), what goes
- * into the last product, which backward makes again unless all is kept (else NULL). */
+ * into the last product, which backward makes again unless all is kept (else NULL). With experts
+ * (N·K,F) each, and no y. */
 struct mlp_kept {
     void *gate, *up, *y;
+    struct experts_kept experts;
 };
 
 struct block_kept {
@@ -109,6 +138,7 @@ struct block_space {
     void *branch; /* (N,C) backward: gradient of what a half gives, where it is not the block's */
     void *x2;     /* (N,C) norms after */
     void *y;      /* (N,F) activated and its gradient */
+    struct experts_space experts;
     struct attention_space att; /* dead before x2 and y are made, and made again after them */
     struct scratch own;
 };
@@ -187,5 +217,24 @@ cz_status mlp_activate(const struct block_run *r, void *y);
 /* Over gate and up, their gradients; dh (may be h) the gradient of h. */
 cz_status mlp_backward(const struct block_run *r, const void *h, const void *dout, void *dh);
 bool mlp_wants_input(const struct block_run *r);
+
+/* ---- an MLP half of experts: decoder_experts.c ----------------------------------------------- */
+
+cz_status experts_declare(const struct decoder_block_hp *hp, struct param_list *out);
+cz_status experts_workspace(const struct decoder_block_hp *hp, const struct batch_shape *s,
+                            int64_t N, size_t *nbytes_max);
+
+/* TRAIN keeps gate and up of each choice, EVAL those of one expert at a time. */
+void experts_take_kept(const struct decoder_block_hp *hp, int64_t N, enum cz_dtype dtype,
+                       bool keeps_each, struct scratch *s, struct mlp_kept *k);
+void experts_take_space(const struct decoder_block_hp *hp, int64_t N, enum cz_dtype dtype,
+                        bool training, struct scratch *s, struct experts_space *space);
+
+bool experts_want_input(const struct block_run *r);
+
+/* What experts give for h, weighted and added up. m may be h; NULL: only what is kept is wanted. */
+cz_status experts_forward(struct block_run *r, const void *h, void *m);
+/* Over gate and up, their gradients; dh (may be h) the gradient of h. */
+cz_status experts_backward(struct block_run *r, const void *h, const void *dout, void *dh);
 
 #endif

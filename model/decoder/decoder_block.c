@@ -5,7 +5,8 @@
  *   h2 = norm(x2)    m = MLP half(h2)           out = x2 + r·norm(m)
  *
  * Norms stand before the halves (LLaMA), after them (OLMo 2) or around them (Gemma); where there is
- * none its argument passes. r is 1 but for Granite.
+ * none its argument passes. r is 1 but for Granite. The MLP half may be a mixture of experts
+ * (decoder_experts.c).
  *
  * Kept for backward: q and k, v, att (2·HD + 2·GD), gate and up (2F) per token; x2 (C), or with
  * norms after o and m (2C); and a few fp32 statistics. What is cheap to repeat (norms, rotation of
@@ -13,6 +14,7 @@
  * no matrix product is. Backward writes the gradients of gate and up over them. */
 #include "model/decoder/block_impl.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/router/router.h"
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
@@ -31,7 +33,10 @@ static struct block_kept layout_saved(const struct decoder_block_hp *hp, int64_t
     attention_take_kept(hp, N, dtype, s, &k.att);
     if (!after) k.x2 = scratch_take(s, N, hp->C, e);
     if (after) k.o = scratch_take(s, N, hp->C, e);
-    mlp_take_kept(hp, N, dtype, s, &k.mlp);
+    if (has_experts(hp))
+        experts_take_kept(hp, N, dtype, true, s, &k.mlp);
+    else
+        mlp_take_kept(hp, N, dtype, s, &k.mlp);
     if (after) k.m = scratch_take(s, N, hp->C, e);
     if (before) k.rstd1 = take_statistics(s, N);
     if (after) k.rstd_post1 = take_statistics(s, N);
@@ -40,7 +45,7 @@ static struct block_kept layout_saved(const struct decoder_block_hp *hp, int64_t
     if (!keeps_all) return k;
     if (before) k.h1 = scratch_take(s, N, hp->C, e); /* else it is x */
     k.h2 = scratch_take(s, N, hp->C, e);
-    k.mlp.y = scratch_take(s, N, hp->F, e);
+    if (!has_experts(hp)) k.mlp.y = scratch_take(s, N, hp->F, e);
     return k;
 }
 
@@ -57,7 +62,12 @@ static struct block_space layout_eval(const struct decoder_block_hp *hp, int64_t
     struct scratch mlp = s.own;
     attention_take_kept(hp, N, dtype, &s.own, &k->att);
     attention_take_eval(hp, N, &s.own, &k->att, &s.att);
-    mlp_take_kept(hp, N, dtype, &mlp, &k->mlp);
+    if (has_experts(hp)) {
+        experts_take_kept(hp, N, dtype, false, &mlp, &k->mlp);
+        experts_take_space(hp, N, dtype, false, &mlp, &s.experts);
+    } else {
+        mlp_take_kept(hp, N, dtype, &mlp, &k->mlp);
+    }
     s.y = hp->fused_maps ? scratch_take(&mlp, N, hp->F, dtype_size(dtype)) : k->mlp.gate;
     size_raise(&s.own.used, mlp.used);
     return s;
@@ -76,15 +86,18 @@ static struct block_space layout_train(const struct decoder_block_hp *hp, int64_
     attention_take_train(hp, N, dtype, &s.own, &s.att);
     if (has_norm_after(hp)) s.x2 = scratch_take(&mlp, N, hp->C, e);
     s.y = scratch_take(&mlp, N, hp->F, e);
+    if (has_experts(hp)) experts_take_space(hp, N, dtype, true, &mlp, &s.experts);
     size_raise(&s.own.used, mlp.used);
     return s;
 }
 
+/* Of an MLP that runs alone, or those that a token goes to. */
 static double flops(const struct decoder_block_hp *hp, double n, double t)
 {
     const double c = (double)hp->C, f = (double)hp->F;
     const double hd = (double)(hp->H * hp->D), gd = (double)(hp->G * hp->D);
-    return 2.0 * n * (2.0 * c * hd + 2.0 * c * gd + 3.0 * c * f) + 4.0 * n * t * hd;
+    const double mlps = has_experts(hp) ? (double)hp->top_k : 1.0, e = (double)hp->n_experts;
+    return 2.0 * n * (2.0 * c * hd + 2.0 * c * gd + 3.0 * c * f * mlps + c * e) + 4.0 * n * t * hd;
 }
 
 static cz_status block_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
@@ -110,6 +123,8 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     if (!s->training) TRY(block_maps_workspace(hp, s, s->B, &op_nbytes)); /* a token each */
     block_norms_workspace(hp, s, N, &op_nbytes);
     TRY(attention_workspace(hp, s, &op_nbytes));
+    if (hp->balances_experts)
+        out->shared_nbytes = router_balance_numel(hp->n_experts) * sizeof(float);
     out->flops_forward = flops(hp, (double)N, (double)s->T);
     return sizes_finish("decoder block", own_nbytes, op_nbytes, out);
 }
@@ -201,6 +216,10 @@ static cz_status after_attention(struct block_run *r)
         m = r->k.m;
     }
     TRY(join_attention(r, x2, r->k.h2 ? r->k.h2 : h, &h2));
+    if (has_experts(r->hp)) {
+        TRY(experts_forward(r, h2, out || after ? m : NULL));
+        return out || after ? join_mlp(r, x2, m, out) : CZ_OK;
+    }
     TRY(mlp_widen(r, h2));
     if (!out && !r->k.mlp.y && !after) return CZ_OK;
     TRY(mlp_activate(r, y));
@@ -291,7 +310,7 @@ static cz_status mlp_half_backward(struct block_run *r)
     if (before || wants_h2) TRY(x2_again(r));
     if (!h2) h2 = before ? r->s.h : x2;
     if (wants_h2 && before) TRY(norm_again(r, LN2_W, x2, r->s.h));
-    TRY(mlp_backward(r, h2, dm, r->s.h));
+    TRY(has_experts(r->hp) ? experts_backward(r, h2, dm, r->s.h) : mlp_backward(r, h2, dm, r->s.h));
     return through_norm(r, LN2_W, x2, r->k.rstd2, r->s.h, r->a->dout);
 }
 

@@ -4,6 +4,7 @@
 #include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
 #include "model/parts/parts.h"
+#include "ops/router/router.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,11 +173,46 @@ cz_status decoder_read_switched_window(struct decoder_config *c, int64_t fallbac
 
 /* ---- the chain ------------------------------------------------------------------------------ */
 
+/* Whether the MLP of layer i is a mixture of experts. */
+static cz_status layer_is_sparse(const struct decoder_config *c, int64_t i, bool *out)
+{
+    *out = c->n_experts > 0 && (i + 1) % c->sparse_step == 0;
+    const struct json_node *list = config_either(c->node, "mlp_only_layers", NULL);
+    if (c->n_experts == 0 || !list) return CZ_OK;
+    if (json_type(list) != JSON_ARRAY)
+        return config_refuse(list, CZ_INVALID, "a list of layers is expected");
+    for (size_t k = 0; k < json_count(list); k++) {
+        int64_t idx;
+        TRY(json_as_int(json_child(list, k), &idx));
+        if (idx == i) *out = false;
+    }
+    return CZ_OK;
+}
+
+cz_status decoder_read_experts(struct decoder_config *c, const struct decoder_experts *defaults)
+{
+    bool wants_loss;
+    double coef;
+    TRY(config_size(c->node, "num_experts", "num_local_experts", defaults->n, ROUTER_EXPERTS_MAX,
+                    &c->n_experts));
+    TRY(config_size(c->node, "num_experts_per_tok", NULL, defaults->top_k, c->n_experts,
+                    &c->top_k));
+    TRY(config_size(c->node, "moe_intermediate_size", NULL, defaults->size, INT32_MAX,
+                    &c->expert_size));
+    TRY(config_size(c->node, "decoder_sparse_step", NULL, 1, INT32_MAX, &c->sparse_step));
+    TRY(json_opt_bool(c->node, "norm_topk_prob", false, &c->weights_add_to_one));
+    TRY(json_opt_bool(c->node, "output_router_logits", false, &wants_loss));
+    TRY(config_number(c->node, "router_aux_loss_coef", defaults->balance_coef, 0, 1e6, &coef));
+    c->balance_coef = wants_loss ? coef : 0;
+    return CZ_OK;
+}
+
 /* eps and dropout are fp32 in the kernels. */
 static cz_status block_of_layer(const struct decoder_config *c, int layer_idx,
                                 struct decoder_block_hp *out)
 {
-    bool rotates, slides = false;
+    bool rotates, slides = false, is_sparse;
+    TRY(layer_is_sparse(c, layer_idx, &is_sparse));
     TRY(layer_rotates(c, layer_idx, &rotates));
     TRY(layer_slides(c, layer_idx, &slides));
     *out = c->block;
@@ -195,6 +231,12 @@ static cz_status block_of_layer(const struct decoder_config *c, int layer_idx,
     out->attn_dropout_p = (float)c->attention_dropout;
     out->init_std = (float)c->initializer_range;
     out->rope = slides && c->has_sliding_rope ? c->sliding_rope : c->rope;
+    if (!is_sparse) return CZ_OK;
+    out->F = c->expert_size;
+    out->n_experts = c->n_experts;
+    out->top_k = c->top_k;
+    out->weights_add_to_one = c->weights_add_to_one;
+    out->balances_experts = c->balance_coef != 0;
     return CZ_OK;
 }
 
@@ -221,7 +263,9 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
                                           .init_std = (float)c->initializer_range,
                                           .divisor = (float)c->logits_divisor,
                                           .softcap = (float)c->logits_softcap,
-                                          .norm_offset = c->block.norm_offset};
+                                          .norm_offset = c->block.norm_offset,
+                                          .n_experts = c->n_experts,
+                                          .balance_coef = (float)c->balance_coef};
     const struct layer_class *block = c->rope.t_switch || c->sliding_rope.t_switch
                                           ? &decoder_block_uncached_class
                                           : &decoder_block_class;

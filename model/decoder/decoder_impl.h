@@ -60,6 +60,11 @@ struct decoder_block_hp {
     float softcap;         /* of the scores; 0: none */
     int64_t window;        /* keys as far back as this are hidden; 0: none is */
     float residual_scale;  /* of what both halves add, norms before only; 0: 1 */
+    /* The MLP is so many of width F, of which a router chooses top_k for each token; 0: one. No
+     * biases, no fused maps. */
+    int64_t n_experts, top_k;
+    bool weights_add_to_one; /* of the chosen ones */
+    bool balances_experts;   /* a loss of the head's wants to know the router's choices */
     float eps, attn_dropout_p, init_std;
     struct rope_plan rope;
 };
@@ -91,6 +96,12 @@ struct decoder_config {
     bool slides_without_rope;
     /* Layers that do not rotate: those with a 0 in no_rope_layers, or every n-th; 0: none. */
     int64_t no_rope_every;
+
+    /* Mixtures of experts of `expert_size` in every sparse_step-th layer, without those that
+     * mlp_only_layers names; 0 experts: nowhere. */
+    int64_t n_experts, top_k, expert_size, sparse_step;
+    bool weights_add_to_one;
+    double balance_coef; /* of the loss that balances experts; 0: none */
 };
 
 /* What an absent key means; 0: as in LLaMA. */
@@ -118,6 +129,13 @@ cz_status decoder_read_window(struct decoder_config *c, int64_t fallback);
 /* The same, of which use_sliding_window says whether it counts. */
 cz_status decoder_read_switched_window(struct decoder_config *c, int64_t fallback);
 
+/* Of mixtures of experts, what absent keys mean. */
+struct decoder_experts {
+    int64_t n, top_k, size;
+    double balance_coef;
+};
+cz_status decoder_read_experts(struct decoder_config *c, const struct decoder_experts *defaults);
+
 /* What Gemma 2 and 3 share; the soft caps that an absent key means, 0: none. In gemma2.c. */
 cz_status decoder_read_gemma(struct decoder_config *c, double score_cap, double logits_cap);
 
@@ -137,7 +155,7 @@ struct decoder_preset {
     /* Further keys with their JSON, in place of what stands above if that has the same key. */
     struct {
         const char *key, *json;
-    } more[8];
+    } more[12];
 };
 
 /* config.json of the preset called `name`, text to free(). CZ_NOTFOUND names `family`. */

@@ -14,8 +14,8 @@ void mlp_take_kept(const struct decoder_block_hp *hp, int64_t N, enum cz_dtype d
 
 bool mlp_wants_input(const struct block_run *r)
 {
-    static const enum role maps[] = {GATE_W, UP_W, GATE_UP_W, N_ROLES};
-    return block_wants(r, maps);
+    static const enum role maps[] = {GATE_W, UP_W, GATE_UP_W, ROUTER_W, N_ROLES};
+    return block_wants(r, maps) || (has_experts(r->hp) && experts_want_input(r));
 }
 
 cz_status mlp_widen(const struct block_run *r, const void *h)

@@ -14,6 +14,9 @@ static const struct role_info {
         ALWAYS = 0,
         WITH_OWN_MAPS,
         WITH_FUSED_MAPS,
+        WITH_ONE_MLP,
+        WITH_OWN_MLP,
+        WITH_EXPERTS,
         WITH_QKV_BIAS,
         WITH_O_BIAS,
         WITH_MLP_BIAS,
@@ -34,13 +37,14 @@ static const struct role_info {
     [QKV_W] = {"self_attn.qkv_proj.weight", MAP_WEIGHT, N_ROLES, WITH_FUSED_MAPS},
     [QN_W] = {"self_attn.q_norm.weight", NORM_WEIGHT, QN_W, WITH_QK_NORM},
     [KN_W] = {"self_attn.k_norm.weight", NORM_WEIGHT, KN_W, WITH_QK_NORM},
-    [GATE_W] = {"mlp.gate_proj.weight", MAP_WEIGHT, GATE_B, WITH_OWN_MAPS},
+    [GATE_W] = {"mlp.gate_proj.weight", MAP_WEIGHT, GATE_B, WITH_OWN_MLP},
     [GATE_B] = {"mlp.gate_proj.bias", MAP_BIAS, GATE_W, WITH_MLP_BIAS},
-    [UP_W] = {"mlp.up_proj.weight", MAP_WEIGHT, UP_B, WITH_OWN_MAPS},
+    [UP_W] = {"mlp.up_proj.weight", MAP_WEIGHT, UP_B, WITH_OWN_MLP},
     [UP_B] = {"mlp.up_proj.bias", MAP_BIAS, UP_W, WITH_MLP_BIAS},
     [GATE_UP_W] = {"mlp.gate_up_proj.weight", MAP_WEIGHT, N_ROLES, WITH_FUSED_MAPS},
-    [DOWN_W] = {"mlp.down_proj.weight", MAP_WEIGHT, DOWN_B, ALWAYS},
+    [DOWN_W] = {"mlp.down_proj.weight", MAP_WEIGHT, DOWN_B, WITH_ONE_MLP},
     [DOWN_B] = {"mlp.down_proj.bias", MAP_BIAS, DOWN_W, WITH_MLP_BIAS},
+    [ROUTER_W] = {"mlp.gate.weight", MAP_WEIGHT, N_ROLES, WITH_EXPERTS},
     [LN1_W] = {"input_layernorm.weight", NORM_WEIGHT, LN1_W, WITH_NORM_BEFORE},
     [POST1_W] = {"post_attention_layernorm.weight", NORM_WEIGHT, POST1_W, WITH_NORM_AFTER},
     [LN2_W] = {"post_attention_layernorm.weight", NORM_WEIGHT, LN2_W, WITH_NORM_BEFORE},
@@ -53,6 +57,9 @@ static bool has_role(const struct decoder_block_hp *hp, enum role role)
     switch (roles[role].present) {
     case WITH_OWN_MAPS: return !hp->fused_maps;
     case WITH_FUSED_MAPS: return hp->fused_maps;
+    case WITH_ONE_MLP: return !has_experts(hp);
+    case WITH_OWN_MLP: return !has_experts(hp) && !hp->fused_maps;
+    case WITH_EXPERTS: return has_experts(hp);
     case WITH_QKV_BIAS: return hp->qkv_bias;
     case WITH_O_BIAS: return hp->o_bias;
     case WITH_MLP_BIAS: return hp->mlp_bias;
@@ -74,6 +81,8 @@ struct block_params block_params_of(const struct decoder_block_hp *hp, const str
         p.g[role] = a->dparams ? &a->dparams[idx] : NULL;
         idx++;
     }
+    p.experts = a->params + idx;
+    p.expert_grads = a->dparams ? a->dparams + idx : NULL;
     return p;
 }
 
@@ -124,7 +133,7 @@ cz_status block_declare(const void *hp_, struct param_list *out)
     const struct decoder_block_hp *hp = hp_;
     for (int role = 0; role < N_ROLES; role++)
         if (has_role(hp, (enum role)role)) TRY(declare_role(hp, (enum role)role, out));
-    return CZ_OK;
+    return has_experts(hp) ? experts_declare(hp, out) : CZ_OK;
 }
 
 /* ---- maps ----------------------------------------------------------------------------------- */
@@ -140,6 +149,7 @@ struct linear block_map(const struct decoder_block_hp *hp, enum role weight)
     case O_W: return (struct linear){.n_in = HD, .n_out = C};
     case GATE_UP_W: return (struct linear){.n_in = C, .n_out = 2 * F};
     case DOWN_W: return (struct linear){.n_in = F, .n_out = C};
+    case ROUTER_W: return (struct linear){.n_in = C, .n_out = hp->n_experts};
     default: return (struct linear){.n_in = C, .n_out = F}; /* gate, up */
     }
 }
@@ -152,10 +162,10 @@ cz_status block_maps_workspace(const struct decoder_block_hp *hp, const struct b
         if (roles[role].kind != MAP_WEIGHT || !has_role(hp, (enum role)role)) continue;
         const struct linear map = block_map(hp, (enum role)role);
         TRY(linear_workspace(s, &map, N, nbytes_max));
-        if (s->training && (role == K_W || role == V_W || role == UP_W))
+        if (s->training && (role == K_W || role == V_W || role == UP_W || role == ROUTER_W))
             TRY(linear_dx_add_workspace(s, &map, N, nbytes_max));
     }
-    return CZ_OK;
+    return has_experts(hp) ? experts_workspace(hp, s, N, nbytes_max) : CZ_OK;
 }
 
 /* NULL: the map has none. */

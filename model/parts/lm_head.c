@@ -1,5 +1,6 @@
 /* The language-model head. B batch, T positions, N = B·T, C channels, V vocabulary.
  *   y = norm(x) [/divisor],  z = y·wᵀ,  loss = mean cross-entropy of z against the labels
+ *                                              [+ coef·balance of experts]
  * Parameters: norm weight (C) [, norm bias (C)], w (V,C), in the order of declaration. A TRAIN
  * forward spends each block of logits on the gradients at once (ops ce_head) and continues through
  * the norm, so that `saved` is din. */
@@ -7,6 +8,7 @@
 #include "model/parts/parts.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/router/router.h"
 
 /* An RMS norm has no bias. */
 static bool is_rms(const struct model_lm_head_hp *hp)
@@ -121,6 +123,8 @@ static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, stru
 {
     const struct model_lm_head_hp *hp = hp_;
     *out = (struct layer_sizes){0};
+    if (hp->balance_coef != 0)
+        out->shared_nbytes = router_balance_numel(hp->n_experts) * sizeof(float);
     TRY(batch_shape_check("language-model head", s));
     const int64_t N = s->B * s->T;
     size_t op_nbytes = 0;
@@ -154,6 +158,19 @@ static cz_status divide(const struct model_lm_head_hp *hp, const struct layer_ar
     return hp->divisor != 0 ? ops_cast_scale(a->ops, a->stream, &args) : CZ_OK;
 }
 
+/* loss += what unbalanced experts cost, whose gradient the blocks find in `shared`. */
+static cz_status add_balance(const struct model_lm_head_hp *hp, const struct layer_args *a,
+                             float *loss)
+{
+    const struct router_balance_loss_args args = {.E = hp->n_experts,
+                                                  .coef = hp->balance_coef,
+                                                  .dloss = a->mode == LAYER_EVAL ? 0 : a->dloss,
+                                                  .balance = a->shared,
+                                                  .loss = loss};
+    if (hp->balance_coef == 0 || !a->shared) return CZ_OK;
+    return ops_router_balance_loss(a->ops, a->stream, &args);
+}
+
 /* y is in `saved` until the norm's backward overwrites it with din. */
 static cz_status head_train(const struct model_lm_head_hp *hp, const struct layer_args *a)
 {
@@ -183,6 +200,7 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     ce.workspace = space.p;
     ce.workspace_nbytes = space.nbytes;
     TRY(ops_ce_head(a->ops, a->stream, &ce));
+    TRY(add_balance(hp, a, ce.loss));
     TRY(divide(hp, a, N, s.dy));
     const struct norm_grad_io grad = {
         .x = a->in, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = a->saved};
@@ -242,7 +260,8 @@ static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer
     ce.loss_weights = a->batch->loss_weights;
     ce.divisor = a->batch->loss_divisor;
     if (direct) ce.logits = a->logits;
-    return ops_ce_head(a->ops, a->stream, &ce);
+    TRY(ops_ce_head(a->ops, a->stream, &ce));
+    return wants_loss ? add_balance(hp, a, ce.loss) : CZ_OK;
 }
 
 static cz_status lm_head_forward(const void *hp, const struct layer_args *a)

@@ -37,6 +37,10 @@ struct model_lm_head_hp {
     float divisor;     /* of the logits; 0: none */
     float softcap;     /* of the logits; 0: none */
     float norm_offset; /* of the norm's weight: 0, or 1, and then it starts from 0 */
+    /* Adds the loss that balances so many experts, of what layers counted in layer_args.shared
+     * (ops/router/router.h), times this; 0: there is none. */
+    int64_t n_experts;
+    float balance_coef;
 };
 extern const struct layer_class model_lm_head_class;
 

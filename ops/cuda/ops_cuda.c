@@ -24,6 +24,7 @@ cz_status norm_wire_cuda(struct ops *ops);
 cz_status onebit_wire_cuda(struct ops *ops);
 cz_status reduce_wire_cuda(struct ops *ops);
 cz_status rope_wire_cuda(struct ops *ops);
+cz_status router_wire_cuda(struct ops *ops);
 cz_status sgd_wire_cuda(struct ops *ops);
 
 /* One line per op folder. */
@@ -47,6 +48,7 @@ static const struct {
     {onebit_wire_cuda, NULL},
     {reduce_wire_cuda, NULL},
     {rope_wire_cuda, NULL},
+    {router_wire_cuda, NULL},
     {sgd_wire_cuda, NULL},
 };
 

@@ -118,6 +118,24 @@ def draw_qwen3(rng):
     return {**draw_qwen2(rng), **biases(rng, "attention_bias")}
 
 
+def draw_qwen3_moe(rng):
+    """Experts in all layers, every n-th, or but in some; more than one batch has tokens for, too."""
+    settings = {**decoder(rng), **biases(rng, "attention_bias", "norm_topk_prob")}
+    layers, experts = settings["num_hidden_layers"], rng.choice([1, 2, 3, 5, 8, 16, 40, 130])
+    settings.update(num_experts=experts, num_experts_per_tok=rng.randint(1, min(experts, 9)),
+                    moe_intermediate_size=rng.randint(1, 70), use_sliding_window=rng.random() < 0.3,
+                    sliding_window=draw_window(rng), output_router_logits=rng.random() < 0.6,
+                    router_aux_loss_coef=rng.choice([0.001, 0.5, 3.0]))
+    if rng.random() < 0.3:
+        settings["decoder_sparse_step"] = rng.randint(1, 3)
+    if rng.random() < 0.3:
+        settings["mlp_only_layers"] = [i for i in range(layers) if rng.random() < 0.5]
+    if not any((i + 1) % settings.get("decoder_sparse_step", 1) == 0 and i not in settings.get("mlp_only_layers", [])
+               for i in range(layers)):
+        settings["output_router_logits"] = False  # transformers has no balance of no routers
+    return settings
+
+
 def draw_olmo2(rng):
     return {**decoder(rng), **biases(rng, "attention_bias")}
 
@@ -198,6 +216,7 @@ FAMILIES = {
     "llama": Family("LlamaConfig", "LlamaForCausalLM", draw_llama),
     "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", draw_qwen2),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", draw_qwen3),
+    "qwen3_moe": Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", draw_qwen3_moe),
     "olmo2": Family("Olmo2Config", "Olmo2ForCausalLM", draw_olmo2),
     "granite": Family("GraniteConfig", "GraniteForCausalLM", draw_granite),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", draw_smollm3),
@@ -219,6 +238,18 @@ def build(family, settings):
     for parameter in model.parameters():  # biases and norms away from 0 and 1
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=0.2)
+    for name, parameter in model.named_parameters():  # routers whose choices rounding does not change
+        if name.endswith(".mlp.gate.weight"):
+            torch.nn.init.normal_(parameter, std=0.5)
+            if config.pad_token_id is not None:  # a row of zeros makes all experts equally likely
+                torch.nn.init.normal_(model.get_input_embeddings().weight.data[config.pad_token_id])
+    return one_by_one(model)
+
+
+def one_by_one(model):
+    """Experts by plain products: PyTorch's grouped ones want widths that are multiples of 16 bytes."""
+    if hasattr(model.config, "num_experts_per_tok"):
+        model.set_experts_implementation("eager")
     return model
 
 
@@ -261,11 +292,23 @@ def make_inputs(model, rng, feed):
     return inputs
 
 
+def as_in_files(name, value):
+    """transformers joins the experts of a layer in memory; files have them one by one."""
+    stem, _, kind = name.rpartition(".mlp.experts.")
+    for expert, part in enumerate(value if stem else []):
+        maps = zip(("gate_proj", "up_proj"), part.chunk(2)) if kind == "gate_up_proj" else [("down_proj", part)]
+        for map_name, piece in maps:
+            yield f"{stem}.mlp.experts.{expert}.{map_name}.weight", piece
+    if not stem:
+        yield name, value
+
+
 def results(model, inputs):
     model.zero_grad()
     out = model(**inputs)
     out.loss.backward()
-    grads = {f"grad.{name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    grads = {f"grad.{file_name}": grad for name, p in model.named_parameters() if p.grad is not None
+             for file_name, grad in as_in_files(name, p.grad)}
     return {"out.logits": out.logits.detach(), "out.loss": out.loss.detach().reshape(1)} | grads
 
 
@@ -385,7 +428,7 @@ def check_export(czero, model, inputs, folder, exported):
         if theirs[name].grad is not None and not torch.equal(parameter, theirs[name]):
             raise Disagreed(f"export: {name} is another")
     with torch.no_grad():  # PyTorch's sums may depend on where tensors begin
-        ours, want = back.eval()(**inputs).logits, model(**inputs).logits
+        ours, want = one_by_one(back).eval()(**inputs).logits, model(**inputs).logits
         if (ours - want).abs().max() > 1e-6 * max(want.abs().max().item(), 1e-6):
             raise Disagreed("export: other logits")
 
@@ -451,6 +494,15 @@ SHIPPED = {
     "qwen3-variant-b": ("qwen3", dict(attention_bias=True, tie_word_embeddings=True, num_attention_heads=4,
                                       num_key_value_heads=2, hidden_size=16),
                         dict(B=2, T=13, mask="left", positions=True)),
+    "qwen3-moe-variant-a": ("qwen3_moe", dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=9,
+                                              norm_topk_prob=True, output_router_logits=True, router_aux_loss_coef=0.5),
+                            dict(B=2, T=17, mask=None, positions=False)),
+    "qwen3-moe-variant-b": ("qwen3_moe", dict(num_experts=40, num_experts_per_tok=3, moe_intermediate_size=7,
+                                              mlp_only_layers=[1], num_hidden_layers=3, attention_bias=True,
+                                              output_router_logits=True, router_aux_loss_coef=3.0,
+                                              tie_word_embeddings=True, num_attention_heads=4,
+                                              num_key_value_heads=2, hidden_size=16),
+                            dict(B=2, T=13, mask="left", positions=True)),
     "olmo2-variant-a": ("olmo2", {}, dict(B=2, T=17, mask=None, positions=False)),
     "olmo2-variant-b": ("olmo2", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
                                       num_attention_heads=4, num_key_value_heads=2, hidden_size=16),

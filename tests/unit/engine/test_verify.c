@@ -51,6 +51,8 @@ START_TEST(kin_of_llama_agree_with_pytorch)
 {
     check_agrees(test_fixture("models/qwen3-variant-a"), 27);
     check_agrees(test_fixture("models/qwen3-variant-b"), 34);
+    check_agrees(test_fixture("models/qwen3-moe-variant-a"), 53);
+    check_agrees(test_fixture("models/qwen3-moe-variant-b"), 285);
     check_agrees(test_fixture("models/olmo2-variant-a"), 27);
     check_agrees(test_fixture("models/olmo2-variant-b"), 34);
     check_agrees(test_fixture("models/granite-variant-a"), 23);

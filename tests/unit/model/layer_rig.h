@@ -12,7 +12,7 @@
 
 #define RIG_GUARD      ((size_t)64)
 #define RIG_GUARD_BYTE 0xA5
-#define RIG_PARAMS_MAX 16
+#define RIG_PARAMS_MAX 32
 
 /* Bytes between two guards. */
 struct rig_block {

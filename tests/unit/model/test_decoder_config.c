@@ -509,23 +509,42 @@ START_TEST(presets_have_the_published_sizes)
         size_t numel;
         int64_t t_max;
     } presets[] = {
-        {"llama-tiny", 119104, 64},          {"qwen2-tiny", 102976, 64},
-        {"llama-160m", 162417408, 2048},     {"tinyllama-1.1b", 1100048384, 2048},
-        {"llama-7b", 6738415616, 4096},      {"llama-13b", 13015864320, 4096},
-        {"llama-70b", 68976648192, 4096},    {"llama3-8b", 8030261248, 8192},
-        {"llama3.2-1b", 1235814400, 131072}, {"qwen2-0.5b", 494032768, 131072},
-        {"qwen2-1.5b", 1543714304, 131072},  {"qwen2-7b", 7615616512, 131072},
-        {"smollm2-135m", 134515008, 8192},   {"smollm2-360m", 361821120, 8192},
-        {"smollm2-1.7b", 1711376384, 8192},  {"qwen3-0.6b", 596049920, 40960},
-        {"qwen3-1.7b", 1720574976, 40960},   {"qwen3-4b", 4022468096, 40960},
-        {"qwen3-8b", 8190735360, 40960},     {"olmo2-1b", 1484916736, 4096},
-        {"olmo2-7b", 7298617344, 4096},      {"olmo2-13b", 13716198400, 4096},
-        {"granite3-2b", 2533531648, 131072}, {"granite3-8b", 8170848256, 131072},
-        {"smollm3-3b", 3075098624, 65536},   {"phi3-mini", 3821079552, 4096},
-        {"phi4", 14659507200, 16384},        {"mistral-7b-v0.1", 7241732096, 32768},
-        {"mistral-7b", 7248023552, 32768},   {"ministral-8b", 8019808256, 32768},
-        {"gemma2-2b", 2614341888, 8192},     {"gemma2-9b", 9241705984, 8192},
-        {"gemma2-27b", 27227128320, 8192},   {"gemma3-270m", 268098176, 32768},
+        {"llama-tiny", 119104, 64},
+        {"qwen2-tiny", 102976, 64},
+        {"llama-160m", 162417408, 2048},
+        {"tinyllama-1.1b", 1100048384, 2048},
+        {"llama-7b", 6738415616, 4096},
+        {"llama-13b", 13015864320, 4096},
+        {"llama-70b", 68976648192, 4096},
+        {"llama3-8b", 8030261248, 8192},
+        {"llama3.2-1b", 1235814400, 131072},
+        {"qwen2-0.5b", 494032768, 131072},
+        {"qwen2-1.5b", 1543714304, 131072},
+        {"qwen2-7b", 7615616512, 131072},
+        {"smollm2-135m", 134515008, 8192},
+        {"smollm2-360m", 361821120, 8192},
+        {"smollm2-1.7b", 1711376384, 8192},
+        {"qwen3-0.6b", 596049920, 40960},
+        {"qwen3-1.7b", 1720574976, 40960},
+        {"qwen3-4b", 4022468096, 40960},
+        {"qwen3-8b", 8190735360, 40960},
+        {"olmo2-1b", 1484916736, 4096},
+        {"qwen3-30b-a3b", 30532122624, 40960},
+        {"qwen3-235b-a22b", 235093634560, 40960},
+        {"olmo2-7b", 7298617344, 4096},
+        {"olmo2-13b", 13716198400, 4096},
+        {"granite3-2b", 2533531648, 131072},
+        {"granite3-8b", 8170848256, 131072},
+        {"smollm3-3b", 3075098624, 65536},
+        {"phi3-mini", 3821079552, 4096},
+        {"phi4", 14659507200, 16384},
+        {"mistral-7b-v0.1", 7241732096, 32768},
+        {"mistral-7b", 7248023552, 32768},
+        {"ministral-8b", 8019808256, 32768},
+        {"gemma2-2b", 2614341888, 8192},
+        {"gemma2-9b", 9241705984, 8192},
+        {"gemma2-27b", 27227128320, 8192},
+        {"gemma3-270m", 268098176, 32768},
         {"gemma3-1b", 999885952, 32768},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++) {
@@ -547,10 +566,10 @@ static cz_status fetch(void *user, size_t param_idx, size_t elem_off, size_t num
 START_TEST(exported_folders_load_again)
 {
     static const char *const sources[] = {
-        "llama-tiny",          "qwen2-tiny",  "qwen3-tiny",   "olmo2-tiny",
-        "granite-tiny",        "phi3-tiny",   "mistral-tiny", "ministral-tiny",
-        "gemma2-tiny",         "gemma3-tiny", "smollm3-tiny", "models/llama-variant",
-        "models/qwen2-variant"};
+        "llama-tiny",           "qwen2-tiny",          "qwen3-tiny",  "qwen3-moe-tiny",
+        "olmo2-tiny",           "granite-tiny",        "phi3-tiny",   "mistral-tiny",
+        "ministral-tiny",       "gemma2-tiny",         "gemma3-tiny", "smollm3-tiny",
+        "models/llama-variant", "models/qwen2-variant"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(sources); i++) {
         const char *dir = test_tmp_make();
         struct cz_model *m =
