@@ -256,6 +256,32 @@ expect 1 "/nowhere/x.svg" "$work/a/metrics.csv" -o /nowhere/x.svg
 expect 1 "/dev/full" "$work/a/metrics.csv" -o /dev/full
 expect 2 "can distinguish at most" "$work"/{a,b,a,b,a,b,a,b,a}/metrics.csv
 expect 2 "FILE.csv is missing"
+
+# both ends of what sizes may be
+fine() { "$czero" plot "$@" >"$work/out" 2>"$work/err" || complain "$*: exit $?: $(cat "$work/err")"; }
+widest() { wc -L <"$work/out"; }
+known=$work/known.csv
+for side in width height; do
+  least=$([ $side = width ] && echo 240 || echo 200)
+  letters=$([ $side = width ] && echo 20 || echo 5)
+  svg "$known" --$side 20000
+  svg "$known" --$side $least
+  expect 2 "^czero: --width and --height: at most 20000$" "$known" -o "$work/x.svg" --$side 20001
+  expect 2 "^czero: a picture needs --width 240 and --height 200, at least$" "$known" -o "$work/x.svg" --$side $((least - 1))
+  fine "$known" --$side $letters
+  fine "$known" --$side $letters --text -o "$work/both.svg" # characters are allowed where text is asked for, too
+  expect 2 "$side: $((letters - 1)) is less than $letters" "$known" --$side $((letters - 1))
+  [ ! -e "$work/x.svg" ] || complain "$side: a refused picture is there"
+done
+fine "$work"/{a,b,a,b,a,b,a,b}/metrics.csv
+for columns in 19 1001 x; do # not taken: 80
+  COLUMNS=$columns fine "$known"
+  [ "$(widest)" -gt 60 ] && [ "$(widest)" -le 80 ] || complain "$columns columns: $(widest) wide"
+done
+COLUMNS=20 fine "$known"
+[ "$(widest)" -le 40 ] || complain "20 columns: $(widest) wide"
+COLUMNS=1000 fine "$known"
+[ "$(widest)" -gt 900 ] || complain "1000 columns: $(widest) wide"
 "$czero" plot "$work/a/metrics.csv" >/dev/full 2>"$work/err"
 [ $? = 1 ] || complain "a full disk is no failure"
 "$czero" plot --help | grep -q -- "--log-y" || complain "no help"

@@ -49,7 +49,10 @@ for option in --max_shard_size --safe_serialization --tag --exclude_frozen_param
 done
 "$tool" --version | grep -q '^zero_to_fp32 (czero) [0-9]' || complain "--version"
 tag=$(cat "$ckpt/latest")
+began=$(date +%s)
 expect 0 "" -- "$ckpt" "$work/a"
+seconds=$(sed -n 's/.* in \([0-9]*\)\.[0-9] s$/\1/p' "$work/out.txt")
+[ "${seconds:-999999}" -le $(($(date +%s) - began + 1)) ] || complain "it took less: $(cat "$work/out.txt")"
 files "$work/a" pytorch_model.bin
 grep -q "^wrote 1 file, 28 tensors (and 1 tied name), " "$work/out.txt" || complain "$(cat "$work/out.txt")"
 expect 0 "" -- "$ckpt" "$work/b/c/d" --safe_serialization -t "$tag" --quiet

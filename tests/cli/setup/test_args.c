@@ -8,6 +8,8 @@
 #include "tools/czero/terminal.c"
 #include "tools/czero/tool.c"
 
+#include <sys/wait.h>
+
 struct opts {
     bool quiet;
     const char *tag, *kind, *file, *second;
@@ -287,7 +289,67 @@ START_TEST(the_rest_is_left_as_it_is)
 }
 END_TEST
 
+/* A program that was started without standard descriptors must not get a data file in their place.
+ */
+START_TEST(missing_descriptors_are_opened)
+{
+    for (int n_open = 0; n_open <= 3; n_open++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = 0;
+            for (int i = n_open; i < 20; i++) close(i);
+            tool_begin("czero", "");
+            while (fcntl(fd, F_GETFD) >= 0) fd++;
+            _exit(fd);
+        }
+        int status;
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(WIFEXITED(status));
+        ck_assert_int_eq(WEXITSTATUS(status), 3); /* 0, 1 and 2, and no more */
+    }
+}
+END_TEST
+
+static const char *help_of(const struct arg_spec *spec)
+{
+    static char text[4096];
+    const struct arg_command one = {
+        .name = "czero test", .summary = "Test.", .specs = spec, .n_specs = 1};
+    memset(text, 0, sizeof text);
+    FILE *kept = stdout;
+    stdout = fmemopen(text, sizeof text - 1, "w");
+    args_print_help(&one);
+    fclose(stdout);
+    stdout = kept;
+    return text;
+}
+
+/* "  --kind a|b" has as many columns as a line of the help, or one more. */
+START_TEST(choices_that_fill_a_line_stay_there)
+{
+    char values[81], line[128];
+    memset(values, 'a', sizeof values);
+    values[30] = '|';
+    values[71] = '\0';
+    const struct arg_spec spec = {"--kind", ARG_CHOICE, offsetof(struct opts, kind), values,
+                                  "a kind"};
+    snprintf(line, sizeof line, "  --kind %s\n%31sa kind\n", values, "");
+    ck_assert_uint_eq(strcspn(line, "\n"), HELP_COLUMNS);
+    ck_assert_msg(strstr(help_of(&spec), line) != NULL, "%s", help_of(&spec));
+    values[71] = 'a';
+    values[72] = '\0';
+    const char *help = help_of(&spec);
+    ck_assert_msg(strstr(help, "  --kind CHOICE") != NULL, "%s", help);
+    ck_assert_msg(strstr(help, "a kind; one of") != NULL, "%s", help);
+    ck_assert_ptr_null(strchr(help, '|'));
+    const struct arg_spec word = {"--kind", ARG_STRING, offsetof(struct opts, kind), values,
+                                  "a kind"};
+    ck_assert_ptr_nonnull(strstr(help_of(&word), values)); /* no choices to move */
+}
+END_TEST
+
 TEST_MAIN("cli/args", every_form_gives_the_value, numbers_are_taken_to_the_ends_of_their_ranges,
           what_is_not_wholly_a_number_is_refused, choices_are_whole_words,
           what_is_missing_unknown_or_too_much_is_said, all_that_is_missing_is_said_at_once,
-          verbosity_is_counted, the_rest_is_left_as_it_is)
+          verbosity_is_counted, the_rest_is_left_as_it_is, missing_descriptors_are_opened,
+          choices_that_fill_a_line_stay_there)

@@ -106,6 +106,16 @@ assert p["type"] == "WarmupDecayLR" and p["params"]["total_num_steps"] == steps,
 assert p["params"]["warmup_num_steps"] == max(2, steps // 10), p' || complain "the schedule: $(cat epoch/ds.json)"
 fi
 
+# more text than can be counted quickly: its schedule is left to the run
+truncate -s 300M long.txt
+sed 's/^/x/' text.txt | head -c 20000 | dd of=long.txt conv=notrunc status=none
+czero init --model gpt2-tiny --data text long.txt --yes -o long/ds.json --host-memory 1GB >out 2>err || complain "long: $(cat err)"
+rm long.txt
+python3 -c 'import json
+scheduler = json.load(open("long/ds.json"))["scheduler"]
+assert scheduler["type"] == "WarmupLR" and "total_num_steps" not in scheduler["params"], scheduler' ||
+  complain "a long text was counted: $(cat long/ds.json)"
+
 expect() { # exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2

@@ -65,7 +65,18 @@ run "$czero" "${train[@]}" --resume disk --steps 6 --save-keep 2
 [ "$(cat disk/latest)" = global_step6 ] || fail "with space again: not saved"
 
 # read-only
+mkdir disk/hf
 mount -o remount,ro "$disk" || fail "cannot remount"
+run "$czero" "${train[@]:0:${#train[@]}-5}" --steps 1 --curve none.csv --export disk/hf
+[ $code = 1 ] || fail "read-only: --export: exit code $code"
+grep -q '^czero: --export: cannot write to disk/hf: Read-only file system$' err.txt || fail "--export: no sentence"
+run "$czero" "${train[@]:0:${#train[@]}-5}" --steps 1 --curve none.csv --export disk/new
+[ $code = 1 ] || fail "read-only: --export of a new folder: exit code $code"
+grep -q '^czero: --export: cannot create disk/new: Read-only file system$' err.txt || fail "--export: no sentence"
+run "$czero" "${train[@]:0:${#train[@]}-5}" --steps 1 --curve disk/c.csv
+[ $code = 1 ] || fail "read-only: --curve: exit code $code"
+grep -q '^czero: --curve: cannot write disk/c.csv: Read-only file system$' err.txt || fail "--curve: no sentence"
+[ ! -e none.csv ] || fail "trained before it was found that nothing can be exported"
 run "$czero" "${train[@]}" --resume disk --steps 8
 [ $code = 1 ] || fail "read-only: exit code $code"
 grep -q 'Read-only file system' err.txt || fail "read-only: no sentence"
