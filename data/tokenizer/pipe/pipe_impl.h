@@ -13,7 +13,7 @@
  * pipe_pattern.c    the patterns of Split and Replace
  * pipe_model.c      BPE of characters, Unigram, WordPiece, WordLevel: a word's ids
  * pipe_decode.c     decoder steps, one row of a table each
- * pipe_pieces.c     from tokenizer.model
+ * pipe_pieces*.c    from tokenizer.model
  *
  * Everything is decided when a file is opened: what is not known is refused there by its name. */
 #ifndef CZ_DATA_TOKENIZER_PIPE_PIPE_IMPL_H
@@ -172,6 +172,7 @@ struct unigram {
     double *scores; /* by id */
     double unk_score;
     bool byte_fallback;
+    bool is_single; /* SentencePiece's own: sums are rounded to single precision */
 };
 
 /* ---- decoder steps --------------------------------------------------------------------------- */

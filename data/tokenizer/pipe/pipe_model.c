@@ -220,24 +220,38 @@ const struct pipe_model_class pipe_model_bpe = {"BPE", read_bpe, bpe_chars_word}
 /* A token's end is reached; the way there is taken when it is better than the one before, not when
  * it is as good. */
 static inline void reach(struct unigram_node *to, double before, double score, size_t start,
-                         int32_t id)
+                         int32_t id, bool is_single)
 {
-    const double candidate = score + before;
+    const double sum = score + before;
+    const double candidate = is_single ? (double)(float)sum : sum;
     if (to->id >= 0 && !(candidate > to->score)) return;
     to->score = candidate;
     to->start = (uint32_t)start;
     to->id = id;
 }
 
+/* SentencePiece adds in single precision. Where a sum has fallen below SINGLE_MIN, that place
+ * becomes 0, and what is reached behind it moves along: so a long text keeps its last bits. */
+#define SINGLE_MIN (-100000.0)
+
+static void lift(struct unigram_node *nodes, size_t at, size_t reached)
+{
+    const double low = nodes[at].score;
+    for (size_t i = at; i <= reached; i++)
+        if (nodes[i].id >= 0) nodes[i].score = (double)(float)(nodes[i].score - low);
+}
+
 /* The best way from each place of s to the next, through all tokens that begin there. */
-static void search(const struct pipe *p, struct unigram_node *nodes, const char *s, size_t n)
+static inline void search(const struct pipe *p, struct unigram_node *nodes, const char *s, size_t n,
+                          bool is_single)
 {
     const struct unigram *u = &p->unigram;
     const struct wp_node *trie = p->trie.nodes;
-    size_t len;
+    size_t len, reached = 0;
     for (size_t i = 0; i <= n; i++) nodes[i].id = -1;
     nodes[0].score = 0.0;
     for (size_t at = 0; at < n; at += len) {
+        if (is_single && nodes[at].score < SINGLE_MIN) lift(nodes, at, reached);
         const double before = nodes[at].score;
         bool has_char = false;
         int32_t node = 0;
@@ -249,10 +263,15 @@ static void search(const struct pipe *p, struct unigram_node *nodes, const char 
             const int32_t id = trie[node].id;
             if (id < 0) continue;
             const size_t n_token = i + 1 - at;
-            reach(&nodes[i + 1], before, u->scores[id], at, id);
+            reach(&nodes[i + 1], before, u->scores[id], at, id, is_single);
             has_char |= n_token == len;
+            if (is_single && i + 1 > reached) reached = i + 1;
         }
-        if (!has_char) reach(&nodes[at + len], before, u->unk_score, at, p->bpe.unk_id);
+        if (at + len > reached) reached = at + len;
+        if (has_char) continue;
+        const double unknown = u->unk_score + before;
+        reach(&nodes[at + len], 0.0, is_single ? (double)(float)unknown : unknown, at,
+              p->bpe.unk_id, is_single);
     }
 }
 
@@ -274,7 +293,7 @@ static cz_status add_unknown(const struct pipe *p, const char *s, size_t n, stru
 {
     const int32_t id = bpe_vocab_find(&p->bpe.vocab, s, n);
     bool has_bytes = p->unigram.byte_fallback;
-    if (id >= 0) return id_list_add(out, id);
+    if (id >= 0 && !p->unigram.is_single) return id_list_add(out, id);
     for (size_t i = 0; i < n && has_bytes; i++) has_bytes = p->bpe.bytes[(unsigned char)s[i]].n > 0;
     if (!has_bytes) return id_list_add(out, p->bpe.unk_id);
     for (size_t i = 0; i < n; i++) TRY(id_list_add(out, p->bpe.bytes[(unsigned char)s[i]].ids[0]));
@@ -304,7 +323,10 @@ static cz_status unigram_word(const struct pipe *p, struct pipe_work *w, const c
         if (!w->nodes) w->cap_nodes = 0;
         if (!w->nodes) return err_set(CZ_NOMEM, 0, "no memory for a word of %zu bytes", n);
     }
-    search(p, w->nodes, s, n);
+    if (p->unigram.is_single)
+        search(p, w->nodes, s, n, true);
+    else
+        search(p, w->nodes, s, n, false);
     turn(w->nodes, n);
     for (size_t at = 0, end; at < n; at = end) {
         end = w->nodes[at].start;

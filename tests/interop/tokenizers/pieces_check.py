@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="not every character")
     args = parser.parse_args()
     Ours.load(args.library)
-    names = args.names or [name for name in sorted(p.name for p in args.dir.iterdir()) if "bpe" in name]  # unigram is refused
+    names = args.names or sorted(p.name for p in args.dir.iterdir())
     sys.exit(1 if sum(compare(name, args.dir / name, args) for name in names) else 0)
 
 

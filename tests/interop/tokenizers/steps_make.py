@@ -44,6 +44,17 @@ def proto_of(data):
     return proto
 
 
+def unused(data, step=7, score=None):
+    """Every step-th normal piece of more than one character is unused; or all have one score, so that ways tie."""
+    proto = proto_of(data)
+    for i, piece in enumerate(p for p in proto.pieces if p.type == 1):
+        if score is not None:
+            piece.score = score
+        elif i % step == 0 and len(piece.piece) > 1:
+            piece.type = 5
+    return proto.SerializeToString()
+
+
 def charsmap(proto):
     return proto.normalizer_spec.precompiled_charsmap
 
@@ -192,6 +203,10 @@ def sources(texts, n):
         "unigram-bytes": spm_train(short, n, "unigram", byte_fallback=True, normalization_rule_name="nmt_nfkc", split_by_whitespace=True),
         "suffix": spm_train(short, n, "unigram", treat_whitespace_as_suffix=True),
         "word-bpe": spm_train(short, n, "bpe", normalization_rule_name="nmt_nfkc"),
+        "words": spm_train(short, n, "word", byte_fallback=True),
+        "chars": spm_train(short, n, "char", user_defined_symbols=["<start>", "ab"]),
+        "unigram-unused": unused(spm_train(short, n, "unigram", normalization_rule_name="identity", remove_extra_whitespaces=False)),
+        "unigram-equal": unused(spm_train(short, n, "unigram"), 1, -7.25),
     }  # fmt: skip
 
 
@@ -237,9 +252,9 @@ def make_shipped():
     (SHIPPED / "steps" / "golden.json").write_text(json.dumps(cases, separators=(",", ":")) + "\n")
 
 
-def make(out, n):
+def make(out, n, pieces):
     data = sources(corpus(False), n)
-    for name, build in families().items():
+    for name, build in () if pieces else families().items():
         save(out / name, *build(data))
     for name, model in data.items():
         if name not in ("texts", "n"):
@@ -252,11 +267,12 @@ def main():
     parser.add_argument("out", nargs="?", type=pathlib.Path)
     parser.add_argument("--shipped", action="store_true")
     parser.add_argument("--tokens", type=int, default=3000)
+    parser.add_argument("--pieces", action="store_true", help="only OUT/pieces")
     args = parser.parse_args()
     if args.shipped:
         make_shipped()
     elif args.out:
-        make(args.out, args.tokens)
+        make(args.out, args.tokens, args.pieces)
     else:
         parser.error("OUT or --shipped")
 

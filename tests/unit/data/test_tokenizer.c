@@ -74,7 +74,7 @@ START_TEST(kinds_that_are_not_read_are_named)
     ck_assert(cz_tokenizer_is_in(dir));
     opening_fails(dir, CZ_CORRUPT, "no model of SentencePiece");
     write_file(dir, "tokenizer.model", "\x0A\x0E\x0A\x05<unk>\x15\x01\x01\x01\x01\x18\x02");
-    opening_fails(dir, CZ_UNSUPPORTED, "unigram");
+    opening_fails(dir, CZ_CORRUPT, "no piece is normal");
     write_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
     opening_fails(dir, CZ_CORRUPT, "vocab");
     write_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"Odd\"}}");

@@ -1,0 +1,159 @@
+/* Claims: a tokenizer.model of type unigram, word or char gives the ids of the sentencepiece
+ * package (0.2.3), also where ways tie and in long texts; models that it refuses are refused with a
+ * sentence. The ids here are that package's. */
+#include "data/tokenizer/tokenizer_impl.h"
+#include "formats/file_io.h"
+#include "tests/support/check_main.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct blob {
+    char bytes[4096];
+    size_t n;
+};
+
+static void put(struct blob *b, const void *bytes, size_t n)
+{
+    ck_assert_uint_le(b->n + n, sizeof b->bytes);
+    memcpy(b->bytes + b->n, bytes, n);
+    b->n += n;
+}
+
+static void put_piece(struct blob *b, const char *text, float score, int kind)
+{
+    const size_t n = strlen(text);
+    const char head[] = {0x0A, (char)(n + 9), 0x0A, (char)n}, tail[] = {0x18, (char)kind};
+    put(b, head, sizeof head);
+    put(b, text, n);
+    put(b, "\x15", 1);
+    put(b, &score, sizeof score); /* little-endian, as the hosts are */
+    put(b, tail, sizeof tail);
+}
+
+#define MARK "\xE2\x96\x81"
+
+/* Kinds: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused. */
+static void put_pieces(struct blob *b)
+{
+    static const struct {
+        const char *text;
+        float score;
+        int kind;
+    } pieces[] = {{"<unk>", 0, 2},  {"<s>", 0, 3},     {"</s>", 0, 3},        {MARK, -2.0F, 1},
+                  {"a", -3.1F, 1},  {"aa", -6.3F, 1},  {"aaa", -9.1F, 1},     {"b", -3.5F, 1},
+                  {"ab", -6.7F, 1}, {"abb", -4.0F, 5}, {MARK "ab", -6.9F, 1}, {"zab", 0, 4},
+                  {"1", -4.1F, 1},  {"11", -7.3F, 1}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(pieces); i++)
+        put_piece(b, pieces[i].text, pieces[i].score, pieces[i].kind);
+}
+
+static cz_status open_blob(struct blob *b, int type, struct cz_tokenizer **tok)
+{
+    char path[512];
+    const char *dir = test_tmp_make();
+    const char trainer[] = {0x12, 2, 0x18, (char)type};
+    put(b, trainer, sizeof trainer);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.model", dir);
+    ck_ok(file_save(path, b->bytes, b->n));
+    const cz_status st = cz_tokenizer_open(dir, tok);
+    test_tmp_remove(dir);
+    return st;
+}
+
+static struct cz_tokenizer *open_type(int type)
+{
+    struct blob b = {.n = 0};
+    struct cz_tokenizer *tok;
+    put_pieces(&b);
+    ck_ok(open_blob(&b, type, &tok));
+    return tok;
+}
+
+START_TEST(ids_are_those_of_sentencepiece)
+{
+    static const struct {
+        int type;
+        const char *text;
+        int32_t ids[24];
+        size_t n;
+    } cases[] = {
+        {1, "aaaaaaa", {3, 4, 6, 6}, 4},
+        {1, "abb zab abba", {10, 7, 3, 11, 10, 7, 4}, 7},
+        {1, "x yz a", {3, 0, 3, 0, 3, 4}, 6},
+        {1, "1111111 aaaaaaaa 11111", {3, 12, 13, 13, 13, 3, 4, 4, 6, 6, 3, 13, 13, 12}, 14},
+        {1, "ab ab <s> ab", {10, 10, 3, 0, 10}, 5},
+        {1, "", {0}, 0},
+        {3, "aaaaaaa", {0}, 1},
+        {3, "abb zab abba", {0}, 1},
+        {3, "ab ab <s> ab", {10, 10, 0, 10}, 4},
+        {4, "aaaaaaa", {3, 4, 4, 4, 4, 4, 4, 4}, 8},
+        {4, "abb zab abba", {3, 4, 7, 7, 3, 11, 3, 4, 7, 7, 4}, 11},
+        {4, "x yz a", {3, 0, 3, 0, 3, 4}, 6},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct cz_tokenizer *tok = open_type(cases[i].type);
+        int32_t *ids;
+        size_t n;
+        ck_ok(cz_tokenizer_encode(tok, cases[i].text, strlen(cases[i].text), &ids, &n));
+        ck_assert_msg(n == cases[i].n &&
+                          (n == 0 || memcmp(ids, cases[i].ids, n * sizeof *ids) == 0),
+                      "type %d, \"%s\": %zu ids", cases[i].type, cases[i].text, n);
+        free(ids);
+        cz_tokenizer_close(tok);
+    }
+}
+END_TEST
+
+/* Sums of scores fall far below -100,000, where SentencePiece begins at 0 again. */
+START_TEST(long_texts_have_the_ids_of_sentencepiece)
+{
+    struct cz_tokenizer *tok = open_type(1);
+    char *text = malloc(100000);
+    int32_t *ids;
+    uint32_t hash = 0;
+    size_t n = 0, n_ids;
+    ck_assert_ptr_nonnull(text);
+    for (int i = 0; i < 9000; i++) {
+        if (i > 0) text[n++] = ' ';
+        for (int k = 0; k < 3 + i % 7; k++) text[n++] = 'a';
+        for (int k = 0; k < i % 5; k++) text[n++] = '1';
+    }
+    ck_assert_uint_eq(n, 80994);
+    ck_ok(cz_tokenizer_encode(tok, text, n, &ids, &n_ids));
+    for (size_t i = 0; i < n_ids; i++) hash = hash * 31 + (uint32_t)ids[i];
+    ck_assert_uint_eq(n_ids, 42941);
+    ck_assert_uint_eq(hash, 1063142414);
+    free(ids);
+    free(text);
+    cz_tokenizer_close(tok);
+}
+END_TEST
+
+START_TEST(what_sentencepiece_refuses_is_refused)
+{
+    struct cz_tokenizer *tok;
+    struct blob twice = {.n = 0}, byte = {.n = 0}, type = {.n = 0}, unused = {.n = 0},
+                none = {.n = 0};
+    put_pieces(&twice);
+    put_piece(&twice, "aa", -1, 1);
+    ck_assert_int_eq(open_blob(&twice, 1, &tok), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "pieces 5 and 14 have the same text"));
+    put_pieces(&byte);
+    put_piece(&byte, "<0x41>", 0, 6);
+    ck_assert_int_eq(open_blob(&byte, 1, &tok), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "1 bytes"));
+    put_pieces(&type);
+    ck_assert_int_eq(open_blob(&type, 5, &tok), CZ_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "type 5"));
+    put_pieces(&unused);
+    ck_assert_int_eq(open_blob(&unused, 2, &tok), CZ_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "is unused"));
+    put_piece(&none, "<unk>", 0, 2);
+    ck_assert_int_eq(open_blob(&none, 1, &tok), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "no piece is normal"));
+}
+END_TEST
+
+TEST_MAIN("data/pieces", ids_are_those_of_sentencepiece, long_texts_have_the_ids_of_sentencepiece,
+          what_sentencepiece_refuses_is_refused)
