@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "model/model_impl.h"
+#include "model/parts/class_head.h"
+#include "model/parts/parts.h"
 
 #include <regex.h>
 #include <stdlib.h>
@@ -249,6 +251,13 @@ void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t
         int32_t last = padding;
         for (int64_t t = 0; t < T; t++) positions[t] = ids[t] == padding ? padding : ++last;
     }
+}
+
+bool model_head_norms(const struct cz_model *m)
+{
+    const struct model_layer *last = &m->layers[m->n_layers - 1];
+    const struct class_head_hp *head = last->cls == &class_head_class ? last->hp : NULL;
+    return last->cls == &model_lm_head_class || (head && head->norm_weight_name);
 }
 
 const struct param_table *model_params(const struct cz_model *m)

@@ -52,6 +52,9 @@ bool model_counts_positions(const struct cz_model *m);
 void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t B, int64_t T,
                            int32_t *positions);
 
+/* Whether the last layer norms its input itself: that input is no last hidden state then. */
+bool model_head_norms(const struct cz_model *m);
+
 /* The chain, for the engine: classes, hyper-parameters and parameter indices in call order. */
 struct model_layer {
     const struct layer_class *cls;

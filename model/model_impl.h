@@ -21,6 +21,7 @@ struct weight_source {
 struct model_head {
     enum cz_task task;
     const char *architecture; /* in config.json: "BertForMaskedLM" */
+    bool reads_last;          /* the last token that is not config.json's pad_token_id */
 };
 
 /* A model_type of config.json. */
@@ -55,9 +56,9 @@ struct model_family {
     FAMILY(qwen3)                                                                                  \
     FAMILY(qwen3_moe)                                                                              \
     FAMILY(olmo2)                                                                                  \
-    FAMILY(granite) FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2)  \
-        FAMILY(gemma3) FAMILY(bert) FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta)         \
-            FAMILY(electra)
+    FAMILY(granite)                                                                                \
+    FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3)   \
+        FAMILY(bert) FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta) FAMILY(electra)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
 MODEL_FAMILIES(MODEL_FAMILY_DECLARE)

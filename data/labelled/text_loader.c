@@ -282,10 +282,7 @@ cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
     l->rank = o.rank;
     l->world_size = o.world_size;
     l->once = o.once;
-    /* Fills the rest of a row: the pad token, or any token, since the mask hides it. */
-    int64_t id = cz_tokenizer_special_id(o.tokenizer, CZ_SPECIAL_PAD);
-    if (id < 0) id = cz_tokenizer_end_id(o.tokenizer);
-    l->pad_id = id >= 0 ? (int32_t)id : 0;
+    l->pad_id = cz_tokenizer_padding_id(o.tokenizer);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->filled, NULL);
     pthread_cond_init(&l->freed, NULL);

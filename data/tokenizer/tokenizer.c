@@ -140,6 +140,14 @@ int64_t cz_tokenizer_end_id(const struct cz_tokenizer *tok)
     return tok->special[CZ_SPECIAL_EOS];
 }
 
+/* Any token would do where a mask hides it; one that texts do not hold can also be found by id. */
+int32_t cz_tokenizer_padding_id(const struct cz_tokenizer *tok)
+{
+    int64_t id = cz_tokenizer_special_id(tok, CZ_SPECIAL_PAD);
+    if (id < 0) id = cz_tokenizer_end_id(tok);
+    return id >= 0 ? (int32_t)id : 0;
+}
+
 cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                               int32_t **ids, size_t *n_ids)
 {

@@ -55,6 +55,33 @@ static int32_t argmax(const float *x, int64_t n)
     return (int32_t)best;
 }
 
+static int by_falling_value(const void *left, const void *right)
+{
+    const float a = *(const float *)left, b = *(const float *)right;
+    return (a < b) - (a > b);
+}
+
+/* The smallest logit that top_p keeps of those not below `least`: an entry stays while those before
+ * it have less than top_p of the probability, so that the likeliest always does. */
+static float least_of_top_p(const struct cz_generate_options *o, const float *x, int64_t n,
+                            float least, float *scratch)
+{
+    const double temperature = (double)o->temperature;
+    int64_t n_kept = 0;
+    double total = 0, before = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] >= least) scratch[n_kept++] = x[i];
+    qsort(scratch, (size_t)n_kept, sizeof *scratch, by_falling_value);
+    const double top = (double)scratch[0];
+    for (int64_t i = 0; i < n_kept; i++) total += exp(((double)scratch[i] - top) / temperature);
+    int64_t last = 0;
+    for (int64_t i = 0; i < n_kept && before < (double)o->top_p * total; i++) {
+        before += exp(((double)scratch[i] - top) / temperature);
+        last = i;
+    }
+    return scratch[last];
+}
+
 /* A draw from softmax(x / temperature) over the entries not below `least`. */
 static int32_t draw(const float *x, int64_t n, float least, float temperature, double uniform)
 {
@@ -70,6 +97,17 @@ static int32_t draw(const float *x, int64_t n, float least, float temperature, d
         last = i;
     }
     return (int32_t)last;
+}
+
+/* Keskar et al., "CTRL" (2019), section 4.1, with the sign that keeps a penalty one for negative
+ * logits, too. */
+void generate_penalize(const struct cz_generate_options *o, const uint8_t *seen, int64_t V,
+                       float *logits)
+{
+    const float penalty = o->repetition_penalty;
+    if (penalty == 0 || penalty == 1) return;
+    for (int64_t v = 0; v < V; v++)
+        if (seen[v]) logits[v] = logits[v] > 0 ? logits[v] / penalty : logits[v] * penalty;
 }
 
 /* NaN is refused by name: it would otherwise become token 0 for ever. Ids beyond the tokenizer's
@@ -91,6 +129,7 @@ cz_status generate_pick(const struct cz_generate_options *o, const float *logits
         memcpy(scratch, logits, (size_t)n * sizeof *scratch);
         least = kth_largest(scratch, n, o->top_k);
     }
+    if (o->top_p > 0 && o->top_p < 1) least = least_of_top_p(o, logits, n, least, scratch);
     const struct rng_key rng = {.seed = o->seed};
     *token = draw(logits, n, least, o->temperature, (double)rng_uniform(&rng, idx));
     return CZ_OK;
@@ -102,8 +141,9 @@ cz_status generate_pick(const struct cz_generate_options *o, const float *logits
 struct generator {
     struct cz_infer *infer;
     const struct cz_generate_options *options;
-    int32_t *ids; /* (T) */
-    int64_t T, V;
+    int32_t *ids;  /* (the largest T) */
+    uint8_t *seen; /* (V) tokens of the whole text */
+    int64_t T, V;  /* T: of this prompt */
     int64_t n, n_cached;
     float *logits;  /* (V) after the last token, or (T,V) without a cache */
     float *scratch; /* (V) */
@@ -113,20 +153,29 @@ static void generator_free(struct generator *g)
 {
     cz_infer_destroy(g->infer);
     free(g->ids);
+    free(g->seen);
     free(g->logits);
     free(g->scratch);
 }
 
-/* One row, no longer than prompt and new tokens need: the cache grows with T. */
-static cz_status generator_init(struct generator *g, struct cz_model *model,
-                                const struct cz_generate_options *o, const int32_t *prompt,
-                                size_t n_prompt)
+/* Positions that a prompt and its new tokens need, as far as the context goes. */
+static int64_t reach_of(const struct cz_model *model, const struct cz_generate_options *o,
+                        size_t n_prompt)
 {
     const int64_t context = cz_model_t_max(model), n = (int64_t)n_prompt;
+    return o->max_new_tokens < context - n ? n + o->max_new_tokens : context;
+}
+
+/* One row, no longer than the longest text needs: the cache grows with T. */
+static cz_status generator_init(struct generator *g, struct cz_model *model,
+                                const struct cz_generate_options *o,
+                                const struct cz_prompt *prompts, size_t n_prompts)
+{
     g->options = o;
     g->V = cz_model_vocab_size(model);
-    g->T = o->max_new_tokens < context - n ? n + o->max_new_tokens : context;
-    g->n = n;
+    for (size_t i = 0; i < n_prompts; i++)
+        if (reach_of(model, o, prompts[i].n_ids) > g->T)
+            g->T = reach_of(model, o, prompts[i].n_ids);
     const struct cz_infer_options options = {.size = sizeof options,
                                              .B = 1,
                                              .T = g->T,
@@ -136,16 +185,33 @@ static cz_status generator_init(struct generator *g, struct cz_model *model,
     TRY(cz_infer_create(model, &options, &g->infer));
     const int64_t n_rows = cz_infer_can_decode(g->infer) ? 1 : g->T;
     g->ids = malloc((size_t)g->T * sizeof *g->ids);
+    g->seen = malloc((size_t)g->V);
     g->logits = malloc((size_t)n_rows * (size_t)g->V * sizeof *g->logits);
     g->scratch = malloc((size_t)g->V * sizeof *g->scratch);
-    if (!g->ids || !g->logits || !g->scratch)
+    if (!g->ids || !g->seen || !g->logits || !g->scratch)
         return err_set(CZ_NOMEM, 0, "no memory for %lld rows of logits", (long long)n_rows);
-    memcpy(g->ids, prompt, n_prompt * sizeof *prompt);
     return CZ_OK;
 }
 
+/* An id outside the vocabulary is refused where the batch is checked. */
+static void mark_seen(struct generator *g, int32_t token)
+{
+    if (token >= 0 && token < g->V) g->seen[token] = 1;
+}
+
+static void generator_begin(struct generator *g, const struct cz_model *model,
+                            const struct cz_prompt *prompt)
+{
+    g->T = reach_of(model, g->options, prompt->n_ids);
+    g->n = (int64_t)prompt->n_ids;
+    g->n_cached = 0;
+    memcpy(g->ids, prompt->ids, prompt->n_ids * sizeof *prompt->ids);
+    memset(g->seen, 0, (size_t)g->V);
+    for (size_t i = 0; i < prompt->n_ids; i++) mark_seen(g, prompt->ids[i]);
+}
+
 /* Logits after the last token of the context. */
-static cz_status look(struct generator *g, const float **logits)
+static cz_status look(struct generator *g, float **logits)
 {
     const int64_t first = cz_infer_can_decode(g->infer) ? g->n_cached : 0;
     const struct cz_batch batch = {
@@ -159,58 +225,110 @@ static cz_status look(struct generator *g, const float **logits)
     return cz_infer_forward(g->infer, &batch, NULL, g->logits);
 }
 
-/* The end token itself is not emitted. */
-static cz_status loop(struct generator *g, cz_generate_emit emit, void *user)
+/* Make space for one token. The cache cannot be shifted, since keys carry their positions: the kept
+ * half is fed again. */
+static void keep_half(struct generator *g, bool *said)
 {
-    bool said = false;
+    const int64_t n_kept = g->T / 2;
+    if (g->n < g->T) return;
+    if (!*said)
+        LOGV(LOG_INFO, SUB_ENGINE,
+             "the context of %lld tokens is full: continuing from its last %lld tokens",
+             (long long)g->T, (long long)n_kept);
+    *said = true;
+    memmove(g->ids, g->ids + g->n - n_kept, (size_t)n_kept * sizeof *g->ids);
+    g->n = n_kept;
+    g->n_cached = 0;
+}
+
+/* The text of prompt number `number`; the end token itself is not emitted. */
+static cz_status loop(struct generator *g, size_t number, cz_generate_emit_of emit, void *user)
+{
+    bool said = false, ends = false;
     for (int64_t i = 0; i < g->options->max_new_tokens; i++) {
-        const float *logits;
+        float *logits;
         int32_t token = 0;
         TRY(look(g, &logits));
+        generate_penalize(g->options, g->seen, g->V, logits);
         TRY(generate_pick(g->options, logits, g->V, (uint64_t)i, g->scratch, &token));
         if (ends_text(g->options, token)) break;
-        TRY(emit(user, token));
-        if (i + 1 == g->options->max_new_tokens) break;
-        /* Make space for one token. The cache cannot be shifted, since keys carry their positions:
-         * the kept half is fed again. */
-        const int64_t n_kept = g->T / 2;
-        if (g->n >= g->T) {
-            if (!said)
-                LOGV(LOG_INFO, SUB_ENGINE,
-                     "the context of %lld tokens is full: continuing from its last %lld tokens",
-                     (long long)g->T, (long long)n_kept);
-            said = true;
-            memmove(g->ids, g->ids + g->n - n_kept, (size_t)n_kept * sizeof *g->ids);
-            g->n = n_kept;
-            g->n_cached = 0;
-        }
+        TRY(emit(user, number, token, &ends));
+        if (ends || i + 1 == g->options->max_new_tokens) break;
+        keep_half(g, &said);
         g->ids[g->n++] = token;
+        mark_seen(g, token);
     }
     return CZ_OK;
+}
+
+/* What a model or a prompt rules out is told before any memory is taken. */
+static cz_status check(const struct cz_model *model, const struct cz_generate_options *o,
+                       const struct cz_prompt *prompts, size_t n_prompts)
+{
+    const int64_t V = cz_model_vocab_size(model);
+    if (cz_model_n_classes(model) > 0)
+        return err_set(CZ_UNSUPPORTED, 0, "%s classifies texts: it has no next token to give",
+                       cz_model_name(model));
+    if (V < 1)
+        return err_set(CZ_INVALID, 0, "%s does not state the size of its vocabulary",
+                       cz_model_name(model));
+    for (size_t i = 0; i < n_prompts; i++) {
+        if (prompts[i].n_ids == 0) return err_set(CZ_INVALID, 0, "the prompt contains no tokens");
+        if (prompts[i].n_ids > (size_t)cz_model_t_max(model))
+            return err_set(CZ_INVALID, 0, "the prompt has %zu tokens: the model's context has %lld",
+                           prompts[i].n_ids, (long long)cz_model_t_max(model));
+        for (size_t t = 0; t < prompts[i].n_ids; t++)
+            if (prompts[i].ids[t] < 0 || prompts[i].ids[t] >= V)
+                return err_set(CZ_INVALID, 0,
+                               "token %d in row %zu at position %zu is outside the vocabulary of "
+                               "%lld",
+                               prompts[i].ids[t], i, t, (long long)V);
+    }
+    if (o->max_new_tokens < 0 || o->top_k < 0 || o->n_vocab < 0 || !(o->temperature >= 0.0f))
+        return err_set(CZ_INVALID, 0, "max_new_tokens, top_k and temperature must not be negative");
+    if (!(o->top_p >= 0 && o->top_p <= 1))
+        return err_set(CZ_INVALID, 0, "top_p is %g; it must be in 0 … 1", (double)o->top_p);
+    if (!(o->repetition_penalty >= 0) || !isfinite(o->repetition_penalty))
+        return err_set(CZ_INVALID, 0, "repetition_penalty is %g; it must be above 0",
+                       (double)o->repetition_penalty);
+    return CZ_OK;
+}
+
+cz_status cz_generate_all(struct cz_model *model, const struct cz_generate_options *options,
+                          const struct cz_prompt *prompts, size_t n_prompts,
+                          cz_generate_emit_of emit, void *user)
+{
+    struct generator g = {0};
+    struct cz_generate_options ours;
+    TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
+    TRY(check(model, &ours, prompts, n_prompts));
+    if (n_prompts == 0) return CZ_OK;
+    cz_status st = generator_init(&g, model, &ours, prompts, n_prompts);
+    for (size_t i = 0; i < n_prompts && st == CZ_OK; i++) {
+        generator_begin(&g, model, &prompts[i]);
+        st = loop(&g, i, emit, user);
+    }
+    generator_free(&g);
+    return st;
+}
+
+/* The receiver of a single prompt's tokens. */
+struct receiver {
+    cz_generate_emit emit;
+    void *user;
+};
+
+static cz_status pass_on(void *user, size_t prompt, int32_t token, bool *ends)
+{
+    const struct receiver *r = user;
+    (void)prompt, (void)ends;
+    return r->emit(r->user, token);
 }
 
 cz_status cz_generate(struct cz_model *model, const struct cz_generate_options *options,
                       const int32_t *prompt, size_t n_prompt, cz_generate_emit emit, void *user)
 {
-    struct generator g = {0};
-    struct cz_generate_options ours;
-    TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
-    /* What a model or a prompt rules out is told before any memory is taken. */
-    if (cz_model_n_classes(model) > 0)
-        return err_set(CZ_UNSUPPORTED, 0, "%s classifies texts: it has no next token to give",
-                       cz_model_name(model));
-    if (cz_model_vocab_size(model) < 1)
-        return err_set(CZ_INVALID, 0, "%s does not state the size of its vocabulary",
-                       cz_model_name(model));
-    if (n_prompt == 0) return err_set(CZ_INVALID, 0, "the prompt contains no tokens");
-    if (n_prompt > (size_t)cz_model_t_max(model))
-        return err_set(CZ_INVALID, 0, "the prompt has %zu tokens: the model's context has %lld",
-                       n_prompt, (long long)cz_model_t_max(model));
-    if (ours.max_new_tokens < 0 || ours.top_k < 0 || ours.n_vocab < 0 ||
-        !(ours.temperature >= 0.0f))
-        return err_set(CZ_INVALID, 0, "max_new_tokens, top_k and temperature must not be negative");
-    cz_status st = generator_init(&g, model, &ours, prompt, n_prompt);
-    if (st == CZ_OK) st = loop(&g, emit, user);
-    generator_free(&g);
-    return st;
+    const struct cz_prompt only = {prompt, n_prompt};
+    struct receiver receiver = {emit, user};
+    return cz_generate_all(model, options, &only, 1, pass_on, &receiver);
 }

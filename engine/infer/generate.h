@@ -22,6 +22,10 @@ struct generate_ends {
  * file and place). */
 cz_status generate_read_ends(const char *dir, const char *name, struct generate_ends *out);
 
+/* Divide or multiply, in place, the logits (V) of tokens that are marked in seen (V). */
+void generate_penalize(const struct cz_generate_options *options, const uint8_t *seen, int64_t V,
+                       float *logits);
+
 /* The next token from logits (V), draw number `idx`. scratch: V floats. CZ_CORRUPT: no finite
  * logit. */
 cz_status generate_pick(const struct cz_generate_options *options, const float *logits, int64_t V,

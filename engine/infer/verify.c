@@ -199,7 +199,7 @@ static cz_status read_batch(struct verifier *v, const char *path)
  * state. */
 static bool is_encoder(const struct verifier *v)
 {
-    return cz_model_labels(v->model) != CZ_LABELS_NEXT;
+    return !model_head_norms(v->model);
 }
 
 /* Gradients are wanted when the file has labels. */

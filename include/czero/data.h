@@ -71,6 +71,10 @@ CZ_API int64_t cz_tokenizer_special_id(const struct cz_tokenizer *tok, enum cz_s
 /* The id that ends a text, or -1 when the vocabulary has none. */
 CZ_API int64_t cz_tokenizer_end_id(const struct cz_tokenizer *tok);
 
+/* The id that fills up rows of labelled texts: the padding token, without one the id that ends a
+ * text, without either 0. */
+CZ_API int32_t cz_tokenizer_padding_id(const struct cz_tokenizer *tok);
+
 /* The ids of a whole text of nbytes bytes. *ids is the caller's, released by free(). Errors:
  * CZ_NOMEM, CZ_INVALID (text that the tokenizer cannot express; the sentence names the byte). */
 CZ_API cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text,

@@ -76,10 +76,26 @@ struct cz_generate_options {
     enum cz_dtype dtype; /* of weights and activations */
     bool no_cache;       /* recompute the whole prefix for each token */
     const char *device;  /* as in cz_infer_options */
+    /* Of those that top_k keeps, keep the likeliest whose probabilities, after the division by the
+     * temperature, reach top_p together (and ties with the last); 0 or 1: all. */
+    float top_p;
+    /* Before all else: logits of tokens that the text holds already, its prompt included, are
+     * divided by it where they are positive and multiplied where they are not; above 0. 0 or 1:
+     * none. */
+    float repetition_penalty;
 };
 
 /* Receives each new token; an error stops the generation and is returned. */
 typedef cz_status (*cz_generate_emit)(void *user, int32_t token);
+
+/* Of cz_generate_all(): a new token of prompt number `prompt`. Setting *ends ends that prompt's
+ * text, as a stop word does. */
+typedef cz_status (*cz_generate_emit_of)(void *user, size_t prompt, int32_t token, bool *ends);
+
+struct cz_prompt {
+    const int32_t *ids;
+    size_t n_ids;
+};
 
 /* Continue `prompt` (1 … t_max tokens). When the model's context is full, its older half is dropped
  * and the rest is read again from position 0.
@@ -88,6 +104,13 @@ typedef cz_status (*cz_generate_emit)(void *user, int32_t token);
 CZ_API cz_status cz_generate(struct cz_model *model, const struct cz_generate_options *options,
                              const int32_t *prompt, size_t n_prompt, cz_generate_emit emit,
                              void *user);
+
+/* Continue several prompts, in their order, with weights that are read once. No prompt is padded:
+ * each text is the one that cz_generate() gives for it alone, with the same seed. n_prompts may be
+ * 0. Errors: the same; CZ_INVALID for a prompt before any text is made. */
+CZ_API cz_status cz_generate_all(struct cz_model *model, const struct cz_generate_options *options,
+                                 const struct cz_prompt *prompts, size_t n_prompts,
+                                 cz_generate_emit_of emit, void *user);
 
 CZ_EXTERN_C_END
 #endif

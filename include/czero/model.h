@@ -22,7 +22,7 @@ enum cz_task {
     CZ_TASK_AUTO = 0,  /* what config.json's "architectures" name; else the family's first head */
     CZ_TASK_CAUSAL_LM, /* predict the next token */
     CZ_TASK_MASKED_LM, /* predict masked tokens: encoders */
-    CZ_TASK_CLASSIFICATION, /* one class for each row: encoders */
+    CZ_TASK_CLASSIFICATION, /* one class for each row */
     CZ_TASK_REPLACED_TOKENS /* which tokens were replaced: ELECTRA's discriminator */
 };
 
@@ -48,6 +48,10 @@ struct cz_model_options {
     /* Read config.json but no weight file: weights then follow the init rules, and nothing is
      * logged. */
     bool config_only;
+    /* The token that fills up rows (cz_tokenizer_padding_id()): a classifier that reads the last
+     * token of a row, as decoders do, names it in config.json where that names none. */
+    bool has_padding_id;
+    int64_t padding_id;
 };
 
 /* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging

@@ -8,6 +8,7 @@
 
 #include "model/model_impl.h"
 #include "model/parts/blocks_impl.h"
+#include "model/parts/class_head.h"
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
@@ -65,17 +66,6 @@ struct encoder_block_hp {
     float init_std;
 };
 extern const struct layer_class encoder_block_class;
-
-/* loss = cross-entropy of z (B,K) = dropout(act(x[:,0]·Wᵀ + b))·Uᵀ + c: class_head.c. */
-struct class_head_hp {
-    const char *pool_weight_name, *pool_bias_name;   /* W (C,C), b */
-    const char *class_weight_name, *class_bias_name; /* U (K,C), c */
-    enum activation act;
-    bool drops_input; /* dropout of x[:,0], too */
-    int64_t C, K;
-    float dropout_p, init_std;
-};
-extern const struct layer_class class_head_class;
 
 /* loss = cross-entropy of z (N,V) = norm(act(x·Wᵀ + b))·tokenᵀ + c over labelled rows: mlm_head.c.
  */

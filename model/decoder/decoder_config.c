@@ -3,6 +3,7 @@
  * config class fills in. */
 #include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
+#include "model/parts/class_head.h"
 #include "model/parts/parts.h"
 #include "ops/router/router.h"
 
@@ -240,12 +241,58 @@ static cz_status block_of_layer(const struct decoder_config *c, int layer_idx,
     return CZ_OK;
 }
 
+/* The head of a language model and of a classifier, of which the chain takes one. */
+struct decoder_heads {
+    struct model_lm_head_hp lm;
+    struct class_head_hp class;
+};
+
+static const char *const tokens = "model.embed_tokens.weight";
+
 /* Embedding and head share a parameter if the config ties them. */
-static cz_status chain_fill(const struct decoder_config *c, const char *name,
+static struct model_lm_head_hp lm_head_hp(const struct decoder_config *c)
+{
+    const char *lm_head = "lm_head.weight";
+    return (struct model_lm_head_hp){.norm_weight_name = "model.norm.weight",
+                                     .weight_name = c->tie_word_embeddings ? tokens : lm_head,
+                                     .tied_alias = c->tie_word_embeddings ? lm_head : NULL,
+                                     .V = c->vocab_size,
+                                     .C = c->hidden_size,
+                                     .eps = (float)c->eps,
+                                     .init_std = (float)c->initializer_range,
+                                     .divisor = (float)c->logits_divisor,
+                                     .softcap = (float)c->logits_softcap,
+                                     .norm_offset = c->block.norm_offset,
+                                     .n_experts = c->n_experts,
+                                     .balance_coef = (float)c->balance_coef};
+}
+
+/* What scales and caps the logits of tokens does nothing to those of classes. A negative id of
+ * padding is that of no token here, as in transformers. */
+static struct class_head_hp class_head_hp(const struct decoder_config *c, int64_t n_classes)
+{
+    const struct json_node *node = config_either(c->node, "pad_token_id", NULL);
+    int64_t given = 0;
+    const bool names_none = node && json_as_int(node, &given) == CZ_OK && given < 0;
+    return (struct class_head_hp){.rows = HEAD_LAST,
+                                  .padding_id = c->has_padding && !names_none ? c->padding_id : -1,
+                                  .norm_weight_name = "model.norm.weight",
+                                  .class_weight_name = "score.weight",
+                                  .C = c->hidden_size,
+                                  .K = n_classes,
+                                  .eps = (float)c->eps,
+                                  .norm_offset = c->block.norm_offset,
+                                  .init_std = (float)c->initializer_range};
+}
+
+static cz_status chain_fill(const struct decoder_config *c, const char *name, enum cz_task task,
                             struct decoder_block_hp *blocks, struct layer_desc *layers,
                             struct cz_model **out)
 {
-    const char *tokens = "model.embed_tokens.weight", *lm_head = "lm_head.weight";
+    const bool classifies = task == CZ_TASK_CLASSIFICATION;
+    int64_t n_classes = 0;
+    if (classifies) TRY(config_n_classes(c->node, &n_classes));
+    const struct decoder_heads heads = {lm_head_hp(c), class_head_hp(c, n_classes)};
     const struct model_embedding_hp embedding = {.token_name = tokens,
                                                  .V = c->vocab_size,
                                                  .C = c->hidden_size,
@@ -254,18 +301,6 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
                                                  .rounds_scale = c->rounds_embedding_scale,
                                                  .has_padding = c->has_padding,
                                                  .padding_id = c->padding_id};
-    const struct model_lm_head_hp head = {.norm_weight_name = "model.norm.weight",
-                                          .weight_name = c->tie_word_embeddings ? tokens : lm_head,
-                                          .tied_alias = c->tie_word_embeddings ? lm_head : NULL,
-                                          .V = c->vocab_size,
-                                          .C = c->hidden_size,
-                                          .eps = (float)c->eps,
-                                          .init_std = (float)c->initializer_range,
-                                          .divisor = (float)c->logits_divisor,
-                                          .softcap = (float)c->logits_softcap,
-                                          .norm_offset = c->block.norm_offset,
-                                          .n_experts = c->n_experts,
-                                          .balance_coef = (float)c->balance_coef};
     const struct layer_class *block = c->rope.t_switch || c->sliding_rope.t_switch
                                           ? &decoder_block_uncached_class
                                           : &decoder_block_class;
@@ -275,24 +310,27 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name,
         TRY(block_of_layer(c, (int)i - 1, &blocks[i - 1]));
         layers[i] = (struct layer_desc){block, &blocks[i - 1], sizeof *blocks};
     }
-    layers[n_layers - 1] = (struct layer_desc){&model_lm_head_class, &head, sizeof head};
+    layers[n_layers - 1] =
+        classifies ? (struct layer_desc){&class_head_class, &heads.class, sizeof heads.class}
+                   : (struct layer_desc){&model_lm_head_class, &heads.lm, sizeof heads.lm};
     const struct model_desc desc = {.name = name,
                                     .layers = layers,
                                     .n_layers = n_layers,
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->max_positions,
-                                    .hidden_size = c->hidden_size};
+                                    .hidden_size = c->hidden_size,
+                                    .n_classes = n_classes};
     return model_build(&desc, out);
 }
 
 /* Hyper-parameters are copied by model_build(): the arrays here are for building only. */
-cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
+cz_status decoder_chain_build(const struct decoder_config *c, const char *name, enum cz_task task,
                               struct cz_model **out)
 {
     struct decoder_block_hp *blocks = calloc((size_t)c->n_layers, sizeof *blocks);
     struct layer_desc *layers = calloc((size_t)c->n_layers + 2, sizeof *layers);
     cz_status st = blocks && layers
-                       ? chain_fill(c, name, blocks, layers, out)
+                       ? chain_fill(c, name, task, blocks, layers, out)
                        : err_set(CZ_NOMEM, 0, "no memory for %lld layers", (long long)c->n_layers);
     free(blocks);
     free(layers);

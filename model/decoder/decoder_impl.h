@@ -139,8 +139,8 @@ cz_status decoder_read_experts(struct decoder_config *c, const struct decoder_ex
 /* What Gemma 2 and 3 share; the soft caps that an absent key means, 0: none. In gemma2.c. */
 cz_status decoder_read_gemma(struct decoder_config *c, double score_cap, double logits_cap);
 
-/* Embedding, blocks, head. */
-cz_status decoder_chain_build(const struct decoder_config *c, const char *name,
+/* Embedding, blocks, the head of `task`. */
+cz_status decoder_chain_build(const struct decoder_config *c, const char *name, enum cz_task task,
                               struct cz_model **out);
 
 /* ---- presets -------------------------------------------------------------------------------- */

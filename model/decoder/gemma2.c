@@ -53,13 +53,12 @@ static cz_status gemma2_build(const struct json_node *config, const char *name, 
                                                      .tie_word_embeddings = true,
                                                      .has_padding = true,
                                                      .padding_id = 0};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(decoder_read_gemma(&c, 50, 30));
     c.full_every = 2;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* width of a head, divisor of the scores, window */
@@ -100,6 +99,7 @@ static const char *const gemma2_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head gemma2_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Gemma2ForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "Gemma2ForSequenceClassification", true},
 };
 
 const struct model_family model_family_gemma2 = {

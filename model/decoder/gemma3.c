@@ -23,7 +23,6 @@ static cz_status gemma3_build(const struct json_node *config, const char *name, 
         .tie_word_embeddings = true,
         .has_padding = true,
         .padding_id = 0};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
@@ -34,7 +33,7 @@ static cz_status gemma3_build(const struct json_node *config, const char *name, 
     TRY(config_size(config, "sliding_window_pattern", NULL, 6, INT32_MAX, &c.full_every));
     c.has_sliding_rope = true;
     c.block.qk_norm = QK_NORM_HEADS;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* width of a head, divisor of the scores, window, each how many-th layer has none */
@@ -73,6 +72,7 @@ static const char *const gemma3_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head gemma3_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Gemma3ForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "Gemma3TextForSequenceClassification", true},
 };
 
 const struct model_family model_family_gemma3 = {

@@ -19,7 +19,6 @@ static cz_status granite_build(const struct json_node *config, const char *name,
                                                      .hidden_size = 4096,
                                                      .intermediate_size = 11008,
                                                      .max_positions = 2048};
-    (void)task; /* the only one */
     struct decoder_config c;
     double scores, residual;
     *out = NULL;
@@ -34,7 +33,7 @@ static cz_status granite_build(const struct json_node *config, const char *name,
     if (residual != 1) c.block.residual_scale = (float)residual;
     if (c.embedding_scale == 1) c.embedding_scale = 0;
     if (c.logits_divisor == 1) c.logits_divisor = 0;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* of the logits, of the scores */

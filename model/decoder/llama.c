@@ -9,13 +9,12 @@ static cz_status llama_build(const struct json_node *config, const char *name, e
                                                      .hidden_size = 4096,
                                                      .intermediate_size = 11008,
                                                      .max_positions = 2048};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(decoder_read_attention_bias(&c));
     TRY(json_opt_bool(config, "mlp_bias", false, &c.mlp_bias));
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
@@ -48,6 +47,7 @@ static const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head llama_heads[] = {
     {CZ_TASK_CAUSAL_LM, "LlamaForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "LlamaForSequenceClassification", true},
 };
 
 const struct model_family model_family_llama = {

@@ -10,12 +10,11 @@ static cz_status ministral_build(const struct json_node *config, const char *nam
                                                      .intermediate_size = 14336,
                                                      .n_kv_heads = 8,
                                                      .max_positions = 131072};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(decoder_read_window(&c, 4096));
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
@@ -67,6 +66,7 @@ static const char *const ministral_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head ministral_heads[] = {
     {CZ_TASK_CAUSAL_LM, "MinistralForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "MinistralForSequenceClassification", true},
 };
 
 const struct model_family model_family_ministral = {

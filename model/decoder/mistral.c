@@ -12,7 +12,6 @@ static cz_status mistral_build(const struct json_node *config, const char *name,
                                                      .intermediate_size = 14336,
                                                      .n_kv_heads = 8,
                                                      .max_positions = 131072};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     const struct json_node *types = config_either(config, "layer_types", NULL);
@@ -22,7 +21,7 @@ static cz_status mistral_build(const struct json_node *config, const char *name,
             "all layers of a mistral model are alike; model_type ministral has kinds");
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(decoder_read_window(&c, 4096));
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
@@ -89,6 +88,7 @@ static const char *const mistral_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head mistral_heads[] = {
     {CZ_TASK_CAUSAL_LM, "MistralForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "MistralForSequenceClassification", true},
 };
 
 const struct model_family model_family_mistral = {

@@ -13,14 +13,13 @@ static cz_status olmo2_build(const struct json_node *config, const char *name, e
                                                      .eps = 1e-5,
                                                      .has_padding = true,
                                                      .padding_id = 1};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(decoder_read_attention_bias(&c));
     c.block.norms = NORMS_AFTER;
     c.block.qk_norm = QK_NORM_WHOLE;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 #define PADDING                                                                                    \
@@ -62,6 +61,7 @@ static const char *const olmo2_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head olmo2_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Olmo2ForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "Olmo2ForSequenceClassification", true},
 };
 
 const struct model_family model_family_olmo2 = {

@@ -27,14 +27,13 @@ static cz_status phi3_build(const struct json_node *config, const char *name, en
                                                      .rope = {.in_part = true, .is_phi = true},
                                                      .has_padding = true,
                                                      .padding_id = 32000};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(refuse_dropout(config));
     TRY(decoder_read_window(&c, 0));
     c.block.fused_maps = true;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
@@ -87,6 +86,7 @@ static const char *const phi3_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head phi3_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Phi3ForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "Phi3ForSequenceClassification", true},
 };
 
 const struct model_family model_family_phi3 = {

@@ -11,14 +11,13 @@ static cz_status qwen2_build(const struct json_node *config, const char *name, e
                                                      .intermediate_size = 22016,
                                                      .n_kv_heads = 32,
                                                      .max_positions = 32768};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(json_opt_int(config, "max_window_layers", 28, &c.first_sliding));
     TRY(decoder_read_switched_window(&c, 4096));
     c.qkv_bias = true;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
@@ -44,6 +43,7 @@ static const char *const qwen2_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head qwen2_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Qwen2ForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "Qwen2ForSequenceClassification", true},
 };
 
 const struct model_family model_family_qwen2 = {

@@ -11,7 +11,6 @@ static cz_status qwen3_build(const struct json_node *config, const char *name, e
                                                      .n_kv_heads = 32,
                                                      .head_dim = 128,
                                                      .max_positions = 32768};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
@@ -19,7 +18,7 @@ static cz_status qwen3_build(const struct json_node *config, const char *name, e
     TRY(json_opt_int(config, "max_window_layers", 28, &c.first_sliding));
     TRY(decoder_read_switched_window(&c, 4096));
     c.block.qk_norm = QK_NORM_HEADS;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 #define WIDE                                                                                       \
@@ -53,6 +52,7 @@ static const char *const qwen3_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head qwen3_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Qwen3ForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "Qwen3ForSequenceClassification", true},
 };
 
 const struct model_family model_family_qwen3 = {

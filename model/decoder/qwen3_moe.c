@@ -17,7 +17,6 @@ static cz_status qwen3_moe_build(const struct json_node *config, const char *nam
                                                      .max_positions = 32768};
     static const struct decoder_experts experts = {
         .n = 128, .top_k = 8, .size = 768, .balance_coef = 0.001};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     const struct json_node *types = config_either(config, "layer_types", NULL);
@@ -28,7 +27,7 @@ static cz_status qwen3_moe_build(const struct json_node *config, const char *nam
     TRY(decoder_read_switched_window(&c, 4096));
     TRY(decoder_read_experts(&c, &experts));
     c.block.qk_norm = QK_NORM_HEADS;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* clang-format off: a key per line */

@@ -18,7 +18,6 @@ static cz_status smollm3_build(const struct json_node *config, const char *name,
                                                      .tie_word_embeddings = true,
                                                      .has_padding = true,
                                                      .padding_id = 128004};
-    (void)task; /* the only one */
     struct decoder_config c;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
@@ -27,7 +26,7 @@ static cz_status smollm3_build(const struct json_node *config, const char *name,
     TRY(config_size(config, "no_rope_layer_interval", NULL, 4, INT32_MAX, &c.no_rope_every));
     TRY(decoder_read_switched_window(&c, 0));
     c.slides_without_rope = true;
-    return decoder_chain_build(&c, name, out);
+    return decoder_chain_build(&c, name, task, out);
 }
 
 /* The first is for tests, over bytes; the published sizes follow. */
@@ -79,6 +78,7 @@ static const char *const smollm3_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head smollm3_heads[] = {
     {CZ_TASK_CAUSAL_LM, "SmolLM3ForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "SmolLM3ForSequenceClassification", true},
 };
 
 const struct model_family model_family_smollm3 = {

@@ -5,6 +5,7 @@
 
 #include "formats/json/json_write.h"
 #include "model/hf/config_impl.h"
+#include "model/parts/class_head.h"
 #include "model/parts/parts.h"
 
 #include <math.h>
@@ -21,6 +22,8 @@ struct gpt2_config {
     double embd_pdrop, attn_pdrop, resid_pdrop;
     bool scale_attn_weights, scale_attn_by_inverse_layer_idx;
     bool tie_word_embeddings;
+    int64_t padding_id; /* -1: none is named */
+    int64_t n_classes;  /* 0: a language model */
 };
 
 /* n_ctx and n_positions are both in use; the newer name wins. */
@@ -96,29 +99,45 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                           .C = c->n_embd,
                                           .eps = (float)c->layer_norm_epsilon,
                                           .init_std = (float)c->initializer_range};
+    const struct class_head_hp class_head = {.rows = HEAD_LAST,
+                                             .padding_id = c->padding_id,
+                                             .norm_weight_name = "transformer.ln_f.weight",
+                                             .norm_bias_name = "transformer.ln_f.bias",
+                                             .class_weight_name = "score.weight",
+                                             .C = c->n_embd,
+                                             .K = c->n_classes,
+                                             .eps = (float)c->layer_norm_epsilon,
+                                             .init_std = (float)c->initializer_range};
     const size_t n_layers = (size_t)c->n_layer + 2;
     layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
         blocks[i - 1] = block_hp(c, (int)i - 1);
         layers[i] = (struct layer_desc){&gpt2_block_class, &blocks[i - 1], sizeof *blocks};
     }
-    layers[n_layers - 1] = (struct layer_desc){&model_lm_head_class, &head, sizeof head};
+    layers[n_layers - 1] =
+        c->n_classes > 0 ? (struct layer_desc){&class_head_class, &class_head, sizeof class_head}
+                         : (struct layer_desc){&model_lm_head_class, &head, sizeof head};
     const struct model_desc desc = {.name = name,
                                     .layers = layers,
                                     .n_layers = n_layers,
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->n_positions,
-                                    .hidden_size = c->n_embd};
+                                    .hidden_size = c->n_embd,
+                                    .n_classes = c->n_classes};
     return model_build(&desc, out);
 }
 
 static cz_status gpt2_build(const struct json_node *config, const char *name, enum cz_task task,
                             struct cz_model **out)
 {
-    (void)task; /* the only one */
-    struct gpt2_config c;
+    struct gpt2_config c = {.padding_id = -1};
     *out = NULL;
     TRY(config_read(config, &c));
+    if (task == CZ_TASK_CLASSIFICATION) {
+        if (config_either(config, "pad_token_id", NULL))
+            TRY(json_need_int(config, "pad_token_id", &c.padding_id));
+        TRY(config_n_classes(config, &c.n_classes));
+    }
     struct gpt2_block_hp *blocks = calloc((size_t)c.n_layer, sizeof *blocks);
     struct layer_desc *layers = calloc((size_t)c.n_layer + 2, sizeof *layers);
     cz_status st = blocks && layers
@@ -190,7 +209,10 @@ static cz_status gpt2_preset_config(const char *name, char **text)
     return json_writer_take(&w, text, NULL);
 }
 
-static const struct model_head gpt2_heads[] = {{CZ_TASK_CAUSAL_LM, "GPT2LMHeadModel"}};
+static const struct model_head gpt2_heads[] = {
+    {CZ_TASK_CAUSAL_LM, "GPT2LMHeadModel"},
+    {CZ_TASK_CLASSIFICATION, "GPT2ForSequenceClassification", true},
+};
 
 const struct model_family model_family_gpt2 = {
     .model_type = "gpt2",

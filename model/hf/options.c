@@ -245,6 +245,9 @@ cz_status options_write(const struct cz_model_options *options, const struct mod
         if (json_get(root, "problem_type")) TRY_GOTO(edits_add_null(&e, "problem_type"), done);
     }
     if (is_preset) TRY_GOTO(set_vocab_size(root, options, &e), done);
+    /* Rows could not be told from their padding without it: transformers refuses batches. */
+    if (options->has_padding_id && head->reads_last && !config_either(root, "pad_token_id", NULL))
+        TRY_GOTO(edits_add_int(&e, "pad_token_id", options->padding_id), done);
     TRY_GOTO(edits_apply(&e, place, config), done);
 done:
     edits_free(&e);

@@ -55,6 +55,25 @@ first=$(sed -E "s/.*\"$(sed 's/ /\xc4\xa0/' "$work/o1")\":([0-9]+).*/\1/" "$work
 printf '{"eos_token_id": [900, %d]}' "$first" >"$work/own/generation_config.json"
 [ "$(own)" = "ab cab" ] || complain "generation_config.json went unread: $(own)"
 
+# Several prompts: each text is that of its prompt alone; an empty line stands between them.
+one=$(gen --max-new-tokens 8) two=$("$czero" generate --model gpt2-tiny --prompt "x" --max-new-tokens 8)
+both=$("$czero" generate --model gpt2-tiny --prompt "The day" --prompt x --max-new-tokens 8)
+[ "$both" = "$one"$'\n\n'"$two" ] || complain "two prompts gave: $both"
+printf 'The day\nx\n' >"$work/prompts"
+[ "$("$czero" generate --model gpt2-tiny --prompts "$work/prompts" --max-new-tokens 8)" = "$both" ] ||
+  complain "--prompts gave something else than --prompt twice"
+"$czero" generate --model gpt2-tiny --prompts "$work/prompts" --json --max-new-tokens 8 |
+  python3 -c 'import json, sys
+rows = [json.loads(line) for line in sys.stdin]
+assert [row["prompt"] for row in rows] == ["The day", "x"], rows
+assert all(row["text"] for row in rows), rows' || complain "--json is not an object per line"
+# A stop word ends the text in front of it, also when tokens split it.
+text=$(own --no-end --no-echo --max-new-tokens 12) word=${text:3:2}
+[ "$(own --no-end --no-echo --max-new-tokens 12 --stop nowhere --stop "$word")" = "${text%%"$word"*}" ] ||
+  complain "--stop \"$word\" in \"$text\" gave: $(own --no-end --no-echo --stop "$word")"
+[ "$(gen --top-p 0.000001 --seed 5)" = "$(gen)" ] || complain "a tiny --top-p is not the likeliest token"
+[ "$(gen --repetition-penalty 1)" = "$(gen)" ] || complain "a penalty of 1 changed the text"
+
 # expect CODE PATTERN -- arguments
 expect() {
   local code=$1 pattern=$2
@@ -72,6 +91,11 @@ expect 2 "neither a folder" -- --model gpt9 --prompt x
 expect 2 "context has 64" -- --model gpt2-tiny --prompt "$(printf 'x%.0s' {1..65})"
 expect 2 "no token" -- --model gpt2-tiny --prompt ""
 expect 2 "temperature" -- --model gpt2-tiny --prompt x --temperature -1
+expect 2 "top-p must be" -- --model gpt2-tiny --prompt x --top-p 1.5
+expect 2 "repetition-penalty must be" -- --model gpt2-tiny --prompt x --repetition-penalty 0
+expect 2 "empty text" -- --model gpt2-tiny --prompt x --stop ""
+expect 2 "exclude each other" -- --model gpt2-tiny --prompt x --prompts "$work/prompts"
+expect 2 "none: cannot be opened" -- --model gpt2-tiny --prompts "$work/none"
 expect 2 "top-k" -- --model gpt2-tiny --prompt x --top-k 0
 expect 2 "outside the vocabulary" -- --model "$models/gpt2" --prompt "~~~"
 expect 2 "501 tokens" -- --model gpt2-tiny --tokenizer "$1/fixtures/tokenizers/gpt2" --prompt x

@@ -147,7 +147,7 @@ new=(--yes -o new/ds.json)
 expect 3 "nothing fits" --model gpt2-7b --data text --host-memory 4GB "${new[@]}"
 expect 2 "gpt2-huge" --model gpt2-huge --data text "${new[@]}"
 expect 2 "no-file" --model gpt2-tiny --data no-file "${new[@]}"
-expect 2 "no head for classification" --model gpt2-tiny --data text --task classification "${new[@]}"
+expect 2 "no head for classification" --model granite-tiny --data text --task classification "${new[@]}"
 expect 2 "--task sorting" --model gpt2-tiny --data text --task sorting "${new[@]}"
 expect 2 "have no labels" --model bert-tiny --data text.txt --task classification "${new[@]}"
 expect 2 "--tokenizer is missing" --model bert-tiny --data text "${new[@]}"

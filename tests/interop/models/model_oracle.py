@@ -13,11 +13,13 @@ transformers (eager attention, fp32, dropout off) computes logits, the loss and 
              that no rotation follows has none but rounding)
   export     czero exports the folder, transformers loads that with no key missing, unexpected or of another shape,
              has equal weights and computes equal logits
-  generate   64 greedy tokens of czero (decoding with its cache where it has one) are those of transformers' generate()
+  generate   64 greedy tokens of czero (decoding with its cache where it has one) are those of transformers' generate(), in half of the models with a
+             repetition penalty
 
 The table at the end has a line per family: models that agreed, that disagreed, and that czero refused
 (with its sentence). Exit 1 if any disagreed or was refused. A family is an entry of FAMILIES: names of transformers' classes and a
-function that draws settings; encoders, their heads and their batches are those of bert_oracles.py. Run with a Python that has torch, transformers and safetensors."""
+function that draws settings; FAMILY:HEAD is the same with another head, an entry of HEADS; encoders, their heads and their batches are
+those of bert_oracles.py. Run with a Python that has torch, transformers and safetensors."""
 import argparse
 import collections
 import copy
@@ -211,8 +213,16 @@ def draw_gemma3(rng):
     return settings
 
 
+def draw_gpt2(rng):
+    heads = rng.randint(1, 4)
+    return dict(vocab_size=rng.randint(3, 300), n_embd=heads * rng.randint(2, 16), n_layer=rng.randint(1, 4), n_head=heads,
+                n_inner=rng.randint(1, 130), n_positions=128, initializer_range=rng.choice([0.02, 0.1]), bos_token_id=None,
+                eos_token_id=None, activation_function=rng.choice(["gelu_new", "gelu", "relu"]))
+
+
 Family = collections.namedtuple("Family", "config model draw")
 FAMILIES = {
+    "gpt2": Family("GPT2Config", "GPT2LMHeadModel", draw_gpt2),
     "llama": Family("LlamaConfig", "LlamaForCausalLM", draw_llama),
     "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", draw_qwen2),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", draw_qwen3),
@@ -227,14 +237,29 @@ FAMILIES = {
     "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", draw_gemma3),
 }
 
+# Endings of transformers' classes, and what labels of B rows of T tokens are like.
+Head = collections.namedtuple("Head", "ending labels")
+HEADS = {
+    "classes": Head("ForSequenceClassification", lambda c, B, T: torch.randint(0, c.num_labels, (B,))),
+}
+NO_CLASSIFIER = ("granite", "qwen3_moe")  # transformers has none of the first, czero of the second
+HEADED = [f"{family}:{head}" for head in HEADS for family in FAMILIES if family not in NO_CLASSIFIER]
+
+
+def class_of(family, head):
+    """Gemma 3's classifiers of texts alone have a name of their own."""
+    stem = FAMILIES[family].model.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
+    return getattr(transformers, {"Gemma3": "Gemma3Text"}.get(stem, stem) + HEADS[head].ending)
+
+
 ENCODERS = {"distilbert" if name == "distil" else name: name for name in bert_oracles.CLASSES}
 
 # ---- one model -----------------------------------------------------------------------------------
 
 
-def build(family, settings):
+def build(family, settings, head=None):
     config = getattr(transformers, FAMILIES[family].config)(**settings, attn_implementation="eager")
-    model = getattr(transformers, FAMILIES[family].model)(config).eval()
+    model = (class_of(family, head) if head else getattr(transformers, FAMILIES[family].model))(config).eval()
     for parameter in model.parameters():  # biases and norms away from 0 and 1
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=0.2)
@@ -254,12 +279,24 @@ def one_by_one(model):
 
 
 def is_causal(model):
-    return type(model).__name__.endswith("CausalLM")
+    return type(model).__name__.endswith(("CausalLM", "LMHeadModel"))
 
 
 def draw_feed(rng):
     return dict(B=rng.randint(1, 3), T=rng.randint(5, 75), mask=rng.choice([None, None, "left", "right", "holes"]),
                 positions=rng.random() < 0.2)
+
+
+def add_head_labels(model, inputs, head):
+    """Padding has its own token, where it has one, as tokenizers write it; else the last column is a token's."""
+    config, ids = model.config, inputs["input_ids"]
+    mask = inputs.get("attention_mask")
+    if config.pad_token_id is not None and config.pad_token_id >= 0 and mask is not None:
+        ids[mask == 0] = config.pad_token_id
+    elif mask is not None:
+        mask[:, -1] = 1
+    inputs["labels"] = HEADS[head].labels(config, *ids.shape)
+    return inputs
 
 
 def make_inputs(model, rng, feed):
@@ -354,9 +391,16 @@ def make(family, seed, settings=None, feed=None):
     torch.manual_seed(rng.getrandbits(32))
     if family in ENCODERS:
         return make_encoder(ENCODERS[family], rng)
-    settings = settings or FAMILIES[family].draw(rng)
-    model = build(family, settings)
-    return model, make_inputs(model, rng, feed or draw_feed(rng)), settings
+    family, _, head = family.partition(":")
+    settings, feed = settings or FAMILIES[family].draw(rng), feed or draw_feed(rng)
+    if not head:
+        model = build(family, settings)
+        return model, make_inputs(model, rng, feed), settings
+    settings = {"num_labels": rng.randint(2, 9), **settings}
+    if settings.get("pad_token_id") is None:
+        feed = {**feed, "B": 1}  # transformers takes no more
+    model = build(family, settings, head)
+    return model, add_head_labels(model, make_inputs(model, rng, feed), head), settings
 
 
 # ---- czero ---------------------------------------------------------------------------------------
@@ -374,7 +418,8 @@ class GenerateOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("max_new_tokens", ctypes.c_int64), ("temperature", ctypes.c_float),
                 ("top_k", ctypes.c_int64), ("seed", ctypes.c_uint64), ("end_id", ctypes.c_int64),
                 ("end_ids", ctypes.c_void_p), ("n_end_ids", ctypes.c_size_t), ("n_vocab", ctypes.c_int64),
-                ("dtype", ctypes.c_int), ("no_cache", ctypes.c_bool), ("device", ctypes.c_char_p)]
+                ("dtype", ctypes.c_int), ("no_cache", ctypes.c_bool), ("device", ctypes.c_char_p),
+                ("top_p", ctypes.c_float), ("repetition_penalty", ctypes.c_float)]
 
 
 EMIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32)
@@ -404,10 +449,11 @@ class Czero:
                 worst = max(worst, float(error))
         return worst
 
-    def generate(self, folder, prompt, n):
+    def generate(self, folder, prompt, n, penalty):
         lib, tokens = self.library.lib, []
         model = lib.cz_model_open(str(folder).encode())
-        options = GenerateOptions(ctypes.sizeof(GenerateOptions), n, 0.0, 0, 0, -1, None, 0, 0, 0, False, None)
+        options = GenerateOptions(ctypes.sizeof(GenerateOptions), n, 0.0, 0, 0, -1, None, 0, 0, 0, False, None,
+                                  0.0, penalty)
         array = (ctypes.c_int32 * len(prompt))(*prompt)
         emit = EMIT(lambda user, token: tokens.append(token) or 0)
         status = lib.cz_generate(model, ctypes.byref(options), array, len(prompt), emit, None)
@@ -436,15 +482,16 @@ def check_export(czero, model, inputs, folder, exported):
 def check_generate(czero, model, inputs, folder):
     """A step at which two tokens are equally likely ends the comparison, which is not a difference."""
     prompt = inputs["input_ids"][:1, :7]
+    penalty = 1.3 if prompt.sum() % 2 else 1.0
     # Frequencies that depend on the length: what transformers has in its cache was made with others.
-    changes = (model.config.rope_parameters or {}).get("rope_type") in ("longrope", "dynamic")
+    changes = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type") in ("longrope", "dynamic")
     with torch.no_grad():
-        out = model.generate(prompt, use_cache=not changes, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False,
-                             return_dict_in_generate=True, output_logits=True, pad_token_id=0)
+        out = model.generate(prompt, use_cache=not changes, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False, repetition_penalty=penalty,
+                             return_dict_in_generate=True, output_scores=True, pad_token_id=0)
     theirs = out.sequences[0, prompt.shape[1]:].tolist()
-    ours = czero.generate(folder, prompt[0].tolist(), NEW_TOKENS)
+    ours = czero.generate(folder, prompt[0].tolist(), NEW_TOKENS, penalty)
     for idx, (a, b) in enumerate(zip(ours, theirs)):
-        logits = out.logits[idx][0]
+        logits = out.scores[idx][0]
         if a != b and (logits[b] - logits[a]).item() <= TIE * max(logits.abs().max().item(), 1e-6):
             return
         if a != b:
@@ -478,9 +525,9 @@ def run(czero, families, n, first):
                 table[family]["agreed"] += 1
             except (Refused, Disagreed) as e:
                 table[family][type(e).__name__.lower()] += 1
-    print(f"{'family':12}{'agreed':>8}{'disagreed':>11}{'refused':>9}  largest error")
+    print(f"{'family':20}{'agreed':>8}{'disagreed':>11}{'refused':>9}  largest error")
     for family, counts in table.items():
-        print(f"{family:12}{counts['agreed']:8}{counts['disagreed']:11}{counts['refused']:9}  {worst[family]:.1e}")
+        print(f"{family:20}{counts['agreed']:8}{counts['disagreed']:11}{counts['refused']:9}  {worst[family]:.1e}")
     return any(counts["disagreed"] + counts["refused"] for counts in table.values())
 
 
@@ -552,7 +599,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="the first (default: 1)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     args = parser.parse_args()
-    families = args.family.split(",") if args.family else list(FAMILIES) + list(ENCODERS)
+    families = args.family.split(",") if args.family else list(FAMILIES) + list(ENCODERS) + HEADED
     torch.set_num_threads(1)
     if args.make:
         for name, (family, settings, feed) in SHIPPED.items():

@@ -1,6 +1,6 @@
-/* Claims: BERT and DistilBERT learn a toy task under the engine, as classifiers and as a masked
- * language model; the logits that a training step hands out are those its loss is made of;
- * micro-batches of unequal size with a common divisor train as equal ones do; activation
+/* Claims: BERT, DistilBERT, Qwen3 and GPT-2 learn a toy task under the engine, as classifiers and
+ * BERT as a masked language model; the logits that a training step hands out are those its loss is
+ * made of; micro-batches of unequal size with a common divisor train as equal ones do; activation
  * checkpointing changes no bit, nor does the ZeRO stage at one or two ranks. */
 #include "comm/comm.h"
 #include "formats/file_io.h"
@@ -13,7 +13,7 @@ enum { VOCAB = 23, T_MAX = 12, TOKENS = 7, N_CLASSES = 3, ROWS = 8 };
 /* ---- models -----------------------------------------------------------------------------------
  */
 
-enum kind { BERT_CLASS = 0, BERT_MLM, DISTIL_CLASS, N_KINDS };
+enum kind { BERT_CLASS = 0, BERT_MLM, DISTIL_CLASS, QWEN3_CLASS, GPT2_CLASS, N_KINDS };
 
 static const char *config_of(enum kind kind, double dropout, char *text, size_t nbytes)
 {
@@ -26,6 +26,21 @@ static const char *config_of(enum kind kind, double dropout, char *text, size_t 
                  "\"max_position_embeddings\": %d, \"dropout\": %g, \"attention_dropout\": %g, "
                  "\"seq_classif_dropout\": %g, %s}",
                  VOCAB, T_MAX, dropout, dropout, dropout, labels);
+    else if (kind == QWEN3_CLASS)
+        snprintf(text, nbytes,
+                 "{\"model_type\": \"qwen3\", \"architectures\": "
+                 "[\"Qwen3ForSequenceClassification\"], \"vocab_size\": %d, \"hidden_size\": 16, "
+                 "\"intermediate_size\": 32, \"num_hidden_layers\": 2, "
+                 "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, "
+                 "\"max_position_embeddings\": %d, \"attention_dropout\": %g, "
+                 "\"pad_token_id\": 0, %s}",
+                 VOCAB, T_MAX, dropout, labels);
+    else if (kind == GPT2_CLASS)
+        snprintf(text, nbytes,
+                 "{\"model_type\": \"gpt2\", \"architectures\": "
+                 "[\"GPT2ForSequenceClassification\"], \"vocab_size\": %d, \"n_embd\": 16, "
+                 "\"n_layer\": 2, \"n_head\": 2, \"n_positions\": %d, \"attn_pdrop\": %g, %s}",
+                 VOCAB, T_MAX, dropout, labels);
     else
         snprintf(text, nbytes,
                  "{\"model_type\": \"bert\", \"architectures\": [\"%s\"], \"vocab_size\": %d, "
@@ -70,6 +85,7 @@ static const struct cz_batch *fill(struct rows *r, enum kind kind, uint64_t firs
         r->ids[i] = 2 + (int32_t)(rng_u32(&key, draw) % (VOCAB - 2));
         r->types[i] = t > 3;
         r->key_mask[i] = t < 4 || (first + (uint64_t)row) % 2 == 0;
+        if (!r->key_mask[i]) r->ids[i] = 0;
         if (kind == BERT_MLM) r->labels[i] = CZ_IGNORE_LABEL;
     }
     for (int64_t row = 0; row < n; row++) {
@@ -83,13 +99,14 @@ static const struct cz_batch *fill(struct rows *r, enum kind kind, uint64_t firs
             r->labels[row] = ids[3] % N_CLASSES;
         }
     }
-    r->batch = (struct cz_batch){.size = sizeof(struct cz_batch), .B = n,
-                              .T = TOKENS,
-                              .ids = r->ids,
-                              .labels = r->labels,
-                              .types = r->types,
-                              .key_mask = r->key_mask,
-                              .sample = first};
+    r->batch = (struct cz_batch){.size = sizeof(struct cz_batch),
+                                 .B = n,
+                                 .T = TOKENS,
+                                 .ids = r->ids,
+                                 .labels = r->labels,
+                                 .types = r->types,
+                                 .key_mask = r->key_mask,
+                                 .sample = first};
     return &r->batch;
 }
 
@@ -197,7 +214,7 @@ START_TEST(unknown_types_are_refused_by_place)
             open_engine((enum kind)kind, 0.0, "{\"train_micro_batch_size_per_gpu\": 8, " ADAM "}");
         fill(&r, (enum kind)kind, 0, ROWS);
         r.types[TOKENS + 3] = 2;
-        if (kind == DISTIL_CLASS) { /* it has none: they mean nothing */
+        if (kind >= DISTIL_CLASS) { /* they have none: types mean nothing */
             ck_ok(engine_forward(e, &r.batch, NULL));
         } else {
             ck_fails(engine_forward(e, &r.batch, NULL), CZ_INVALID);

@@ -238,6 +238,104 @@ START_TEST(top_k_of_every_small_table)
 }
 END_TEST
 
+/* All small tables: with top_p those are drawn before which less than top_p of the probability
+ * stands, of those that top_k left. */
+START_TEST(top_p_of_every_small_table)
+{
+    static const float shares[] = {0.01f, 0.3f, 0.55f, 0.8f, 0.99f, 1.0f, 0.0f};
+    for (int table = 0; table < 81; table++)
+        for (size_t s = 0; s < CZ_ARRAY_LEN(shares); s++)
+            for (int64_t k = 0; k <= 4; k++) {
+                float logits[4], scratch[4];
+                for (int i = 0, rest = table; i < 4; i++, rest /= 3) logits[i] = (float)(rest % 3);
+                const struct cz_generate_options o = {
+                    .size = sizeof o, .temperature = 2, .top_k = k, .top_p = shares[s]};
+                double total = 0;
+                unsigned kept = 0, may = 0, drawn = 0;
+                for (int v = 0; v < 4; v++) {
+                    int n_larger = 0;
+                    for (int u = 0; u < 4; u++) n_larger += logits[u] > logits[v];
+                    if (k == 0 || n_larger < k) kept |= 1u << v;
+                }
+                for (int v = 0; v < 4; v++)
+                    if (kept >> v & 1) total += exp((double)logits[v] / 2);
+                for (int v = 0; v < 4; v++) {
+                    double larger = 0; /* and the ties in front of the last one that fits */
+                    for (int u = 0; u < 4; u++)
+                        if (kept >> u & 1 && logits[u] > logits[v])
+                            larger += exp((double)logits[u] / 2);
+                    const bool all = shares[s] == 0 || shares[s] == 1;
+                    if (kept >> v & 1 && (all || larger < (double)shares[s] * total))
+                        may |= 1u << v;
+                }
+                for (uint64_t i = 0; i < 60; i++) {
+                    int32_t token;
+                    ck_ok(generate_pick(&o, logits, 4, i, scratch, &token));
+                    drawn |= 1u << token;
+                }
+                ck_assert_msg(drawn == may, "table %d, k %d, p %g: %x instead of %x", table, (int)k,
+                              (double)shares[s], drawn, may);
+            }
+}
+END_TEST
+
+START_TEST(a_penalty_makes_what_was_seen_less_likely)
+{
+    const struct cz_generate_options o = {.size = sizeof o, .repetition_penalty = 2};
+    const struct cz_generate_options none = {.size = sizeof none};
+    const uint8_t seen[V] = {1, 0, 1, 0, 1, 0};
+    float logits[V] = {4, 4, -3, -3, 0, 0};
+    const float want[V] = {2, 4, -6, -3, 0, 0};
+    generate_penalize(&none, seen, V, logits);
+    ck_assert_float_eq(logits[0], 4);
+    generate_penalize(&o, seen, V, logits);
+    ck_assert_mem_eq(logits, want, sizeof want);
+}
+END_TEST
+
+/* What cz_generate_all() hands out, by prompt. */
+struct texts {
+    struct text of[3];
+    size_t end_after; /* tokens of prompt 1; 0: never */
+};
+
+static cz_status collect_of(void *user, size_t prompt_idx, int32_t token, bool *ends)
+{
+    struct texts *t = user;
+    ck_assert_uint_lt(prompt_idx, CZ_ARRAY_LEN(t->of));
+    ck_ok(collect(&t->of[prompt_idx], token));
+    *ends = prompt_idx == 1 && t->of[1].n == t->end_after;
+    return CZ_OK;
+}
+
+/* Prompts of several lengths: a text is that of its prompt alone, with and without a cache, and
+ * ends when its receiver says so. */
+START_TEST(several_prompts_give_what_each_gives_alone)
+{
+    static const struct cz_prompt prompts[] = {{prompt, 7}, {prompt + 2, 1}, {prompt + 1, 4}};
+    struct cz_model *m = fixture();
+    for (int no_cache = 0; no_cache < 2; no_cache++) {
+        struct cz_generate_options o = greedy(9);
+        struct texts all = {.end_after = 4};
+        o.temperature = 0.8f;
+        o.top_p = 0.9f;
+        o.repetition_penalty = 1.2f;
+        o.seed = 3;
+        o.no_cache = no_cache;
+        ck_ok(cz_generate_all(m, &o, prompts, 3, collect_of, &all));
+        ck_assert_uint_eq(all.of[1].n, 4);
+        for (size_t i = 0; i < 3; i++) {
+            const struct text alone = run(m, &o, prompts[i].ids, prompts[i].n_ids);
+            ck_assert_uint_eq(alone.n, 9);
+            ck_assert_uint_eq(all.of[i].n, i == 1 ? 4 : 9);
+            ck_assert_mem_eq(all.of[i].ids, alone.ids, all.of[i].n * sizeof *alone.ids);
+        }
+        ck_ok(cz_generate_all(m, &o, NULL, 0, collect_of, &all));
+    }
+    cz_model_destroy(m);
+}
+END_TEST
+
 START_TEST(ties_and_rubbish)
 {
     float logits[V] = {1, 3, 3, 0, 3, 1}, scratch[V];
@@ -275,6 +373,12 @@ START_TEST(wrong_prompts_are_refused)
     long_prompt[2] = -1;
     ck_fails(cz_generate(m, &o, long_prompt, 5, collect, &t), CZ_INVALID);
     o.temperature = NAN;
+    ck_fails(cz_generate(m, &o, prompt, 5, collect, &t), CZ_INVALID);
+    o = greedy(5);
+    o.top_p = 1.5f;
+    ck_fails(cz_generate(m, &o, prompt, 5, collect, &t), CZ_INVALID);
+    o = greedy(5);
+    o.repetition_penalty = -1;
     ck_fails(cz_generate(m, &o, prompt, 5, collect, &t), CZ_INVALID);
     o = greedy(-1);
     ck_fails(cz_generate(m, &o, prompt, 5, collect, &t), CZ_INVALID);
@@ -322,5 +426,6 @@ END_TEST
 TEST_MAIN("engine/generate", cache_and_no_cache_write_the_same, greedy_takes_the_likeliest,
           sixteen_bit_models_write_too, seeds_repeat_and_differ, text_ends_where_it_should,
           draws_follow_the_probabilities, kth_largest_of_many, top_k_of_every_small_table,
-          ties_and_rubbish, wrong_prompts_are_refused, an_error_of_the_reader_stops,
-          sequences_beyond_the_model_are_refused)
+          top_p_of_every_small_table, a_penalty_makes_what_was_seen_less_likely,
+          several_prompts_give_what_each_gives_alone, ties_and_rubbish, wrong_prompts_are_refused,
+          an_error_of_the_reader_stops, sequences_beyond_the_model_are_refused)

@@ -131,7 +131,7 @@ START_TEST(what_cannot_be_run_is_refused)
     refused("llama", "\"quantization_config\": {\"bits\": 4}", CZ_UNSUPPORTED, "quantized");
     refused("llama", "\"pad_token_id\": 31", CZ_INVALID, "not a token");
     refused("llama", "\"attention_dropout\": 1.0", CZ_INVALID, "outside");
-    refused("llama", "\"architectures\": [\"LlamaForSequenceClassification\"]", CZ_UNSUPPORTED,
+    refused("llama", "\"architectures\": [\"LlamaForQuestionAnswering\"]", CZ_UNSUPPORTED,
             "LlamaForCausalLM");
     opens("llama", "\"architectures\": [\"LlamaModel\"], \"pretraining_tp\": 2");
     opens("llama", "\"pad_token_id\": -1");

@@ -16,16 +16,19 @@
 #include <unistd.h>
 
 struct generate_cli {
-    const char *model, *prompt, *tokenizer, *dtype, *device;
+    const char *model, *file, *tokenizer, *dtype, *device;
+    struct arg_list prompts, stops;
     int64_t max_new_tokens, top_k, seed;
-    double temperature;
-    bool no_cache, no_echo, no_end, raw;
+    double temperature, top_p, penalty;
+    bool no_cache, no_echo, no_end, raw, json;
 };
 
 #define AT(field) offsetof(struct generate_cli, field)
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, AT(model), "DIR", "Hugging Face folder, or a preset", 0, true},
-    {"--prompt", ARG_STRING, AT(prompt), "TEXT", "text to continue", 0, true},
+    {"--prompt", ARG_LIST, AT(prompts), "TEXT", "text to continue; repeatable", 0, false},
+    {"--prompts", ARG_STRING, AT(file), "FILE",
+     "texts to continue, one per line; -: standard input", 0, false},
     {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder, else bytes)", 0, false},
     {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N",
@@ -35,6 +38,13 @@ static const struct arg_spec specs[] = {
      false},
     {"--top-k", ARG_INT, AT(top_k), "K",
      "sample from the K most likely tokens (temperature 1 unless given)", 1, false},
+    {"--top-p", ARG_DOUBLE, AT(top_p), "P",
+     "sample from the most likely tokens that have the share P of the probability together "
+     "(temperature 1 unless given)",
+     0, false},
+    {"--repetition-penalty", ARG_DOUBLE, AT(penalty), "R",
+     "make tokens that the text holds already less likely; 1: do not (default)", 0, false},
+    {"--stop", ARG_LIST, AT(stops), "TEXT", "end the text before this one; repeatable", 0, false},
     {"--seed", ARG_INT, AT(seed), "S", "seed for sampling (default: 0)", 0, false},
     {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16",
      "type of weights and activations (default: fp32)", 0, false},
@@ -42,6 +52,8 @@ static const struct arg_spec specs[] = {
      false},
     {"--no-echo", ARG_FLAG, AT(no_echo), NULL, "print only the new text, without the prompt", 0,
      false},
+    {"--json", ARG_FLAG, AT(json), NULL,
+     "print an object {\"prompt\", \"text\"} per prompt and line", 0, false},
     {"--no-end", ARG_FLAG, AT(no_end), NULL, "continue after end tokens", 0, false},
     {"--raw", ARG_FLAG, AT(raw), NULL, "print control characters as they are", 0, false},
     {"--no-cache", ARG_FLAG, AT(no_cache), NULL,
@@ -50,51 +62,149 @@ static const struct arg_spec specs[] = {
 
 const struct arg_command generate_command = {
     .name = "czero generate",
-    .summary = "Generate text from a prompt.",
+    .summary = "Generate text from prompts.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
+    .one_of = "--prompt|--prompts",
     .epilogue =
         "The text goes to standard output as it is generated. Control characters other\n"
         "than line feeds and tabs, and marks that turn the direction of text, are printed\n"
         "as escapes (\\x1b, \\u202e), so that no model can control a terminal; --raw prints\n"
-        "the text as it is. When the model's context is full, czero drops its older half.",
+        "the text as it is. When the model's context is full, czero drops its older half.\n"
+        "Texts of several prompts follow each other with an empty line between them;\n"
+        "each is what its prompt alone would give. Logits pass through the repetition\n"
+        "penalty, the temperature, --top-k and --top-p, in this order.",
     .examples = "  czero generate --model trained/ --prompt \"Once upon a time\"",
 };
 
-/* Text on its way to standard output; the prompt goes first, once something can follow it. */
+/* Texts on their way to standard output. A prompt is printed with the first text that follows it: a
+ * run that fails before prints nothing. What may be the beginning of a stop word waits in `held`
+ * until it is known. */
 struct printer {
+    const struct generate_cli *o;
+    const char *const *prompts;
+    size_t n_prompts;
     struct cz_tokenizer_decoder *decoder;
-    const char *prompt; /* NULL: printed, or not wanted */
-    bool raw;
+    size_t now;   /* the prompt under way */
+    bool begun;   /* its prompt is printed */
+    bool stopped; /* by a stop word */
+    char *held;
+    size_t n_held, held_room;
+    char *text; /* --json: all of it */
+    size_t n_text, text_room;
 };
 
-/* The decoder hands out whole characters. */
+static void printer_free(struct printer *p)
+{
+    free(p->held);
+    free(p->text);
+}
+
+static cz_status append(char **to, size_t *n, size_t *room, const char *text, size_t nbytes)
+{
+    if (nbytes > *room - *n) {
+        const size_t want = 2 * (*n + nbytes) + 64;
+        char *grown = realloc(*to, want);
+        if (!grown) return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", want);
+        *to = grown;
+        *room = want;
+    }
+    if (nbytes > 0) memcpy(*to + *n, text, nbytes);
+    *n += nbytes;
+    return CZ_OK;
+}
+
 static void put_text(const struct printer *p, const char *text, size_t nbytes)
 {
-    if (p->raw)
+    if (p->o->raw)
         fwrite(text, 1, nbytes, stdout);
     else
         printable_put(stdout, PRINTABLE_TEXT, text, nbytes);
 }
 
-/* The prompt is printed with the first text that follows it: a run that fails before prints
- * nothing. */
 static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
 {
-    if (p->prompt) put_text(p, p->prompt, strlen(p->prompt));
-    p->prompt = NULL;
+    const char *prompt = p->prompts[p->now];
+    if (p->o->json) return append(&p->text, &p->n_text, &p->text_room, text, nbytes);
+    if (!p->begun && p->now > 0) putchar('\n');
+    if (!p->begun && !p->o->no_echo) put_text(p, prompt, strlen(prompt));
+    p->begun = true;
     put_text(p, text, nbytes);
     return fflush(stdout) == 0 ? CZ_OK : err_set(CZ_IO, errno, "cannot write to standard output");
 }
 
+/* Where the first stop word begins in the held text; n_held: nowhere. */
+static size_t find_stop(const struct printer *p)
+{
+    const struct arg_list *stops = &p->o->stops;
+    for (size_t at = 0; at < p->n_held; at++)
+        for (size_t i = 0; i < stops->n; i++) {
+            const size_t n = strlen(stops->items[i]);
+            if (n <= p->n_held - at && memcmp(p->held + at, stops->items[i], n) == 0) return at;
+        }
+    return p->n_held;
+}
+
+/* How many bytes of the held text are in front of what may become a stop word. */
+static size_t count_settled(const struct printer *p)
+{
+    const struct arg_list *stops = &p->o->stops;
+    for (size_t at = 0; at < p->n_held; at++)
+        for (size_t i = 0; i < stops->n; i++) {
+            const size_t n = strlen(stops->items[i]), rest = p->n_held - at;
+            if (rest < n && memcmp(p->held + at, stops->items[i], rest) == 0) return at;
+        }
+    return p->n_held;
+}
+
+/* The decoder hands out whole characters. */
+static cz_status take_text(struct printer *p, const char *text, size_t nbytes)
+{
+    TRY(append(&p->held, &p->n_held, &p->held_room, text, nbytes));
+    size_t n = find_stop(p);
+    p->stopped = n < p->n_held;
+    if (!p->stopped) n = count_settled(p);
+    TRY(print_text(p, p->held, n));
+    if (p->stopped) n = p->n_held; /* what follows is no part of the text */
+    memmove(p->held, p->held + n, p->n_held - n);
+    p->n_held -= n;
+    return CZ_OK;
+}
+
+/* The end of a prompt's text: what the decoder and the search for stop words still hold. */
+static cz_status end_text(struct printer *p)
+{
+    const char *rest, *prompt = p->prompts[p->now];
+    size_t nbytes;
+    cz_tokenizer_decoder_end(p->decoder, &rest, &nbytes);
+    if (!p->stopped) TRY(take_text(p, rest, nbytes));
+    if (!p->stopped) TRY(print_text(p, p->held, p->n_held));
+    if (p->o->json) {
+        printf("{\"prompt\": ");
+        tool_put_json_string(stdout, prompt, strlen(prompt));
+        printf(", \"text\": ");
+        tool_put_json_string(stdout, p->text ? p->text : "", p->n_text);
+        putchar('}');
+    }
+    putchar('\n');
+    if (fflush(stdout) != 0) return err_set(CZ_IO, errno, "cannot write to standard output");
+    p->n_held = p->n_text = 0;
+    p->begun = p->stopped = false;
+    p->now++;
+    return CZ_OK;
+}
+
 /* A token may end within a character; the decoder keeps the rest until it is complete. */
-static cz_status print_token(void *user, int32_t token)
+static cz_status print_token(void *user, size_t prompt, int32_t token, bool *ends)
 {
     struct printer *p = user;
     const char *text;
     size_t nbytes;
+    while (p->now < prompt) TRY(end_text(p));
     TRY(cz_tokenizer_decode(p->decoder, token, &text, &nbytes));
-    return print_text(p, text, nbytes);
+    TRY(take_text(p, text, nbytes));
+    *ends = p->stopped;
+    return CZ_OK;
 }
 
 static enum cz_dtype dtype_of(const char *name)
@@ -120,24 +230,31 @@ static cz_status encode_prompt(const struct cz_tokenizer *tokenizer, const char 
     return st;
 }
 
+/* Ids that end a text: the tokenizer's and those of generation_config.json; config.json, which
+ * often holds another tokenizer's, is asked when neither names one. Bytes end nowhere. */
+static cz_status find_ends(const struct generate_cli *o, const struct cz_tokenizer *tokenizer,
+                           struct generate_ends *ends)
+{
+    ends->n = 0;
+    if (o->no_end || strcmp(cz_tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
+    TRY(generate_read_ends(o->model, "generation_config.json", ends));
+    int64_t id = cz_tokenizer_end_id(tokenizer);
+    if (id >= 0) ends->ids[ends->n++] = id;
+    return ends->n > 0 ? CZ_OK : generate_read_ends(o->model, "config.json", ends);
+}
+
 static cz_status generate(const struct generate_cli *o, struct cz_model *model,
-                          const struct cz_tokenizer *tokenizer,
-                          struct cz_tokenizer_decoder *decoder)
+                          const struct cz_tokenizer *tokenizer, struct printer *printer,
+                          struct cz_prompt *prompts)
 {
     struct generate_ends ends;
-    /* Ids that end a text: the tokenizer's and those of generation_config.json; config.json, which
-     * often holds another tokenizer's, is asked when neither names one. Bytes end nowhere. */
-    ends.n = 0;
-    if (!o->no_end && strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0) {
-        TRY(generate_read_ends(o->model, "generation_config.json", &ends));
-        int64_t id = cz_tokenizer_end_id(tokenizer);
-        if (id >= 0) ends.ids[ends.n++] = id;
-        if (ends.n <= 0) TRY(generate_read_ends(o->model, "config.json", &ends));
-    }
+    TRY(find_ends(o, tokenizer, &ends));
     const struct cz_generate_options options = {.size = sizeof options,
                                                 .max_new_tokens = o->max_new_tokens,
                                                 .temperature = (float)o->temperature,
                                                 .top_k = o->top_k,
+                                                .top_p = (float)o->top_p,
+                                                .repetition_penalty = (float)o->penalty,
                                                 .seed = (uint64_t)o->seed,
                                                 .end_id = -1,
                                                 .end_ids = ends.ids,
@@ -146,53 +263,102 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
                                                 .dtype = dtype_of(o->dtype),
                                                 .no_cache = o->no_cache,
                                                 .device = o->device};
-    struct printer printer = {decoder, o->no_echo ? NULL : o->prompt, o->raw};
-    int32_t *ids;
-    int64_t n_ids;
-    size_t nbytes;
-    const char *rest;
-    TRY(encode_prompt(tokenizer, o->prompt, &ids, &n_ids));
-    cz_status st = cz_generate(model, &options, ids, (size_t)n_ids, print_token, &printer);
-    free(ids);
-    TRY(st);
-    cz_tokenizer_decoder_end(decoder, &rest, &nbytes);
-    TRY(print_text(&printer, rest, nbytes));
-    putchar('\n');
+    TRY(cz_generate_all(model, &options, prompts, printer->n_prompts, print_token, printer));
+    while (printer->now < printer->n_prompts) TRY(end_text(printer));
+    return CZ_OK;
+}
+
+static cz_status generate_prompts(const struct generate_cli *o, struct cz_model *model,
+                                  const struct cz_tokenizer *tokenizer, struct printer *printer)
+{
+    const size_t n = printer->n_prompts;
+    struct cz_prompt *prompts = calloc(n, sizeof *prompts);
+    cz_status st = prompts ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu prompts", n);
+    for (size_t i = 0; i < n && st == CZ_OK; i++) {
+        int32_t *ids = NULL;
+        int64_t n_ids = 0;
+        st = encode_prompt(tokenizer, printer->prompts[i], &ids, &n_ids);
+        if (st == CZ_OK) prompts[i] = (struct cz_prompt){ids, (size_t)n_ids};
+    }
+    if (st == CZ_OK) st = generate(o, model, tokenizer, printer, prompts);
+    for (size_t i = 0; prompts && i < n; i++) free((void *)(uintptr_t)prompts[i].ids);
+    free(prompts);
+    return st;
+}
+
+/* The lines of --prompts; *texts, which owns them, is closed by the caller. */
+static cz_status read_prompts(const char *file, struct cz_texts **texts, const char ***out,
+                              size_t *n)
+{
+    const struct cz_texts_options options = {.size = sizeof options,
+                                             .paths = &file,
+                                             .n_paths = 1,
+                                             .plain = true,
+                                             .labels_optional = true,
+                                             .labels_ignored = true};
+    TRY(cz_texts_open(&options, texts));
+    *n = cz_texts_count(*texts);
+    *out = calloc(*n, sizeof **out);
+    if (!*out) return err_set(CZ_NOMEM, 0, "no memory for %zu prompts", *n);
+    for (size_t i = 0; i < *n; i++) (*out)[i] = cz_texts_at(*texts, i).text;
     return CZ_OK;
 }
 
 static cz_status run(const struct generate_cli *o)
 {
     struct cz_tokenizer *tokenizer = NULL;
-    struct cz_tokenizer_decoder *decoder = NULL;
+    struct printer printer = {.o = o, .prompts = o->prompts.items, .n_prompts = o->prompts.n};
+    struct cz_texts *texts = NULL;
+    const char **lines = NULL;
     cz_status st = CZ_OK;
+    if (o->file) TRY_GOTO(read_prompts(o->file, &texts, &lines, &printer.n_prompts), closed);
+    if (o->file) printer.prompts = lines;
     const char *own = cz_tokenizer_is_in(o->model) ? o->model : "bytes";
     struct cz_model *model = cz_model_open(o->model);
-    if (!model) return cz_last_status();
+    if (!model) TRY_GOTO(cz_last_status(), closed);
     TRY_GOTO(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
     /* Bytes may be more than a small model knows: the prompt shows whether that matters. */
     if (strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0)
         TRY_GOTO(cz_tokenizer_check_vocab(tokenizer, cz_model_vocab_size(model), o->model), done);
-    TRY_GOTO(cz_tokenizer_decoder_create(tokenizer, &decoder), done);
-    TRY_GOTO(generate(o, model, tokenizer, decoder), done);
+    TRY_GOTO(cz_tokenizer_decoder_create(tokenizer, &printer.decoder), done);
+    TRY_GOTO(generate_prompts(o, model, tokenizer, &printer), done);
     if (!cz_model_has_weights(model))
         LOGV(LOG_WARN, SUB_MODEL, "%s %s: the text comes from RANDOM weights", o->model,
              access(o->model, F_OK) == 0 ? "has no weights" : "is a preset, without weights");
 done:
-    cz_tokenizer_decoder_destroy(decoder);
+    cz_tokenizer_decoder_destroy(printer.decoder);
     cz_tokenizer_close(tokenizer);
     cz_model_destroy(model);
+closed:
+    printer_free(&printer);
+    free(lines);
+    cz_texts_close(texts);
     return st;
+}
+
+/* What is wrong with a number or a combination; NULL: nothing. */
+static const char *check_options(const struct generate_cli *o)
+{
+    for (size_t i = 0; i < o->stops.n; i++)
+        if (!*o->stops.items[i]) return "--stop: an empty text would end every text at once";
+    if (o->prompts.n > 0 && o->file) return "--prompt and --prompts exclude each other: give one";
+    if (o->temperature < 0) return "--temperature must be at least 0";
+    if (o->top_p < 0 || o->top_p > 1) return "--top-p must be above 0 and at most 1";
+    if (o->penalty <= 0) return "--repetition-penalty must be above 0";
+    if (!o->json || !(o->raw || o->no_echo)) return NULL;
+    return "--json prints whole texts, escaped: --raw and --no-echo do not apply";
 }
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_cli o = {.dtype = "fp32", .max_new_tokens = 128, .temperature = NAN};
+    struct generate_cli o = {
+        .dtype = "fp32", .max_new_tokens = 128, .temperature = NAN, .penalty = 1};
     enum args_result parsed = args_parse(&generate_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-    if (isnan(o.temperature)) o.temperature = o.top_k > 0 ? 1.0 : 0.0;
-    if (o.temperature < 0) {
-        fprintf(stderr, "czero generate: --temperature: %g must be at least 0\n", o.temperature);
+    if (isnan(o.temperature)) o.temperature = o.top_k > 0 || o.top_p > 0 ? 1.0 : 0.0;
+    const char *wrong = check_options(&o);
+    if (wrong) {
+        printable_print(stderr, "czero generate: %s\n", wrong);
         return EXIT_USAGE;
     }
     tool_log_init(true);

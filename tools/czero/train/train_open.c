@@ -170,6 +170,8 @@ static cz_status model_make(struct run *r)
     if (r->texts) {
         options.labels = cz_texts_labels(r->texts);
         options.n_labels = cz_texts_n_labels(r->texts);
+        options.has_padding_id = true;
+        options.padding_id = cz_tokenizer_padding_id(r->tokenizer);
     }
     if (!is_folder(o->model) && strcmp(cz_tokenizer_name(r->tokenizer), "bytes") != 0)
         options.vocab_size = cz_tokenizer_vocab_size(r->tokenizer);

@@ -1,0 +1,37 @@
+/* The classification head of encoders and decoders: what it reads, the maps, the loss.
+ *
+ * Legend: B batch, T positions, N = B·T, n rows that the head reads (B, or N for HEAD_EACH), C
+ * width, K classes. */
+#ifndef CZ_MODEL_PARTS_CLASS_HEAD_H
+#define CZ_MODEL_PARTS_CLASS_HEAD_H
+
+#include "model/layer.h"
+#include "ops/activation/activation.h"
+
+CZ_EXTERN_C_BEGIN
+
+/* Which positions of a sample stand for it. */
+enum head_rows {
+    HEAD_FIRST = 0, /* the first: encoders */
+    HEAD_LAST,      /* the last one that is no padding: decoders */
+    HEAD_EACH       /* every position has a class of its own */
+};
+
+/* z (n,K) = dropout(act(norm(x)·Wᵀ + b))·Uᵀ + c of the rows x that are read, and the loss of z.
+ * Names that are NULL leave their part out. class_head.c */
+struct class_head_hp {
+    enum head_rows rows;
+    int64_t padding_id; /* HEAD_LAST: tokens that are padding; -1: those that the mask hides */
+    const char *norm_weight_name, *norm_bias_name;   /* (C); no bias: RMS norm */
+    const char *pool_weight_name, *pool_bias_name;   /* W (C,C), b, and act behind it */
+    const char *class_weight_name, *class_bias_name; /* U (K,C), c */
+    enum activation act;
+    bool drops_input; /* dropout before the pool, too */
+    int64_t C, K;
+    float eps, norm_offset; /* of the norm, as in model_lm_head_hp */
+    float dropout_p, init_std;
+};
+extern const struct layer_class class_head_class;
+
+CZ_EXTERN_C_END
+#endif
