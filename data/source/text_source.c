@@ -187,7 +187,7 @@ bool text_source_fill(struct text_source *s)
     s->n_before += s->n;
     s->at = s->n = 0;
     s->status = byte_stream_read(s->stream, s->block, BLOCK_NBYTES, &s->n);
-    if (s->status == CZ_OK && s->n > 0 && s->n_before + s->n > s->n_max)
+    if (s->status == CZ_OK && s->n_before + s->n > s->n_max)
         s->status = err_set(CZ_NOMEM, 0,
                             "%s: its text takes more than half of the free memory (%llu MiB) when "
                             "it is decompressed",

@@ -1,6 +1,7 @@
 /* Claims: --curve has its header at once and a row per step as it happens, with digits that read
  * back to the same numbers; a resumed run drops what is past its checkpoint and continues; files
- * that are no curve stay as they are; what cannot be opened, read or written is reported with the name.
+ * that are no curve stay as they are; what cannot be opened, read or written is reported with the
+ * name.
  */
 #include "tests/support/check_main.h"
 #include "tools/czero/train/curve.c" /* the tools are no library */

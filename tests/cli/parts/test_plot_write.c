@@ -1,6 +1,6 @@
 /* Claims: without librsvg, or with one that is too old, a PNG is refused and no file is made; each
- * failure of librsvg is reported, and what it made is released; the picture has the figure's size; a
- * name's ending decides, in any case; what cannot be written is reported with its name.
+ * failure of librsvg is reported, and what it made is released; the picture has the figure's size;
+ * a name's ending decides, in any case; what cannot be written is reported with its name.
  *
  * librsvg is replaced by functions of this file: no machine has one that fails. */
 #include "tests/support/check_main.h"

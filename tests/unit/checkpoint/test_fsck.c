@@ -628,6 +628,21 @@ START_TEST(a_universal_tag_that_misses_a_state_is_damaged)
 }
 END_TEST
 
+START_TEST(folders_are_synced_and_files_are_none)
+{
+    const char *tmp = test_tmp_make();
+    char path[128];
+    snprintf(path, sizeof path, "%s/file", tmp);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fclose(f);
+    ck_ok(store_sync_dir(tmp));
+    ck_fails(store_sync_dir(path), CZ_IO);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "file: cannot be opened to sync it: Not a dir"));
+    test_tmp_remove(tmp);
+}
+END_TEST
+
 TEST_MAIN_SECONDS(180, "checkpoint/fsck", every_random_flip_in_what_we_wrote_is_found,
                   every_byte_outside_tensors_is_found, cut_and_grown_files_are_found,
                   missing_and_stale_files_are_found, single_files_and_folders_of_weights,
@@ -635,4 +650,5 @@ TEST_MAIN_SECONDS(180, "checkpoint/fsck", every_random_flip_in_what_we_wrote_is_
                   findings_of_many_files_come_in_their_order,
                   a_record_that_cannot_be_read_is_a_finding, flips_in_deepspeeds_records_are_found,
                   a_universal_tag_that_misses_a_file_is_damaged,
-                  a_universal_tag_that_misses_a_state_is_damaged)
+                  a_universal_tag_that_misses_a_state_is_damaged,
+                  folders_are_synced_and_files_are_none)

@@ -709,6 +709,34 @@ START_TEST(the_largest_id_is_taken_and_the_next_refused)
 }
 END_TEST
 
+/* A space is added in front of a text that no expression cuts, too. */
+START_TEST(uncut_texts_may_get_a_space)
+{
+    static const char format[] =
+        "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":false,\"add_prefix_space\":%s},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xc4\xa0\":1,\"\xc4\xa0"
+        "a\":2},\"merges\":[\"\xc4\xa0 a\"]}}";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    for (int32_t prefix = 0; prefix < 2; prefix++) {
+        char text[512];
+        struct cz_tokenizer *tok;
+        int32_t *ids;
+        size_t n;
+        snprintf(text, sizeof text, format, prefix ? "true" : "false");
+        write_file("tokenizer.json", text);
+        ck_ok(cz_tokenizer_open(folder, &tok));
+        ck_ok(cz_tokenizer_encode(tok, "a a", 3, &ids, &n));
+        ck_assert_uint_eq(n, 2);
+        ck_assert_int_eq(ids[0], 2 * prefix);
+        ck_assert_int_eq(ids[1], 2);
+        free(ids);
+        cz_tokenizer_close(tok);
+    }
+    remove_file("tokenizer.json");
+    (void)rmdir(folder);
+}
+END_TEST
+
 TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_by_the_config,
           parts_of_a_cut_text_are_the_whole, threads_share_a_tokenizer,
           a_million_bytes_of_one_word_take_little_time,
@@ -716,4 +744,5 @@ TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_
           bad_older_files_get_a_sentence, odd_files_that_are_fine,
           patterns_cut_where_their_expressions_do, white_space_is_unicodes,
           words_have_unicodes_other_letters, a_model_without_a_type_is_known_by_its_members,
-          bytes_fall_back_to_tokens_of_their_utf8, the_largest_id_is_taken_and_the_next_refused)
+          bytes_fall_back_to_tokens_of_their_utf8, the_largest_id_is_taken_and_the_next_refused,
+          uncut_texts_may_get_a_space)

@@ -4,13 +4,16 @@
  * same whatever the number of threads; rows without a text are refused by line; a folder stands for
  * its files in order. */
 #include "data/corpus/store_impl.h"
+#include "data/source/byte_stream.h"
 #include "data/source/text_source.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 
+#include <fcntl.h>
 #include <omp.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -241,6 +244,47 @@ START_TEST(damaged_compressed_data_are_refused)
     const char *path = put("padded.gz", small, sizeof small);
     ck_bytes(&path, 1, "some text");
     free(text);
+    teardown();
+}
+END_TEST
+
+static struct {
+    int fd, n_reads; /* the first read gives two bytes, as a pipe may */
+    const char *end; /* of what the first one was offered */
+} watched = {.fd = -1};
+
+__attribute__((visibility("default"))) ssize_t read(int fd, void *dst, size_t nbytes)
+{
+    if (fd >= 0 && fd == watched.fd) {
+        const char *end = (const char *)dst + nbytes;
+        if (watched.n_reads++ == 0) {
+            watched.end = end;
+            nbytes = 2;
+        }
+        ck_assert_ptr_eq(end, watched.end);
+    }
+    return syscall(SYS_read, fd, dst, nbytes);
+}
+
+START_TEST(the_rest_of_a_magic_number_stays_in_the_buffer)
+{
+    setup();
+    unsigned char packed[256];
+    char text[64];
+    size_t got;
+    struct byte_stream *s;
+    const size_t n = pack_gzip("some text", 9, packed, sizeof packed);
+    const int fd = open(put("pieces.gz", packed, n), O_RDONLY | O_CLOEXEC);
+    watched.fd = fd;
+    ck_ok(byte_stream_open(fd, "pieces.gz", &s));
+    ck_assert_int_eq(watched.n_reads, 2);
+    watched.fd = -1;
+    ck_assert_int_eq(byte_stream_packing(s), BYTES_GZIP);
+    ck_ok(byte_stream_read(s, text, sizeof text, &got));
+    ck_assert_uint_eq(got, 9);
+    ck_assert_mem_eq(text, "some text", 9);
+    byte_stream_close(s);
+    close(fd);
     teardown();
 }
 END_TEST
@@ -521,4 +565,4 @@ TEST_MAIN("data/data_files", compressed_text_is_the_text, damaged_compressed_dat
           a_bomb_is_refused, other_files_are_refused_by_name, rows_are_documents,
           many_rows_do_not_depend_on_threads, rows_without_a_text_are_refused_by_line,
           a_folder_is_its_files_in_order, a_folder_may_have_many_files,
-          labelled_texts_may_be_compressed)
+          labelled_texts_may_be_compressed, the_rest_of_a_magic_number_stays_in_the_buffer)

@@ -2,6 +2,7 @@
  * Face's library (tests/interop/tokenizers/steps_make.py made the goldens); decoding gives the same
  * in any portions; a text can be cut where it says so, and long texts can; time is near linear; a
  * bad or unknown step is refused by its name. */
+#include "data/tokenizer/pipe/pipe_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
@@ -289,7 +290,37 @@ START_TEST(what_is_not_known_is_named)
 }
 END_TEST
 
+/* The key "a" leads to a place far away, and its value looks like the key "`". */
+START_TEST(units_of_a_character_map_have_32_bits)
+{
+    enum { FAR = 0x8000, N_UNITS = FAR + 0x100, PLACE = 0x60, N_TEXTS = PLACE + 2 };
+    uint32_t units[N_UNITS] = {0};
+    unsigned char *blob = malloc(4 + 4 * N_UNITS + N_TEXTS);
+    struct charsmap map;
+    size_t n_key = 0;
+    units[0] = (uint32_t)FAR << 10;
+    units[FAR ^ 'a'] = 'a' | 0x100u | 1u << 10;
+    units[FAR ^ 'a' ^ 1] = 0x80000000u | PLACE;
+    for (size_t i = 0; i <= N_UNITS; i++) {
+        const uint32_t unit = i == 0 ? 4 * N_UNITS : units[i - 1];
+        for (int k = 0; k < 4; k++) blob[4 * i + (size_t)k] = (unsigned char)(unit >> 8 * k);
+    }
+    memset(blob + 4 + 4 * N_UNITS, 'x', PLACE);
+    memcpy(blob + 4 + 4 * N_UNITS + PLACE, "z", 2);
+    ck_ok(charsmap_init(&map, (const char *)blob, 4 + 4 * N_UNITS + N_TEXTS));
+    const char *text = charsmap_find(&map, "ab", 2, true, &n_key);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_str_eq(text, "z");
+    ck_assert_uint_eq(n_key, 1);
+    ck_assert_ptr_null(charsmap_find(&map, "`", 1, true, &n_key));
+    ck_assert_ptr_null(charsmap_find(&map, "b", 1, true, &n_key));
+    charsmap_free(&map);
+    free(blob);
+}
+END_TEST
+
 TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces,
           tokenizer_model_gives_the_ids_of_sentencepiece,
           a_damaged_tokenizer_model_is_refused_or_read, parts_of_a_cut_text_are_the_whole,
-          hostile_texts_take_little_time, what_is_not_known_is_named)
+          hostile_texts_take_little_time, what_is_not_known_is_named,
+          units_of_a_character_map_have_32_bits)

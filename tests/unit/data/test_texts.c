@@ -257,6 +257,9 @@ START_TEST(what_is_no_text_is_replaced)
     setup();
     static const char *const cases[][2] = {
         {"\\ud83d\\ude00", "😀"},
+        {"\\ud800\\udc00", "\xF0\x90\x80\x80"}, /* the first and the last pair */
+        {"\\udbff\\udfff", "\xF4\x8F\xBF\xBF"},
+        {"\\ud7ff\\udbff\\ue000", "\xED\x9F\xBF\xEF\xBF\xBD\xEE\x80\x80"},
         {"a\\ud83db", "a\xEF\xBF\xBD"
                       "b"},
         {"\\ude00", "\xEF\xBF\xBD"},
@@ -608,7 +611,8 @@ START_TEST(a_nul_is_a_character)
 }
 END_TEST
 
-/* Space doubles, or grows to what is asked for; half of the free memory is the limit of one text. */
+/* Space doubles, or grows to what is asked for; half of the free memory is the limit of one text.
+ */
 START_TEST(room_grows_and_has_a_limit)
 {
     struct text_buf b = {0};
@@ -634,10 +638,39 @@ START_TEST(room_grows_and_has_a_limit)
 }
 END_TEST
 
+static char told[512];
+static int n_told;
+
+static void keep_line(enum cz_log_level level, const char *line, void *user)
+{
+    (void)user;
+    ck_assert_int_eq(level, CZ_LOG_INFO);
+    snprintf(told, sizeof told, "%s", line);
+    n_told++;
+}
+
+START_TEST(files_are_logged_with_their_number_of_texts)
+{
+    setup();
+    cz_log_set_sink(keep_line, NULL);
+    const char *paths[] = {write_text("a.csv", "text,label\na,x\nb,y\nc,x\n"),
+                           write_text("b.csv", "text,label\nd,x\n")};
+    struct cz_texts *t;
+    struct cz_texts_options o = {.size = sizeof o, .paths = paths, .n_paths = 2};
+    ck_ok(cz_texts_open(&o, &t));
+    cz_log_set_sink(NULL, NULL);
+    ck_assert_int_eq(n_told, 2);
+    ck_assert_ptr_nonnull(strstr(told, "b.csv: 1 texts"));
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
 TEST_MAIN("data/texts", every_form_gives_the_same_examples, pairs_are_read_from_lists_and_objects,
           named_columns_are_taken, better_names_win_over_order, several_files_are_one_list,
           plain_lines_have_no_labels, what_is_no_text_is_replaced, white_space_can_be_dropped,
           blocks_do_not_show, large_texts_are_whole, classes_are_numbered_in_order,
           labels_are_of_one_kind, known_names_are_matched, labels_may_be_missing_when_allowed,
           damage_is_told_with_its_place, memory_is_about_the_size_of_the_texts,
-          the_posts_of_the_fixture_are_read, a_nul_is_a_character, room_grows_and_has_a_limit)
+          the_posts_of_the_fixture_are_read, a_nul_is_a_character, room_grows_and_has_a_limit,
+          files_are_logged_with_their_number_of_texts)

@@ -443,6 +443,12 @@ START_TEST(rope_scalings_have_their_limits)
         const double f = pow(2, -i / 8.0), ramp = i / 15.0;
         ck_assert_float_eq_tol(p.freq[i], (float)(f / 4 * ramp + f * (1 - ramp)), 1e-6f);
     }
+    /* Where both bounds are one dimension, 4.03 here, it parts those that stay from the others. */
+    p = plan_of("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"beta_fast\": 1, "
+                "\"beta_slow\": 1, \"truncate\": false, \"original_max_position_embeddings\": 64}",
+                32);
+    for (int i = 0; i < 16; i++)
+        ck_assert_float_eq_tol(p.freq[i], plain.freq[i] / (i <= 4 ? 1.0f : 4.0f), 1e-7f);
     /* proportional: the rest does not turn */
     p = plan_of("\"partial_rotary_factor\": 0.5, "
                 "\"rope_parameters\": {\"rope_type\": \"proportional\"}",

@@ -1,6 +1,7 @@
 /* Claim: a chain of a user's own layers is declared, bounded, frozen and initialised as model.h
  * says, and what does not make sense is refused with a sentence. */
 #include "model/model.h"
+#include "model/parts/blocks_impl.h"
 #include "tests/support/check_main.h"
 
 #include <math.h>
@@ -282,7 +283,26 @@ START_TEST(reading_outside_is_refused)
 }
 END_TEST
 
+START_TEST(rows_of_a_batch_are_counted_in_32_bits)
+{
+    static const struct {
+        struct batch_shape shape;
+        bool fits;
+    } cases[] = {{{.B = 1, .T = 1}, true},
+                 {{.B = INT32_MAX, .T = 1}, true},
+                 {{.B = 1, .T = INT32_MAX}, true},
+                 {{.B = INT32_MAX / 3, .T = 3}, true},
+                 {{.B = INT32_MAX / 3 + 1, .T = 3}, false},
+                 {{.B = (int64_t)INT32_MAX + 1, .T = 1}, false},
+                 {{.B = 0, .T = 1}, false},
+                 {{.B = 1, .T = 0}, false}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++)
+        ck_assert_int_eq(batch_shape_check("a layer", &cases[i].shape),
+                         cases[i].fits ? CZ_OK : CZ_INVALID);
+}
+END_TEST
+
 TEST_MAIN("model/model", chain_is_described_as_declared, impossible_chains_are_refused,
           sequence_is_bounded_by_the_model, freezing_searches_names,
           any_piece_of_the_init_rule_repeats, init_follows_rule_and_seed, init_is_box_and_mullers,
-          init_is_normal, reading_outside_is_refused)
+          init_is_normal, reading_outside_is_refused, rows_of_a_batch_are_counted_in_32_bits)

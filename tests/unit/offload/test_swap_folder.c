@@ -542,6 +542,25 @@ START_TEST(a_limit_on_file_sizes_is_named)
 }
 END_TEST
 
+START_TEST(a_folder_that_cannot_be_listed_has_no_leftovers)
+{
+    ck_assert_uint_eq(swap_folder_leftovers(-1), 0);
+}
+END_TEST
+
+/* An entry and two results of 16 bytes per place of a ring; places are a power of two, and one more
+ * than blocks are under way. */
+START_TEST(the_memory_of_a_ring_doubles_with_its_places)
+{
+    size_t (*const memory)(int, int) = swap_backend_uring.memory_nbytes;
+    ck_assert_uint_eq(memory(1, 1), memory(63, 1));
+    for (int places = 64; places <= 1024; places *= 2) {
+        ck_assert_uint_eq(memory(places, 1) - memory(places - 1, 1), (size_t)places * (64 + 32));
+        ck_assert_uint_eq(memory(places, 1), memory(2 * places - 1, 4));
+    }
+}
+END_TEST
+
 TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
           live_files_and_other_peoples_files_stay, only_this_user_s_files_are_leftovers,
           a_lock_that_another_user_keeps_stops_no_run, folders_with_a_planted_mark_stay,
@@ -552,4 +571,6 @@ TEST_MAIN("offload/swap_folder", leftovers_of_a_killed_run_are_reclaimed,
           the_current_folder_may_change, impossible_folders_end_in_a_sentence,
           a_folder_that_may_not_be_written_ends_in_a_sentence, names_say_which_host_they_are_of,
           leftovers_of_another_host_name_go_on_a_local_disk, a_limit_on_file_sizes_is_named,
-          free_space_is_known_for_folders_to_come, a_disk_that_is_too_small_is_refused)
+          free_space_is_known_for_folders_to_come, a_disk_that_is_too_small_is_refused,
+          a_folder_that_cannot_be_listed_has_no_leftovers,
+          the_memory_of_a_ring_doubles_with_its_places)
