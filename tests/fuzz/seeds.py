@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interop"))
 from fixtures import FIXTURES, ROOT  # noqa: E402
 from hostile import tools as hostile  # noqa: E402
 
-NBYTES_MAX = {"bpe": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "wordpiece": 4096}
+NBYTES_MAX = {"bpe": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "pieces": 9216, "wordpiece": 4096}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -240,6 +240,31 @@ def wordpieces(out):
         out.put("wordpiece", bytes([flags]) + len(name).to_bytes(2, "big") + name + data)
 
 
+def piece_models(out):
+    """tokenizer.model of SentencePiece, behind a text and its length."""
+
+    def field(number, value):
+        if isinstance(value, int):
+            return bytes([number << 3, value])
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    def model(pieces, kind, normalizer=b"", trainer=b""):
+        data = b""
+        for text, score, what in pieces:
+            data += field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + field(3, what))
+        return data + field(2, field(3, kind) + trainer) + field(3, normalizer)
+
+    pieces = [("<unk>", 0, 2), ("<s>", 0, 3), ("</s>", 0, 3), ("\u2581", -2, 1), ("a", -3.1, 1), ("b", -3.5, 1), ("ab", -6.7, 1), ("<s>x", 0, 4),
+              ("\u2581ab", -6.9, 1), ("it", -5, 1), ("1", -4.1, 1), ("12", -1e30, 1), ("\u5929", -4, 1)]  # fmt: skip
+    array = struct.pack("<4I", 8, 0x100 | 1 << 10, 0x80000000, 0x61)  # a charsmap of two units
+    text = b" ab it's 12  ab\xff<s>x \xe5\xa4\xa9"
+    for kind in (1, 2, 3, 4):
+        for normalizer in (b"", field(3, 0) + field(4, 0) + field(5, 0), field(2, array + b"b\0")):
+            out.put("pieces", bytes([len(text)]) + text + model(pieces, kind, normalizer))
+        out.put("pieces", bytes([len(text)]) + text + model([*pieces, ("abb", -1, 5)], kind, b"", b"\xc0\x01\x01"))
+    out.put("pieces", b"\0" + (FIXTURES / "tokenizers" / "pieces" / "tokenizer.model").read_bytes())
+
+
 def of_hostile(category, prefix=""):
     """Inputs of tests/fuzz/hostile that are one file each, by name."""
     folder = FIXTURES / "hostile" / category
@@ -337,6 +362,7 @@ def main():
     tokenizers(out)
     plots(out)
     wordpieces(out)
+    piece_models(out)
     print(out.n, "seeds in", out.folder)
 
 
