@@ -64,7 +64,7 @@ static struct shm_segment shm_segment_layout(int world_size)
     seg.stride_nbytes = seg.slot_nbytes + sizeof(struct slot_head);
     seg.slots_off = round_up(
         round_up(sizeof(struct shm_head), SHM_LINE_NBYTES) + w * sizeof(struct shm_rank), PAGE);
-    seg.n_slots = w - 1;
+    seg.n_slots = w > 1 ? w - 1 : 1; /* a world of one passes its sums through a slot, too */
     seg.rank_nbytes = round_up(2 * seg.n_slots * seg.stride_nbytes, PAGE);
     seg.nbytes = seg.slots_off + w * seg.rank_nbytes;
     return seg;

@@ -163,6 +163,27 @@ START_TEST(hundreds_of_ranks_work)
 }
 END_TEST
 
+START_TEST(every_slot_is_inside_the_segment)
+{
+    for (int w = 1; w <= 5; w++) {
+        struct shm_segment seg;
+        int fd;
+        ck_ok(comm_shm_segment_create(w, &fd));
+        ck_ok(shm_segment_map(fd, w, &seg));
+        for (uint64_t round = 0; round < 2; round++)
+            for (int from = 0; from < w; from++)
+                for (int to = -1; to < w; to++) {
+                    if (to == from) continue;
+                    const char *slot = shm_slot(&seg, round, from, to);
+                    ck_assert(slot >= seg.base + seg.slots_off);
+                    ck_assert(slot + seg.stride_nbytes <= seg.base + seg.nbytes);
+                }
+        shm_segment_unmap(&seg);
+        close(fd);
+    }
+}
+END_TEST
+
 START_TEST(the_segment_is_bounded_and_made_of_touched_pages_only)
 {
     size_t before = 0;
@@ -616,7 +637,8 @@ END_TEST
 
 TEST_MAIN("comm/shm", slots_arrive_at_whom_they_were_sent_to,
           more_ranks_than_cores_do_not_starve_each_other, ranks_may_be_threads,
-          hundreds_of_ranks_work, the_segment_is_bounded_and_made_of_touched_pages_only,
+          hundreds_of_ranks_work, every_slot_is_inside_the_segment,
+          the_segment_is_bounded_and_made_of_touched_pages_only,
           a_killed_rank_is_named_within_two_seconds, a_rank_that_finished_early_is_named,
           a_rank_that_noticed_first_is_not_blamed, a_blamed_rank_that_is_none_is_not_named,
           cores_of_all_ranks_are_counted_once, a_rank_s_pages_are_its_own_and_a_slot_of_each_peer_s,
