@@ -3,11 +3,8 @@
  * understanding" (2019); Turc et al., "Well-read students learn better" (2019) for the small sizes;
  * names, defaults and the init rule are those of Hugging Face's BertForSequenceClassification and
  * BertForMaskedLM. */
-#include "formats/json/json_write.h"
 #include "model/bert/encoder_impl.h"
 #include "model/hf/config_impl.h"
-
-#include <string.h>
 
 #define LAYER "bert.encoder.layer"
 #define MLM   "cls.predictions."
@@ -48,50 +45,38 @@ static const char *const bert_ignored[] = {".embeddings.position_ids", NULL};
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
-static const struct preset {
-    const char *name;
-    int64_t n_layers, C, H;
-} presets[] = {
-    {"bert-tiny", 2, 128, 2},   {"bert-mini", 4, 256, 4},   {"bert-small", 4, 512, 8},
-    {"bert-medium", 8, 512, 8}, {"bert-base", 12, 768, 12}, {"bert-large", 24, 1024, 16},
+static const struct encoder_preset bert_list[] = {
+    /* clang-format off */
+    {"bert-tiny", 2, 128, 2, 0},
+    {"bert-mini", 4, 256, 4, 0},
+    {"bert-small", 4, 512, 8, 0},
+    {"bert-medium", 8, 512, 8, 0},
+    {"bert-base", 12, 768, 12, 0},
+    {"bert-large", 24, 1024, 16, 0},
+    /* clang-format on */
+};
+
+static const struct encoder_presets bert_presets = {
+    .model_type = "bert",
+    .title = "BERT",
+    .classifier = "BertForSequenceClassification",
+    .V = 30522,
+    .P = 512,
+    .S = 2,
+    .padding_id = 0,
+    .eps = 1e-12,
+    .list = bert_list,
+    .n = CZ_ARRAY_LEN(bert_list),
 };
 
 static const char *bert_preset_name(size_t idx)
 {
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+    return encoder_preset_name(&bert_presets, idx);
 }
 
-/* Written as a config.json, so that a preset takes the same way as a folder. */
 static cz_status bert_preset_config(const char *name, char **text)
 {
-    const struct preset *p = NULL;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++)
-        if (strcmp(presets[i].name, name) == 0) p = &presets[i];
-    if (!p) return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of BERT", name);
-    struct json_writer w;
-    json_writer_init(&w, 2);
-    json_begin_object(&w);
-    json_write_key(&w, "architectures");
-    json_begin_array(&w);
-    json_write_string(&w, "BertForSequenceClassification");
-    json_end_array(&w);
-    json_put_double(&w, "attention_probs_dropout_prob", 0.1);
-    json_put_string(&w, "hidden_act", "gelu");
-    json_put_double(&w, "hidden_dropout_prob", 0.1);
-    json_put_int(&w, "hidden_size", p->C);
-    json_put_double(&w, "initializer_range", 0.02);
-    json_put_int(&w, "intermediate_size", 4 * p->C);
-    json_put_double(&w, "layer_norm_eps", 1e-12);
-    json_put_int(&w, "max_position_embeddings", 512);
-    json_put_string(&w, "model_type", "bert");
-    json_put_int(&w, "num_attention_heads", p->H);
-    json_put_int(&w, "num_hidden_layers", p->n_layers);
-    json_put_int(&w, "pad_token_id", 0);
-    json_put_string(&w, "torch_dtype", "float32");
-    json_put_int(&w, "type_vocab_size", 2);
-    json_put_int(&w, "vocab_size", 30522);
-    json_end_object(&w);
-    return json_writer_take(&w, text, NULL);
+    return encoder_preset_write(&bert_presets, name, text);
 }
 
 static const struct model_head bert_heads[] = {

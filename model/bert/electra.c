@@ -4,11 +4,8 @@
  * ElectraForSequenceClassification, ElectraForPreTraining (the discriminator) and
  * ElectraForMaskedLM (the generator). It differs from BERT in
  * embeddings that may be narrower than the layers, with a map between, and in its heads. */
-#include "formats/json/json_write.h"
 #include "model/bert/encoder_impl.h"
 #include "model/hf/config_impl.h"
-
-#include <string.h>
 
 static const struct encoder_names names = {
     .token = "electra.embeddings.word_embeddings.weight",
@@ -55,51 +52,35 @@ static const char *const electra_ignored[] = {".embeddings.position_ids", NULL};
 /* ---- presets -------------------------------------------------------------------------------- */
 
 /* Of the discriminators. */
-static const struct preset {
-    const char *name;
-    int64_t E, C, n_layers, H;
-} presets[] = {
-    {"electra-small", 128, 256, 12, 4},
-    {"electra-base", 768, 768, 12, 12},
-    {"electra-large", 1024, 1024, 24, 16},
+static const struct encoder_preset electra_list[] = {
+    /* clang-format off */
+    {"electra-small", 12, 256, 4, 128},
+    {"electra-base", 12, 768, 12, 768},
+    {"electra-large", 24, 1024, 16, 1024},
+    /* clang-format on */
+};
+
+static const struct encoder_presets electra_presets = {
+    .model_type = "electra",
+    .title = "ELECTRA",
+    .classifier = "ElectraForSequenceClassification",
+    .V = 30522,
+    .P = 512,
+    .S = 2,
+    .padding_id = 0,
+    .eps = 1e-12,
+    .list = electra_list,
+    .n = CZ_ARRAY_LEN(electra_list),
 };
 
 static const char *electra_preset_name(size_t idx)
 {
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
+    return encoder_preset_name(&electra_presets, idx);
 }
 
 static cz_status electra_preset_config(const char *name, char **text)
 {
-    const struct preset *p = NULL;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++)
-        if (strcmp(presets[i].name, name) == 0) p = &presets[i];
-    if (!p) return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of ELECTRA", name);
-    struct json_writer w;
-    json_writer_init(&w, 2);
-    json_begin_object(&w);
-    json_write_key(&w, "architectures");
-    json_begin_array(&w);
-    json_write_string(&w, "ElectraForSequenceClassification");
-    json_end_array(&w);
-    json_put_double(&w, "attention_probs_dropout_prob", 0.1);
-    json_put_int(&w, "embedding_size", p->E);
-    json_put_string(&w, "hidden_act", "gelu");
-    json_put_double(&w, "hidden_dropout_prob", 0.1);
-    json_put_int(&w, "hidden_size", p->C);
-    json_put_double(&w, "initializer_range", 0.02);
-    json_put_int(&w, "intermediate_size", 4 * p->C);
-    json_put_double(&w, "layer_norm_eps", 1e-12);
-    json_put_int(&w, "max_position_embeddings", 512);
-    json_put_string(&w, "model_type", "electra");
-    json_put_int(&w, "num_attention_heads", p->H);
-    json_put_int(&w, "num_hidden_layers", p->n_layers);
-    json_put_int(&w, "pad_token_id", 0);
-    json_put_string(&w, "torch_dtype", "float32");
-    json_put_int(&w, "type_vocab_size", 2);
-    json_put_int(&w, "vocab_size", 30522);
-    json_end_object(&w);
-    return json_writer_take(&w, text, NULL);
+    return encoder_preset_write(&electra_presets, name, text);
 }
 
 static const struct model_head electra_heads[] = {

@@ -146,4 +146,30 @@ extern const char *const encoder_bert_block[];
 cz_status encoder_build(const struct encoder_config *c, const struct encoder_names *names,
                         const char *name, enum cz_task task, struct cz_model **out);
 
+/* ---- presets: encoder_presets.c ------------------------------------------------------------- */
+
+struct encoder_preset {
+    const char *name;
+    int64_t n_layers, C, H; /* the MLP is 4·C wide */
+    int64_t E;              /* embedding_size; 0: the family has no such key */
+};
+
+/* The presets of a family, and what all of them have in config.json. */
+struct encoder_presets {
+    const char *model_type, *title, *classifier;
+    int64_t V, P, S; /* S: 0: the family has no token types */
+    int64_t padding_id;
+    int64_t first_id, last_id; /* bos_token_id, eos_token_id; both 0: none */
+    double eps;
+    const struct encoder_preset *list;
+    size_t n;
+};
+
+/* NULL behind the last. */
+const char *encoder_preset_name(const struct encoder_presets *presets, size_t idx);
+
+/* config.json of the preset called `name`, text to free(). CZ_NOTFOUND names the family. */
+cz_status encoder_preset_write(const struct encoder_presets *presets, const char *name,
+                               char **text);
+
 #endif

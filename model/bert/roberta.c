@@ -4,13 +4,10 @@
  * the init rule are those of Hugging Face's classes, which differ between the two in the default of
  * the vocabulary alone. They differ from BERT in positions, which count tokens other than padding
  * from padding's id + 1, and in their heads. */
-#include "formats/json/json_write.h"
 #include "model/bert/encoder_impl.h"
 #include "model/hf/config_impl.h"
 
 #include <stdio.h>
-#include <string.h>
-
 static const struct encoder_names names = {
     .token = "roberta.embeddings.word_embeddings.weight",
     .position = "roberta.embeddings.position_embeddings.weight",
@@ -82,73 +79,68 @@ static const char *const ignored[] = {".embeddings.position_ids", NULL};
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
-static const struct preset {
-    const char *size;
-    int64_t n_layers, C, H;
-} presets[] = {{"base", 12, 768, 12}, {"large", 24, 1024, 16}};
+static const struct encoder_preset roberta_list[] = {
+    /* clang-format off */
+    {"roberta-base", 12, 768, 12, 0},
+    {"roberta-large", 24, 1024, 16, 0},
+    /* clang-format on */
+};
 
-/* What distinguishes the families' presets. */
-static const struct variant {
-    const char *const *preset_names;
-    const char *model_type, *title, *classifier;
-    int64_t V;
-} roberta = {(const char *const[]){"roberta-base", "roberta-large"}, "roberta", "RoBERTa",
-             "RobertaForSequenceClassification", 50265},
-  xlm_roberta = {(const char *const[]){"xlm-roberta-base", "xlm-roberta-large"}, "xlm-roberta",
-                 "XLM-RoBERTa", "XLMRobertaForSequenceClassification", 250002};
-
-static cz_status preset_config(const struct variant *v, const char *name, char **text)
-{
-    const struct preset *p = NULL;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(presets); i++)
-        if (strcmp(v->preset_names[i], name) == 0) p = &presets[i];
-    if (!p) return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of %s", name, v->title);
-    struct json_writer w;
-    json_writer_init(&w, 2);
-    json_begin_object(&w);
-    json_write_key(&w, "architectures");
-    json_begin_array(&w);
-    json_write_string(&w, v->classifier);
-    json_end_array(&w);
-    json_put_double(&w, "attention_probs_dropout_prob", 0.1);
-    json_put_int(&w, "bos_token_id", 0);
-    json_put_int(&w, "eos_token_id", 2);
-    json_put_string(&w, "hidden_act", "gelu");
-    json_put_double(&w, "hidden_dropout_prob", 0.1);
-    json_put_int(&w, "hidden_size", p->C);
-    json_put_double(&w, "initializer_range", 0.02);
-    json_put_int(&w, "intermediate_size", 4 * p->C);
-    json_put_double(&w, "layer_norm_eps", 1e-5);
-    json_put_int(&w, "max_position_embeddings", 514);
-    json_put_string(&w, "model_type", v->model_type);
-    json_put_int(&w, "num_attention_heads", p->H);
-    json_put_int(&w, "num_hidden_layers", p->n_layers);
-    json_put_int(&w, "pad_token_id", 1);
-    json_put_string(&w, "torch_dtype", "float32");
-    json_put_int(&w, "type_vocab_size", 1);
-    json_put_int(&w, "vocab_size", v->V);
-    json_end_object(&w);
-    return json_writer_take(&w, text, NULL);
-}
+static const struct encoder_presets roberta_presets = {
+    .model_type = "roberta",
+    .title = "RoBERTa",
+    .classifier = "RobertaForSequenceClassification",
+    .V = 50265,
+    .P = 514,
+    .S = 1,
+    .padding_id = 1,
+    .first_id = 0,
+    .last_id = 2,
+    .eps = 1e-5,
+    .list = roberta_list,
+    .n = CZ_ARRAY_LEN(roberta_list),
+};
 
 static const char *roberta_preset_name(size_t idx)
 {
-    return idx < CZ_ARRAY_LEN(presets) ? roberta.preset_names[idx] : NULL;
+    return encoder_preset_name(&roberta_presets, idx);
 }
 
 static cz_status roberta_preset_config(const char *name, char **text)
 {
-    return preset_config(&roberta, name, text);
+    return encoder_preset_write(&roberta_presets, name, text);
 }
+
+static const struct encoder_preset xlm_roberta_list[] = {
+    /* clang-format off */
+    {"xlm-roberta-base", 12, 768, 12, 0},
+    {"xlm-roberta-large", 24, 1024, 16, 0},
+    /* clang-format on */
+};
+
+static const struct encoder_presets xlm_roberta_presets = {
+    .model_type = "xlm-roberta",
+    .title = "XLM-RoBERTa",
+    .classifier = "XLMRobertaForSequenceClassification",
+    .V = 250002,
+    .P = 514,
+    .S = 1,
+    .padding_id = 1,
+    .first_id = 0,
+    .last_id = 2,
+    .eps = 1e-5,
+    .list = xlm_roberta_list,
+    .n = CZ_ARRAY_LEN(xlm_roberta_list),
+};
 
 static const char *xlm_roberta_preset_name(size_t idx)
 {
-    return idx < CZ_ARRAY_LEN(presets) ? xlm_roberta.preset_names[idx] : NULL;
+    return encoder_preset_name(&xlm_roberta_presets, idx);
 }
 
 static cz_status xlm_roberta_preset_config(const char *name, char **text)
 {
-    return preset_config(&xlm_roberta, name, text);
+    return encoder_preset_write(&xlm_roberta_presets, name, text);
 }
 
 /* ---- the families --------------------------------------------------------------------------- */
