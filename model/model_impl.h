@@ -57,8 +57,9 @@ struct model_family {
     FAMILY(qwen3_moe)                                                                              \
     FAMILY(olmo2)                                                                                  \
     FAMILY(granite)                                                                                \
-    FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3)   \
-        FAMILY(bert) FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta) FAMILY(electra)
+    FAMILY(smollm3)                                                                                \
+    FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert)      \
+        FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta) FAMILY(electra) FAMILY(modernbert)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
 MODEL_FAMILIES(MODEL_FAMILY_DECLARE)

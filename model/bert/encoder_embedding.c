@@ -1,6 +1,6 @@
 /* The embedding layer of an encoder.
  *
- *   s = token[id] + type[t] + position[p]    y = dropout(norm(s))    out = y, or y·Wᵀ + b
+ *   s = token[id] [+ type[t]] [+ position[p]]    y = dropout(norm(s))    out = y, or y·Wᵀ + b
  *
  * Kept for backward: s (E per token) and the norm's statistics. A batch without types has type 0
  * everywhere, without positions 0 … T−1 in each row. */
@@ -15,17 +15,24 @@ struct places {
     size_t token, position, type, norm_w, norm_b, project_w, project_b;
 };
 
-/* DistilBERT has no types: the norm's parameters move up. */
+/* DistilBERT has no types, ModernBERT neither types nor positions: what follows moves up. */
 static struct places places_of(const struct encoder_embedding_hp *hp)
 {
-    const size_t norm = hp->type_name ? 3 : 2;
+    const size_t type = hp->position_name ? 2 : 1, norm = hp->type_name ? type + 1 : type;
+    const size_t project = hp->norm_bias_name ? norm + 2 : norm + 1;
     return (struct places){.token = 0,
                            .position = 1,
-                           .type = 2,
+                           .type = type,
                            .norm_w = norm,
                            .norm_b = norm + 1,
-                           .project_w = norm + 2,
-                           .project_b = norm + 3};
+                           .project_w = project,
+                           .project_b = project + 1};
+}
+
+/* NULL without one. */
+static const void *norm_bias(const struct encoder_embedding_hp *hp, const struct layer_args *a)
+{
+    return hp->norm_bias_name ? a->params[places_of(hp).norm_b] : NULL;
 }
 
 static struct linear project_of(const struct encoder_embedding_hp *hp)
@@ -57,10 +64,12 @@ static cz_status embedding_declare(const void *hp_, struct param_list *out)
     const enum param_init normal = PARAM_INIT_NORMAL,
                           positions = hp->sinusoidal ? PARAM_INIT_SINUSOID : normal;
     TRY(declare_table(hp, hp->token_name, hp->V, normal, hp->padding_id, out));
-    TRY(declare_table(hp, hp->position_name, hp->P, positions, hp->position_padding_id, out));
+    if (hp->position_name)
+        TRY(declare_table(hp, hp->position_name, hp->P, positions, hp->position_padding_id, out));
     if (hp->type_name) TRY(declare_table(hp, hp->type_name, hp->S, normal, -1, out));
     TRY(param_list_add(out, hp->norm_weight_name, 1, &hp->E, PARAM_INIT_ONE, 0.0f));
-    TRY(param_list_add(out, hp->norm_bias_name, 1, &hp->E, PARAM_INIT_ZERO, 0.0f));
+    if (hp->norm_bias_name)
+        TRY(param_list_add(out, hp->norm_bias_name, 1, &hp->E, PARAM_INIT_ZERO, 0.0f));
     if (!hp->project_weight_name) return CZ_OK;
     TRY(param_list_add(out, hp->project_weight_name, 2, project, normal, hp->init_std));
     return param_list_add(out, hp->project_bias_name, 1, project, PARAM_INIT_ZERO, 0.0f);
@@ -156,7 +165,7 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
     const struct encoder_embedding_hp *hp = hp_;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("encoder embedding", s));
-    if (s->T > hp->P)
+    if (hp->position_name && s->T > hp->P)
         return err_set(CZ_INVALID, 0, "a sequence of %lld is beyond the %lld positions of %s",
                        (long long)s->T, (long long)hp->P, hp->position_name);
     const int64_t N = s->B * s->T;
@@ -212,6 +221,7 @@ static cz_status positions_add(const struct encoder_embedding_hp *hp, const stru
                                void *s)
 {
     const struct batch *batch = a->batch;
+    if (!hp->position_name) return CZ_OK;
     const size_t param = places_of(hp).position, row_numel = (size_t)(batch->T * hp->E);
     if (batch->positions) return look_up(hp, a, batch->positions, param, hp->P, true, s);
     for (int64_t b = 0; b < batch->B; b++) { /* the first T rows of the table */
@@ -228,7 +238,7 @@ static cz_status make_y(const struct encoder_embedding_hp *hp, const struct laye
     const struct places at = places_of(hp);
     const struct norm norm = norm_of(hp);
     const int64_t N = a->batch->B * a->batch->T;
-    TRY(norm_forward(a, &norm, N, io, a->params[at.norm_w], a->params[at.norm_b]));
+    TRY(norm_forward(a, &norm, N, io, a->params[at.norm_w], norm_bias(hp, a)));
     if (!dropout_acts(a, hp->dropout_p)) return CZ_OK;
     return dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->E), io->y, io->y);
 }
@@ -305,7 +315,7 @@ static cz_status positions_backward(const struct encoder_embedding_hp *hp,
 {
     const struct batch *batch = a->batch;
     const size_t param = places_of(hp).position;
-    if (!a->dparams[param].dp) return CZ_OK;
+    if (!hp->position_name || !a->dparams[param].dp) return CZ_OK;
     if (batch->positions)
         return table_backward(hp, a, batch->positions, param, hp->P, hp->position_padding_id, ds,
                               space);
@@ -359,7 +369,7 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     }
     const struct norm_grad_io io = {.x = k.s, .dy = dy, .mean = k.mean, .rstd = k.rstd, .dx = b.ds};
     TRY(norm_backward(a, &norm, N, &io, a->params[at.norm_w], &a->dparams[at.norm_w],
-                      &a->dparams[at.norm_b], space));
+                      hp->norm_bias_name ? &a->dparams[at.norm_b] : NULL, space));
     TRY(types_backward(hp, a, b.ds, space));
     TRY(positions_backward(hp, a, b.ds, space));
     if (!a->dparams[at.token].dp) return CZ_OK;

@@ -18,9 +18,9 @@
  * encoder_embedding.c. */
 struct encoder_embedding_hp {
     const char *token_name;    /* (V,E) */
-    const char *position_name; /* (P,E) */
+    const char *position_name; /* (P,E); NULL: none */
     const char *type_name;     /* (S,E); NULL: none, and the batch's types mean nothing */
-    const char *norm_weight_name, *norm_bias_name;
+    const char *norm_weight_name, *norm_bias_name;       /* bias NULL: none, here and below */
     const char *project_weight_name, *project_bias_name; /* W (C,E), b; NULL: none, E is C */
     int64_t V, P, S, E, C;
     int64_t padding_id; /* the token whose row gets no gradient from here (PyTorch's padding_idx)
@@ -66,6 +66,25 @@ struct encoder_block_hp {
     float init_std;
 };
 extern const struct layer_class encoder_block_class;
+
+/* out = norm(x): encoder_norm.c. */
+struct encoder_norm_hp {
+    const char *weight_name, *bias_name; /* bias NULL: none */
+    int64_t C;
+    float eps;
+};
+extern const struct layer_class encoder_norm_class;
+
+/* out[:,0] = norm(act(x̄·Wᵀ + b)), zeros elsewhere: encoder_summary.c. */
+struct encoder_summary_hp {
+    const char *dense_weight_name, *dense_bias_name; /* W (C,C), b; biases NULL: none */
+    const char *norm_weight_name, *norm_bias_name;
+    bool mean; /* x̄ is the mean over what the mask shows; false: the first position */
+    enum activation act;
+    int64_t C;
+    float eps, init_std;
+};
+extern const struct layer_class encoder_summary_class;
 
 /* loss = cross-entropy of z (N,V) = norm(act(x·Wᵀ + b))·tokenᵀ + c over labelled rows: mlm_head.c.
  */

@@ -22,6 +22,7 @@ enum role {
     O_W,
     O_B,
     QKV_W, /* queries, keys and values in one */
+    QKV_B,
     QN_W,
     KN_W,
     GATE_W,
@@ -29,12 +30,15 @@ enum role {
     UP_W,
     UP_B,
     GATE_UP_W, /* gate and up in one */
+    GATE_UP_B,
     DOWN_W,
     DOWN_B,
     ROUTER_W,
-    LN1_W,   /* in front of attention */
+    LN1_W, /* in front of attention */
+    LN1_B,
     POST1_W, /* behind it */
     LN2_W,   /* in front of the MLP */
+    LN2_B,
     POST2_W, /* behind it */
     N_ROLES
 };
@@ -63,6 +67,12 @@ void block_norms_workspace(const struct decoder_block_hp *hp, const struct batch
 static inline bool has_norm_before(const struct decoder_block_hp *hp)
 {
     return hp->norms != NORMS_AFTER;
+}
+
+/* In front of attention; has_norm_before() is about the MLP. */
+static inline bool has_first_norm(const struct decoder_block_hp *hp)
+{
+    return has_norm_before(hp) && !hp->no_first_norm;
 }
 
 static inline bool has_norm_after(const struct decoder_block_hp *hp)
@@ -129,6 +139,7 @@ struct block_kept {
     void *x2;    /* (N,C) norms before alone: x + attention's half */
     void *o, *m; /* (N,C) norms after: what the halves give to theirs */
     float *rstd1, *rstd_post1, *rstd2, *rstd_post2; /* (N) */
+    float *mean1, *mean2;                           /* (N) of norms that subtract it */
     void *h1, *h2; /* (N,C) what the halves read, unless backward makes it again (NULL) */
 };
 

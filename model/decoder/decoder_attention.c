@@ -89,7 +89,7 @@ static struct attention_args attention_of(const struct decoder_block_hp *hp, int
                                    .dtype = dtype,
                                    .scale = scale != 0 ? scale : (float)(1.0 / sqrt((double)hp->D)),
                                    .softcap = hp->softcap,
-                                   .causal = true,
+                                   .causal = !hp->is_bidirectional,
                                    .window = hides ? hp->window : 0,
                                    .q_stride = q_stride(hp),
                                    .k_stride = kv_stride(hp),

@@ -6,7 +6,8 @@
  *
  * Norms stand before the halves (LLaMA), after them (OLMo 2) or around them (Gemma); where there is
  * none its argument passes. r is 1 but for Granite. The MLP half may be a mixture of experts
- * (decoder_experts.c).
+ * (decoder_experts.c). ModernBERT, an encoder, is the same with layer norms and attention in both
+ * directions.
  *
  * Kept for backward: q and k, v, att (2·HD + 2·GD), gate and up (2F) per token; x2 (C), or with
  * norms after o and m (2C); and a few fp32 statistics. What is cheap to repeat (norms, rotation of
@@ -28,7 +29,7 @@ static struct block_kept layout_saved(const struct decoder_block_hp *hp, int64_t
                                       enum cz_dtype dtype, bool keeps_all, struct scratch *s)
 {
     const size_t e = dtype_size(dtype);
-    const bool before = has_norm_before(hp), after = has_norm_after(hp);
+    const bool first = has_first_norm(hp), before = has_norm_before(hp), after = has_norm_after(hp);
     struct block_kept k = {0};
     attention_take_kept(hp, N, dtype, s, &k.att);
     if (!after) k.x2 = scratch_take(s, N, hp->C, e);
@@ -38,12 +39,14 @@ static struct block_kept layout_saved(const struct decoder_block_hp *hp, int64_t
     else
         mlp_take_kept(hp, N, dtype, s, &k.mlp);
     if (after) k.m = scratch_take(s, N, hp->C, e);
-    if (before) k.rstd1 = take_statistics(s, N);
+    if (first) k.rstd1 = take_statistics(s, N);
+    if (first && hp->layer_norm) k.mean1 = take_statistics(s, N);
     if (after) k.rstd_post1 = take_statistics(s, N);
     if (before) k.rstd2 = take_statistics(s, N);
+    if (before && hp->layer_norm) k.mean2 = take_statistics(s, N);
     if (after) k.rstd_post2 = take_statistics(s, N);
     if (!keeps_all) return k;
-    if (before) k.h1 = scratch_take(s, N, hp->C, e); /* else it is x */
+    if (first) k.h1 = scratch_take(s, N, hp->C, e); /* else it is x */
     k.h2 = scratch_take(s, N, hp->C, e);
     if (!has_experts(hp)) k.mlp.y = scratch_take(s, N, hp->F, e);
     return k;
@@ -115,7 +118,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
         layout_saved(hp, N, s->dtype, s->keeps_all, &saved);
         out->saved_nbytes = saved.used;
         size_raise(&own_nbytes, layout_train(hp, N, s->dtype, NULL).own.used);
-    } else {
+    } else if (!hp->is_bidirectional) {
         out->cache_nbytes = rows_nbytes(2 * N, hp->G * hp->D, dtype_size(s->dtype));
     }
     size_t op_nbytes = 0;
@@ -186,7 +189,7 @@ static cz_status join_attention(const struct block_run *r, void *x2, void *room,
     *h2 = x2;
     if (!has_norm_before(r->hp)) return residual_add(a, numel_of(r), a->in, x2, x2);
     const struct norm_io ln2 = {
-        .x = a->in, .residual = x2, .sum = x2, .y = room, .rstd = r->k.rstd2};
+        .x = a->in, .residual = x2, .sum = x2, .y = room, .mean = r->k.mean2, .rstd = r->k.rstd2};
     *h2 = room;
     return block_norm(r, LN2_W, r->N, &ln2);
 }
@@ -232,9 +235,9 @@ static cz_status after_attention(struct block_run *r)
 static cz_status before_attention(const struct block_run *r, const void **h1)
 {
     void *y = r->k.h1 ? r->k.h1 : r->s.h;
-    const struct norm_io ln1 = {.x = r->a->in, .y = y, .rstd = r->k.rstd1};
+    const struct norm_io ln1 = {.x = r->a->in, .y = y, .mean = r->k.mean1, .rstd = r->k.rstd1};
     *h1 = r->a->in;
-    if (!has_norm_before(r->hp)) return CZ_OK;
+    if (!has_first_norm(r->hp)) return CZ_OK;
     *h1 = y;
     return block_norm(r, LN1_W, r->N, &ln1);
 }
@@ -275,12 +278,12 @@ static cz_status norm_again(const struct block_run *r, enum role weight, const v
 
 /* din = `add` + gradient through the norm in front of a half, if there is one, from dy. */
 static cz_status through_norm(const struct block_run *r, enum role weight, const void *x,
-                              const float *rstd, const void *dy, const void *add)
+                              const float *mean, const float *rstd, const void *dy, const void *add)
 {
     const struct norm_grad_io grad = {
-        .x = x, .dy = dy, .rstd = rstd, .dx = r->a->din, .dx_add = add};
-    return has_norm_before(r->hp) ? block_norm_grad(r, weight, &grad)
-                                  : residual_add(r->a, numel_of(r), add, dy, r->a->din);
+        .x = x, .dy = dy, .mean = mean, .rstd = rstd, .dx = r->a->din, .dx_add = add};
+    return r->p.w[weight] ? block_norm_grad(r, weight, &grad)
+                          : residual_add(r->a, numel_of(r), add, dy, r->a->din);
 }
 
 /* *dbranch: the gradient of what a half gave, from that of its sum with the residual. */
@@ -311,20 +314,20 @@ static cz_status mlp_half_backward(struct block_run *r)
     if (!h2) h2 = before ? r->s.h : x2;
     if (wants_h2 && before) TRY(norm_again(r, LN2_W, x2, r->s.h));
     TRY(has_experts(r->hp) ? experts_backward(r, h2, dm, r->s.h) : mlp_backward(r, h2, dm, r->s.h));
-    return through_norm(r, LN2_W, x2, r->k.rstd2, r->s.h, r->a->dout);
+    return through_norm(r, LN2_W, x2, r->k.mean2, r->k.rstd2, r->s.h, r->a->dout);
 }
 
 /* din (dx2 on entry) += gradient through the attention half. */
 static cz_status attention_half_backward(struct block_run *r)
 {
     const void *d_o, *h1 = r->k.h1, *x = r->a->in;
-    const bool before = has_norm_before(r->hp);
+    const bool before = has_first_norm(r->hp);
     TRY(into_branch(r, POST1_W, r->k.o, r->k.rstd_post1, r->a->din, &d_o));
     TRY(attention_backward(r, d_o, r->s.h));
     if (!h1) h1 = before ? r->s.h : x;
     if (before && !r->k.h1 && attention_wants_input(r)) TRY(norm_again(r, LN1_W, x, r->s.h));
     TRY(attention_input_backward(r, h1, r->s.h));
-    return through_norm(r, LN1_W, x, r->k.rstd1, r->s.h, r->a->din);
+    return through_norm(r, LN1_W, x, r->k.mean1, r->k.rstd1, r->s.h, r->a->din);
 }
 
 static cz_status block_backward(const void *hp, const struct layer_args *a)

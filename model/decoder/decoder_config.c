@@ -142,7 +142,7 @@ static cz_status layer_slides(const struct decoder_config *c, int64_t i, bool *o
     bool rotates;
     TRY(layer_rotates(c, i, &rotates));
     *out = c->window > 0 && i >= c->first_sliding && !(c->slides_without_rope && rotates) &&
-           (c->full_every == 0 || (i + 1) % c->full_every != 0);
+           (c->full_every == 0 || (i + (c->full_first ? 0 : 1)) % c->full_every != 0);
     TRY(layer_list(c, "layer_types", &list));
     if (!list) return CZ_OK;
     TRY(json_as_string(json_child(list, (size_t)i), &type));
@@ -209,8 +209,8 @@ cz_status decoder_read_experts(struct decoder_config *c, const struct decoder_ex
 }
 
 /* eps and dropout are fp32 in the kernels. */
-static cz_status block_of_layer(const struct decoder_config *c, int layer_idx,
-                                struct decoder_block_hp *out)
+cz_status decoder_block_of_layer(const struct decoder_config *c, int layer_idx,
+                                 struct decoder_block_hp *out)
 {
     bool rotates, slides = false, is_sparse;
     TRY(layer_is_sparse(c, layer_idx, &is_sparse));
@@ -307,7 +307,7 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
     const size_t n_layers = (size_t)c->n_layers + 2;
     layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
-        TRY(block_of_layer(c, (int)i - 1, &blocks[i - 1]));
+        TRY(decoder_block_of_layer(c, (int)i - 1, &blocks[i - 1]));
         layers[i] = (struct layer_desc){block, &blocks[i - 1], sizeof *blocks};
     }
     layers[n_layers - 1] =

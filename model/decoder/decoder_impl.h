@@ -43,13 +43,14 @@ const float *rope_frequencies(const struct rope_plan *plan, int64_t T, float buf
 /* ---- the block ------------------------------------------------------------------------------ */
 
 /* One block; decoder_block.c says what it computes. */
+struct decoder_block_names;
 struct decoder_block_hp {
     int layer_idx;
     int64_t C, F;    /* width, width of the MLP */
     int64_t H, G, D; /* query heads, key heads (G divides H), head width */
     bool qkv_bias, o_bias, mlp_bias;
-    bool fused_maps; /* queries, keys and values in one weight, gate and up in another: no biases,
-                        no norms of queries and keys */
+    bool fused_maps; /* queries, keys and values in one weight, gate and up in another: no norms of
+                        queries and keys */
     enum { NORMS_BEFORE = 0, NORMS_AFTER, NORMS_AROUND } norms; /* of attention and of the MLP */
     /* Queries and keys: as they are, each head normed, all heads of a token normed as one row. */
     enum { QK_NORM_NONE = 0, QK_NORM_HEADS, QK_NORM_WHOLE } qk_norm;
@@ -67,7 +68,22 @@ struct decoder_block_hp {
     bool balances_experts;   /* a loss of the head's wants to know the router's choices */
     float eps, attn_dropout_p, init_std;
     struct rope_plan rope;
+
+    /* What encoders with this block (ModernBERT) have otherwise; zeros are a decoder's. */
+    bool is_bidirectional; /* positions see keys on both sides, `window` on both */
+    bool layer_norm;       /* norms in front subtract the mean */
+    bool norm_bias;        /* and have a bias */
+    bool no_first_norm;    /* attention reads the block's input as it is */
+    float out_init_std;    /* of the maps onto the residual; 0: init_std */
+    const struct decoder_block_names *names; /* NULL: "model.layers" and decoders' names */
 };
+
+/* What a family calls the parameters of this block. Literals: they outlive every model. */
+struct decoder_block_names {
+    const char *prefix;                                   /* of block i: "<prefix>.<i>." */
+    const char *qkv, *o, *gate_up, *down, *norm1, *norm2; /* without ".weight" and ".bias" */
+};
+
 extern const struct layer_class decoder_block_class;
 /* The same without decode, for frequencies that depend on the length: what a cache holds would have
  * been made with others. */
@@ -93,6 +109,7 @@ struct decoder_config {
      * those that layer_types names, or all from first_sliding on, without each full_every-th;
      * slides_without_rope: those among them that do not rotate. */
     int64_t window, first_sliding, full_every;
+    bool full_first; /* that n-th is counted from the first layer, which is one */
     bool slides_without_rope;
     /* Layers that do not rotate: those with a 0 in no_rope_layers, or every n-th; 0: none. */
     int64_t no_rope_every;
@@ -138,6 +155,10 @@ cz_status decoder_read_experts(struct decoder_config *c, const struct decoder_ex
 
 /* What Gemma 2 and 3 share; the soft caps that an absent key means, 0: none. In gemma2.c. */
 cz_status decoder_read_gemma(struct decoder_config *c, double score_cap, double logits_cap);
+
+/* The block of layer `layer_idx`. */
+cz_status decoder_block_of_layer(const struct decoder_config *c, int layer_idx,
+                                 struct decoder_block_hp *out);
 
 /* Embedding, blocks, the head of `task`. */
 cz_status decoder_chain_build(const struct decoder_config *c, const char *name, enum cz_task task,

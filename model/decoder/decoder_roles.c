@@ -8,8 +8,8 @@
  * can be added and reordered without any arithmetic on their numbers. */
 static const struct role_info {
     const char *name; /* after "model.layers.<i>." */
-    enum { MAP_WEIGHT = 0, MAP_BIAS, NORM_WEIGHT } kind;
-    enum role pair; /* of a map: its bias or its weight */
+    enum { MAP_WEIGHT = 0, MAP_BIAS, NORM_WEIGHT, NORM_BIAS } kind;
+    enum role pair; /* of a weight: its bias, N_ROLES: none; of a bias: its weight */
     enum {
         ALWAYS = 0,
         WITH_OWN_MAPS,
@@ -18,10 +18,16 @@ static const struct role_info {
         WITH_OWN_MLP,
         WITH_EXPERTS,
         WITH_QKV_BIAS,
+        WITH_FUSED_QKV_BIAS,
         WITH_O_BIAS,
         WITH_MLP_BIAS,
+        WITH_OWN_MLP_BIAS,
+        WITH_FUSED_MLP_BIAS,
         WITH_QK_NORM,
+        WITH_FIRST_NORM,
+        WITH_FIRST_NORM_BIAS,
         WITH_NORM_BEFORE,
+        WITH_NORM_BIAS,
         WITH_NORM_AFTER
     } present;
 } roles[N_ROLES] = {
@@ -34,21 +40,25 @@ static const struct role_info {
     [V_B] = {"self_attn.v_proj.bias", MAP_BIAS, V_W, WITH_QKV_BIAS},
     [O_W] = {"self_attn.o_proj.weight", MAP_WEIGHT, O_B, ALWAYS},
     [O_B] = {"self_attn.o_proj.bias", MAP_BIAS, O_W, WITH_O_BIAS},
-    [QKV_W] = {"self_attn.qkv_proj.weight", MAP_WEIGHT, N_ROLES, WITH_FUSED_MAPS},
-    [QN_W] = {"self_attn.q_norm.weight", NORM_WEIGHT, QN_W, WITH_QK_NORM},
-    [KN_W] = {"self_attn.k_norm.weight", NORM_WEIGHT, KN_W, WITH_QK_NORM},
+    [QKV_W] = {"self_attn.qkv_proj.weight", MAP_WEIGHT, QKV_B, WITH_FUSED_MAPS},
+    [QKV_B] = {"self_attn.qkv_proj.bias", MAP_BIAS, QKV_W, WITH_FUSED_QKV_BIAS},
+    [QN_W] = {"self_attn.q_norm.weight", NORM_WEIGHT, N_ROLES, WITH_QK_NORM},
+    [KN_W] = {"self_attn.k_norm.weight", NORM_WEIGHT, N_ROLES, WITH_QK_NORM},
     [GATE_W] = {"mlp.gate_proj.weight", MAP_WEIGHT, GATE_B, WITH_OWN_MLP},
-    [GATE_B] = {"mlp.gate_proj.bias", MAP_BIAS, GATE_W, WITH_MLP_BIAS},
+    [GATE_B] = {"mlp.gate_proj.bias", MAP_BIAS, GATE_W, WITH_OWN_MLP_BIAS},
     [UP_W] = {"mlp.up_proj.weight", MAP_WEIGHT, UP_B, WITH_OWN_MLP},
-    [UP_B] = {"mlp.up_proj.bias", MAP_BIAS, UP_W, WITH_MLP_BIAS},
-    [GATE_UP_W] = {"mlp.gate_up_proj.weight", MAP_WEIGHT, N_ROLES, WITH_FUSED_MAPS},
+    [UP_B] = {"mlp.up_proj.bias", MAP_BIAS, UP_W, WITH_OWN_MLP_BIAS},
+    [GATE_UP_W] = {"mlp.gate_up_proj.weight", MAP_WEIGHT, GATE_UP_B, WITH_FUSED_MAPS},
+    [GATE_UP_B] = {"mlp.gate_up_proj.bias", MAP_BIAS, GATE_UP_W, WITH_FUSED_MLP_BIAS},
     [DOWN_W] = {"mlp.down_proj.weight", MAP_WEIGHT, DOWN_B, WITH_ONE_MLP},
     [DOWN_B] = {"mlp.down_proj.bias", MAP_BIAS, DOWN_W, WITH_MLP_BIAS},
     [ROUTER_W] = {"mlp.gate.weight", MAP_WEIGHT, N_ROLES, WITH_EXPERTS},
-    [LN1_W] = {"input_layernorm.weight", NORM_WEIGHT, LN1_W, WITH_NORM_BEFORE},
-    [POST1_W] = {"post_attention_layernorm.weight", NORM_WEIGHT, POST1_W, WITH_NORM_AFTER},
-    [LN2_W] = {"post_attention_layernorm.weight", NORM_WEIGHT, LN2_W, WITH_NORM_BEFORE},
-    [POST2_W] = {"post_feedforward_layernorm.weight", NORM_WEIGHT, POST2_W, WITH_NORM_AFTER},
+    [LN1_W] = {"input_layernorm.weight", NORM_WEIGHT, LN1_B, WITH_FIRST_NORM},
+    [LN1_B] = {"input_layernorm.bias", NORM_BIAS, LN1_W, WITH_FIRST_NORM_BIAS},
+    [POST1_W] = {"post_attention_layernorm.weight", NORM_WEIGHT, N_ROLES, WITH_NORM_AFTER},
+    [LN2_W] = {"post_attention_layernorm.weight", NORM_WEIGHT, LN2_B, WITH_NORM_BEFORE},
+    [LN2_B] = {"post_attention_layernorm.bias", NORM_BIAS, LN2_W, WITH_NORM_BIAS},
+    [POST2_W] = {"post_feedforward_layernorm.weight", NORM_WEIGHT, N_ROLES, WITH_NORM_AFTER},
     /* clang-format on */
 };
 
@@ -60,11 +70,17 @@ static bool has_role(const struct decoder_block_hp *hp, enum role role)
     case WITH_ONE_MLP: return !has_experts(hp);
     case WITH_OWN_MLP: return !has_experts(hp) && !hp->fused_maps;
     case WITH_EXPERTS: return has_experts(hp);
-    case WITH_QKV_BIAS: return hp->qkv_bias;
+    case WITH_QKV_BIAS: return hp->qkv_bias && !hp->fused_maps;
+    case WITH_FUSED_QKV_BIAS: return hp->qkv_bias && hp->fused_maps;
     case WITH_O_BIAS: return hp->o_bias;
     case WITH_MLP_BIAS: return hp->mlp_bias;
+    case WITH_OWN_MLP_BIAS: return hp->mlp_bias && !hp->fused_maps;
+    case WITH_FUSED_MLP_BIAS: return hp->mlp_bias && hp->fused_maps;
     case WITH_QK_NORM: return hp->qk_norm != QK_NORM_NONE;
+    case WITH_FIRST_NORM: return has_first_norm(hp);
+    case WITH_FIRST_NORM_BIAS: return has_first_norm(hp) && hp->norm_bias;
     case WITH_NORM_BEFORE: return has_norm_before(hp);
+    case WITH_NORM_BIAS: return has_norm_before(hp) && hp->norm_bias;
     case WITH_NORM_AFTER: return has_norm_after(hp);
     case ALWAYS: break;
     }
@@ -103,11 +119,43 @@ static int64_t norm_width(const struct decoder_block_hp *hp, enum role role)
     return hp->D * (role == QN_W ? hp->H : hp->G);
 }
 
-/* Where norms stand on both sides, the one in front of the MLP has another name. */
-static const char *name_of(const struct decoder_block_hp *hp, enum role role)
+/* The family's own name of a weight, or NULL. */
+static const char *own_name(const struct decoder_block_names *n, enum role weight)
 {
-    if (role == LN2_W && has_norm_after(hp)) return "pre_feedforward_layernorm.weight";
-    return roles[role].name;
+    switch (weight) {
+    case QKV_W: return n->qkv;
+    case O_W: return n->o;
+    case GATE_UP_W: return n->gate_up;
+    case DOWN_W: return n->down;
+    case LN1_W: return n->norm1;
+    case LN2_W: return n->norm2;
+    default: return NULL;
+    }
+}
+
+static bool is_bias(enum role role)
+{
+    return roles[role].kind == MAP_BIAS || roles[role].kind == NORM_BIAS;
+}
+
+/* Where norms stand on both sides, the one in front of the MLP has another name. */
+static void name_of(const struct decoder_block_hp *hp, enum role role, char *buf, size_t nbytes)
+{
+    const struct decoder_block_names *n = hp->names;
+    const char *own = n ? own_name(n, is_bias(role) ? roles[role].pair : role) : NULL;
+    const char *name = roles[role].name;
+    if (role == LN2_W && has_norm_after(hp)) name = "pre_feedforward_layernorm.weight";
+    if (own)
+        snprintf(buf, nbytes, "%s.%d.%s.%s", n->prefix, hp->layer_idx, own,
+                 is_bias(role) ? "bias" : "weight");
+    else
+        snprintf(buf, nbytes, "model.layers.%d.%s", hp->layer_idx, name);
+}
+
+static float std_of(const struct decoder_block_hp *hp, enum role role)
+{
+    const bool out = role == O_W || role == DOWN_W;
+    return out && hp->out_init_std > 0 ? hp->out_init_std : hp->init_std;
 }
 
 static cz_status declare_role(const struct decoder_block_hp *hp, enum role role,
@@ -115,17 +163,17 @@ static cz_status declare_role(const struct decoder_block_hp *hp, enum role role,
 {
     const struct role_info *info = &roles[role];
     char name[96];
-    snprintf(name, sizeof name, "model.layers.%d.%s", hp->layer_idx, name_of(hp, role));
+    name_of(hp, role, name, sizeof name);
+    if (info->kind == NORM_BIAS) return param_list_add(out, name, 1, &hp->C, PARAM_INIT_ZERO, 0.0f);
     if (info->kind == NORM_WEIGHT) {
         const int64_t width = norm_width(hp, role);
         return param_list_add(out, name, 1, &width,
                               hp->norm_offset == 1 ? PARAM_INIT_ZERO : PARAM_INIT_ONE, 0.0f);
     }
-    const bool is_bias = info->kind == MAP_BIAS;
-    const struct linear map = block_map(hp, is_bias ? info->pair : role);
+    const struct linear map = block_map(hp, is_bias(role) ? info->pair : role);
     const int64_t shape[] = {map.n_out, map.n_in};
-    if (is_bias) return param_list_add(out, name, 1, shape, PARAM_INIT_ZERO, 0.0f);
-    return param_list_add(out, name, 2, shape, PARAM_INIT_NORMAL, hp->init_std);
+    if (is_bias(role)) return param_list_add(out, name, 1, shape, PARAM_INIT_ZERO, 0.0f);
+    return param_list_add(out, name, 2, shape, PARAM_INIT_NORMAL, std_of(hp, role));
 }
 
 cz_status block_declare(const void *hp_, struct param_list *out)
@@ -168,11 +216,17 @@ cz_status block_maps_workspace(const struct decoder_block_hp *hp, const struct b
     return has_experts(hp) ? experts_workspace(hp, s, N, nbytes_max) : CZ_OK;
 }
 
-/* NULL: the map has none. */
+/* NULL: the map or norm has none. */
 static const void *bias_of(const struct block_run *r, enum role weight)
 {
     const enum role bias = roles[weight].pair;
     return bias == N_ROLES ? NULL : r->p.w[bias];
+}
+
+static const struct param_grad *bias_grad_of(const struct block_run *r, enum role weight)
+{
+    const enum role bias = roles[weight].pair;
+    return bias == N_ROLES ? NULL : r->p.g[bias];
 }
 
 cz_status block_map_forward(const struct block_run *r, enum role weight, const void *x, void *y)
@@ -193,9 +247,8 @@ cz_status block_map_grads(const struct block_run *r, enum role weight, const voi
                           const void *dy)
 {
     const struct linear map = block_map(r->hp, weight);
-    const enum role bias = roles[weight].pair;
     return linear_backward(r->a, &map, r->N, x, dy, r->p.w[weight], r->p.g[weight],
-                           bias == N_ROLES ? NULL : r->p.g[bias], NULL, r->space);
+                           bias_grad_of(r, weight), NULL, r->space);
 }
 
 cz_status block_map_input_grad(const struct block_run *r, enum role weight, const void *dy,
@@ -211,8 +264,10 @@ cz_status block_map_input_grad(const struct block_run *r, enum role weight, cons
 
 static struct norm norm_of(const struct decoder_block_hp *hp, enum role weight)
 {
-    return (struct norm){
-        .rms = true, .C = norm_width(hp, weight), .eps = hp->eps, .offset = hp->norm_offset};
+    return (struct norm){.rms = !hp->layer_norm,
+                         .C = norm_width(hp, weight),
+                         .eps = hp->eps,
+                         .offset = hp->norm_offset};
 }
 
 /* Rows of a norm over N tokens: more where it takes each head by itself. */
@@ -238,7 +293,8 @@ cz_status block_norm(const struct block_run *r, enum role weight, int64_t N,
                      const struct norm_io *io)
 {
     const struct norm norm = norm_of(r->hp, weight);
-    return norm_forward(r->a, &norm, block_norm_rows(r->hp, weight, N), io, r->p.w[weight], NULL);
+    return norm_forward(r->a, &norm, block_norm_rows(r->hp, weight, N), io, r->p.w[weight],
+                        bias_of(r, weight));
 }
 
 cz_status block_norm_grad(const struct block_run *r, enum role weight,
@@ -246,5 +302,5 @@ cz_status block_norm_grad(const struct block_run *r, enum role weight,
 {
     const struct norm norm = norm_of(r->hp, weight);
     return norm_backward(r->a, &norm, block_norm_rows(r->hp, weight, r->N), io, r->p.w[weight],
-                         r->p.g[weight], NULL, r->space);
+                         r->p.g[weight], bias_grad_of(r, weight), r->space);
 }

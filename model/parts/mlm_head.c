@@ -20,17 +20,32 @@ struct places {
 };
 
 /* BERT declares its bias first, DistilBERT last, ELECTRA the norm in front of the map; files depend
- * on it only by name. */
+ * on it only by name. ModernBERT may have any of the biases or none. */
 static struct places places_of(const struct mlm_head_hp *hp)
 {
     const size_t first = hp->bias_first ? 1 : 0;
-    const size_t dense = first + (hp->norm_first ? 2 : 0), norm = first + (hp->norm_first ? 0 : 2);
+    const size_t n_dense = hp->dense_bias_name ? 2 : 1, n_norm = hp->norm_bias_name ? 2 : 1;
+    const size_t dense = first + (hp->norm_first ? n_norm : 0);
+    const size_t norm = first + (hp->norm_first ? 0 : n_dense);
+    const size_t decoder = first + n_dense + n_norm;
     return (struct places){.dense_w = dense,
                            .dense_b = dense + 1,
                            .norm_w = norm,
                            .norm_b = norm + 1,
-                           .w = first + 4,
-                           .bias = hp->bias_first ? 0 : 5};
+                           .w = decoder,
+                           .bias = hp->bias_first ? 0 : decoder + 1};
+}
+
+/* Of a bias, NULL where the head has none under `name`. */
+static const void *bias_at(const struct layer_args *a, const char *name, size_t place)
+{
+    return name ? a->params[place] : NULL;
+}
+
+static const struct param_grad *bias_grad_at(const struct layer_args *a, const char *name,
+                                             size_t place)
+{
+    return name ? &a->dparams[place] : NULL;
 }
 
 static struct linear dense_of(const struct mlm_head_hp *hp)
@@ -46,6 +61,7 @@ static struct norm norm_of(const struct mlm_head_hp *hp)
 /* An untied decoder of BERT has two names for one bias. */
 static cz_status declare_bias(const struct mlm_head_hp *hp, struct param_list *out)
 {
+    if (!hp->bias_name) return CZ_OK;
     TRY(param_list_add(out, hp->bias_name, 1, &hp->V, PARAM_INIT_ZERO, 0.0f));
     const size_t idx = out->idx[out->n - 1];
     if (!hp->bias_alias) return CZ_OK;
@@ -56,6 +72,7 @@ static cz_status declare_bias(const struct mlm_head_hp *hp, struct param_list *o
 static cz_status declare_norm(const struct mlm_head_hp *hp, struct param_list *out)
 {
     TRY(param_list_add(out, hp->norm_weight_name, 1, &hp->E, PARAM_INIT_ONE, 0.0f));
+    if (!hp->norm_bias_name) return CZ_OK;
     return param_list_add(out, hp->norm_bias_name, 1, &hp->E, PARAM_INIT_ZERO, 0.0f);
 }
 
@@ -67,7 +84,8 @@ static cz_status head_declare(const void *hp_, struct param_list *out)
     if (hp->bias_first) TRY(declare_bias(hp, out));
     if (hp->norm_first) TRY(declare_norm(hp, out));
     TRY(param_list_add(out, hp->dense_weight_name, 2, dense, PARAM_INIT_NORMAL, std));
-    TRY(param_list_add(out, hp->dense_bias_name, 1, dense, PARAM_INIT_ZERO, 0.0f));
+    if (hp->dense_bias_name)
+        TRY(param_list_add(out, hp->dense_bias_name, 1, dense, PARAM_INIT_ZERO, 0.0f));
     if (!hp->norm_first) TRY(declare_norm(hp, out));
     TRY(param_list_add(out, hp->weight_name, 2, decoder, PARAM_INIT_NORMAL, std));
     if (hp->tied_alias) TRY(param_table_alias(out->table, hp->tied_alias, out->idx[out->n - 1]));
@@ -129,11 +147,12 @@ static cz_status ce_workspace(const struct mlm_head_hp *hp, const struct batch_s
     static float number;
     size_t nbytes = 0;
     struct ce_head_args args = ce_args(hp, N, s->dtype, s->grad_dtype);
-    args.bias = &number;
+    if (hp->bias_name) args.bias = &number;
     args.labels = &label;
     args.loss = &number;
     if (logits) args.logits = &number;
-    if (gradients) args.dx = args.dw = args.dbias = &number;
+    if (gradients) args.dx = args.dw = &number;
+    if (gradients && hp->bias_name) args.dbias = &number;
     TRY(ops_ce_head_workspace(s->ops, &args, &nbytes));
     size_raise(nbytes_max, nbytes);
     return CZ_OK;
@@ -290,10 +309,11 @@ static cz_status make_y(const struct mlm_head_hp *hp, const struct layer_args *a
     const struct linear dense = dense_of(hp);
     const struct norm norm = norm_of(hp);
     const void *const *w = a->params;
-    TRY(linear_act_forward(a, &dense, hp->act, r->n, r->x, w[at.dense_w], w[at.dense_b], s->h, s->s,
-                           space));
+    TRY(linear_act_forward(a, &dense, hp->act, r->n, r->x, w[at.dense_w],
+                           bias_at(a, hp->dense_bias_name, at.dense_b), s->h, s->s, space));
     const struct norm_io io = {.x = s->s, .y = y, .mean = s->mean, .rstd = s->rstd};
-    return norm_forward(a, &norm, r->n, &io, w[at.norm_w], w[at.norm_b]);
+    return norm_forward(a, &norm, r->n, &io, w[at.norm_w],
+                        bias_at(a, hp->norm_bias_name, at.norm_b));
 }
 
 /* A bias per token of the vocabulary. */
@@ -305,7 +325,7 @@ static struct ce_head_args ce_over(const struct mlm_head_hp *hp, const struct la
     struct ce_head_args ce = ce_args(hp, r->n, a->dtype, a->grad_dtype);
     ce.x = y;
     ce.w = a->params[at.w];
-    ce.bias = a->params[at.bias];
+    ce.bias = bias_at(a, hp->bias_name, at.bias);
     ce.labels = r->labels;
     ce.loss_weights = r->weights;
     ce.divisor = a->batch->loss_divisor;
@@ -337,16 +357,18 @@ static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_arg
     ce.dx = s.dy;
     ce.dw = g[at.w].dp;
     ce.dw_accumulate = g[at.w].accumulate;
-    ce.dbias = g[at.bias].dp;
-    ce.dbias_accumulate = g[at.bias].accumulate;
+    if (hp->bias_name) {
+        ce.dbias = g[at.bias].dp;
+        ce.dbias_accumulate = g[at.bias].accumulate;
+    }
     TRY(ops_ce_head(a->ops, a->stream, &ce));
     const struct norm_grad_io io = {
         .x = s.s, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = s.dy};
-    TRY(norm_backward(a, &norm, r.n, &io, a->params[at.norm_w], &g[at.norm_w], &g[at.norm_b],
-                      space));
+    TRY(norm_backward(a, &norm, r.n, &io, a->params[at.norm_w], &g[at.norm_w],
+                      bias_grad_at(a, hp->norm_bias_name, at.norm_b), space));
     TRY(activation_grad(a, hp->act, (size_t)(r.n * hp->E), s.h, s.dy, s.dy));
     return linear_backward(a, &dense, r.n, r.x, s.dy, a->params[at.dense_w], &g[at.dense_w],
-                           &g[at.dense_b], a->saved, space);
+                           bias_grad_at(a, hp->dense_bias_name, at.dense_b), a->saved, space);
 }
 
 /* Logits of all rows of y, a block at a time where they have to be copied out. */

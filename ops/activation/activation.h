@@ -2,7 +2,7 @@
  *
  *   gelu tanh: y = ½x(1 + tanh(√(2/π)(x + 0.044715x³)))        ("gelu_new")
  *   gelu erf:  y = ½x(1 + erf(x/√2))                            ("gelu")
- *   silu:      y = x·σ(x);   swiglu: y = silu(gate)·up, geglu: y = gelu tanh(gate)·up
+ *   silu:      y = x·σ(x);   swiglu: y = silu(gate)·up, geglu: y = gelu(gate)·up
  *   relu, tanh: as named (classification heads)
  *
  * Vector rows differ from the definition by their exp (1 ulp) and by what it magnifies: see
@@ -31,12 +31,12 @@ struct activation_args {
     void *dx;
 };
 
-enum gate { GATE_SILU = 0, GATE_GELU_TANH };
+enum gate { GATE_SILU = 0, GATE_GELU_TANH, GATE_GELU_ERF };
 
 /* y = f(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. dgate
  * and dup may alias gate and up; so may y with dense ones. */
 struct swiglu_args {
-    enum gate gate_kind; /* f: silu, or gelu's tanh form */
+    enum gate gate_kind; /* f: silu, or gelu in one of its forms */
     enum cz_dtype dtype;
     int64_t N, C, stride; /* elements between rows of gate, up, dgate, dup; y and dy are dense */
     const void *gate, *up;

@@ -252,8 +252,12 @@ template <typename T, int N>
 static cz_status launch_swiglu(struct dev_stream *stream, const struct swiglu_args *a,
                                bool backward)
 {
-    return a->gate_kind == GATE_SILU ? launch_gate<ACT_SILU, T, N>(stream, a, backward)
-                                     : launch_gate<ACT_GELU_TANH, T, N>(stream, a, backward);
+    switch (a->gate_kind) {
+    case GATE_GELU_TANH: return launch_gate<ACT_GELU_TANH, T, N>(stream, a, backward);
+    case GATE_GELU_ERF: return launch_gate<ACT_GELU_ERF, T, N>(stream, a, backward);
+    case GATE_SILU: break;
+    }
+    return launch_gate<ACT_SILU, T, N>(stream, a, backward);
 }
 
 /* Whether rows begin at multiples of 16 bytes in all tensors of this direction. */

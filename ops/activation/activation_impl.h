@@ -28,7 +28,12 @@ CZ_EXTERN_C_END
 /* f of a gated product. */
 static inline enum activation gate_activation(enum gate gate)
 {
-    return gate == GATE_SILU ? ACT_SILU : ACT_GELU_TANH;
+    switch (gate) {
+    case GATE_GELU_TANH: return ACT_GELU_TANH;
+    case GATE_GELU_ERF: return ACT_GELU_ERF;
+    case GATE_SILU: break;
+    }
+    return ACT_SILU;
 }
 
 /* The table, slowest first. */

@@ -130,10 +130,11 @@ VEC_FN void swiglu_forward_by(enum activation act, enum cz_dtype dtype, const vo
 VEC_FN void swiglu_forward_of(enum cz_dtype dtype, enum gate kind, const void *gate, const void *up,
                               void *y, size_t numel)
 {
-    if (kind == GATE_SILU)
-        swiglu_forward_by(ACT_SILU, dtype, gate, up, y, numel);
-    else
-        swiglu_forward_by(ACT_GELU_TANH, dtype, gate, up, y, numel);
+    switch (kind) {
+    case GATE_SILU: swiglu_forward_by(ACT_SILU, dtype, gate, up, y, numel); break;
+    case GATE_GELU_TANH: swiglu_forward_by(ACT_GELU_TANH, dtype, gate, up, y, numel); break;
+    case GATE_GELU_ERF: swiglu_forward_by(ACT_GELU_ERF, dtype, gate, up, y, numel); break;
+    }
 }
 
 static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
@@ -184,10 +185,11 @@ VEC_FN void swiglu_backward_by(enum activation act, enum cz_dtype dtype,
 VEC_FN void swiglu_backward_of(enum cz_dtype dtype, enum gate kind, struct swiglu_line l,
                                size_t numel)
 {
-    if (kind == GATE_SILU)
-        swiglu_backward_by(ACT_SILU, dtype, &l, numel);
-    else
-        swiglu_backward_by(ACT_GELU_TANH, dtype, &l, numel);
+    switch (kind) {
+    case GATE_SILU: swiglu_backward_by(ACT_SILU, dtype, &l, numel); break;
+    case GATE_GELU_TANH: swiglu_backward_by(ACT_GELU_TANH, dtype, &l, numel); break;
+    case GATE_GELU_ERF: swiglu_backward_by(ACT_GELU_ERF, dtype, &l, numel); break;
+    }
 }
 
 static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Small encoders with varied settings (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ELECTRA), and what
+"""Small encoders with varied settings (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ELECTRA, ModernBERT), and what
 PyTorch (transformers, fp32, dropout off) computes from them.
 
   bert_oracles.py make [FOLDER]              the variants of fixtures/models (then tests/fixtures/pack.sh models)
@@ -23,6 +23,7 @@ from fixtures import FIXTURES
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu"]
+NO_TOKENS = dict(bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None)
 
 # kind, settings of the config, settings of the batch
 COMMITTED = {
@@ -65,6 +66,18 @@ COMMITTED = {
     "electra-variant-c": ("electra-replaced", dict(
         vocab_size=21, embedding_size=6, hidden_size=12, num_hidden_layers=1, num_attention_heads=3,
         intermediate_size=16, max_position_embeddings=12, initializer_range=0.1), dict(B=3, T=10)),
+    # windows that hide keys on both sides, the mean of what the mask shows, no biases
+    "modernbert-variant-a": ("modernbert", dict(
+        vocab_size=29, hidden_size=12, num_hidden_layers=3, num_attention_heads=2, intermediate_size=10,
+        max_position_embeddings=24, global_attn_every_n_layers=2, local_attention=6, classifier_pooling="mean",
+        initializer_range=0.1, num_labels=3, pad_token_id=0, **NO_TOKENS), dict(B=3, T=19)),
+    # all biases, an untied decoder, bases of its own
+    "modernbert-variant-b": ("modernbert-mlm", dict(
+        vocab_size=31, hidden_size=18, num_hidden_layers=2, num_attention_heads=3, intermediate_size=7,
+        max_position_embeddings=24, layer_types=["sliding_attention", "full_attention"], local_attention=8,
+        norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, tie_word_embeddings=False,
+        hidden_activation="silu", classifier_activation="relu", initializer_range=0.1, pad_token_id=None, **NO_TOKENS),
+        dict(B=2, T=20, positions=True)),
 }
 
 # kind: config, its classifier and its masked language model
@@ -79,6 +92,8 @@ CLASSES = {
                     transformers.XLMRobertaForMaskedLM),
     "electra": (transformers.ElectraConfig, transformers.ElectraForSequenceClassification,
                 transformers.ElectraForMaskedLM),
+    "modernbert": (transformers.ModernBertConfig, transformers.ModernBertForSequenceClassification,
+                   transformers.ModernBertForMaskedLM),
 }
 
 
@@ -100,11 +115,13 @@ def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2,
         x["input_ids"][x["input_ids"] == config.pad_token_id] = 0
     if mask:
         x["attention_mask"] = torch.ones(B, T, dtype=torch.int64)
+        # Padding whose window is all padding sees no key: transformers gives it the mean of all values, czero 0.
+        reach = getattr(config, "sliding_window", T)
         for b in range(1, B):
-            n = random.randint(1, T)
+            n = random.randint(max(1, T - reach), T)
             x["attention_mask"][b, n:] = 0
             x["input_ids"][b, n:] = (config.pad_token_id or 0) % config.vocab_size
-    if types and not kind.startswith("distil"):
+    if types and not kind.startswith(("distil", "modernbert")):
         x["token_type_ids"] = torch.randint(0, config.type_vocab_size, (B, T))
     if positions:
         x["position_ids"] = torch.randint(0, config.max_position_embeddings, (B, T))
@@ -162,9 +179,39 @@ def make(name, kind, settings, shape, folder, bare=False):
     save_file({k: v.contiguous() for k, v in oracle.items()}, folder / "oracle.safetensors")
 
 
+def random_modernbert(masked):
+    """Windows from one that hides all but the neighbours to one that hides nothing."""
+    heads, layers, positions = random.choice([1, 2, 3, 4]), random.randint(1, 4), random.randint(2, 80)
+    settings = dict(
+        vocab_size=random.randint(3, 300), max_position_embeddings=positions, num_hidden_layers=layers,
+        hidden_size=heads * random.choice([4, 6, 8, 16, 24, 40, 72]), num_attention_heads=heads,
+        intermediate_size=random.randint(1, 200), local_attention=random.choice([1, 2, 5, 16, 128]),
+        initializer_range=random.choice([0.02, 0.02, 0.05]), pad_token_id=random.choice([0, 0, None, 1]),
+        hidden_activation=random.choice(["gelu", "gelu_new", "silu"]),
+        classifier_activation=random.choice(ACTIVATIONS), norm_eps=random.choice([1e-12, 1e-5]), **NO_TOKENS)
+    for flag in ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias"):
+        settings[flag] = random.random() < 0.5
+    if random.random() < 0.5:
+        settings["layer_types"] = [random.choice(["sliding_attention", "full_attention"]) for _ in range(layers)]
+    else:
+        settings["global_attn_every_n_layers"] = random.randint(1, 4)
+    if random.random() < 0.5:
+        settings["rope_parameters"] = {kind: dict(rope_type="default", rope_theta=random.choice([100.0, 1e4, 1.6e5]))
+                                       for kind in ("full_attention", "sliding_attention")}
+    if masked:
+        settings["tie_word_embeddings"] = random.random() < 0.7
+    else:
+        settings.update(num_labels=random.randint(2, 9), classifier_pooling=random.choice(["cls", "mean"]))
+    shape = dict(B=random.randint(1, 6), T=random.randint(2, positions), mask=random.random() < 0.7,
+                 positions=random.random() < 0.3, share=random.choice([0.0, 0.15, 1.0]), holes=random.random() < 0.3)
+    return "modernbert-mlm" if masked else "modernbert", settings, shape
+
+
 def random_variant(family=None):
     kind = family or random.choice(list(CLASSES))
     masked = random.random() < 0.5
+    if kind == "modernbert":
+        return random_modernbert(masked)
     heads = random.choice([1, 2, 3, 4])
     width = heads * random.choice([4, 5, 8, 16, 24, 40, 72])
     positions = random.randint(2, 80)

@@ -82,6 +82,8 @@ START_TEST(encoders_agree_with_pytorch)
     check_agrees(test_fixture("models/electra-variant-a"), 45);
     check_agrees(test_fixture("models/electra-variant-b"), 30);
     check_agrees(test_fixture("models/electra-variant-c"), 29);
+    check_agrees(test_fixture("models/modernbert-variant-a"), 26);
+    check_agrees(test_fixture("models/modernbert-variant-b"), 35);
     check_agrees(test_fixture("models/bert-old"), 7); /* its hidden states, too */
     check_agrees(test_fixture("models/bert-cls"), 43);
     check_agrees(test_fixture("models/distilbert-cls"), 42);

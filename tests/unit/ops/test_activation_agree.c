@@ -232,7 +232,7 @@ START_TEST(swiglu_agrees)
     FOR_EACH_ROW(ops)
     for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++)
         for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
-            for (gate_kind = GATE_SILU; gate_kind <= GATE_GELU_TANH; gate_kind++)
+            for (gate_kind = GATE_SILU; gate_kind <= GATE_GELU_ERF; gate_kind++)
                 swiglu_case(&ops, &truth, dtypes[d], shapes[s][0], shapes[s][1]);
     gate_kind = GATE_SILU;
 }
@@ -256,7 +256,7 @@ START_TEST(swiglu_backward_is_the_derivative_of_forward)
                      din = agree_buf_make(DTYPE_F32, 2 * N * C, 0);
     agree_fill(&in, 8, 3.0f);
     fill_weights(&dy);
-    for (gate_kind = GATE_SILU; gate_kind <= GATE_GELU_TANH; gate_kind++) {
+    for (gate_kind = GATE_SILU; gate_kind <= GATE_GELU_ERF; gate_kind++) {
         struct loss l = {.ops = &truth, .y = y, .swiglu = swiglu_over(&in, &y, &din, N, C)};
         l.swiglu.dy = dy.p;
         ck_ok(ops_swiglu_backward(&truth, NULL, &l.swiglu));
@@ -311,7 +311,7 @@ START_TEST(bad_arguments_are_refused)
     struct swiglu_args overlap = {.N = 2, .C = 2, .stride = 1, .gate = x, .up = x, .y = x};
     ck_fails(ops_swiglu_forward(&ops, NULL, &overlap), CZ_INVALID);
     struct swiglu_args unknown_gate = {
-        .gate_kind = (enum gate)2, .N = 2, .C = 2, .stride = 2, .gate = x, .up = x, .y = x};
+        .gate_kind = (enum gate)3, .N = 2, .C = 2, .stride = 2, .gate = x, .up = x, .y = x};
     ck_fails(ops_swiglu_forward(&ops, NULL, &unknown_gate), CZ_INVALID);
     struct swiglu_args no_up = {.N = 2, .C = 2, .stride = 2, .gate = x, .y = x};
     ck_fails(ops_swiglu_forward(&ops, NULL, &no_up), CZ_INVALID);
