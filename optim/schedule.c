@@ -24,20 +24,22 @@ static const char *const warmup_names[] = {"log", "linear", NULL};
 #define WARMUP_ROWS                                                                                \
     ROW("warmup_num_steps", INT, warmup_num_steps, DEFAULT(1000), .help = "updates to warm up"),   \
         ROW("warmup_type", NAME, warmup_type, DEFAULT(SCHEDULE_LOG), .names = warmup_names,        \
-            .help = "log or linear"),                                                              \
+            .takes_null = true, .help = "log or linear"),                                          \
         LAST_ROW
 #define TOTAL_ROW                                                                                  \
     ROW("total_num_steps", NUMBER, total_num_steps, .required = true, .help = "updates in all")
 
 static const struct setting warmup_settings[] = {
     ROW("warmup_min_lr", LIST, warmup_min_lr, DEFAULT(0), .help = "lr at the start"),
-    ROW("warmup_max_lr", LIST, warmup_max_lr, DEFAULT(NAN), .help = "lr after; the optimizer's lr"),
+    ROW("warmup_max_lr", LIST, warmup_max_lr, DEFAULT(NAN), .takes_null = true,
+        .help = "lr after; the optimizer's lr"),
     WARMUP_ROWS,
 };
 static const struct setting decay_settings[] = {
     TOTAL_ROW,
     ROW("warmup_min_lr", LIST, warmup_min_lr, DEFAULT(0), .help = "lr at the start"),
-    ROW("warmup_max_lr", LIST, warmup_max_lr, DEFAULT(0.001), .help = "lr after the warm-up"),
+    ROW("warmup_max_lr", LIST, warmup_max_lr, DEFAULT(0.001), .takes_null = true,
+        .help = "lr after the warm-up"),
     WARMUP_ROWS,
 };
 static const struct setting cosine_settings[] = {
@@ -59,12 +61,12 @@ static const struct setting cycle_settings[] = {
     ROW("decay_lr_rate", NUMBER, decay_lr_rate, DEFAULT(0), .help = "decay after the cycle"),
     ROW("cycle_first_step_size", NUMBER, cycle_first_step_size, DEFAULT(2000),
         .help = "updates up to the peak"),
-    ROW("cycle_second_step_size", NUMBER, cycle_second_step_size, DEFAULT(NAN),
+    ROW("cycle_second_step_size", NUMBER, cycle_second_step_size, DEFAULT(NAN), .takes_null = true,
         .help = "updates down; as many as up"),
     ROW("cycle_first_stair_count", NUMBER, cycle_first_stair_count, DEFAULT(0),
         .help = "stairs on the way up; 0: none"),
     ROW("cycle_second_stair_count", NUMBER, cycle_second_stair_count, DEFAULT(NAN),
-        .help = "stairs down; as many as up"),
+        .takes_null = true, .help = "stairs down; as many as up"),
     ROW("decay_step_size", NUMBER, decay_step_size, DEFAULT(0), .help = "0: no decay after"),
     ROW("cycle_momentum", BOOL, cycle_momentum, DEFAULT(1), .help = "cycle beta1 as well"),
     ROW("cycle_min_mom", LIST, cycle_min_mom, DEFAULT(0.8), .help = "beta1 at the peak"),
@@ -86,15 +88,17 @@ static const struct setting hf_min_lr_settings[] = {
     HF_WARMUP_ROW,
     TOTAL_ROW,
     CYCLES_ROW(0.5, "waves of the cosine"),
-    ROW("min_lr", NUMBER, min_lr, DEFAULT(NAN), .help = "lr at the end; this or min_lr_rate"),
-    ROW("min_lr_rate", NUMBER, min_lr_rate, DEFAULT(NAN), .help = "the same as a share of lr"),
+    ROW("min_lr", NUMBER, min_lr, DEFAULT(NAN), .takes_null = true,
+        .help = "lr at the end; this or min_lr_rate"),
+    ROW("min_lr_rate", NUMBER, min_lr_rate, DEFAULT(NAN), .takes_null = true,
+        .help = "the same as a share of lr"),
 };
 static const struct setting hf_polynomial_settings[] = {
     HF_WARMUP_ROW, TOTAL_ROW, ROW("lr_end", NUMBER, lr_end, DEFAULT(1e-7), .help = "lr at the end"),
     ROW("power", NUMBER, power, DEFAULT(1), .help = "of the share of updates that is left")};
 static const struct setting hf_warmup_settings[] = {HF_WARMUP_ROW};
 static const struct setting hf_sqrt_settings[] = {
-    HF_WARMUP_ROW, ROW("timescale", INT, timescale, DEFAULT(0),
+    HF_WARMUP_ROW, ROW("timescale", INT, timescale, DEFAULT(0), .takes_null = true,
                        .help = "updates until lr has fallen to 0.7; 0: as the warm-up, or 10000")};
 
 #define KIND(text, rows)                                                                           \
@@ -170,6 +174,8 @@ const struct setting_table *schedule_settings(const struct schedule_params *para
 cz_status schedule_params_set(struct schedule_params *params, const char *name,
                               const struct setting_value *value)
 {
+    if (value->type == SETTING_NULL && params->compat_0_16 && strcmp(name, "warmup_max_lr") == 0)
+        return err_set(CZ_INVALID, 0, "%s: null is no value for it in DeepSpeed 0.16", name);
     return settings_set(schedule_settings(params), kinds[params->kind].name, params, &params->given,
                         name, value, params->compat_0_16);
 }
@@ -224,6 +230,12 @@ static cz_status finish_warmup(struct schedule_params *p)
             p->warmup_max_lr = (struct setting_list){.v = {0.001}, .n = 1};
         return CZ_OK;
     }
+    if (p->kind == SCHEDULE_WARMUP_COSINE && p->compat_0_16 &&
+        p->total_num_steps == (double)p->warmup_num_steps)
+        return err_set(CZ_INVALID, 0,
+                       "total_num_steps: is warmup_num_steps (%lld), by whose difference DeepSpeed "
+                       "0.16 divides",
+                       (long long)p->warmup_num_steps);
     if (p->total_num_steps < (double)p->warmup_num_steps)
         LOGV(LOG_WARN, SUB_CONFIG, "scheduler: total_num_steps %g is below warmup_num_steps %lld",
              p->total_num_steps, (long long)p->warmup_num_steps);
@@ -245,6 +257,19 @@ static cz_status finish_hf(struct schedule_params *p)
     if (p->kind == SCHEDULE_HF_MIN_LR && isnan(p->min_lr) == isnan(p->min_lr_rate))
         return err_set(CZ_INVALID, 0, "min_lr: either min_lr or min_lr_rate is needed");
     return CZ_OK;
+}
+
+/* After the cycle 1 + rate·updates/step grows. Where the two differ in sign it falls through 0,
+ * where DeepSpeed divides by it. */
+static cz_status check_decay(const struct schedule_params *p)
+{
+    const double rate = p->decay_lr_rate, step = p->decay_step_size;
+    if (rate == 0 || step == 0 || (rate < 0) == (step < 0)) return CZ_OK;
+    return err_set(
+        CZ_INVALID, 0,
+        "%s: must not be %g with a %s of %g: the rate would be divided by 0 and negative",
+        step < 0 ? "decay_step_size" : "decay_lr_rate", step < 0 ? step : rate,
+        step < 0 ? "decay_lr_rate" : "decay_step_size", step < 0 ? rate : step);
 }
 
 /* Defaults that depend on other values are filled here, after all values are known. */
@@ -269,7 +294,7 @@ cz_status schedule_params_finish(struct schedule_params *p)
         if (p->cycle_second_step_size < 0)
             return err_set(CZ_INVALID, 0, "cycle_second_step_size: must not be negative, got %g",
                            p->cycle_second_step_size);
-        return CZ_OK;
+        return check_decay(p);
     default: return CZ_OK;
     }
 }
@@ -317,7 +342,8 @@ static double cosine_ratio(const struct schedule_params *p, int64_t i)
     if (i < p->warmup_num_steps)
         return p->warmup_min_ratio + warmup_gamma(p, i) * (1 - p->warmup_min_ratio);
     double done = (double)(i - p->warmup_num_steps + 1);
-    double progress = done / fmax(1, p->total_num_steps - (double)p->warmup_num_steps);
+    double left = p->total_num_steps - (double)p->warmup_num_steps;
+    double progress = done / (p->compat_0_16 ? left : fmax(1, left)); /* 0.16: below 0, too */
     if (progress > 1 && !p->compat_0_16) progress = 1;
     double wave = (1 + cos(M_PI * progress)) / 2;
     return fmax(0, p->cos_min_ratio + (1 - p->cos_min_ratio) * wave);
@@ -445,6 +471,21 @@ static void put_beta1(struct schedule *s, struct optim_group *group, double beta
     group->betas[1] = 0.99; /* DeepSpeed's, whatever the optimizer was given */
 }
 
+void schedule_write_lr(const struct schedule *s, size_t group, struct optim_group *out)
+{
+    out->lr = schedule_lr(s, s->last_batch_iteration, group);
+}
+
+/* DeepSpeed starts the cycle of beta1 at its lower end, although the formula begins at the upper.
+ */
+void schedule_write_betas(struct schedule *s, size_t group, struct optim_group *out)
+{
+    int64_t i = s->last_batch_iteration;
+    if (!s->cycles_momentum) return;
+    put_beta1(s, out,
+              i < 0 ? list_at(&s->params.cycle_min_mom, group) : schedule_beta1(s, i, group));
+}
+
 /* Group rates at this moment are the base that ratios refer to. */
 cz_status schedule_init(struct schedule *s, const struct schedule_params *params,
                         struct optim_group *groups, size_t n_groups)
@@ -476,13 +517,10 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
             LOGV(LOG_WARN, SUB_CONFIG, "OneCycle: %s has no betas, its momentum is not cycled",
                  groups[0].hyper.cls->name);
     }
-    /* DeepSpeed starts the cycle of beta1 at its lower end, although the formula begins at the
-     * upper.
-     */
     if (s->last_batch_iteration == -1) {
         for (size_t g = 0; g < s->n_groups; g++) {
-            groups[g].lr = schedule_lr(s, -1, g);
-            if (s->cycles_momentum) put_beta1(s, &groups[g], list_at(&s->params.cycle_min_mom, g));
+            schedule_write_lr(s, g, &groups[g]);
+            schedule_write_betas(s, g, &groups[g]);
         }
     }
     return CZ_OK;
@@ -492,10 +530,10 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
  * a rate applies"). */
 void schedule_step(struct schedule *s, struct optim_group *groups)
 {
-    int64_t i = ++s->last_batch_iteration;
+    s->last_batch_iteration++;
     for (size_t g = 0; g < s->n_groups; g++) {
-        groups[g].lr = schedule_lr(s, i, g);
-        if (s->cycles_momentum) put_beta1(s, &groups[g], schedule_beta1(s, i, g));
+        schedule_write_lr(s, g, &groups[g]);
+        schedule_write_betas(s, g, &groups[g]);
     }
 }
 

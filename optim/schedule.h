@@ -113,6 +113,11 @@ void schedule_step(struct schedule *s, struct optim_group *groups);
 /* Continue from a checkpoint: sets i alone. */
 void schedule_restore(struct schedule *s, int64_t last_batch_iteration);
 
+/* Write lr and betas of the present i into group `group`: for checkpoints that hold i, but no
+ * rates. */
+void schedule_write_lr(const struct schedule *s, size_t group, struct optim_group *out);
+void schedule_write_betas(struct schedule *s, size_t group, struct optim_group *out);
+
 /* The formula: lr of group `group` at index i ≥ -1. Pure. */
 double schedule_lr(const struct schedule *s, int64_t i, size_t group);
 

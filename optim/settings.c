@@ -127,11 +127,25 @@ static cz_status put_name(const struct setting *s, int *field, const struct sett
     return CZ_OK;
 }
 
+/* What the owner takes for "not given". */
+static cz_status put_null(const struct setting *s, void *field)
+{
+    if (!s->takes_null) return err_set(CZ_INVALID, 0, "%s: null is no value for it", s->name);
+    switch (s->type) {
+    case SETTING_NUMBER: *(double *)field = NAN; break;
+    case SETTING_INT: *(int64_t *)field = 0; break;
+    case SETTING_LIST: ((struct setting_list *)field)->n = 0; break;
+    default: *(int *)field = (int)s->defaults[0]; break; /* SETTING_NAME */
+    }
+    return CZ_OK;
+}
+
 /* A setting's type decides which values it takes; no conversion happens twice. */
 cz_status settings_put(const struct setting *setting, void *owner,
                        const struct setting_value *value, bool lenient_int)
 {
     void *field = (char *)owner + setting->offset;
+    if (value->type == SETTING_NULL) return put_null(setting, field);
     switch (setting->type) {
     case SETTING_NUMBER: return put_number(setting, field, value);
     case SETTING_INT: return put_int(setting, field, value, lenient_int);
@@ -151,6 +165,7 @@ cz_status settings_put(const struct setting *setting, void *owner,
         return CZ_OK;
     case SETTING_LIST: return put_list(setting, field, value);
     case SETTING_NAME: return put_name(setting, field, value);
+    case SETTING_NULL: break;
     }
     return err_set(CZ_INVALID, 0, "%s: a table entry of unknown type", setting->name);
 }
@@ -202,6 +217,7 @@ cz_status settings_fill(const struct setting_table *table, const char *owner_nam
             list->v[0] = s->defaults[0];
             break;
         case SETTING_NAME: *(int *)field = (int)s->defaults[0]; break;
+        case SETTING_NULL: break;
         }
     }
     return CZ_OK;

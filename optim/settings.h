@@ -18,7 +18,8 @@ enum setting_type {
     SETTING_BOOL,       /* bool */
     SETTING_PAIR,       /* double[2]: betas */
     SETTING_LIST,       /* struct setting_list: one number for all groups, or one per group */
-    SETTING_NAME        /* int: index into `names` */
+    SETTING_NAME,       /* int: index into `names` */
+    SETTING_NULL        /* of a value alone: null */
 };
 
 struct setting_list {
@@ -36,7 +37,9 @@ struct setting {
     const char *const *names; /* SETTING_NAME: NULL-terminated choices; another string is warned of
                                  and taken as the default, as in DeepSpeed */
     bool names_only;          /* another string is an error */
-    unsigned dialects;        /* where it exists: bits 1 << dialect of the owner; 0: everywhere */
+    bool takes_null;   /* DeepSpeed's default is None, so null may be given: an empty list, NAN,
+                          0, the first name */
+    unsigned dialects; /* where it exists: bits 1 << dialect of the owner; 0: everywhere */
     const char *help;
 };
 

@@ -74,7 +74,7 @@ static cz_status out_dtype(const struct cz_consolidate_options *o, const struct 
     if (strncmp(t->dtype->torch_name, "float", 5) == 0 ||
         strncmp(t->dtype->torch_name, "bfloat", 6) == 0) {
         *out = pickle_dtype_of(o->has_dtype ? o->dtype : DTYPE_F32);
-        if (!t->dtype->has_base)
+        if (!t->dtype->has_base && !pickle_is_float8(t->dtype))
             return err_set(CZ_UNSUPPORTED, 0, "%s: cannot be converted from %s to %s", t->name,
                            t->dtype->torch_name, (*out)->torch_name);
     }

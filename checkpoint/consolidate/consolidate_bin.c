@@ -46,7 +46,7 @@ static void bin_destroy(void *sink)
 static void put_tensor(struct pickle_writer *w, const char *name, const struct cons_tensor *t)
 {
     const struct pickle_tensor_desc desc = {
-        .dtype = t->dtype->base,
+        .torch_dtype = t->dtype,
         .storage_idx = t->storage_idx,
         .storage_numel = t->tensor->numel,
         .ndim = t->tensor->ndim,
@@ -175,7 +175,7 @@ static cz_status bin_create(struct cons_plan *plan, void **sink)
 {
     cz_status st;
     for (size_t i = 0; i < plan->n; i++)
-        if (!plan->tensors[i].dtype->has_base)
+        if (!pickle_storage_of_dtype(plan->tensors[i].dtype))
             return err_set(CZ_UNSUPPORTED, 0,
                            "%s: czero writes no .bin with %s; safetensors may do",
                            plan->tensors[i].tensor->name, plan->tensors[i].dtype->torch_name);

@@ -16,6 +16,18 @@ static void put_label(struct inspect *in, const char *label)
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
+/* Elastic files hold states without groups: the config in the model file names the class. */
+static void put_unsaved_group(struct inspect *in, const struct ckpt *ck)
+{
+    const struct pickle_node *config = pickle_get(ckpt_model_states(ck), "ds_config");
+    const char *type = pickle_to_string(pickle_get(pickle_get(config, "optimizer"), "type"));
+    if (type)
+        inspect_puts(in, type);
+    else
+        json_write_text(&in->w, "of a class that was not saved");
+    json_write_text(&in->w, ", without its settings");
+}
+
 static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
 {
     const struct ckpt_info *info = ckpt_get_info(ck);
@@ -37,6 +49,7 @@ static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
             json_write_text(&in->w, " ");
             TRY(inspect_put_node(in, NULL, value, 18));
         }
+        if (!group) put_unsaved_group(in, ck);
         if (step >= 0) json_write_format(&in->w, "; %" PRId64 " updates", step);
         json_write_text(&in->w, "\n");
     }
@@ -301,7 +314,7 @@ static cz_status json_groups(struct inspect *in, const struct ckpt *ck)
             json_write_int(&in->w, step);
         else
             json_write_null(&in->w);
-        json_write_key(&in->w, "settings");
+        json_write_key(&in->w, "settings"); /* null: elastic files */
         if (group)
             TRY(inspect_json_node(in, NULL, group));
         else

@@ -292,9 +292,11 @@ static cz_status take_states(struct ckpt *ck, const struct rank_file *file, stru
         }
         for (size_t i = 0; i < ck->info.n_states; i++)
             if (plan->state_vecs[i] != NO_VEC) TRY(take_state(ck, file, g, plan, state, i));
-        TRY(ckpt_step_take(ck, file->pt, g, opt_step(&view, g, plan->id)));
-        TRY(ckpt_step_take(ck, file->pt, g,
-                           pickle_get(file->head.state, "base_optimizer_state_step")));
+        /* Elastic files have the group's step beside its state. FusedAdam and FusedLion count in
+         * the state alone, so their group says 0 forever. */
+        const struct pickle_node *step = opt_step(&view, g, plan->id);
+        if (!step) step = pickle_get(file->head.state, "base_optimizer_state_step");
+        TRY(ckpt_step_take(ck, file->pt, g, step));
     }
     return CZ_OK;
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #define TAG_NBYTES_MAX    200u  /* leaves space for ".TAG.deleting" in a name of 255 bytes */
+#define PATH_NBYTES_MAX   1000u /* of a tag with slashes */
 #define LATEST_NBYTES_MAX 4096u /* far more than a tag and its white space */
 #define TAGS_SHOWN        5
 
@@ -60,6 +61,22 @@ static const char *tag_fault(const char *tag)
     return NULL;
 }
 
+/* The same of a tag to read: DeepSpeed joins "run/step4" to the folder, so each part is a tag's
+ * name. No part begins with a dot, so none leads upwards. */
+static const char *path_fault(const char *tag)
+{
+    char part[TAG_NBYTES_MAX + 2];
+    if (strlen(tag) > PATH_NBYTES_MAX) return "it is longer than 1000 bytes";
+    for (const char *at = tag;; at++) {
+        const size_t n = strcspn(at, "/");
+        snprintf(part, sizeof part, "%.*s", (int)(n < sizeof part ? n : sizeof part), at);
+        const char *fault = tag_fault(part);
+        if (fault) return n < strlen(tag) && n == 0 ? "a part of its path is empty" : fault;
+        at += n;
+        if (*at == '\0') return NULL;
+    }
+}
+
 cz_status ckpt_tag_check(const char *tag)
 {
     const char *fault = tag_fault(tag);
@@ -87,7 +104,7 @@ static cz_status latest_parse(const char *path, char *text, size_t n, char **tag
 {
     bool holds_nul = strlen(text) != n;
     const char *name = trim(text, n);
-    const char *fault = holds_nul ? "it contains a control character" : tag_fault(name);
+    const char *fault = holds_nul ? "it contains a control character" : path_fault(name);
     if (fault)
         return err_set(CZ_CORRUPT, 0,
                        "%s: does not name a tag: %s; name one yourself, or repair it", path, fault);
@@ -236,7 +253,9 @@ cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **t
         return err_set(CZ_INVALID, 0,
                        "%s: is a file; a folder of checkpoints, or a tag's, is needed", dir);
     if (tag) {
-        TRY(ckpt_tag_check(tag));
+        const char *fault = path_fault(tag);
+        if (fault)
+            return err_set(CZ_INVALID, 0, "'%.200s' cannot be a checkpoint's tag: %s", tag, fault);
         char *copy = strdup(tag);
         if (!copy) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
         return locate_tag(dir, copy, "", tag_dir, tag_out);

@@ -27,7 +27,9 @@ void ckpt_optim_file(bool bf16, int rank, char out[CKPT_NAME_MAX]);
 void ckpt_onebit_name(int rank, char out[CKPT_NAME_MAX]);
 
 /* A tag may be any text without '/', control characters, a leading '.' or spaces at its ends, up to
- * 200 bytes, but not "latest" or "latest_universal". CZ_INVALID says what is wrong. */
+ * 200 bytes, but not "latest" or "latest_universal". CZ_INVALID says what is wrong. This is what
+ * czero saves; DeepSpeed also saves "a/b", which the readers below take, part by part, and which
+ * never leads above the folder. */
 cz_status ckpt_tag_check(const char *tag);
 
 /* The tag that dir/latest names (surrounding white space dropped), free() it. CZ_NOTFOUND: no such

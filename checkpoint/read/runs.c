@@ -164,17 +164,22 @@ cz_status ckpt_read(const struct ckpt *ck, size_t idx, int what, uint64_t elem_o
     const struct ckpt_place *place;
     TRY(find_place(ck, idx, what, &place));
     const struct pickle_dtype *dtype = place->dtype;
-    if (!dtype->has_base)
+    const bool is_float8 = pickle_is_float8(dtype);
+    if (!dtype->has_base && !is_float8)
         return err_set(CZ_UNSUPPORTED, 0, "'%s' is stored as %s, which is not read as numbers",
                        ck->entries[idx].name, dtype->torch_name);
-    if (dtype->base == DTYPE_F32) return ckpt_read_raw(ck, idx, what, elem_off, numel, dst);
+    if (!is_float8 && dtype->base == DTYPE_F32)
+        return ckpt_read_raw(ck, idx, what, elem_off, numel, dst);
     TRY(check_range(&ck->entries[idx], elem_off, numel));
     unsigned char piece[READ_PIECE_NBYTES];
     size_t most = sizeof piece / dtype->size;
     while (numel > 0) {
         size_t n = numel < most ? numel : most;
         TRY(ckpt_read_raw(ck, idx, what, elem_off, n, piece));
-        widen(dtype->base, n, piece, dst);
+        if (is_float8)
+            pickle_float8_widen(dtype, piece, n, dst);
+        else
+            widen(dtype->base, n, piece, dst);
         dst += n;
         elem_off += n;
         numel -= n;

@@ -1,5 +1,9 @@
 /* Megatron's index (.idx): the lengths of documents and the type of tokens in the .bin beside it.
- * Only the concatenation matters here; documents are followed in their order. */
+ * Only the concatenation matters here; documents are followed in their order.
+ *
+ * DeepSpeed's writer (runtime/data_pipeline, indexed_dataset.py) makes the same file with other
+ * codes for the last three types: 6, 7, 8 are uint16, uint32, uint64 there, and float64, float32,
+ * uint16 in Megatron's. The pointers tell: from one sequence to the next they grow by its bytes. */
 #include "data/corpus/store_impl.h"
 #include "formats/file_io.h"
 
@@ -16,6 +20,7 @@ struct idx {
     uint64_t nbytes;
     uint64_t n_sequences, n_marks;
     enum token_kind kind;
+    int code;                         /* of the type, in the header */
     uint64_t lengths, offsets, marks; /* where they begin in the file */
 };
 
@@ -40,22 +45,28 @@ static int64_t load_i32(const unsigned char *src)
     return v;
 }
 
-static cz_status parse_kind(struct idx *idx, int code)
+/* By code and bytes per element; 0: of any. A float32 of Megatron's looks like a uint32 of
+ * DeepSpeed's, which is what a set of tokens is; its values would be far beyond any vocabulary.
+ * DeepSpeed's uint64 holds ids as int64 does. */
+static cz_status find_kind(struct idx *idx, uint64_t width)
 {
     static const struct {
         int code;
+        uint64_t width;
         enum token_kind kind;
-    } codes[] = {{1, TOKEN_U8},  {2, TOKEN_I8},  {3, TOKEN_I16},
-                 {4, TOKEN_I32}, {5, TOKEN_I64}, {8, TOKEN_U16}};
+    } codes[] = {{1, 0, TOKEN_U8},  {2, 0, TOKEN_I8},  {3, 0, TOKEN_I16},
+                 {4, 0, TOKEN_I32}, {5, 0, TOKEN_I64}, {6, 2, TOKEN_U16},
+                 {7, 4, TOKEN_U32}, {8, 8, TOKEN_I64}, {8, 0, TOKEN_U16}};
     for (size_t i = 0; i < CZ_ARRAY_LEN(codes); i++) {
-        if (codes[i].code != code) continue;
+        if (codes[i].code != idx->code || (codes[i].width != 0 && codes[i].width != width))
+            continue;
         idx->kind = codes[i].kind;
         return CZ_OK;
     }
-    if (code == 6 || code == 7)
+    if (idx->code == 6 || idx->code == 7)
         return err_set(CZ_UNSUPPORTED, 0, "%s: contains floating-point data, not tokens",
                        idx->path);
-    return err_set(CZ_CORRUPT, 0, "%s: unknown dtype code %d", idx->path, code);
+    return err_set(CZ_CORRUPT, 0, "%s: unknown dtype code %d", idx->path, idx->code);
 }
 
 /* Lengths are compared by division: counts from a damaged file may not be multiplied yet. */
@@ -73,7 +84,8 @@ static cz_status parse_header(struct idx *idx)
     if (version != 1)
         return err_set(CZ_VERSION, 0, "%s: version %llu of Megatron's index; 1 is read", idx->path,
                        (unsigned long long)version);
-    TRY(parse_kind(idx, header[17]));
+    idx->code = header[17];
+    if (idx->code < 1 || idx->code > 8) return find_kind(idx, 0);
     idx->n_sequences = load_u64(header + 18);
     idx->n_marks = load_u64(header + 26);
     uint64_t left = idx->nbytes - IDX_HEADER_NBYTES;
@@ -98,6 +110,30 @@ static cz_status parse_header(struct idx *idx)
 static size_t piece_of(uint64_t n_left)
 {
     return n_left < PIECE_N ? (size_t)n_left : PIECE_N;
+}
+
+/* Bytes per element. Where a sequence's successor lies behind it, the distance between their
+ * pointers over its length; else all bytes over all lengths. 0: it cannot be told. */
+static cz_status find_width(const struct idx *idx, uint64_t bin_nbytes, uint64_t *width)
+{
+    unsigned char lengths[4 * PIECE_N], offsets[16];
+    uint64_t n_tokens = 0;
+    *width = 0;
+    for (uint64_t i = 0; i < idx->n_sequences; i++) {
+        const size_t at = i % PIECE_N, n = piece_of(idx->n_sequences - i);
+        if (at == 0) TRY(store_bytes(idx->file, idx->lengths + 4 * i, 4 * n, lengths));
+        const int64_t length = load_i32(lengths + 4 * at);
+        if (length <= 0) continue;
+        n_tokens += (uint64_t)length;
+        if (i + 1 == idx->n_sequences) break;
+        TRY(store_bytes(idx->file, idx->offsets + 8 * i, sizeof offsets, offsets));
+        const uint64_t begin = load_u64(offsets), end = load_u64(offsets + 8);
+        if (end <= begin || (end - begin) % (uint64_t)length != 0) continue;
+        *width = (end - begin) / (uint64_t)length;
+        return CZ_OK;
+    }
+    if (n_tokens > 0 && bin_nbytes % n_tokens == 0) *width = bin_nbytes / n_tokens;
+    return CZ_OK;
 }
 
 static cz_status check_marks(const struct idx *idx)
@@ -165,6 +201,9 @@ cz_status store_add_megatron(struct token_store *s, const struct data_path *idx_
     TRY_GOTO(parse_header(&idx), done);
     TRY_GOTO(check_marks(&idx), done);
     TRY_GOTO(store_open(s, bin_path, &bin_idx), done);
+    uint64_t width;
+    TRY_GOTO(find_width(&idx, s->files[bin_idx].nbytes, &width), done);
+    TRY_GOTO(find_kind(&idx, width), done);
     TRY_GOTO(add_sequences(s, &idx, bin_idx), done);
 done:
     store_free(&own);

@@ -47,6 +47,7 @@ static bool setting_from(struct config_impl *c, const struct cv *value, struct s
     out->number = value->real;
     out->integer = value->integer;
     switch (value->kind) {
+    case CV_NULL: out->type = SETTING_NULL; return true;
     case CV_BOOL: out->type = SETTING_BOOL; return true;
     case CV_INT:
         out->type = value->as_float || value->digits ? SETTING_NUMBER : SETTING_INT;

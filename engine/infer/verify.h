@@ -12,9 +12,17 @@
 
 CZ_EXTERN_C_BEGIN
 
+/* A gradient that is zero in exact arithmetic (a key's bias without rotary positions: softmax does
+ * not see it) is rounding noise on both sides, so no relative error of it means anything. A
+ * grad.* whose largest element is below this share of the largest recorded gradient, here and
+ * there, is taken for zero. */
+#define VERIFY_NOISE 0x1p-18
+
 /* One recorded tensor. error: the largest |ours − theirs| over max(largest |theirs|, 1e-6); NaN
- * when a value is not finite on one side only. */
+ * when a value is not finite on one side only. is_zero: a gradient that is noise on both sides; its
+ * error is that of a zero, 0. */
 struct verify_row {
+    bool is_zero;
     const char *name;
     double error;
     int64_t numel;

@@ -100,10 +100,12 @@ static cz_status restore_counters(struct load *l)
     return CZ_OK;
 }
 
-/* The position is restored, not the rates: these follow from it and from the config. */
-static cz_status restore_schedule(struct load *l)
+/* The position is restored, not the rates: these come with the optimizer's groups. *restored:
+ * whether the checkpoint had a position. */
+static cz_status restore_schedule(struct load *l, bool *restored)
 {
     struct cz_engine *e = l->e;
+    *restored = false;
     if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return CZ_OK;
     const struct pickle_node *saved = pickle_get(ckpt_model_states(l->ck), "lr_scheduler");
     int64_t last;
@@ -121,6 +123,7 @@ static cz_status restore_schedule(struct load *l)
         return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %lld", ckpt_get_info(l->ck)->tag_dir,
                        is_lambda ? "last_epoch" : "last_batch_iteration", (long long)last);
     schedule_restore(&e->schedule, last);
+    *restored = true;
     return CZ_OK;
 }
 
@@ -186,7 +189,8 @@ cz_status load_run(struct load *l)
 {
     if (l->options->module_only) return CZ_OK;
     TRY(restore_counters(l));
-    TRY(restore_schedule(l));
+    bool has_position;
+    TRY(restore_schedule(l, &has_position));
     if (!l->with_states) return CZ_OK;
     for (size_t g = 0; g < l->e->n_groups; g++) {
         static const char *const names[] = {"betas[0]", "betas[1]"};
@@ -195,6 +199,10 @@ cz_status load_run(struct load *l)
         if (saved_group(l, g, &saved)) {
             const struct pickle_node *settings = ckpt_param_group(l->ck, saved);
             const struct pickle_node *betas = pickle_get(settings, "betas");
+            /* Elastic files hold no groups, so no rate: the schedule says what it was. */
+            if (has_position && !pickle_get(settings, "lr"))
+                schedule_write_lr(&l->e->schedule, g, group);
+            if (has_position && !betas) schedule_write_betas(&l->e->schedule, g, group);
             double lr = number(l, settings, "lr", group->lr);
             TRY(take_constant(l, "lr", lr, l->e->config->scheduler.usable, &group->lr));
             for (size_t i = 0; group->hyper.cls->has_betas && betas && betas->n == 2 && i < 2;

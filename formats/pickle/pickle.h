@@ -141,6 +141,14 @@ const char *pickle_kind_phrase(enum pickle_kind kind); /* in a sentence: "a dict
 
 /* By torch's name ("bfloat16"), or from base's enum. NULL: unknown. */
 const struct pickle_dtype *pickle_dtype_find(const char *torch_name);
+
+/* "FloatStorage"; NULL: torch keeps it in untyped storages only, and it cannot be written. */
+const char *pickle_storage_of_dtype(const struct pickle_dtype *dtype);
+
+/* float8 has no place in base/dtype.h, but numbers: n elements of src widened to fp32, exactly, as
+ * torch's .float() does. pickle_is_float8() says of which types. */
+bool pickle_is_float8(const struct pickle_dtype *dtype);
+void pickle_float8_widen(const struct pickle_dtype *dtype, const void *src, size_t n, float *dst);
 const struct pickle_dtype *pickle_dtype_of(enum cz_dtype dtype);
 
 /* ---- writing ---------------------------------------------------------------------------------
@@ -187,6 +195,9 @@ void pickle_call_end(struct pickle_writer *w);
 
 struct pickle_tensor_desc {
     enum cz_dtype dtype;
+    const struct pickle_dtype
+        *torch_dtype;       /* instead of dtype, where base/dtype.h does not know the
+                               type; it must have a storage class. NULL: dtype's */
     size_t storage_idx;     /* its record is "data/<storage_idx>"; number them by first use */
     uint64_t storage_numel; /* of the whole storage */
     uint64_t off;

@@ -134,9 +134,8 @@ cz_status pickle_call_tensor(struct pickle_parser *p, const struct pickle_node *
 cz_status pickle_persistent(struct pickle_parser *p, struct pickle_node *id,
                             struct pickle_node **out);
 
-/* Element type of a "FloatStorage" (UntypedStorage: bytes); NULL: unknown. And the reverse. */
+/* Element type of a "FloatStorage" (UntypedStorage: bytes); NULL: unknown. */
 const struct pickle_dtype *pickle_dtype_of_storage(const char *name);
-const char *pickle_storage_of_dtype(const struct pickle_dtype *dtype);
 
 static inline bool pickle_is_global(const struct pickle_node *node, const char *module,
                                     const char *name)

@@ -428,6 +428,11 @@ void pickle_put_size(struct pickle_writer *w, const int64_t *shape, int ndim)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+static const struct pickle_dtype *dtype_of(const struct pickle_tensor_desc *t)
+{
+    return t->torch_dtype ? t->torch_dtype : pickle_dtype_of(t->dtype);
+}
+
 /* _rebuild_tensor_v2's arguments: the storage's persistent id, offset, shape, strides,
  * requires_grad, hooks. Strides are those of a contiguous tensor; a shape that overflows them could
  * not be read back. */
@@ -436,10 +441,9 @@ static void write_view(struct pickle_writer *w, const struct pickle_tensor_desc 
     pickle_write_op(w, '(');
     char key[24];
     snprintf(key, sizeof key, "%zu", t->storage_idx);
-    const struct pickle_dtype *dtype = pickle_dtype_of(t->dtype);
     pickle_write_op(w, '(');
     pickle_write_text(w, "storage", 7);
-    pickle_write_global(w, "torch", pickle_storage_of_dtype(dtype));
+    pickle_write_global(w, "torch", pickle_storage_of_dtype(dtype_of(t)));
     pickle_write_text(w, key, strlen(key));
     pickle_write_text(w, "cpu", 3);
     pickle_write_int(w, (int64_t)t->storage_numel);
@@ -463,8 +467,8 @@ static void write_view(struct pickle_writer *w, const struct pickle_tensor_desc 
  * data/N of the zip, and N is the order of first use. */
 void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc *t)
 {
-    if (!pickle_dtype_of(t->dtype) || t->ndim < 0 || t->ndim > PICKLE_NDIM_MAX ||
-        t->storage_numel > INT64_MAX || t->off > INT64_MAX) {
+    if (!dtype_of(t) || !pickle_storage_of_dtype(dtype_of(t)) || t->ndim < 0 ||
+        t->ndim > PICKLE_NDIM_MAX || t->storage_numel > INT64_MAX || t->off > INT64_MAX) {
         pickle_write_fail(w, CZ_INVALID, "a tensor's dtype, dimensions or size cannot be written");
         return;
     }

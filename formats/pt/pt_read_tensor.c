@@ -208,14 +208,18 @@ cz_status pt_read_f32(const struct pt *pt, const struct pickle_tensor *t, uint64
                       size_t numel, float *dst)
 {
     char raw[CONVERT_NBYTES];
-    TRY(check_base(pt, t));
+    const bool is_float8 = pickle_is_float8(t->dtype);
+    if (!is_float8) TRY(check_base(pt, t));
     size_t n_max = sizeof raw / t->dtype->size;
-    if (t->dtype->base == DTYPE_F32) return pt_read(pt, t, elem_off, numel, dst);
+    if (!is_float8 && t->dtype->base == DTYPE_F32) return pt_read(pt, t, elem_off, numel, dst);
     TRY(check_range(pt, t, elem_off, numel));
     for (size_t i = 0; i < numel; i += n_max) {
         size_t n = numel - i < n_max ? numel - i : n_max;
         TRY(pt_read(pt, t, elem_off + i, n, raw));
-        widen(t->dtype->base, raw, n, dst + i);
+        if (is_float8)
+            pickle_float8_widen(t->dtype, raw, n, dst + i);
+        else
+            widen(t->dtype->base, raw, n, dst + i);
     }
     return CZ_OK;
 }

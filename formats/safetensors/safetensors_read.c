@@ -121,10 +121,11 @@ static bool is_metadata(const struct json_node *entry)
 }
 
 /* json_as_int refuses numbers beyond int64 with a message of its own; the caller's, which names the
- * tensor, is the better one. */
+ * tensor, is the better one. "-0" is no size to the reference reader. */
 static bool as_size(const struct json_node *node, int64_t *out)
 {
-    if (!node || json_type(node) != JSON_INT) return false;
+    size_t nbytes;
+    if (!node || json_type(node) != JSON_INT || *json_text(node, &nbytes) == '-') return false;
     if (json_as_int(node, out) == CZ_OK && *out >= 0) return true;
     err_clear();
     return false;

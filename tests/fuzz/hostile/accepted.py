@@ -66,6 +66,7 @@ REASONS = [(re.compile(pattern), why) for pattern, why in (
     (r"texts/plot_", "names of columns are text; what is printed is escaped"),
     (r"texts/", "texts and labels are text, read in time linear in their length"),
     (r"tokens/(text_|megatron_bin_link)", "bytes are tokens"),
+    (r"tokens/megatron_kind_float", "by the pointers its elements are DeepSpeed's 16-bit integers"),
     (r"tokens/megatron_", "every token is inside the file and the vocabulary"),
     (r"links/(weights_|shard_|hub_)", "the links stay inside of the folder that the user named"),
     (r"links/(companion_|generation_|secrets|traces)", "it is not needed: a warning or silence, and nothing is copied"),

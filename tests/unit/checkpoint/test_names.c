@@ -97,6 +97,10 @@ START_TEST(latest_is_trimmed_and_checked)
     latest_gives(dir, " \n", 2, NULL);
     latest_gives(dir, "a\0b", 3, NULL);
     latest_gives(dir, "../elsewhere", 12, NULL);
+    latest_gives(dir, "run 1/global_step7\n", 19, "run 1/global_step7"); /* DeepSpeed's */
+    latest_gives(dir, "run/../../elsewhere", 19, NULL);
+    latest_gives(dir, "/run", 4, NULL);
+    latest_gives(dir, "run//x", 6, NULL);
     latest_gives(dir, big, 201, NULL);
     latest_gives(dir, big, sizeof big, NULL);
     put(dir, "latest_universal", "u1", 2);
@@ -139,9 +143,16 @@ START_TEST(a_folder_leads_to_a_tag)
     put_folder(dir, "junk");
     leads_nowhere(dir, NULL, CZ_NOTFOUND, "tags in this folder: t10, t9");
     leads_nowhere(dir, "t11", CZ_NOTFOUND, "no tag 't11'; tags in this folder: t10, t9");
-    leads_nowhere(dir, "t9/x", CZ_INVALID, "slash");
+    leads_nowhere(dir, "t9/x", CZ_NOTFOUND, "no tag 't9/x'");
+    static const char *const outside[] = {"t9/../..", "../t9", "/t9", "t9/", "t9//x", "t9/.", "/"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(outside); i++)
+        leads_nowhere(dir, outside[i], CZ_INVALID, "cannot be a checkpoint's tag");
     put(dir, "a_file", "", 0);
     leads_nowhere(under(dir, "a_file"), NULL, CZ_INVALID, "is a file");
+    put_folder(dir, "junk/t1");
+    put(dir, "junk/t1/mp_rank_00_model_states.pt", "", 0);
+    snprintf(want, sizeof want, "%s/junk/t1", dir);
+    leads_to(dir, "junk/t1", want, "junk/t1");
     snprintf(want, sizeof want, "%s/t9", dir);
     leads_to(dir, "t9", want, "t9");
     snprintf(other, sizeof other, "%s/t9", dir); /* the tag's folder itself */

@@ -419,7 +419,8 @@ static const int32_t lengths[] = {10, 0, 1, 40, 29};
 static const struct {
     int code;
     size_t width;
-} codes[] = {{1, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+} codes[] = {{1, 1}, {3, 2}, {4, 4}, {5, 8},
+             {8, 2}, {6, 2}, {7, 4}, {8, 8}}; /* DeepSpeed's uint16, uint32, uint64 */
 
 START_TEST(token_files_give_the_same_stream)
 {
@@ -543,7 +544,7 @@ START_TEST(bad_megatron_indexes_are_named)
     } cases[] = {
         {0, 1, 'X', CZ_CORRUPT, "m.idx: does not begin with"},
         {9, 8, 2, CZ_VERSION, "version 2"},
-        {17, 1, 6, CZ_UNSUPPORTED, "floating-point"},
+        {17, 1, 7, CZ_UNSUPPORTED, "floating-point"}, /* 6 is uint16 where elements have 2 bytes */
         {17, 1, 9, CZ_CORRUPT, "dtype code 9"},
         {17, 1, 4, CZ_CORRUPT, "sequence 3: 40 tokens at byte 22"},
         {18, 8, 6, CZ_CORRUPT, "m.idx: truncated"},

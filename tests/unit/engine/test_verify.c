@@ -11,7 +11,7 @@
 #define FOLDER "models/gpt2-variant-b"
 
 struct seen {
-    int n;
+    int n, n_zero, n_zero_keys;
     double worst, worst_logits;
     char worst_name[128];
     int64_t worst_idx;
@@ -21,6 +21,8 @@ static void see(void *user, const struct verify_row *row)
 {
     struct seen *s = user;
     s->n++;
+    s->n_zero += row->is_zero;
+    s->n_zero_keys += row->is_zero && (strstr(row->name, "key.bias") || strstr(row->name, "k_lin"));
     if (strcmp(row->name, "out.logits") == 0) s->worst_logits = row->error;
     if (row->error <= s->worst) return; /* NaN gets through */
     s->worst = row->error;
@@ -173,6 +175,19 @@ START_TEST(a_wrong_value_is_found)
 }
 END_TEST
 
+/* A key's bias does not change BERT's attention: its gradient is noise here and in PyTorch. */
+START_TEST(a_gradient_that_is_zero_is_no_difference)
+{
+    static const char *const folders[] = {"models/bert-variant-a", "models/distilbert-variant-a"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(folders); i++) {
+        struct seen seen = {0};
+        ck_ok(verify_run(test_fixture(folders[i]), NULL, see, &seen));
+        ck_assert_int_ge(seen.n_zero, 1);
+        ck_assert_int_eq(seen.n_zero, seen.n_zero_keys);
+    }
+}
+END_TEST
+
 START_TEST(labels_are_optional)
 {
     const char *dir = test_tmp_make();
@@ -272,5 +287,6 @@ START_TEST(dump_holds_our_values)
 END_TEST
 
 TEST_MAIN("engine/verify", decoders_agree_with_pytorch, kin_of_llama_agree_with_pytorch,
-          encoders_agree_with_pytorch, a_wrong_value_is_found, labels_are_optional,
-          broken_oracles_are_refused, dump_holds_our_values)
+          encoders_agree_with_pytorch, a_wrong_value_is_found,
+          a_gradient_that_is_zero_is_no_difference, labels_are_optional, broken_oracles_are_refused,
+          dump_holds_our_values)

@@ -4,6 +4,7 @@
 #include "formats/pt/pt.h"
 #include "tests/support/check_main.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -132,7 +133,8 @@ START_TEST(types_are_widened)
         snprintf(key, sizeof key, "%s.f32", name);
         const struct pickle_node *wide = pickle_get(root, key);
         float got[16], want[16];
-        if (!t->dtype->has_base) ck_fails(pt_read_f32(pt, t, 0, 1, got), CZ_UNSUPPORTED);
+        if (!t->dtype->has_base && !pickle_is_float8(t->dtype))
+            ck_fails(pt_read_f32(pt, t, 0, 1, got), CZ_UNSUPPORTED);
         if (!wide) continue;
         ck_ok(pt_read_f32(pt, t, 0, (size_t)t->numel, got));
         ck_ok(pt_read(pt, wide->tensor, 0, (size_t)t->numel, want));
@@ -147,6 +149,35 @@ START_TEST(types_are_widened)
     ck_ok(pt_read(pt, tensor(pt, "float8_e4m3fn"), 0, 5, eight));
     ck_assert_uint_eq(eight[1], 0x38); /* 1.0 */
     pt_close(pt);
+}
+END_TEST
+
+/* Bytes and what torch 2.15's .float() makes of them: 1, the smallest, the largest, minus one, what
+ * is no number. */
+START_TEST(float8_is_widened)
+{
+    static const struct {
+        const char *name;
+        unsigned char bits[5];
+        float want[5];
+    } cases[] = {
+        {"float8_e4m3fn", {0x38, 0x01, 0x7e, 0xb8, 0xff}, {1, 0x1p-9f, 448, -1, NAN}},
+        {"float8_e5m2", {0x3c, 0x01, 0x7b, 0xfc, 0x7d}, {1, 0x1p-16f, 57344, -INFINITY, NAN}},
+        {"float8_e4m3fnuz", {0x40, 0x01, 0x7f, 0xc0, 0x80}, {1, 0x1p-10f, 240, -1, NAN}},
+        {"float8_e5m2fnuz", {0x40, 0x01, 0x7f, 0xc0, 0x80}, {1, 0x1p-17f, 57344, -1, NAN}},
+        {"float8_e8m0fnu", {0x7f, 0x00, 0xfe, 0x80, 0xff}, {1, 0x1p-127f, 0x1p127f, 2, NAN}},
+    };
+    for (size_t c = 0; c < CZ_ARRAY_LEN(cases); c++) {
+        const struct pickle_dtype *dtype = pickle_dtype_find(cases[c].name);
+        float have[5];
+        ck_assert(dtype && pickle_is_float8(dtype));
+        pickle_float8_widen(dtype, cases[c].bits, 5, have);
+        for (int i = 0; i < 5; i++)
+            ck_assert_msg(have[i] == cases[c].want[i] ||
+                              (isnan(have[i]) && isnan(cases[c].want[i])),
+                          "%s %02x: %g", cases[c].name, cases[c].bits[i], (double)have[i]);
+    }
+    ck_assert(!pickle_is_float8(pickle_dtype_find("float32")));
 }
 END_TEST
 
@@ -275,5 +306,6 @@ START_TEST(no_descriptor_stays_open)
 END_TEST
 
 TEST_MAIN("formats/pt_read", files_of_many_writers, storages_in_any_order, any_strides_any_range,
-          types_are_widened, numbers_from_tensors_and_plain, threads_read_one_file,
-          other_formats_are_named, no_file_an_empty_one_and_a_folder, no_descriptor_stays_open)
+          types_are_widened, float8_is_widened, numbers_from_tensors_and_plain,
+          threads_read_one_file, other_formats_are_named, no_file_an_empty_one_and_a_folder,
+          no_descriptor_stays_open)

@@ -170,6 +170,8 @@ static const struct {
      "tensor a: unknown dtype \"U9\""},
     {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "tensor a: no shape"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1, "dimension 0"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-0,1]}}", 1, "data_offsets must be"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-0],\"data_offsets\":[0,0]}}", 0, "dimension 0"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1.0],\"data_offsets\":[0,1]}}", 1, "dimension 1"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[\"1\"],\"data_offsets\":[0,1]}}", 1, "dimension 0"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "data_offsets must be"},

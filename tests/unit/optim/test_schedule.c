@@ -442,6 +442,57 @@ START_TEST(wrong_parameters_are_refused_by_name)
 }
 END_TEST
 
+/* Parameters whose default is None in DeepSpeed's signatures; for others None fails there, too. */
+START_TEST(null_is_what_deepspeeds_default_is)
+{
+    static const struct setting_value null = {.type = SETTING_NULL};
+    struct schedule_params params;
+    struct optim_group group;
+    struct schedule s;
+    params = one_cycle();
+    ck_ok(schedule_params_set(&params, "cycle_second_step_size", &null));
+    ck_ok(schedule_params_set(&params, "cycle_second_stair_count", &null));
+    ck_fails(schedule_params_set(&params, "cycle_first_step_size", &null), CZ_INVALID);
+    ck_says("cycle_first_step_size: null");
+    ck_ok(schedule_params_finish(&params));
+    ck_assert_double_eq(params.cycle_second_step_size, params.cycle_first_step_size);
+    ck_assert_double_eq(params.cycle_second_stair_count, params.cycle_first_stair_count);
+    for (int decay = 0; decay < 2; decay++) {
+        params = begin(decay ? "WarmupDecayLR" : "WarmupLR");
+        if (decay) ck_ok(schedule_params_set_int(&params, "total_num_steps", 5000));
+        ck_ok(schedule_params_set(&params, "warmup_max_lr", &null));
+        ck_ok(schedule_params_set(&params, "warmup_type", &null));
+        ck_ok(schedule_params_finish(&params));
+        ck_assert_int_eq(params.warmup_type, SCHEDULE_LOG);
+        groups_make(&group, (double[]){5}, 1, "Adam");
+        ck_ok(schedule_init(&s, &params, &group, 1));
+        ck_assert_double_eq(schedule_lr(&s, 1000, 0), 5); /* the optimizer's own */
+    }
+    ck_ok(schedule_params_begin("WarmupLR", true, &params));
+    ck_fails(schedule_params_set(&params, "warmup_max_lr", &null), CZ_INVALID);
+    ck_says("0.16");
+}
+END_TEST
+
+/* DeepSpeed divides by 1 + decay_lr_rate·intervals, which must not fall through 0. */
+START_TEST(a_decay_that_passes_zero_is_refused)
+{
+    static const struct {
+        double rate, step;
+        bool works;
+    } cases[] = {
+        {0.5, -2, false}, {-0.5, 2, false}, {-0.5, -2, true}, {0, -2, true}, {-1, 0, true}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct schedule_params params = one_cycle();
+        ck_ok(schedule_params_set_number(&params, "decay_lr_rate", cases[i].rate));
+        ck_ok(schedule_params_set_number(&params, "decay_step_size", cases[i].step));
+        cz_status st = schedule_params_finish(&params);
+        ck_assert_int_eq(st, cases[i].works ? CZ_OK : CZ_INVALID);
+        if (!cases[i].works) ck_says(cases[i].step < 0 ? "decay_step_size: " : "decay_lr_rate: ");
+    }
+}
+END_TEST
+
 START_TEST(lists_must_have_one_value_per_group)
 {
     struct schedule_params params = begin("WarmupLR");
@@ -474,6 +525,17 @@ START_TEST(compat_0_16_has_its_own_rules)
     ck_ok(schedule_params_finish(&params));
     ck_ok(schedule_init(&s, &params, &group, 1));
     ck_assert_double_eq_tol(schedule_lr(&s, 19, 0), 5, 1e-12);
+    /* no floor under the difference: the cosine runs backwards after a warm-up beyond the end */
+    ck_ok(schedule_params_begin("WarmupCosineLR", true, &params));
+    ck_ok(schedule_params_set_int(&params, "total_num_steps", 2));
+    ck_ok(schedule_params_set_int(&params, "warmup_num_steps", 6));
+    ck_ok(schedule_params_finish(&params));
+    groups_make(&group, (double[]){5}, 1, "Adam");
+    ck_ok(schedule_init(&s, &params, &group, 1));
+    ck_assert_double_eq_tol(schedule_lr(&s, 7, 0), 5 * (0.0001 + 0.9999 * 0.5), 1e-12);
+    ck_ok(schedule_params_set_int(&params, "total_num_steps", 6));
+    ck_fails(schedule_params_finish(&params), CZ_INVALID);
+    ck_says("total_num_steps: is warmup_num_steps (6)");
     /* stairs are parsed and have no effect */
     params = one_cycle();
     params.compat_0_16 = true;
@@ -589,4 +651,5 @@ TEST_MAIN("optim/schedule", schedules_of_transformers_agree,
           one_cycle_leaves_sgd_alone, restoring_sets_the_index_alone,
           a_given_start_index_keeps_the_optimizers_lr, recorded_runs_are_reproduced,
           wrong_parameters_are_refused_by_name, lists_must_have_one_value_per_group,
-          compat_0_16_has_its_own_rules)
+          compat_0_16_has_its_own_rules, null_is_what_deepspeeds_default_is,
+          a_decay_that_passes_zero_is_refused)
