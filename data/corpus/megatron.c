@@ -112,7 +112,7 @@ static size_t piece_of(uint64_t n_left)
     return n_left < PIECE_N ? (size_t)n_left : PIECE_N;
 }
 
-/* Bytes per element. Where a sequence's successor lies behind it, the distance between their
+/* Bytes per element. Where a sequence's successor is behind it, the distance between their
  * pointers over its length; else all bytes over all lengths. 0: it cannot be told. */
 static cz_status find_width(const struct idx *idx, uint64_t bin_nbytes, uint64_t *width)
 {
