@@ -85,6 +85,9 @@ static inline bool has_experts(const struct decoder_block_hp *hp)
     return hp->n_experts > 0;
 }
 
+/* Draws of a block: of the attention weights, of what each half adds. */
+enum { SITE_ATTENTION = 0, SITE_ATTENTION_OUT, SITE_MLP_OUT };
+
 /* ---- a call --------------------------------------------------------------------------------- */
 
 /* Cosines and sines, (N, half) each; token n takes row n mod n_rows. */

@@ -5,9 +5,9 @@
  *   h2 = norm(x2)    m = MLP half(h2)           out = x2 + r·norm(m)
  *
  * Norms stand before the halves (LLaMA), after them (OLMo 2) or around them (Gemma); where there is
- * none its argument passes. r is 1 but for Granite. The MLP half may be a mixture of experts
- * (decoder_experts.c). ModernBERT, an encoder, is the same with layer norms and attention in both
- * directions.
+ * none its argument passes. r is 1 but for Granite; Phi-3 may drop part of what a half adds. The
+ * MLP half may be a mixture of experts (decoder_experts.c). ModernBERT, an encoder, is the same with
+ * layer norms and attention in both directions.
  *
  * Kept for backward: q and k, v, att (2·HD + 2·GD), gate and up (2F) per token; x2 (C), or with
  * norms after o and m (2C); and a few fp32 statistics. What is cheap to repeat (norms, rotation of
@@ -76,6 +76,12 @@ static struct block_space layout_eval(const struct decoder_block_hp *hp, int64_t
     return s;
 }
 
+/* Whether what a half gives is not what it adds. */
+static bool changes_branch(const struct decoder_block_hp *hp)
+{
+    return hp->residual_scale != 0 || hp->resid_dropout_p > 0;
+}
+
 /* TRAIN, RECOMPUTE and backward. */
 static struct block_space layout_train(const struct decoder_block_hp *hp, int64_t N,
                                        enum cz_dtype dtype, void *base)
@@ -84,7 +90,7 @@ static struct block_space layout_train(const struct decoder_block_hp *hp, int64_
     const size_t e = dtype_size(dtype);
     struct block_space s = {.own = {.base = base}};
     s.h = scratch_take(&s.own, N, hp->C > HD ? hp->C : HD, e);
-    if (has_norm_after(hp) || hp->residual_scale != 0) s.branch = scratch_take(&s.own, N, hp->C, e);
+    if (has_norm_after(hp) || changes_branch(hp)) s.branch = scratch_take(&s.own, N, hp->C, e);
     struct scratch mlp = s.own;
     attention_take_train(hp, N, dtype, &s.own, &s.att);
     if (has_norm_after(hp)) s.x2 = scratch_take(&mlp, N, hp->C, e);
@@ -164,7 +170,6 @@ static size_t numel_of(const struct block_run *r)
     return (size_t)(r->N * r->hp->C);
 }
 
-/* y = r·x, y may be x: what a half adds, or its gradient. */
 static cz_status scale(const struct block_run *r, const void *x, void *y)
 {
     const struct cast_scale_args args = {.x_dtype = r->a->dtype,
@@ -176,6 +181,18 @@ static cz_status scale(const struct block_run *r, const void *x, void *y)
     return ops_cast_scale(r->a->ops, r->a->stream, &args);
 }
 
+/* y = dropout(r·x), y may be x: what a half adds, or its gradient. */
+static cz_status change_branch(const struct block_run *r, uint32_t site, const void *x, void *y)
+{
+    const float p = r->hp->resid_dropout_p;
+    if (r->hp->residual_scale != 0) {
+        TRY(scale(r, x, y));
+        x = y;
+    }
+    if (dropout_acts(r->a, p)) return dropout_apply(r->a, p, site, numel_of(r), x, y);
+    return x == y ? CZ_OK : elements_copy(r->a, numel_of(r), x, y);
+}
+
 /* x2 from o (in x2 itself where no norm is between), and *h2, what the MLP half reads. */
 static cz_status join_attention(const struct block_run *r, void *x2, void *room, const void **h2)
 {
@@ -183,8 +200,8 @@ static cz_status join_attention(const struct block_run *r, void *x2, void *room,
     if (has_norm_after(r->hp)) {
         const struct norm_io post = {.x = r->k.o, .y = x2, .rstd = r->k.rstd_post1};
         TRY(block_norm(r, POST1_W, r->N, &post));
-    } else if (r->hp->residual_scale != 0) {
-        TRY(scale(r, x2, x2));
+    } else if (changes_branch(r->hp)) {
+        TRY(change_branch(r, SITE_ATTENTION_OUT, x2, x2));
     }
     *h2 = x2;
     if (!has_norm_before(r->hp)) return residual_add(a, numel_of(r), a->in, x2, x2);
@@ -201,8 +218,8 @@ static cz_status join_mlp(const struct block_run *r, const void *x2, void *m, vo
         const struct norm_io post = {.x = m, .y = r->s.h, .rstd = r->k.rstd_post2};
         TRY(block_norm(r, POST2_W, r->N, &post));
         m = r->s.h;
-    } else if (r->hp->residual_scale != 0) {
-        TRY(scale(r, m, m));
+    } else if (changes_branch(r->hp)) {
+        TRY(change_branch(r, SITE_MLP_OUT, m, m));
     }
     return out ? residual_add(r->a, numel_of(r), x2, m, out) : CZ_OK;
 }
@@ -293,7 +310,8 @@ static cz_status into_branch(const struct block_run *r, enum role weight, const 
     const struct norm_grad_io grad = {.x = x, .dy = dsum, .rstd = rstd, .dx = r->s.branch};
     *dbranch = r->s.branch ? r->s.branch : dsum;
     if (has_norm_after(r->hp)) return block_norm_grad(r, weight, &grad);
-    return r->s.branch ? scale(r, dsum, r->s.branch) : CZ_OK;
+    const uint32_t site = weight == POST1_W ? SITE_ATTENTION_OUT : SITE_MLP_OUT;
+    return r->s.branch ? change_branch(r, site, dsum, r->s.branch) : CZ_OK;
 }
 
 /* x2 where it was not kept. */

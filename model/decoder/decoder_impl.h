@@ -61,6 +61,7 @@ struct decoder_block_hp {
     float softcap;         /* of the scores; 0: none */
     int64_t window;        /* keys as far back as this are hidden; 0: none is */
     float residual_scale;  /* of what both halves add, norms before only; 0: 1 */
+    float resid_dropout_p; /* of the same, norms before only */
     /* The MLP is so many of width F, of which a router chooses top_k for each token; 0: one. No
      * biases, no fused maps. */
     int64_t n_experts, top_k;

@@ -5,17 +5,6 @@
 #include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
 
-/* Dropout of what each half adds; published models have none. (embd_pdrop does nothing in
- * transformers either.) */
-static cz_status refuse_dropout(const struct json_node *config)
-{
-    double p;
-    TRY(config_number(config, "resid_pdrop", 0, 0, 1, &p));
-    if (p == 0) return CZ_OK;
-    return config_refuse(json_get(config, "resid_pdrop"), CZ_UNSUPPORTED,
-                         "dropout behind attention and MLP is not supported: set it to 0");
-}
-
 static cz_status phi3_build(const struct json_node *config, const char *name, enum cz_task task,
                             struct cz_model **out)
 {
@@ -28,11 +17,13 @@ static cz_status phi3_build(const struct json_node *config, const char *name, en
                                                      .has_padding = true,
                                                      .padding_id = 32000};
     struct decoder_config c;
+    double resid_pdrop; /* embd_pdrop does nothing in transformers */
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
-    TRY(refuse_dropout(config));
+    TRY(config_number(config, "resid_pdrop", 0, 0, 1, &resid_pdrop));
     TRY(decoder_read_window(&c, 0));
     c.block.fused_maps = true;
+    c.block.resid_dropout_p = (float)resid_pdrop;
     return decoder_chain_build(&c, name, task, out);
 }
 

@@ -18,6 +18,7 @@ static const struct shape {
     float norm_offset, softcap;
     int64_t window;
     float attention_scale, residual_scale;
+    float resid_dropout_p; /* where the attention weights have dropout */
     int64_t n_experts, top_k;
     bool weights_add_to_one;
 } shapes[] = {
@@ -30,8 +31,9 @@ static const struct shape {
     {4, 2, 6, .attention_scale = 0.2f, .residual_scale = 0.3f}, /* Granite */
     {2, 1, 14, .o_bias = true, .no_rope = true},                /* SmolLM3 */
     {4, 2, 6, .norms = NORMS_AROUND, .qk_norm = QK_NORM_HEADS, .gelu = true, .norm_offset = 1,
-     .window = 3},                                               /* Gemma 3 */
-    {4, 2, 6, .fused_maps = true, .rotary = 4, .softcap = 0.7f}, /* Phi-3 */
+     .window = 3}, /* Gemma 3 */
+    {4, 2, 6, .fused_maps = true, .rotary = 4, .softcap = 0.7f,
+     .resid_dropout_p = 0.4f}, /* Phi-3 */
     {2, 1, 6, .qk_norm = QK_NORM_HEADS, .n_experts = 4, .top_k = 2, .weights_add_to_one = true},
     {2, 2, 6, .n_experts = 3, .top_k = 3}, /* Qwen3-MoE */
 };
@@ -80,6 +82,7 @@ static struct decoder_block_hp block_hp(const struct shape *s, float dropout_p)
         .weights_add_to_one = s->weights_add_to_one,
         .eps = 1e-5f,
         .attn_dropout_p = dropout_p,
+        .resid_dropout_p = dropout_p > 0 ? s->resid_dropout_p : 0,
         .init_std = 0.02f,
         .gate = s->gelu ? GATE_GELU_TANH : GATE_SILU,
         .norm_offset = s->norm_offset,
@@ -250,11 +253,11 @@ START_TEST(keeping_all_changes_no_bit)
 }
 END_TEST
 
-START_TEST(dropout_follows_its_key_alone)
+static void check_dropout(const struct shape *s)
 {
     struct rig r, plain;
-    open_block(&r, &shapes[1], DTYPE_F32, true, 0.5f);
-    open_block(&plain, &shapes[1], DTYPE_F32, true, 0.0f);
+    open_block(&r, s, DTYPE_F32, true, 0.5f);
+    open_block(&plain, s, DTYPE_F32, true, 0.0f);
     unsigned char *first = malloc(r.out.nbytes);
     rig_forward(&r, LAYER_TRAIN);
     memcpy(first, rig_data(&r.out), r.out.nbytes);
@@ -272,6 +275,12 @@ START_TEST(dropout_follows_its_key_alone)
     free(first);
     rig_close(&plain);
     rig_close(&r);
+}
+
+START_TEST(dropout_follows_its_key_alone)
+{
+    check_dropout(&shapes[1]);
+    check_dropout(&shapes[9]); /* and what halves add */
 }
 END_TEST
 

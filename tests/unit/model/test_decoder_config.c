@@ -323,7 +323,7 @@ START_TEST(phi3_rotates_heads_in_part)
     ck_assert_str_eq(model_params(m)->params[2].name, "model.layers.0.self_attn.qkv_proj.weight");
     cz_model_destroy(m);
     refused("phi3", "\"pad_token_id\": null, \"partial_rotary_factor\": 0.5", CZ_INVALID, "even");
-    refused("phi3", "\"pad_token_id\": null, \"resid_pdrop\": 0.1", CZ_UNSUPPORTED, "set it to 0");
+    refused("phi3", "\"pad_token_id\": null, \"resid_pdrop\": 1", CZ_INVALID, "outside");
     refused("phi3",
             "\"pad_token_id\": null, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}",
             CZ_UNSUPPORTED, "default and longrope");
