@@ -3,10 +3,10 @@
  * terminal obeys, opens and changes nothing outside of the folders that it was given, and copies
  * nothing from there into what it writes.
  *
- * tests/fixtures/hostile.tsv has a line per run: case, base, set-up, command, exit code, sentence,
- * and the idea. tests/fuzz/hostile.py makes it, and the files that differ from the base. Each run
- * has a folder of its own (tests/support/sandbox.h); `in` begins as a copy of the base, a sound
- * fixture.
+ * hostile/table.tsv of the fixtures has a line per run: case, base, set-up, command, exit code,
+ * sentence, and the idea. tests/fuzz/hostile.py makes it, and the files that differ from the base.
+ * Each run has a folder of its own (tests/support/sandbox.h); `in` begins as a copy of the base, a
+ * sound fixture.
  *
  * CZ_HOSTILE_ONLY=text runs the cases whose names contain it; CZ_HOSTILE_RECORD=FILE writes the
  * table with the exit codes and sentences that were seen, to be reviewed. */
@@ -54,7 +54,7 @@ static void read_table(void)
 {
     char *text;
     size_t nbytes, number = 0;
-    if (file_load(test_fixture("hostile.tsv"), (size_t)1 << 30, &text, &nbytes) != CZ_OK) {
+    if (file_load(test_fixture("hostile/table.tsv"), (size_t)1 << 30, &text, &nbytes) != CZ_OK) {
         fprintf(stderr, "%s\n", cz_last_error());
         exit(EXIT_FAILURE);
     }
@@ -67,7 +67,8 @@ static void read_table(void)
         for (int c = 0; c < N_COLUMNS; c++) {
             l->at[c] = strsep(&line, "\t");
             if (!l->at[c]) {
-                fprintf(stderr, "hostile.tsv:%zu: %d columns are needed\n", number, N_COLUMNS);
+                fprintf(stderr, "hostile/table.tsv:%zu: %d columns are needed\n", number,
+                        N_COLUMNS);
                 exit(EXIT_FAILURE);
             }
         }
@@ -194,9 +195,8 @@ static void complain(struct report *r, const struct line *l, const char *fmt, ..
     va_list args;
     r->n_failed++;
     if (r->n + 1200 > sizeof r->text) return;
-    r->n +=
-        (size_t)snprintf(r->text + r->n, 400, "\n%.150s (hostile.tsv:%zu, %.150s): ", l->at[CASE],
-                         l->number, l->at[COMMAND]);
+    r->n += (size_t)snprintf(r->text + r->n, 400, "\n%.150s (table.tsv:%zu, %.150s): ", l->at[CASE],
+                             l->number, l->at[COMMAND]);
     va_start(args, fmt);
     int n = vsnprintf(r->text + r->n, 700, fmt, args);
     va_end(args);

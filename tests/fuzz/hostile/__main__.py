@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The hostile corpus: inputs that are wrong in one chosen place, and the commands that read them.
 
-    PYTHONPATH=tests/fuzz python3 -m hostile BUILD          BUILD/fixtures/hostile and tests/fixtures/hostile.tsv
+    PYTHONPATH=tests/fuzz python3 -m hostile BUILD          BUILD/fixtures/hostile, with its table.tsv
     PYTHONPATH=tests/fuzz python3 -m hostile BUILD SEEN     the table takes exit codes and sentences from SEEN
 
 BUILD holds czero, which trains the small checkpoint that resumed runs begin with. SEEN is what
 `CZ_HOSTILE_RECORD=SEEN BUILD/tests/cli/test_hostile` wrote: review each line that changes
-(docs/fuzzing.md). Lines that are known keep what is expected of them."""
+(docs/fuzzing.md). Lines that are known keep what is expected of them. Pack the folder afterwards:
+tests/fixtures/pack.sh hostile."""
 
 import pathlib
 import re
@@ -16,8 +17,6 @@ import sys
 
 from . import accepted, checkpoints, containers, models, tools
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-TABLE = ROOT / "tests" / "fixtures" / "hostile.tsv"
 MARK = b"mark-of-the-victim-7Qx"
 HEAD = """# Hostile inputs: tests/fuzz/hostile makes this table, tests/cli/files/test_hostile.c runs it (docs/fuzzing.md).
 # case, base, set-up, command, exit code, part of what is printed ('…': anything between), what is wrong with the input
@@ -96,6 +95,8 @@ def part_of(code, says):
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     out = build / "fixtures" / "hostile"
+    table = out / "table.tsv"
+    expected = known(table) if table.exists() else {}
     shutil.rmtree(out, ignore_errors=True)
     c = tools.Corpus(out)
     c.fixtures = build / "fixtures"
@@ -103,11 +104,10 @@ def main():
     bases(c, build)
     for cases in (containers.zips, containers.pickles, containers.views, containers.tensors, containers.indexes, checkpoints.trees, checkpoints.manifests, checkpoints.latest, checkpoints.universal, checkpoints.states, models.configs, models.model_configs, models.tokenizers, models.labelled, models.token_files, checkpoints.links, checkpoints.look_alikes):
         cases(c)
-    expected = known(TABLE) if TABLE.exists() else {}
     seen = {k: (v[0], part_of(*v)) for k, v in known(sys.argv[2]).items()} if len(sys.argv) > 2 else {}
     open_ones = dict(line.split(": ", 1) for line in OPEN.strip().splitlines())
     unexplained = []
-    with open(TABLE, "w", encoding="utf-8") as f:
+    with open(table, "w", encoding="utf-8") as f:
         f.write(HEAD)
         for case, why in open_ones.items():
             f.write(f"# open: {case}: {why}\n")
