@@ -67,6 +67,16 @@ START_TEST(rows_add_up_to_the_peak)
 }
 END_TEST
 
+START_TEST(what_the_process_has_is_counted_in_bytes)
+{
+    struct cz_plan *p =
+        plan_of("gpt2-tiny", "{\"train_micro_batch_size_per_gpu\": 2, " ADAM "}", 64, 1);
+    ck_assert_uint_ge(p->baseline_nbytes, (size_t)1 << 20);
+    ck_assert_uint_le(p->baseline_nbytes, (size_t)1 << 30);
+    cz_plan_destroy(p);
+}
+END_TEST
+
 START_TEST(ranks_split_what_their_stage_splits)
 {
     char config[256];
@@ -170,7 +180,7 @@ START_TEST(limits_of_the_process_count)
 END_TEST
 
 TEST_MAIN("engine/plan", peak_tiny_fp32, peak_tiny_bf16, peak_tiny_fp16, peak_tiny_checkpointed,
-          rows_add_up_to_the_peak, ranks_split_what_their_stage_splits,
-          buckets_are_as_large_as_what_is_reduced_together,
+          rows_add_up_to_the_peak, what_the_process_has_is_counted_in_bytes,
+          ranks_split_what_their_stage_splits, buckets_are_as_large_as_what_is_reduced_together,
           checkpointing_and_shorter_sequences_save_activations,
           what_does_not_fit_is_refused_with_the_table, limits_of_the_process_count)

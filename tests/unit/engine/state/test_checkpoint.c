@@ -1,6 +1,7 @@
 /* Claims: loads do what their options ask for and nothing else; client state and cursor come back;
  * a save at a bad moment, a bad tag, a missing or damaged file are errors with a sentence, and
  * leave the run as it was; 16-bit weights are one file that holds what the layers see. */
+#include "checkpoint/read/checkpoint.h"
 #include "formats/pt/pt.h"
 #include "tests/support/resume_trial.h"
 
@@ -294,8 +295,28 @@ START_TEST(sixteen_bit_weights_are_one_file)
 }
 END_TEST
 
+/* DeepSpeed's schedules are saved in its form, not in that of torch's LambdaLR. */
+START_TEST(a_schedule_is_saved_as_its_kind_saves_it)
+{
+    const char *dir = test_tmp_make();
+    struct cz_engine *e = trained(configured(2, leg_dtypes[0], 1), NULL, 3);
+    ck_ok(engine_save_checkpoint(e, dir, "mine"));
+    engine_destroy(e);
+    const struct ckpt_open_options options = {.dir = dir, .tag = "mine"};
+    struct ckpt *ck;
+    int64_t at;
+    ck_ok(ckpt_open(&options, &ck));
+    const struct pickle_node *schedule = pickle_get(ckpt_model_states(ck), "lr_scheduler");
+    ck_assert(pickle_to_int(pickle_get(schedule, "last_batch_iteration"), &at));
+    ck_assert_int_eq(at, 2);
+    ck_assert_ptr_null(pickle_get(schedule, "base_lrs"));
+    ckpt_close(ck);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 TEST_MAIN("engine/checkpoint", loads_take_what_their_options_say,
           masters_may_begin_as_the_16_bit_weights, client_state_and_cursor_come_back,
           a_save_waits_for_the_boundary, bad_folders_and_tags_are_refused_and_the_run_goes_on,
           a_strict_load_names_what_is_missing, a_flipped_bit_is_found_before_it_is_loaded,
-          sixteen_bit_weights_are_one_file)
+          sixteen_bit_weights_are_one_file, a_schedule_is_saved_as_its_kind_saves_it)
