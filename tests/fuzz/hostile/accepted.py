@@ -18,7 +18,6 @@ REASONS = [(re.compile(pattern), why) for pattern, why in (
     (r"tensor/(stride_|views_)", "a sound view, as expand() and unfold() make; the time is that of its elements"),
     (r"tensor/(hooks_|metadata_)", INERT),
     (r"tensor/(float_nan|bool_not)", "values are data"),
-    (r"safetensors/minus_zero$", "-0 is 0"),
     (r"safetensors/name_empty$", "a name is any text"),
     (r"safetensors/(name_|metadata_)", SHOWN),
     (r"safetensors/entry_", "members that the format does not know are ignored, as by the reference library"),
