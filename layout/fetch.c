@@ -225,12 +225,12 @@ static int by_size(const void *a, const void *b)
     return x->stay < y->stay ? -1 : 1;
 }
 
-/* The lowest place that is free during the whole stay. placed: n spots, by offset. */
-static size_t place(const struct fetch_stay *stays, const struct spot *placed, size_t n,
-                    const struct spot *spot, size_t align)
+/* The lowest place from `off` on that is free during the whole stay. placed: n spots, by offset, of
+ * which those before `first` end at `off` or are of other times. */
+static size_t place(const struct fetch_stay *stays, const struct spot *placed, size_t first,
+                    size_t n, const struct spot *spot, size_t off, size_t align)
 {
-    size_t off = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = first; i < n; i++) {
         const struct spot *there = &placed[i];
         if (there->begin > stays[spot->stay].last_visit) continue;
         if (stays[there->stay].last_visit < spot->begin) continue;
@@ -242,19 +242,39 @@ static size_t place(const struct fetch_stay *stays, const struct spot *placed, s
     return off;
 }
 
+/* The first of n spots, by offset, above `off`. */
+static size_t first_above(const struct fetch_stay *stays, const struct spot *placed, size_t n,
+                          size_t off)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (stays[placed[mid].stay].off > off)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
 /* Large stays first, then small ones into the gaps between them: in the order of begins, a large
- * one would find a place only above all that is scattered below. */
+ * one would find a place only above all that is scattered below. A stay of the same size and time
+ * as the one before it (thousands of experts are) finds nothing free below that one. */
 static void window_place(struct fetch_plan *p, struct fetch_schedule *s)
 {
     for (size_t i = 0; i < s->n_ops; i++)
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
             p->spots[k] = (struct spot){k, s->ops[i].visit, p->o->numel[s->stays[k].param_idx]};
     qsort(p->spots, s->n_stays, sizeof *p->spots, by_size);
+    size_t off = 0, at = 0;
     for (size_t i = 0; i < s->n_stays; i++) {
-        struct spot spot = p->spots[i];
-        size_t off = place(s->stays, p->spots, i, &spot, p->o->align), at = i;
-        for (; at > 0 && s->stays[p->spots[at - 1].stay].off > off; at--)
-            p->spots[at] = p->spots[at - 1];
+        const struct spot spot = p->spots[i], *before = i > 0 ? &p->spots[at] : &spot;
+        const bool is_twin = i > 0 && before->numel == spot.numel && before->begin == spot.begin &&
+                             s->stays[before->stay].last_visit == s->stays[spot.stay].last_visit;
+        off = is_twin ? size_round_up(off + spot.numel, p->o->align) : 0;
+        off = place(s->stays, p->spots, is_twin ? at + 1 : 0, i, &spot, off, p->o->align);
+        at = first_above(s->stays, p->spots, i, off);
+        memmove(&p->spots[at + 1], &p->spots[at], (i - at) * sizeof *p->spots);
         p->spots[at] = spot;
         s->stays[spot.stay].off = off;
         if (off + spot.numel > s->window_numel) s->window_numel = off + spot.numel;

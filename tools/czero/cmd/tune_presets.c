@@ -15,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NUMEL_MIN   50000000 /* smaller ones are for tests, and fit anywhere */
-#define N_ROWS_MAX  64
-#define TOKENS_EACH 1e6
+#define NUMEL_MIN    50000000 /* smaller ones are for tests, and fit anywhere */
+#define N_PARAMS_MAX 10000    /* of mixtures with more tensors a search takes minutes */
+#define N_ROWS_MAX   64
+#define TOKENS_EACH  1e6
 
 struct row {
     char name[64];
@@ -45,7 +46,7 @@ static bool ask_deepspeed(const struct tune_options *options, const struct cz_mo
                                    o->params != CONFIG_OFFLOAD_NONE, options->world_size, out);
 }
 
-/* *skip: too small to ask about. */
+/* *skip: too small to ask about, or too many tensors. */
 static cz_status fill_row(const struct tune_options *options, const char *name, int64_t seq_len,
                           struct row *r, bool *skip)
 {
@@ -54,7 +55,7 @@ static cz_status fill_row(const struct tune_options *options, const char *name, 
     cz_status st = CZ_OK;
     if (!model) return cz_last_status();
     r->numel = param_table_numel(model_params(model), false);
-    *skip = r->numel < NUMEL_MIN;
+    *skip = r->numel < NUMEL_MIN || model_params(model)->n_params > N_PARAMS_MAX;
     if (*skip) goto done;
     snprintf(r->name, sizeof r->name, "%s", name);
     r->T = plan_usual_tokens(model);
@@ -165,6 +166,10 @@ static void print_legend(FILE *f, const struct tune_options *o)
                     "The first configuration that fits is shown; czero tune --model NAME searches "
                     "for the fastest%s.\n",
                     o->nvme_nbytes > 0 ? "" : ", and --nvme SIZE offers a disk");
+    fputs("Mixtures of experts with more than 10,000 tensors (qwen3-30b-a3b and larger) are left "
+          "out: ask with "
+          "--model NAME, which takes\nminutes.\n",
+          f);
 }
 
 static cz_status print_table(const struct tune_options *o, int64_t seq_len, const struct row *rows,
