@@ -30,7 +30,7 @@ struct tune_command {
 
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
-     "Hugging Face folder, or a preset (default: a table of all presets): ",
+     "Hugging Face folder, or a preset (default: a table of presets): ",
      .list = model_preset_examples},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T",
      "tokens per row (default: the model's context, at most 2048)", .min = 1},
