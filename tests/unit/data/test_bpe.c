@@ -737,6 +737,40 @@ START_TEST(uncut_texts_may_get_a_space)
 }
 END_TEST
 
+/* An added token that is normalized stands in the vocabulary in its normal form, which the
+ * ByteLevel decoder takes for bytes: \u00e9 for the byte 0xE9. One that the form leaves as it is
+ * stays as written. */
+START_TEST(added_tokens_are_decoded_in_their_normal_form)
+{
+    static const char text[] =
+        "{" PRE ",\"normalizer\":{\"type\":\"NFC\"},\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"added_tokens\":[{\"id\":3,\"content\":\"fe\\u0301\",\"normalized\":true},"
+        "{\"id\":4,\"content\":\"ge\\u0301\",\"normalized\":false},"
+        "{\"id\":5,\"content\":\"h\\u0101\",\"normalized\":true}]," MODEL "}";
+    static const char said[] = "af\xc3\xa9"
+                               "bfe\xcc\x81"
+                               "age\xcc\x81h\xc4\x81";
+    static const int32_t want[] = {0, 3, 1, 3, 0, 4, 5};
+    static const char decoded[] = "af\xef\xbf\xbd"
+                                  "bf\xef\xbf\xbd"
+                                  "age\xcc\x81h\x01"; /* U+0101 stands for the byte 1 */
+    struct cz_tokenizer *tok;
+    int32_t *ids;
+    size_t n;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file("tokenizer.json", text);
+    ck_ok(cz_tokenizer_open(folder, &tok));
+    ck_ok(cz_tokenizer_encode(tok, said, sizeof said - 1, &ids, &n));
+    ck_assert_uint_eq(n, CZ_ARRAY_LEN(want));
+    ck_assert_mem_eq(ids, want, sizeof want);
+    check_decoded(tok, ids, n, decoded);
+    free(ids);
+    cz_tokenizer_close(tok);
+    remove_file("tokenizer.json");
+    (void)rmdir(folder);
+}
+END_TEST
+
 TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_by_the_config,
           parts_of_a_cut_text_are_the_whole, threads_share_a_tokenizer,
           a_million_bytes_of_one_word_take_little_time,
@@ -745,4 +779,4 @@ TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_
           patterns_cut_where_their_expressions_do, white_space_is_unicodes,
           words_have_unicodes_other_letters, a_model_without_a_type_is_known_by_its_members,
           bytes_fall_back_to_tokens_of_their_utf8, the_largest_id_is_taken_and_the_next_refused,
-          uncut_texts_may_get_a_space)
+          uncut_texts_may_get_a_space, added_tokens_are_decoded_in_their_normal_form)
