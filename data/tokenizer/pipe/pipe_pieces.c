@@ -16,7 +16,7 @@
 
 static cz_status broken(const struct pieces_file *f)
 {
-    return err_set(CZ_CORRUPT, 0, "%s: is no model of SentencePiece", f->path);
+    return err_set(CZ_CORRUPT, 0, "%s: is not a SentencePiece model, or is damaged", f->path);
 }
 
 static cz_status read_piece(struct pieces_file *f, const struct proto_field *message)
@@ -36,7 +36,8 @@ static cz_status read_piece(struct pieces_file *f, const struct proto_field *mes
     }
     if (piece.n == 0 || !utf8_is_valid(piece.text, piece.n) || !isfinite(piece.score) ||
         piece.kind == 0 || memchr(piece.text, '\0', piece.n))
-        return err_set(CZ_CORRUPT, 0, "%s: piece %zu is no text with a score and a known kind",
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: piece %zu needs a text in UTF-8, a finite score and a known type",
                        f->path, f->n);
     if (f->n > BPE_ID_MAX) return err_set(CZ_CORRUPT, 0, "%s: too many pieces", f->path);
     if (f->n == f->cap) {
@@ -118,9 +119,15 @@ static cz_status check_kinds(struct pieces_file *f)
         n_bytes += f->pieces[i].kind == PIECE_BYTE;
         if (f->pieces[i].kind == PIECE_UNKNOWN) f->unk = (int64_t)i;
     }
-    if (n_unknown != 1 || n_bytes != (f->byte_fallback ? 256 : 0))
-        return err_set(CZ_CORRUPT, 0, "%s: %zu unknown pieces and %zu bytes", f->path, n_unknown,
-                       n_bytes);
+    if (n_unknown != 1)
+        return err_set(CZ_CORRUPT, 0, "%s: %zu pieces are of type unknown; there must be one",
+                       f->path, n_unknown);
+    const size_t n_wanted = f->byte_fallback ? 256 : 0;
+    if (n_bytes != n_wanted)
+        return err_set(CZ_CORRUPT, 0,
+                       "%s: %zu pieces are of type byte; with byte_fallback %s "
+                       "there must be %zu",
+                       f->path, n_bytes, f->byte_fallback ? "on" : "off", n_wanted);
     if (f->model < PIECES_UNIGRAM || f->model > PIECES_CHAR)
         return err_set(
             CZ_UNSUPPORTED, 0,
@@ -155,7 +162,8 @@ static cz_status set_texts(struct pipe *p, const struct pieces_file *f)
                 byte >= 0 && byte < 256)
                 (void)snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte);
             if (byte < 0 || byte > 255 || memcmp(name, piece->text, 6) != 0)
-                return err_set(CZ_CORRUPT, 0, "%s: piece %zu is no byte", f->path, i);
+                return err_set(CZ_CORRUPT, 0,
+                               "%s: piece %zu is of type byte, but not written <0xNN>", f->path, i);
             p->bpe.bytes[byte] = (struct bpe_byte){.ids = {(int32_t)i}, .n = 1};
         }
     }
@@ -242,8 +250,7 @@ static cz_status build(struct pipe *p, const char *dir, const struct pieces_file
 
 static cz_status open_pieces(const char *dir, const char *name, struct cz_tokenizer **out)
 {
-    struct pieces_file f = {.path = name,
-                            .bos = 1,
+    struct pieces_file f = {.bos = 1,
                             .eos = 2,
                             .pad = -1,
                             .model = PIECES_UNIGRAM,
@@ -253,7 +260,7 @@ static cz_status open_pieces(const char *dir, const char *name, struct cz_tokeni
                             .unk_surface = " \xE2\x81\x87 ",
                             .n_unk_surface = 5};
     struct pipe *p = NULL;
-    char *data = NULL;
+    char *path = NULL, *data = NULL;
     size_t nbytes;
     *out = NULL;
     if (beneath_is_there(dir, "added_tokens.json"))
@@ -262,16 +269,21 @@ static cz_status open_pieces(const char *dir, const char *name, struct cz_tokeni
                        "transformers' fast class to get a tokenizer.json",
                        dir, name);
     TRY(beneath_load(dir, name, MODEL_NBYTES_MAX, &data, &nbytes));
-    cz_status st = read_messages(&f, data, nbytes);
+    if (asprintf(&path, "%s/%s", dir, name) < 0) path = NULL;
+    f.path = path;
+    cz_status st =
+        path ? read_messages(&f, data, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
     if (st == CZ_OK) st = check_kinds(&f);
     if (st == CZ_OK) st = pipe_create(&p);
     if (st == CZ_OK) st = build(p, dir, &f);
     free(f.pieces);
     free(data);
-    if (st != CZ_OK && p) cz_tokenizer_close(&p->base);
-    if (st != CZ_OK) return err_prefix("%s", dir);
-    *out = &p->base;
-    return CZ_OK;
+    free(path);
+    if (st == CZ_OK)
+        *out = &p->base;
+    else if (p)
+        cz_tokenizer_close(&p->base);
+    return st;
 }
 
 cz_status pipe_open_pieces(const char *dir, struct cz_tokenizer **out)

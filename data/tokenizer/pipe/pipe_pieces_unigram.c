@@ -66,7 +66,7 @@ static cz_status set_trie(struct pipe *p, const struct pieces_file *f)
             tokens[n++] = (struct wp_token){piece->text, piece->n, (int32_t)i};
     }
     cz_status st = n > 0 ? wp_trie_build(&p->trie, tokens, n)
-                         : err_set(CZ_CORRUPT, 0, "%s: no piece is normal", f->path);
+                         : err_set(CZ_CORRUPT, 0, "%s: no piece is of type normal", f->path);
     free(tokens);
     return st;
 }

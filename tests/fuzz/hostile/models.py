@@ -418,8 +418,114 @@ def tokenizers(c):
     words("config_list", "tokenizer_config.json with a list as do_lower_case", lines, '{"do_lower_case": []}')
     words("config_special", "additional special tokens without end", lines, json.dumps({"additional_special_tokens": [f"<{i}>" for i in range(20000)]}))
     words("config_unk", "an unknown token that colours the terminal", lines, json.dumps({"unk_token": ESC}))
-    c.case("sentencepiece", "a tokenizer.model that ends inside a piece", gen, {"in/tokenizer.model": b"\x0a\x0e\x0a\x05<unk>"}, old)
+    sentencepieces(c, gen, old)
     c.case("named_file", "a tokenizer named by another file", "czero generate --model in --tokenizer in/config.json --prompt a --max-new-tokens 2", None, old)
+
+
+def varint(n):
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n])
+
+
+def message(*members):
+    """A protocol buffer of (field, value) or (field, value, wire type): whole numbers, bytes or text, floats of 32 bits."""
+    out = b""
+    for field, value, *wire in members:
+        if isinstance(value, int):
+            out += varint(field << 3 | (wire[0] if wire else 0)) + varint(value)
+        elif isinstance(value, float):
+            out += varint(field << 3 | 5) + struct.pack("<f", value)
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            out += varint(field << 3 | (wire[0] if wire else 2)) + varint(len(data)) + data
+    return out
+
+
+def sentencepieces(c, gen, base):
+    """tokenizer.model: fields 1 pieces (1 text, 2 score, 3 type), 2 trainer (3 type, 40 unknown's id), 3 normalizer (2 character map)."""
+    UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4
+    NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+    head = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    letters = [("\u2581", -2.0, NORMAL), ("a", -3.0, NORMAL), ("b", -3.5, NORMAL), ("ab", -6.0, NORMAL), ("\u2581ab", -7.0, NORMAL)]
+
+    def pieces(rows):
+        return b"".join(message((1, message((1, text), (2, score), (3, kind)))) for text, score, kind in rows)
+
+    def raw(name, idea, data, setup=""):
+        c.case("pieces_" + name, idea, gen, None if data is None else {"in/tokenizer.model": data}, base, setup)
+
+    def put(name, idea, rows=(), kind=UNIGRAM, trainer=(), normalizer=(), first=head + letters):
+        raw(name, idea, pieces([*first, *rows]) + message((2, message((3, kind), *trainer)), (3, message(*normalizer))))
+
+    good = pieces(head + letters) + message((2, message((3, UNIGRAM))))
+    c.case("sentencepiece", "a tokenizer.model that ends inside a piece", gen, {"in/tokenizer.model": b"\x0a\x0e\x0a\x05<unk>"}, base)
+    raw("empty", "tokenizer.model without a byte", b"")
+    raw("text", "a tokenizer.model that is text", "hello\nworld\n")
+    raw("pointer", "a tokenizer.model that Git LFS left behind", "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 499723\n")
+    raw("zeros", "a tokenizer.model of NULs", b"\0" * 1000)
+    raw("ones", "a tokenizer.model of bytes 0xFF", b"\xff" * 1000)
+    raw("cut", "cut inside the last field", good[:-1])
+    raw("half", "the first half", good[: len(good) // 2])
+    raw("json", "tokenizer.json under the name tokenizer.model", json.dumps(bpe()))
+    raw("length_huge", "a piece of 2^63 - 1 bytes", b"\x0a" + varint((1 << 63) - 1))
+    raw("length_wraps", "a piece of 2^64 - 1 bytes", b"\x0a" + varint((1 << 64) - 1) + b"a")
+    raw("varint_long", "a length of eleven bytes", b"\x0a" + b"\x80" * 10 + b"\x01a")
+    raw("field_zero", "a field of number 0", good + b"\x02\x00")
+    raw("group", "a group that does not end", good + b"\x5b")
+    raw("wire_six", "a field of a kind that there is not", good + b"\x5e\x00")
+    raw("fixed_cut", "a number of eight bytes with three left", good + b"\x59\x00\x00\x00")
+    raw("piece_number", "a piece that is a number", message((1, 7)) + good)
+    raw("score_text", "a score that is text", pieces(head + letters) + message((1, message((1, "zz"), (2, "high"), (3, 1)))) + message((2, message((3, UNIGRAM)))))
+    raw("fields_unknown", "100,000 unknown fields", good + message((99, "x")) * 100000)
+    raw("trainers_many", "100,000 trainers, the last one of type char", good + message((2, message((3, CHAR)))) * 100000)
+    raw("hole", "a tokenizer.model of 5 GiB without content", None, "sparse in/tokenizer.model 5368709120")
+    raw("fifo", "a tokenizer.model that is a pipe", None, "fifo in/tokenizer.model")
+    raw("folder", "a tokenizer.model that is a folder", None, "mkdir in/tokenizer.model")
+    raw("device", "a tokenizer.model that is a link to /dev/zero", None, "link in/tokenizer.model /dev/zero")
+    raw("link_out", "a tokenizer.model that is a link outside", None, "link in/tokenizer.model ../victim/secret.txt")
+    put("none", "no piece at all", first=[])
+    put("unknown_missing", "no piece of type unknown", first=letters)
+    put("unknown_twice", "two pieces of type unknown", [("<unk2>", 0.0, UNKNOWN)])
+    put("unknown_id", "the unknown's id is 2^31", trainer=[(40, 1 << 31)])
+    put("same", "a piece twice", [("ab", -1.0, NORMAL)])
+    put("same_escape", "a piece twice whose text colours the terminal", [(ESC, -1.0, NORMAL)] * 2)
+    put("piece_empty", "a piece without text", [("", -1.0, NORMAL)])
+    put("piece_nul", "a piece with a NUL", [(b"a\0b", -1.0, NORMAL)])
+    put("piece_not_utf8", "a piece that is not UTF-8", [(b"\xff\xfe", -1.0, NORMAL)])
+    put("piece_surrogate", "a piece with half of a surrogate pair", [(b"\xed\xa0\x80", -1.0, NORMAL)])
+    put("piece_long", "a piece of 500,000 letters", [("a" * 500000, -1.0, NORMAL)])
+    put("pieces_growing", "a, aa, … up to 200 letters: 20,100 bytes to try at every place", [("a" * n, -1.0 * n, NORMAL) for n in range(2, 200)])
+    put("pieces_many", "60,000 pieces for a model of 256 rows", [(f"{n:06d}", -9.0, NORMAL) for n in range(60000)])
+    put("score_nan", "a score that is not a number", [("zz", float("nan"), NORMAL)])
+    put("score_infinite", "an infinite score", [("zz", float("inf"), NORMAL)])
+    put("score_lowest", "the score minus infinity", [("zz", float("-inf"), NORMAL)])
+    put("kind_unknown", "a piece of type 99", [("zz", -1.0, 99)])
+    put("user_overlaps", "pieces that users defined, each the beginning of the next", [("a" * n, 0.0, USER) for n in range(2, 100)])
+    put("user_empty", "a piece without text that a user defined", [("", 0.0, USER)])
+    put("control_escape", "a control piece that colours the terminal", [(ESC, 0.0, CONTROL)])
+    put("unused", "every letter unused", first=head + [(t, s, UNUSED) for t, s, _ in letters])
+    put("byte_name", "a byte's piece that is not of the form <0xNN>", [("<0xZZ>", 0.0, BYTE)], trainer=[(35, 1)])
+    put("byte_missing", "bytes as a last resort, with 255 of 256", [(f"<0x{n:02X}>", 0.0, BYTE) for n in range(255)], trainer=[(35, 1)], first=head)
+    put("byte_twice", "one byte's piece twice", [(f"<0x{min(n, 254):02X}>", 0.0, BYTE) for n in range(256)], trainer=[(35, 1)], first=head)
+    put("type_zero", "a model of type 0", kind=0)
+    put("type_unknown", "a model of type 77", kind=77)
+    put("type_huge", "a model of type 2^64 - 1", kind=(1 << 64) - 1)
+    for name, kind in (("bpe", BPE), ("word", WORD), ("char", CHAR)):
+        put(f"{name}_odd", f"a model of type {name} with a piece of control characters", [("\x1b\x07", -1.0, NORMAL)], kind=kind)
+    # a character map: four bytes with the size of a double array, the array, texts that end with NUL
+    units = struct.pack("<3I", 0x100 | 1 << 10, 0x80000000, 0x61)
+    put("map_short", "a character map of three bytes", normalizer=[(2, b"\0\0\0")])
+    put("map_size", "a character map that says it is larger", normalizer=[(2, struct.pack("<I", 1 << 31) + units + b"b\0")])
+    put("map_odd", "a character map of 13 bytes of units", normalizer=[(2, struct.pack("<I", 13) + units + b"xb\0")])
+    put("map_empty", "a character map without units", normalizer=[(2, struct.pack("<I", 0) + b"b\0")])
+    put("map_open", "a character map whose text does not end", normalizer=[(2, struct.pack("<I", 12) + units + b"b")])
+    put("map_outside", "a character map whose text is 2^30 bytes on", normalizer=[(2, struct.pack("<I", 12) + struct.pack("<3I", 0x100 | 1 << 10, 0xBFFFFFFF, 0x61) + b"b\0")])
+    put("map_away", "a character map whose first unit leads far away", normalizer=[(2, struct.pack("<I", 12) + struct.pack("<3I", 0xFFFFFFFF, 0x80000000, 0x61) + b"b\0")])
+    put("map_circle", "a character map whose units lead to each other", normalizer=[(2, struct.pack("<I", 1024) + struct.pack("<I", 0x100) * 256 + b"b\0")])
+    put("map_not_utf8", "a character map that makes bytes that are not UTF-8", normalizer=[(2, struct.pack("<I", 1024) + struct.pack("<256I", *(0x80000000 if n == 0 else 0x100 | n for n in range(256))) + b"\xff\0")])
 
 
 def labelled(c):

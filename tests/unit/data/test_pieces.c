@@ -142,7 +142,7 @@ START_TEST(what_sentencepiece_refuses_is_refused)
     put_pieces(&byte);
     put_piece(&byte, "<0x41>", 0, 6);
     ck_assert_int_eq(open_blob(&byte, 1, &tok), CZ_CORRUPT);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "1 bytes"));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "1 pieces are of type byte"));
     put_pieces(&type);
     ck_assert_int_eq(open_blob(&type, 5, &tok), CZ_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "type 5"));
@@ -151,7 +151,7 @@ START_TEST(what_sentencepiece_refuses_is_refused)
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "is unused"));
     put_piece(&none, "<unk>", 0, 2);
     ck_assert_int_eq(open_blob(&none, 1, &tok), CZ_CORRUPT);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "no piece is normal"));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "no piece is of type normal"));
 }
 END_TEST
 

@@ -72,9 +72,9 @@ START_TEST(kinds_that_are_not_read_are_named)
     const char *dir = test_tmp_make();
     write_file(dir, "tokenizer.model", "x");
     ck_assert(cz_tokenizer_is_in(dir));
-    opening_fails(dir, CZ_CORRUPT, "no model of SentencePiece");
+    opening_fails(dir, CZ_CORRUPT, "not a SentencePiece model");
     write_file(dir, "tokenizer.model", "\x0A\x0E\x0A\x05<unk>\x15\x01\x01\x01\x01\x18\x02");
-    opening_fails(dir, CZ_CORRUPT, "no piece is normal");
+    opening_fails(dir, CZ_CORRUPT, "no piece is of type normal");
     write_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
     opening_fails(dir, CZ_CORRUPT, "vocab");
     write_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"Odd\"}}");
