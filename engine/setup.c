@@ -49,6 +49,20 @@ static void warn_endless_warm_up(const struct ds_config *c, int64_t total_steps)
              h->freeze_step, (long long)total_steps);
 }
 
+/* torch's OneCycleLR ends a run that is longer. Skipped updates do not count, and fp16
+ * skips some. */
+static cz_status check_run_length(const struct ds_config *c, int64_t total_steps)
+{
+    const struct schedule_params *p = &c->scheduler.params;
+    if (!c->scheduler.usable || p->kind != SCHEDULE_TORCH_ONE_CYCLE || c->fp16.enabled ||
+        total_steps <= p->torch.total_steps)
+        return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "scheduler.params.total_steps: OneCycleLR ends after %lld updates, and the run "
+                   "has %lld",
+                   (long long)p->torch.total_steps, (long long)total_steps);
+}
+
 /* Unknown and deprecated keys are warnings, and a run says what was filled in. What has no effect
  * here, defaults and choices are shown on request (`czero config check`, -v). */
 static enum cz_log_level level_of(enum config_note_kind kind)
@@ -101,6 +115,7 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
                        "\"params\": {\"lr\": 3e-4}}",
                        config_where(e->config, "optimizer", where, sizeof where),
                        optim_type_default()->name);
+    TRY(check_run_length(e->config, o->total_steps));
     /* "log_level" in the file wins over the program's default. */
     switch (e->config->log_level) {
     case CONFIG_LOG_DEFAULT: break;

@@ -260,8 +260,7 @@ static cz_status apply(struct cz_engine *e, const struct zero_scan *scan, double
     e->n_updates++;
     if (is_frozen(e) && !was_frozen) log_frozen(e);
     e->grad_norm = norm / made_with;
-    if (e->config->scheduler.usable) schedule_step(&e->schedule, e->groups);
-    return CZ_OK;
+    return e->config->scheduler.usable ? schedule_step(&e->schedule, e->groups) : CZ_OK;
 }
 
 /* Samples: a managed run counts whole batches as DeepSpeed does; otherwise what was really

@@ -1,8 +1,8 @@
 /* The schedules. Expressions follow the order of operations of DeepSpeed
  * (docs/deepspeed-behaviour.md, "Schedules") or transformers (docs/compatibility.md, "Configs of
- * trainers"), so that lr agrees to the last bit of a double. A rate is a function of the step's
- * index alone: resuming needs nothing but that. */
-#include "optim/schedule.h"
+ * trainers"), so that lr agrees to the last bit of a double. Their rates are functions of the
+ * step's index alone: resuming needs nothing but that. Those of torch are in schedule_torch.c. */
+#include "optim/schedule_impl.h"
 
 #include "base/log.h"
 
@@ -131,44 +131,63 @@ static const struct {
 
 bool schedule_is_hf(enum schedule_kind kind)
 {
-    return kind >= SCHEDULE_HF_LINEAR;
+    return kind >= SCHEDULE_HF_LINEAR && kind < SCHEDULE_TORCH_FIRST;
+}
+
+bool schedule_is_torch(enum schedule_kind kind)
+{
+    return kind >= SCHEDULE_TORCH_FIRST;
+}
+
+#define N_KINDS (SCHEDULE_TORCH_FIRST + SCHEDULE_N_TORCH)
+
+static const char *kind_name(size_t kind)
+{
+    return kind < SCHEDULE_TORCH_FIRST ? kinds[kind].name
+                                       : schedule_torch_kinds[kind - SCHEDULE_TORCH_FIRST].name;
 }
 
 size_t schedule_types(const char *names[SCHEDULE_TYPES_MAX])
 {
-    _Static_assert(CZ_ARRAY_LEN(kinds) <= SCHEDULE_TYPES_MAX, "names has space for all");
-    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) names[i] = kinds[i].name;
-    return CZ_ARRAY_LEN(kinds);
+    _Static_assert(CZ_ARRAY_LEN(kinds) == SCHEDULE_TORCH_FIRST,
+                   "torch's have a table of their own");
+    _Static_assert(N_KINDS <= SCHEDULE_TYPES_MAX, "names has space for all");
+    for (size_t i = 0; i < N_KINDS; i++) names[i] = kind_name(i);
+    return N_KINDS;
 }
 
 const char *schedule_type_names(char *buf, size_t nbytes)
 {
     size_t n = 0;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds) && n < nbytes; i++) {
-        const char *comma = i == 0 ? "" : i + 1 < CZ_ARRAY_LEN(kinds) ? ", " : " or ";
-        n += (size_t)snprintf(buf + n, nbytes - n, "%s%s", comma, kinds[i].name);
+    for (size_t i = 0; i < N_KINDS && n < nbytes; i++) {
+        const char *comma = i == 0 ? "" : i + 1 < N_KINDS ? ", " : " or ";
+        n += (size_t)snprintf(buf + n, nbytes - n, "%s%s", comma, kind_name(i));
     }
     return buf;
 }
 
-/* Names are DeepSpeed's class names and transformers' names, exactly. */
+/* Names are the class names of DeepSpeed and torch and transformers' names, exactly. */
 cz_status schedule_params_begin(const char *type, bool compat_0_16, struct schedule_params *out)
 {
     memset(out, 0, sizeof *out);
     out->compat_0_16 = compat_0_16;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) {
-        if (strcmp(kinds[i].name, type) != 0) continue;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        if (strcmp(kind_name(i), type) != 0) continue;
         out->kind = (enum schedule_kind)i;
         return CZ_OK;
     }
-    char names[256];
+    const char *why = schedule_torch_refusal(type);
+    if (why) return err_set(CZ_UNSUPPORTED, 0, "scheduler.type: %s %s", type, why);
+    char names[512];
     return err_set(CZ_INVALID, 0, "scheduler.type: \"%s\" is not %s", type,
                    schedule_type_names(names, sizeof names));
 }
 
 const struct setting_table *schedule_settings(const struct schedule_params *params)
 {
-    return &kinds[params->kind].table;
+    return schedule_is_torch(params->kind)
+               ? &schedule_torch_kinds[params->kind - SCHEDULE_TORCH_FIRST].table
+               : &kinds[params->kind].table;
 }
 
 cz_status schedule_params_set(struct schedule_params *params, const char *name,
@@ -176,8 +195,10 @@ cz_status schedule_params_set(struct schedule_params *params, const char *name,
 {
     if (value->type == SETTING_NULL && params->compat_0_16 && strcmp(name, "warmup_max_lr") == 0)
         return err_set(CZ_INVALID, 0, "%s: null is no value for it in DeepSpeed 0.16", name);
-    return settings_set(schedule_settings(params), kinds[params->kind].name, params, &params->given,
-                        name, value, params->compat_0_16);
+    const bool is_torch = schedule_is_torch(params->kind);
+    if (is_torch) TRY(schedule_torch_set(name, value));
+    return settings_set(schedule_settings(params), kind_name(params->kind), params, &params->given,
+                        name, value, params->compat_0_16 && !is_torch);
 }
 
 /* For programs that build a schedule without a config. */
@@ -275,7 +296,11 @@ static cz_status check_decay(const struct schedule_params *p)
 /* Defaults that depend on other values are filled here, after all values are known. */
 cz_status schedule_params_finish(struct schedule_params *p)
 {
-    TRY(settings_fill(schedule_settings(p), kinds[p->kind].name, p, p->given, 0));
+    TRY(settings_fill(schedule_settings(p), kind_name(p->kind), p, p->given, 0));
+    if (schedule_is_torch(p->kind)) {
+        p->last_batch_iteration = -1;
+        return schedule_torch_finish(&p->torch, p->kind);
+    }
     if (schedule_is_hf(p->kind)) return finish_hf(p);
     if (p->last_batch_iteration < -1)
         return err_set(CZ_INVALID, 0, "last_batch_iteration: %lld is below -1",
@@ -301,7 +326,7 @@ cz_status schedule_params_finish(struct schedule_params *p)
 
 /* ---- formulas ------------------------------------------------------------------------------- */
 
-static double list_at(const struct setting_list *list, size_t group)
+double schedule_list_at(const struct setting_list *list, size_t group)
 {
     return list->n == 1 ? list->v[0] : list->v[group];
 }
@@ -324,8 +349,9 @@ static double decay_gamma(const struct schedule_params *p, int64_t i)
 static double warmup_lr(const struct schedule *s, int64_t i, size_t group)
 {
     const struct schedule_params *p = &s->params;
-    double min = list_at(&p->warmup_min_lr, group);
-    double max = p->warmup_max_lr.n > 0 ? list_at(&p->warmup_max_lr, group) : s->base_lr[group];
+    double min = schedule_list_at(&p->warmup_min_lr, group);
+    double max =
+        p->warmup_max_lr.n > 0 ? schedule_list_at(&p->warmup_max_lr, group) : s->base_lr[group];
     if (i < 0) return min;
     double gamma = 1;
     if (i < p->warmup_num_steps)
@@ -354,7 +380,7 @@ static double range_lr(const struct schedule_params *p, int64_t i, size_t group)
 {
     double x = (double)(i + 1) / (double)p->range_step_size;
     if (p->range_staircase) x = floor(x);
-    return list_at(&p->range_min_lr, group) * (1 + p->range_step_rate * x);
+    return schedule_list_at(&p->range_min_lr, group) * (1 + p->range_step_rate * x);
 }
 
 static double cycle_total(const struct schedule_params *p)
@@ -393,7 +419,8 @@ static double cycle_intervals(const struct schedule_params *p, int64_t i)
 
 static double cycle_lr(const struct schedule_params *p, int64_t i, size_t group)
 {
-    double min = list_at(&p->cycle_min_lr, group), max = list_at(&p->cycle_max_lr, group);
+    double min = schedule_list_at(&p->cycle_min_lr, group),
+           max = schedule_list_at(&p->cycle_max_lr, group);
     if ((double)i < cycle_total(p)) return min + (max - min) * cycle_scale(p, i);
     if (p->decay_step_size == 0 || p->decay_lr_rate == 0) return min;
     return min / (1 + p->decay_lr_rate * cycle_intervals(p, i));
@@ -403,7 +430,8 @@ static double cycle_lr(const struct schedule_params *p, int64_t i, size_t group)
 double schedule_beta1(const struct schedule *s, int64_t i, size_t group)
 {
     const struct schedule_params *p = &s->params;
-    double min = list_at(&p->cycle_min_mom, group), max = list_at(&p->cycle_max_mom, group);
+    double min = schedule_list_at(&p->cycle_min_mom, group),
+           max = schedule_list_at(&p->cycle_max_mom, group);
     if ((double)i < cycle_total(p)) return max - (max - min) * cycle_scale(p, i);
     if (p->decay_step_size == 0 || p->decay_mom_rate == 0) return max;
     return max * (1 + p->decay_mom_rate * cycle_intervals(p, i));
@@ -448,8 +476,10 @@ double schedule_lr(const struct schedule *s, int64_t i, size_t group)
     case SCHEDULE_WARMUP_COSINE: return s->base_lr[group] * cosine_ratio(&s->params, i);
     case SCHEDULE_RANGE_TEST: return range_lr(&s->params, i, group);
     case SCHEDULE_ONE_CYCLE: return cycle_lr(&s->params, i, group);
-    default: return s->base_lr[group] * hf_factor(&s->params, i + 1, s->base_lr[0]);
+    default: break;
     }
+    if (schedule_is_torch(s->params.kind)) return schedule_torch_at(s, i + 1, group);
+    return s->base_lr[group] * hf_factor(&s->params, i + 1, s->base_lr[0]);
 }
 
 /* ---- a running schedule --------------------------------------------------------------------- */
@@ -459,16 +489,12 @@ static void put_beta1(struct schedule *s, struct optim_group *group, double beta
 {
     if (beta1 >= 1) {
         if (!s->warned_momentum)
-            LOGV(
-                LOG_WARN, SUB_ENGINE,
-                "OneCycle: beta1 grew to %g; %g is used from here on (decay_mom_rate makes it grow "
-                "after the cycle)",
-                beta1, SCHEDULE_BETA1_MAX);
+            LOGV(LOG_WARN, SUB_ENGINE, "%s: beta1 grew to %g; %g is used from here on",
+                 kind_name(s->params.kind), beta1, SCHEDULE_BETA1_MAX);
         s->warned_momentum = true;
         beta1 = SCHEDULE_BETA1_MAX;
     }
     group->betas[0] = beta1;
-    group->betas[1] = 0.99; /* DeepSpeed's, whatever the optimizer was given */
 }
 
 void schedule_write_lr(const struct schedule *s, size_t group, struct optim_group *out)
@@ -482,8 +508,18 @@ void schedule_write_betas(struct schedule *s, size_t group, struct optim_group *
 {
     int64_t i = s->last_batch_iteration;
     if (!s->cycles_momentum) return;
+    if (schedule_is_torch(s->params.kind)) {
+        const double momentum = schedule_torch_momentum(&s->params, i + 1, group);
+        if (out->hyper.cls->has_betas)
+            put_beta1(s, out, momentum);
+        else
+            out->hyper.momentum = momentum;
+        return;
+    }
     put_beta1(s, out,
-              i < 0 ? list_at(&s->params.cycle_min_mom, group) : schedule_beta1(s, i, group));
+              i < 0 ? schedule_list_at(&s->params.cycle_min_mom, group)
+                    : schedule_beta1(s, i, group));
+    out->betas[1] = 0.99; /* DeepSpeed's, whatever the optimizer was given */
 }
 
 /* Group rates at this moment are the base that ratios refer to. */
@@ -507,7 +543,16 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
     s->params = *params;
     s->n_groups = n_groups;
     s->last_batch_iteration = params->last_batch_iteration;
-    for (size_t g = 0; g < n_groups; g++) s->base_lr[g] = groups[g].lr;
+    for (size_t g = 0; g < n_groups; g++) {
+        s->base_lr[g] = groups[g].lr;
+        if (params->kind == SCHEDULE_TORCH_CYCLIC)
+            s->base_lr[g] = schedule_list_at(&params->torch.base_lr, g);
+        if (params->kind == SCHEDULE_TORCH_ONE_CYCLE)
+            s->base_lr[g] = schedule_list_at(&params->torch.max_lr, g) / params->torch.div_factor;
+        TRY(schedule_fit_optimizer(params, &groups[g].hyper));
+    }
+    s->cycles_momentum = schedule_torch_cycles(params);
+    s->params.torch.use_beta1 = s->cycles_momentum && groups[0].hyper.cls->has_betas;
     if (params->kind == SCHEDULE_HF_POLYNOMIAL && !(s->base_lr[0] > params->lr_end))
         return err_set(CZ_INVALID, 0, "lr_end: %g is not below the optimizer's lr, %g",
                        params->lr_end, s->base_lr[0]);
@@ -528,17 +573,33 @@ cz_status schedule_init(struct schedule *s, const struct schedule_params *params
 
 /* After an update that was applied: skipped steps do not count (docs/deepspeed-behaviour.md, "When
  * a rate applies"). */
-void schedule_step(struct schedule *s, struct optim_group *groups)
+cz_status schedule_step(struct schedule *s, struct optim_group *groups)
 {
-    s->last_batch_iteration++;
+    const int64_t n_updates = ++s->last_batch_iteration + 1;
+    const struct schedule_params *p = &s->params;
+    if (p->kind == SCHEDULE_TORCH_ONE_CYCLE && n_updates > p->torch.total_steps)
+        return err_set(CZ_INVALID, 0,
+                       "scheduler: update %lld was made, and OneCycleLR has total_steps %lld: it "
+                       "has no rate for the next, as in torch",
+                       (long long)n_updates, (long long)p->torch.total_steps);
+    if (schedule_is_torch(p->kind)) schedule_restore(s, s->last_batch_iteration);
     for (size_t g = 0; g < s->n_groups; g++) {
-        schedule_write_lr(s, g, &groups[g]);
+        if (schedule_is_torch(p->kind))
+            groups[g].lr = schedule_torch_next(s, n_updates, g, groups[g].lr);
+        else
+            schedule_write_lr(s, g, &groups[g]);
         schedule_write_betas(s, g, &groups[g]);
+        if (!isfinite(groups[g].lr))
+            return err_set(CZ_INVALID, 0, "scheduler: after update %lld %s gives the rate %g",
+                           (long long)n_updates, kind_name(p->kind), groups[g].lr);
     }
+    return CZ_OK;
 }
 
 /* The rates themselves come with the groups. */
 void schedule_restore(struct schedule *s, int64_t last_batch_iteration)
 {
     s->last_batch_iteration = last_batch_iteration;
+    if (s->params.kind == SCHEDULE_TORCH_RESTARTS)
+        schedule_torch_place(&s->params.torch, last_batch_iteration + 1);
 }

@@ -127,6 +127,21 @@ static cz_status put_name(const struct setting *s, int *field, const struct sett
     return CZ_OK;
 }
 
+/* Not one per group: counts of updates, for example. */
+static cz_status put_steps(const struct setting *s, struct setting_list *field,
+                           const struct setting_value *value)
+{
+    if (value->type != SETTING_PAIR && value->type != SETTING_LIST)
+        return err_set(CZ_INVALID, 0, "%s: a list of numbers is needed", s->name);
+    if (value->n > OPTIM_GROUPS_MAX)
+        return err_set(CZ_INVALID, 0, "%s: %zu numbers; at most %d are possible", s->name, value->n,
+                       OPTIM_GROUPS_MAX);
+    TRY(check_finite(s, value->list, value->n));
+    memcpy(field->v, value->list, value->n * sizeof *value->list);
+    field->n = value->n;
+    return CZ_OK;
+}
+
 /* What the owner takes for "not given". */
 static cz_status put_null(const struct setting *s, void *field)
 {
@@ -134,7 +149,8 @@ static cz_status put_null(const struct setting *s, void *field)
     switch (s->type) {
     case SETTING_NUMBER: *(double *)field = NAN; break;
     case SETTING_INT: *(int64_t *)field = 0; break;
-    case SETTING_LIST: ((struct setting_list *)field)->n = 0; break;
+    case SETTING_LIST:
+    case SETTING_STEPS: ((struct setting_list *)field)->n = 0; break;
     default: *(int *)field = (int)s->defaults[0]; break; /* SETTING_NAME */
     }
     return CZ_OK;
@@ -165,9 +181,11 @@ cz_status settings_put(const struct setting *setting, void *owner,
         return CZ_OK;
     case SETTING_LIST: return put_list(setting, field, value);
     case SETTING_NAME: return put_name(setting, field, value);
+    case SETTING_STEPS: return put_steps(setting, field, value);
     case SETTING_NULL: break;
     }
-    return err_set(CZ_INVALID, 0, "%s: a table entry of unknown type", setting->name);
+    return err_set(CZ_INVALID, 0, "%s: %s, which a config cannot hold: only null is possible",
+                   setting->name, setting->help);
 }
 
 /* `given` remembers which rows the user set: some defaults depend on it. */
@@ -209,10 +227,13 @@ cz_status settings_fill(const struct setting_table *table, const char *owner_nam
         struct setting_list *list = field;
         switch (s->type) {
         case SETTING_NUMBER: *(double *)field = s->defaults[0]; break;
-        case SETTING_INT: *(int64_t *)field = (int64_t)s->defaults[0]; break;
+        case SETTING_INT:
+            *(int64_t *)field = isnan(s->defaults[0]) ? 0 : (int64_t)s->defaults[0];
+            break;
         case SETTING_BOOL: *(bool *)field = s->defaults[0] != 0; break;
         case SETTING_PAIR: memcpy(field, s->defaults, sizeof s->defaults); break;
         case SETTING_LIST:
+        case SETTING_STEPS:
             list->n = isnan(s->defaults[0]) ? 0u : 1u;
             list->v[0] = s->defaults[0];
             break;

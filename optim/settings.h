@@ -19,12 +19,13 @@ enum setting_type {
     SETTING_PAIR,       /* double[2]: betas */
     SETTING_LIST,       /* struct setting_list: one number for all groups, or one per group */
     SETTING_NAME,       /* int: index into `names` */
-    SETTING_NULL        /* of a value alone: null */
+    SETTING_STEPS,      /* struct setting_list: any numbers; null is none */
+    SETTING_NULL        /* of a value: null; of a parameter: null is all that it takes */
 };
 
 struct setting_list {
     double v[OPTIM_GROUPS_MAX];
-    size_t n; /* 0: not given; 1: for every group; else one per group */
+    size_t n; /* 0: not given; 1: for every group; else one per group (STEPS: as many as given) */
 };
 
 struct setting {

@@ -115,14 +115,16 @@ struct ckpt_write_options {
     int64_t global_steps, global_samples, skipped_steps;
     bool has_scheduler;
     int64_t last_batch_iteration;
-    const double *base_lrs, *last_lrs; /* (n_groups) of a schedule of transformers, which is torch's
-                                          LambdaLR; NULL: one of DeepSpeed's */
-    const struct ckpt_onebit *onebit;  /* NULL: another optimizer */
-    const char *ds_config_json;        /* becomes the dict `ds_config` */
-    const char *client_state_json;     /* an object merged in last, as DeepSpeed does; NULL: none.
-                                          CZ_INVALID when it is not an object, or holds
-                                          checkpoint_parallel_dimensions or a key that describes or
-                                          holds tensors (module, optimizer, param_shapes …) */
+    /* The pairs of `lr_scheduler` of a schedule that is torch's; NULL: one of DeepSpeed's, whose
+     * state is last_batch_iteration */
+    void (*put_schedule)(struct pickle_writer *p, const void *schedule);
+    const void *schedule;
+    const struct ckpt_onebit *onebit; /* NULL: another optimizer */
+    const char *ds_config_json;       /* becomes the dict `ds_config` */
+    const char *client_state_json;    /* an object merged in last, as DeepSpeed does; NULL: none.
+                                         CZ_INVALID when it is not an object, or holds
+                                         checkpoint_parallel_dimensions or a key that describes or
+                                         holds tensors (module, optimizer, param_shapes …) */
 };
 
 struct ckpt_writer;

@@ -20,33 +20,6 @@ static void put_optimizer(struct ckpt_writer *w)
         pickle_put_none(w->files[DS_MODEL].pickle);
 }
 
-static void pair_numbers(struct pickle_writer *p, const char *key, const double *values, size_t n)
-{
-    pickle_put_string(p, key);
-    pickle_list_begin(p);
-    for (size_t i = 0; i < n; i++) pickle_put_double(p, values[i]);
-    pickle_list_end(p);
-}
-
-/* torch's LambdaLR: `last_epoch` counts updates from 0 on, so it is one ahead of DeepSpeed's index.
- * Its lambdas are objects without state, one per group. */
-static void put_lambda_lr(struct pickle_writer *p, const struct ckpt_write_options *o)
-{
-    pair_numbers(p, "base_lrs", o->base_lrs, o->n_groups);
-    ds_pair_int(p, "last_epoch", o->last_batch_iteration + 1);
-    ds_pair_int(p, "_step_count", o->last_batch_iteration + 2);
-    ds_pair_bool(p, "_is_initial", false);
-    ds_pair_bool(p, "_get_lr_called_within_step", false);
-    pair_numbers(p, "_last_lr", o->last_lrs, o->n_groups);
-    pickle_put_string(p, "lr_lambdas");
-    pickle_list_begin(p);
-    for (size_t g = 0; g < o->n_groups; g++) {
-        pickle_dict_begin(p);
-        pickle_dict_end(p);
-    }
-    pickle_list_end(p);
-}
-
 static void put_scheduler(struct ckpt_writer *w)
 {
     const struct ckpt_write_options *o = w->options;
@@ -56,8 +29,8 @@ static void put_scheduler(struct ckpt_writer *w)
         return;
     }
     pickle_dict_begin(p);
-    if (o->base_lrs)
-        put_lambda_lr(p, o);
+    if (o->put_schedule)
+        o->put_schedule(p, o->schedule);
     else
         ds_pair_int(p, "last_batch_iteration", o->last_batch_iteration);
     pickle_dict_end(p);

@@ -95,7 +95,7 @@ struct config_section {
 };
 
 /* Words of the tables. */
-#define KEY_LIST_NBYTES 256
+#define KEY_LIST_NBYTES 512
 
 #define KEY(key_name, key_type, default_json, text, ...)                                           \
     {                                                                                              \

@@ -176,6 +176,8 @@ void config_fill_scheduler(struct ds_config *config)
     struct owner owner = {.section = "scheduler", .schedule = &s->params};
     if (!apply_params(c, &owner, params)) return;
     st = schedule_params_finish(&s->params);
+    if (st == CZ_OK && config->optimizer.usable)
+        st = schedule_fit_optimizer(&s->params, &config->optimizer.hyper);
     if (st != CZ_OK) {
         note_refusal_of_all(c, st, "scheduler", params);
         return;

@@ -100,6 +100,27 @@ static cz_status restore_counters(struct load *l)
     return CZ_OK;
 }
 
+/* torch would take these from the checkpoint without a word; as for DeepSpeed's schedules, only the
+ * position is taken. */
+static void say_other_settings(const struct load *l, const struct pickle_node *saved)
+{
+    const struct schedule *s = &l->e->schedule;
+    size_t n;
+    const struct schedule_entry *entries = schedule_entries(s->params.kind, &n);
+    for (size_t i = 0; i < n && l->e->comm->rank == 0; i++) {
+        const void *field = (const char *)&s->params.torch + entries[i].offset;
+        const bool is_int = entries[i].kind == SCHEDULE_ENTRY_INT;
+        double have;
+        if (entries[i].kind > SCHEDULE_ENTRY_INT || strcmp(entries[i].key, "T_cur") == 0 ||
+            strcmp(entries[i].key, "T_i") == 0)
+            continue;
+        const double want = is_int ? (double)*(const int64_t *)field : *(const double *)field;
+        if (ckpt_number(l->ck, pickle_get(saved, entries[i].key), &have) && have != want)
+            LOGV(LOG_WARN, SUB_CKPT, "%s: %g in the checkpoint; the config's %g is used",
+                 entries[i].key, have, want);
+    }
+}
+
 /* The position is restored, not the rates: these come with the optimizer's groups. *restored:
  * whether the checkpoint had a position. */
 static cz_status restore_schedule(struct load *l, bool *restored)
@@ -109,11 +130,11 @@ static cz_status restore_schedule(struct load *l, bool *restored)
     if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return CZ_OK;
     const struct pickle_node *saved = pickle_get(ckpt_model_states(l->ck), "lr_scheduler");
     int64_t last;
-    /* torch's LambdaLR, which transformers' schedules are, counts from 0. */
-    const bool is_lambda = pickle_to_int(pickle_get(saved, "last_epoch"), &last);
-    if (is_lambda && last >= 0 && last <= COUNT_MAX) {
+    /* torch's schedules count from 0; transformers' are torch's LambdaLR. */
+    const bool is_torchs = pickle_to_int(pickle_get(saved, "last_epoch"), &last);
+    if (is_torchs && last >= 0 && last <= COUNT_MAX) {
         last--;
-    } else if (!is_lambda && !pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
+    } else if (!is_torchs && !pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
         if (e->comm->rank == 0)
             LOGV(LOG_WARN, SUB_CKPT,
                  "the checkpoint has no learning-rate schedule: it starts from the beginning");
@@ -121,8 +142,9 @@ static cz_status restore_schedule(struct load *l, bool *restored)
     }
     if (last < -1 || last > COUNT_MAX)
         return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %lld", ckpt_get_info(l->ck)->tag_dir,
-                       is_lambda ? "last_epoch" : "last_batch_iteration", (long long)last);
+                       is_torchs ? "last_epoch" : "last_batch_iteration", (long long)last);
     schedule_restore(&e->schedule, last);
+    say_other_settings(l, saved);
     *restored = true;
     return CZ_OK;
 }
@@ -217,6 +239,11 @@ cz_status load_run(struct load *l)
             TRY(take_setting(l, settings, &group->hyper, "eps", &group->hyper.eps));
         }
     }
+    /* SGD's momentum is not among what a run's own file holds of a group. */
+    if (has_position && schedule_is_torch(l->e->schedule.params.kind))
+        for (size_t g = 0; g < l->e->n_groups; g++)
+            if (!l->e->groups[g].hyper.cls->has_betas)
+                schedule_write_betas(&l->e->schedule, g, &l->e->groups[g]);
     for (size_t g = 0; l->has_run_state && g < l->e->n_groups && l->run.n_groups == l->e->n_groups;
          g++) {
         l->e->groups[g].lr = l->run.lrs[g];

@@ -14,6 +14,7 @@ static cz_status describe_group(const struct cz_engine *e, size_t idx, struct ck
     struct zero_layout layout = zero_group_layout(e->zero, idx);
     g->n_states = layout.n_states;
     TRY(save_describe_class(&e->groups[idx], g, room));
+    if (e->config->scheduler.usable) save_describe_kept(&e->schedule, idx, g, room);
     g->step = (int64_t)e->n_updates;
     g->flat = layout.flat;
     g->shard = layout.shard;
@@ -71,8 +72,8 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                            e->groups[0].hyper.cls->name, e->groups[g].hyper.cls->name);
     TRY(save_describe_onebit(e, d));
     TRY(config_json(c, &d->config_json));
-    const bool is_hf = c->scheduler.usable && schedule_is_hf(c->scheduler.params.kind);
-    for (size_t g = 0; g < e->n_groups; g++) d->last_lrs[g] = e->groups[g].lr;
+    const enum schedule_kind kind = c->scheduler.params.kind;
+    const bool is_torchs = schedule_is_hf(kind) || schedule_is_torch(kind);
     d->options =
         (struct ckpt_write_options){.dir = dir,
                                     .table = model_params(e->model),
@@ -96,8 +97,8 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                                     .skipped_steps = e->skipped_steps,
                                     .has_scheduler = c->scheduler.usable,
                                     .last_batch_iteration = e->schedule.last_batch_iteration,
-                                    .base_lrs = is_hf ? e->schedule.base_lr : NULL,
-                                    .last_lrs = is_hf ? d->last_lrs : NULL,
+                                    .put_schedule = is_torchs ? save_put_schedule : NULL,
+                                    .schedule = e,
                                     .onebit = d->onebit.optimizer ? &d->onebit : NULL,
                                     .ds_config_json = d->config_json,
                                     .client_state_json = client_state_json};

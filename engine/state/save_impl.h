@@ -21,7 +21,6 @@ struct save_description {
     struct ckpt_setting *settings;     /* (n_groups · SAVE_SETTINGS_MAX) */
     size_t *group_of;                  /* (n_params) n_groups for frozen ones */
     char *config_json;
-    double last_lrs[OPTIM_GROUPS_MAX];
     struct ckpt_onebit onebit;
     struct ckpt_segment *segments;
     struct ckpt_onebit_tensor *tensors; /* (n_params) */
@@ -31,6 +30,15 @@ struct save_description {
 cz_status save_describe(const struct cz_engine *e, const char *dir, const char *client_state_json,
                         bool exclude_frozen, struct save_description *out);
 void save_description_free(struct save_description *d); /* accepts zeroed */
+
+/* ---- save_schedule.c: the schedules that are torch's ---------------------------------------- */
+
+/* Pairs of the dictionary that torch's state_dict() gives; of a struct cz_engine. */
+void save_put_schedule(struct pickle_writer *p, const void *engine);
+
+/* What the schedule keeps in a param group, behind g's settings; `room` is theirs. */
+void save_describe_kept(const struct schedule *s, size_t group, struct ckpt_group *g,
+                        struct ckpt_setting room[SAVE_SETTINGS_MAX]);
 
 /* ---- save_onebit.c: the 1-bit optimizers ---------------------------------------------------- */
 

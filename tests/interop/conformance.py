@@ -8,6 +8,8 @@ Run with the python that scripts/peers.sh prints. BUILD is a build folder. Areas
   resume   DeepSpeed trains on 1 to 4 ranks with random optimizers, schedules, stages 0 to 3 and elastic checkpoints,
            and saves on the way; czero resumes and follows the run that was not interrupted (about 10 s a case; the
            first run compiles DeepSpeed's CPU kernels, which takes minutes)
+  schedules  learning-rate schedules of DeepSpeed, torch and transformers with random and with wrong parameters, rate by
+           rate to the last bit (20 cases a second)
 The seed is printed; the same seed gives the same cases.
 """
 import argparse
@@ -18,9 +20,9 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from agree import outcome, resume
+from agree import outcome, resume, schedules
 
-AREAS = {"resume": resume.run}
+AREAS = {"resume": resume.run, "schedules": schedules.run}
 
 
 def table(outcomes):

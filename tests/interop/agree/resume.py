@@ -51,6 +51,13 @@ SCHEDULERS = {
     "cycle": scheduler("OneCycle", cycle_min_lr=0.002, cycle_max_lr=0.03, cycle_first_step_size=3,
                        decay_step_size=2, decay_lr_rate=0.5),
     "range": scheduler("LRRangeTest", lr_range_test_min_lr=0.002, lr_range_test_step_size=2),
+    "torch-step": scheduler("StepLR", step_size=3, gamma=0.5),
+    "torch-milestones": scheduler("MultiStepLR", milestones=[2, 5, 5], gamma=0.6),
+    "torch-cosine": scheduler("CosineAnnealingLR", T_max=6, eta_min=0.001),
+    "torch-restarts": scheduler("CosineAnnealingWarmRestarts", T_0=2, T_mult=2),
+    "torch-linear": scheduler("LinearLR", start_factor=0.2, total_iters=6),
+    "torch-cyclic": scheduler("CyclicLR", base_lr=0.002, max_lr=0.03, step_size_up=3, cycle_momentum=False),
+    "torch-cycle": scheduler("OneCycleLR", max_lr=0.03, total_steps=10),
 }
 
 
@@ -79,8 +86,14 @@ def train(rank, world, config, folder, saved, steps):
     import torch
     torch.manual_seed(0)
     model = curves.load_model(str(folder / "model"), "")
-    engine = deepspeed.initialize(model=model, model_parameters=list(model.parameters()),
-                                  config=json.loads(json.dumps(config)))[0]
+    config = json.loads(json.dumps(config))
+    # By name DeepSpeed takes torch's schedulers without ZeRO only; its users then hand them over.
+    client, named = None, config.get("scheduler", {}).get("type", "")
+    if config["zero_optimization"]["stage"] > 0 and hasattr(torch.optim.lr_scheduler, named):
+        params = config.pop("scheduler")["params"]
+        client = lambda optimizer: getattr(torch.optim.lr_scheduler, named)(optimizer, **params)
+    engine = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), lr_scheduler=client,
+                                  config=config)[0]
     micro, gas = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
     tokens = torch.tensor(list((folder / "data.txt").read_bytes()), dtype=torch.long)
     rows = []
@@ -156,6 +169,8 @@ def cases(seed, n):
         every.append((rng.choice(list(OPTIMIZERS)), rng.choice([0, 1, 2, 3]), rng.random() < 0.7))
     for i, (optimizer, stage, elastic) in enumerate(every[:n]):
         schedule, world = rng.choice(list(SCHEDULERS)), rng.choice([1, 1, 2, 3, 4])
+        if "adagrad" in optimizer and schedule == "torch-cycle":
+            schedule = "torch-cosine"  # Adagrad has no momentum to cycle
         gas = rng.choice([1, 1, 2])
         elastic = elastic and stage in (1, 2)
         name = f"{optimizer} {schedule} stage {stage}{' elastic' if elastic else ''}, {world} ranks, gas {gas}"

@@ -1,11 +1,11 @@
-"""Writes tests/fixtures/lr/*.csv: what DeepSpeed's own schedules give for 200 updates.
+"""Writes tests/fixtures/lr/*.csv: what DeepSpeed's own schedules give for 200 updates, and torch's for 40.
 
     <peers>/bin/python tests/interop/training/lr_golden.py
 
-Each file begins with "# key=value" lines: the scheduler's type and parameters, and the optimizer's
-own lr per group (base_lr). Then one row per index i = -1 ... 199: i, and for each group lr, beta1 and
+Each file begins with "# key=value" lines: the scheduler's type, the optimizer's own lr per group
+(the first base_lr) and the parameters. Then one row per index i from -1: i, and for each group lr, beta1 and
 beta2 as the optimizer holds them after that index was reached. Numbers are shortest round-trip doubles.
-Made with DeepSpeed 0.19.8.
+Made with DeepSpeed 0.19.8 and torch 2.15.
 """
 import logging
 import os
@@ -17,7 +17,7 @@ from deepspeed.runtime import lr_schedules
 
 logging.disable(logging.WARNING)
 OUT = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "lr"
-STEPS = 200
+STEPS, TORCH_STEPS = 200, 40
 
 CASES = {
     "warmup_log": ("WarmupLR", [1e-3], dict(warmup_num_steps=10)),
@@ -57,6 +57,25 @@ CASES = {
                                cycle_second_step_size=0, cycle_momentum=False)),
 }
 
+TORCH_CASES = {
+    "torch_step": ("StepLR", [0.1], dict(step_size=7, gamma=0.3)),
+    "torch_milestones": ("MultiStepLR", [0.1], dict(milestones=[25, 3, 9, 9], gamma=0.7)),
+    "torch_constant": ("ConstantLR", [0.1], dict(total_iters=9)),
+    "torch_linear": ("LinearLR", [0.1, 0.03], dict(start_factor=0.07, end_factor=0.9, total_iters=31)),
+    "torch_exponential": ("ExponentialLR", [0.1], dict(gamma=0.93)),
+    "torch_polynomial": ("PolynomialLR", [0.1], dict(total_iters=33, power=1.7)),
+    "torch_cosine": ("CosineAnnealingLR", [0.1], dict(T_max=13, eta_min=0.003)),
+    "torch_restarts": ("CosineAnnealingWarmRestarts", [0.1], dict(T_0=3, T_mult=2, eta_min=0.001)),
+    "torch_cyclic": ("CyclicLR", [0.1, 0.1],
+                     dict(base_lr=[0.001, 0.002], max_lr=[0.01, 0.03], step_size_up=7, step_size_down=4,
+                          mode="triangular2", base_momentum=[0.7, 0.6], max_momentum=[0.9, 0.93])),
+    "torch_cyclic_exp": ("CyclicLR", [0.1], dict(base_lr=0.001, max_lr=0.01, step_size_up=5, mode="exp_range",
+                                                 gamma=0.97, cycle_momentum=False)),
+    "torch_one_cycle": ("OneCycleLR", [0.1], dict(max_lr=0.02, total_steps=41)),
+    "torch_three_phases": ("OneCycleLR", [0.1], dict(max_lr=0.02, total_steps=45, three_phase=True, pct_start=0.37,
+                                                     anneal_strategy="linear", div_factor=10)),
+}
+
 
 def text(value):
     if isinstance(value, list):
@@ -66,20 +85,27 @@ def text(value):
     return value if isinstance(value, str) else repr(value)
 
 
-def rows(kind, base_lr, params):
+def rows(classes, kind, base_lr, params, steps):
     groups = [{"params": [torch.zeros(1, requires_grad=True)], "lr": lr} for lr in base_lr]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))
-    schedule = getattr(lr_schedules, kind)(optimizer, **params)
-    for i in range(-1, STEPS):
+    schedule = getattr(classes, kind)(optimizer, **params)
+    for i in range(-1, steps):
         yield [i] + [v for g in optimizer.param_groups for v in (g["lr"], *g["betas"])]
         schedule.step()
 
 
-for name, (kind, base_lr, params) in CASES.items():
+def write(name, case, classes, steps):
+    kind, base_lr, params = case
     with open(OUT / f"{name}.csv", "w") as f:
         print(f"# type={kind}", file=f)
         print(f"# base_lr={text(base_lr)}", file=f)
         for key, value in params.items():
             print(f"# {key}={text(value)}", file=f)
-        for row in rows(kind, base_lr, params):
+        for row in rows(classes, kind, base_lr, params, steps):
             print(",".join(text(v) for v in row), file=f)
+
+
+for name, case in CASES.items():
+    write(name, case, lr_schedules, STEPS)
+for name, case in TORCH_CASES.items():
+    write(name, case, torch.optim.lr_scheduler, TORCH_STEPS)

@@ -53,7 +53,7 @@ static cz_status print_rates(const struct ds_config *config, int64_t n_steps)
     printf("step,lr\n");
     for (int64_t step = 1; step <= n_steps && !ferror(stdout); step++) {
         printf("%lld,%.17g\n", (long long)step, group.lr);
-        if (config->scheduler.usable) schedule_step(&schedule, &group);
+        if (config->scheduler.usable) TRY(schedule_step(&schedule, &group));
     }
     return CZ_OK;
 }

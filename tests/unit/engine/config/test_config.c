@@ -390,6 +390,12 @@ START_TEST(every_x_key_is_answered)
          "scheduler.params: expected an object", CZ_INVALID},
         {"\"scheduler\": {\"type\": \"Cosine\", \"params\": {}}", CONFIG_NOTE_ENGINE_REJECTS,
          "WarmupCosineLR", CZ_INVALID},
+        {"\"scheduler\": {\"type\": \"ReduceLROnPlateau\", \"params\": {}}",
+         CONFIG_NOTE_UNSUPPORTED, "not supported: ReduceLROnPlateau needs a metric",
+         CZ_UNSUPPORTED},
+        {"\"optimizer\": {\"type\": \"Adagrad\"}, \"scheduler\": {\"type\": \"CyclicLR\", "
+         "\"params\": {\"base_lr\": 0.1, \"max_lr\": 0.2}}",
+         CONFIG_NOTE_ENGINE_REJECTS, "Adagrad has neither betas nor a momentum", CZ_INVALID},
         {"\"optimizer\": {\"type\": \"SGD\"}, \"zero_optimization\": {\"stage\": 1}",
          CONFIG_NOTE_ENGINE_REJECTS, "zero_allow_untested_optimizer", CZ_INVALID},
         {"\"gradient_clipping\": \"abc\"", CONFIG_NOTE_ENGINE_REJECTS,

@@ -315,8 +315,66 @@ START_TEST(a_schedule_is_saved_as_its_kind_saves_it)
 }
 END_TEST
 
-TEST_MAIN("engine/checkpoint", loads_take_what_their_options_say,
-          masters_may_begin_as_the_16_bit_weights, client_state_and_cursor_come_back,
-          a_save_waits_for_the_boundary, bad_folders_and_tags_are_refused_and_the_run_goes_on,
-          a_strict_load_names_what_is_missing, a_flipped_bit_is_found_before_it_is_loaded,
-          sixteen_bit_weights_are_one_file, a_schedule_is_saved_as_its_kind_saves_it)
+/* torch takes its state_dict() as it is, and needs initial_lr and the like in param_groups. SGD's
+ * momentum, which CyclicLR moves, is back before the first update after a load; without czero's own
+ * file, too. */
+START_TEST(schedules_of_torch_are_saved_as_torch_does_and_go_on)
+{
+    static const char config[] =
+        "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_clipping\": 0.5, "
+        "\"zero_optimization\": "
+        "{\"stage\": 1}, \"zero_allow_untested_optimizer\": true, \"optimizer\": {\"type\": "
+        "\"SGD\", "
+        "\"params\": {\"lr\": 0.01}}, \"scheduler\": {\"type\": \"CyclicLR\", \"params\": "
+        "{\"base_lr\": 0.001, \"max_lr\": 0.02, \"step_size_up\": 4, \"base_momentum\": 0.5}}}";
+    static const char *const keys[] = {
+        "max_lrs",    "total_size",     "step_ratio",  "mode",           "gamma",
+        "scale_mode", "cycle_momentum", "use_beta1",   "base_momentums", "max_momentums",
+        "base_lrs",   "last_epoch",     "_step_count", "_is_initial"};
+    const char *dir = test_tmp_make();
+    struct cz_engine *e = trained(config, NULL, 3);
+    ck_ok(engine_save_checkpoint(e, dir, "mine"));
+    const uint64_t row = data.row;
+    for (int s = 0; s < 2; s++) ck_ok(trial_step(e, &data, NULL));
+    uint64_t want, have;
+    const double lr = engine_get_lr(e);
+    ck_ok(leg_hash(e, "weight", &want));
+    engine_destroy(e);
+    const struct ckpt_open_options options = {.dir = dir, .tag = "mine"};
+    struct ckpt *ck;
+    ck_ok(ckpt_open(&options, &ck));
+    const struct pickle_node *schedule = pickle_get(ckpt_model_states(ck), "lr_scheduler");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++)
+        ck_assert_str_eq(schedule->pairs[i].key->text, keys[i]);
+    double momentum, initial;
+    const struct pickle_node *group = ckpt_param_group(ck, 0);
+    ck_assert(pickle_to_double(pickle_get(group, "momentum"), &momentum));
+    ck_assert_double_eq_tol(momentum, 0.9 - 0.4 * 3 / 4, 1e-15);
+    ck_assert(pickle_to_double(pickle_get(group, "initial_lr"), &initial));
+    ck_assert_double_eq(initial, 0.001);
+    ckpt_close(ck);
+    for (int without = 0; without < 2; without++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/mine/" CKPT_STATE, dir);
+        if (without) ck_assert_int_eq(unlink(path), 0);
+        snprintf(path, sizeof path, "%s/mine/" CKPT_MANIFEST, dir);
+        if (without) unlink(path);
+        e = engine_of(config, NULL, 3);
+        data.row = row;
+        ck_ok(engine_load_checkpoint(e, dir, "mine"));
+        for (int s = 0; s < 2; s++) ck_ok(trial_step(e, &data, NULL));
+        ck_assert_double_eq(engine_get_lr(e), lr);
+        ck_ok(leg_hash(e, "weight", &have));
+        ck_assert_uint_eq(have, want);
+        engine_destroy(e);
+    }
+    test_tmp_remove(dir);
+}
+END_TEST
+
+TEST_MAIN("engine/checkpoint", schedules_of_torch_are_saved_as_torch_does_and_go_on,
+          loads_take_what_their_options_say, masters_may_begin_as_the_16_bit_weights,
+          client_state_and_cursor_come_back, a_save_waits_for_the_boundary,
+          bad_folders_and_tags_are_refused_and_the_run_goes_on, a_strict_load_names_what_is_missing,
+          a_flipped_bit_is_found_before_it_is_loaded, sixteen_bit_weights_are_one_file,
+          a_schedule_is_saved_as_its_kind_saves_it)
