@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interop"))
 from fixtures import FIXTURES, ROOT  # noqa: E402
 from hostile import tools as hostile  # noqa: E402
 
-NBYTES_MAX = {"bpe": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "pieces": 9216, "wordpiece": 4096}
+NBYTES_MAX = {"bpe": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "jinja": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "pieces": 9216, "wordpiece": 4096}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -345,6 +345,16 @@ def names(out):
         out.put("latest", data)
 
 
+def templates(out):
+    sys.path.insert(0, str(ROOT / "tests" / "interop" / "chat"))
+    from snippets import SNIPPETS
+
+    for text in SNIPPETS:
+        out.put("jinja", text.encode())
+    for text in SNIPPETS[::7]:
+        out.put("jinja", text.encode() + b'\0{"s": "\\u00df x", "l": [1, {"a": null}], "d": {"items": 2.5}, "i": 7, "yes": true}')
+
+
 def main():
     out = Out(sys.argv[1])
     rank_files(out)
@@ -352,6 +362,7 @@ def main():
     bpe_folders(out)
     models(out)
     names(out)
+    templates(out)
     labelled_texts(out)
     pickles(out)
     texts(out)

@@ -1,0 +1,187 @@
+/* Tests: value is name(argument), as Jinja 3.1 defines them. */
+#include "data/jinja/jinja_impl.h"
+
+#include "data/tokenizer/chars_impl.h"
+
+#define TEST(test_name, condition)                                                                 \
+    static cz_status test_##test_name(struct jinja_run *r, struct jv v,                            \
+                                      const struct jinja_args *args, bool *out)                    \
+    {                                                                                              \
+        (void)r, (void)args;                                                                       \
+        *out = (condition);                                                                        \
+        return CZ_OK;                                                                              \
+    }
+
+TEST(defined, v.type != JV_UNDEFINED)
+TEST(undefined, v.type == JV_UNDEFINED)
+TEST(none, v.type == JV_NONE)
+TEST(boolean, v.type == JV_BOOL)
+TEST(true, v.type == JV_BOOL && v.b)
+TEST(false, v.type == JV_BOOL && !v.b)
+TEST(integer, v.type == JV_INT)
+TEST(float, v.type == JV_FLOAT)
+TEST(number, jv_is_number(v))
+TEST(string, v.type == JV_STR)
+TEST(mapping, v.type == JV_DICT)
+TEST(sequence, v.type == JV_UNDEFINED || v.type == JV_STR || v.type == JV_LIST ||
+                   v.type == JV_TUPLE || v.type == JV_DICT)
+TEST(iterable, v.type == JV_UNDEFINED || v.type == JV_STR || v.type == JV_LIST ||
+                   v.type == JV_TUPLE || v.type == JV_ITER || v.type == JV_VIEW ||
+                   v.type == JV_DICT || v.type == JV_LOOP)
+TEST(callable, v.type == JV_MACRO || v.type == JV_METHOD || v.type == JV_FUNC ||
+                   v.type == JV_UNDEFINED || v.type == JV_LOOP)
+TEST(escaped, v.type == JV_STR && v.is_safe)
+
+static cz_status test_equal(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                            bool *out)
+{
+    return jv_equal(r, v, args->at[0], out);
+}
+
+static cz_status test_not_equal(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                                bool *out)
+{
+    TRY(jv_equal(r, v, args->at[0], out));
+    *out = !*out;
+    return CZ_OK;
+}
+
+static cz_status test_below(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                            bool *out)
+{
+    int order;
+    TRY(jv_order(r, v, args->at[0], &order));
+    *out = order < 0;
+    return CZ_OK;
+}
+
+static cz_status test_above(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                            bool *out)
+{
+    int order;
+    TRY(jv_order(r, v, args->at[0], &order));
+    *out = order > 0;
+    return CZ_OK;
+}
+
+static cz_status test_at_most(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                              bool *out)
+{
+    TRY(test_above(r, v, args, out));
+    *out = !*out;
+    return CZ_OK;
+}
+
+static cz_status test_at_least(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                               bool *out)
+{
+    TRY(test_below(r, v, args, out));
+    *out = !*out;
+    return CZ_OK;
+}
+
+static cz_status test_in(struct jinja_run *r, struct jv v, const struct jinja_args *args, bool *out)
+{
+    return jv_contains(r, v, args->at[0], out);
+}
+
+static cz_status rest(struct jinja_run *r, struct jv v, struct jv by, int64_t wanted, bool *out)
+{
+    struct jv x;
+    TRY(jv_binary(r, JO_MOD, v, by, &x));
+    return jv_equal(r, x, jv_of_int(wanted), out);
+}
+
+static cz_status test_even(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                           bool *out)
+{
+    (void)args;
+    return rest(r, v, jv_of_int(2), 0, out);
+}
+
+static cz_status test_odd(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                          bool *out)
+{
+    (void)args;
+    return rest(r, v, jv_of_int(2), 1, out);
+}
+
+static cz_status test_divisible(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                                bool *out)
+{
+    return rest(r, v, args->at[0], 0, out);
+}
+
+/* str(value).islower(): some letter with a case, and all of them in this one. */
+static cz_status has_case(struct jinja_run *r, struct jv v, unsigned wanted, bool *out)
+{
+    bool any = false;
+    TRY(jv_to_str(r, v, &v));
+    *out = true;
+    for (size_t at = 0, len; at < v.n; at += len) {
+        unsigned class = chars_class(v.s + at, v.n - at, &len);
+        if (class & wanted) any = true;
+        if (class & (CHAR_UPPER | CHAR_LOWER) & ~wanted) *out = false;
+    }
+    *out = *out && any;
+    return run_steps(r, v.n / 16);
+}
+
+static cz_status test_lower(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                            bool *out)
+{
+    (void)args;
+    return has_case(r, v, CHAR_LOWER, out);
+}
+
+static cz_status test_upper(struct jinja_run *r, struct jv v, const struct jinja_args *args,
+                            bool *out)
+{
+    (void)args;
+    return has_case(r, v, CHAR_UPPER, out);
+}
+
+const struct jinja_test *jinja_test_find(struct jv name)
+{
+    static const struct jinja_test table[] = {
+        {"!=", test_not_equal, 1},
+        {"<", test_below, 1},
+        {"<=", test_at_most, 1},
+        {"==", test_equal, 1},
+        {">", test_above, 1},
+        {">=", test_at_least, 1},
+        {"boolean", test_boolean, 0},
+        {"callable", test_callable, 0},
+        {"defined", test_defined, 0},
+        {"divisibleby", test_divisible, 1},
+        {"eq", test_equal, 1},
+        {"equalto", test_equal, 1},
+        {"escaped", test_escaped, 0},
+        {"even", test_even, 0},
+        {"false", test_false, 0},
+        {"float", test_float, 0},
+        {"ge", test_at_least, 1},
+        {"greaterthan", test_above, 1},
+        {"gt", test_above, 1},
+        {"in", test_in, 1},
+        {"integer", test_integer, 0},
+        {"iterable", test_iterable, 0},
+        {"le", test_at_most, 1},
+        {"lessthan", test_below, 1},
+        {"lower", test_lower, 0},
+        {"lt", test_below, 1},
+        {"mapping", test_mapping, 0},
+        {"ne", test_not_equal, 1},
+        {"none", test_none, 0},
+        {"number", test_number, 0},
+        {"odd", test_odd, 0},
+        {"sequence", test_sequence, 0},
+        {"string", test_string, 0},
+        {"true", test_true, 0},
+        {"undefined", test_undefined, 0},
+        {"upper", test_upper, 0},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (jv_is(name, table[i].name)) return &table[i];
+    return NULL;
+}

@@ -1,0 +1,244 @@
+/* Claims: templates render as Jinja 3.1 in transformers' environment renders them; what the engine
+ * lacks and what is wrong is refused with the line; spans of generation blocks are those that
+ * transformers reports; hostile templates end within the limits. tests/interop/chat/jinja_check.py
+ * compares far more with Jinja itself. */
+#include "data/jinja/jinja.h"
+#include "tests/support/check_main.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char values[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":"
+    "\"Stra\\u00dfe\"}],\"d\":{\"b\":1,\"A\":2,\"items\":\"mine\"},\"l\":[3,1,2],\"s\":\"Hello, "
+    "W\\u00f6rld! \",\"i\":7,\"f\":2.5,\"h\":1e-7,\"yes\":true,\"no\":false,\"nil\":null,"
+    "\"q\":\"it's\"}";
+
+static cz_status render(const char *text, struct jinja_text *out)
+{
+    struct jinja_template *t;
+    struct json_doc *doc;
+    struct jinja_var vars[16];
+    ck_ok(json_parse(values, sizeof values - 1, "values", JSON_STRICT, &doc));
+    const struct json_node *root = json_root(doc);
+    for (size_t i = 0; i < json_count(root); i++)
+        vars[i] =
+            (struct jinja_var){.name = json_key(json_child(root, i)), .node = json_child(root, i)};
+    cz_status st = jinja_parse(text, strlen(text), "t", &t);
+    if (st == CZ_OK) st = jinja_render(t, vars, json_count(root), 86400, out);
+    jinja_free(t);
+    json_free(doc);
+    return st;
+}
+
+static void check_text(const char *text, const char *expected)
+{
+    struct jinja_text out = {0};
+    cz_status st = render(text, &out);
+    ck_assert_msg(st == CZ_OK, "%s: %s", text, cz_last_error());
+    ck_assert_msg(out.text.n == strlen(expected) &&
+                      memcmp(out.text.s ? out.text.s : "", expected, out.text.n) == 0,
+                  "%s gives \"%.*s\", not \"%s\"", text, (int)out.text.n, out.text.s, expected);
+    jinja_text_free(&out);
+}
+
+static void check_refused(const char *text, cz_status status, const char *sentence)
+{
+    struct jinja_text out = {0};
+    cz_status st = render(text, &out);
+    ck_assert_msg(st == status, "%.60s: status %d, %s", text, (int)st, cz_last_error());
+    ck_assert_msg(strstr(cz_last_error(), sentence), "%.60s: %s", text, cz_last_error());
+    jinja_text_free(&out);
+}
+
+START_TEST(expressions_give_what_python_gives)
+{
+    static const char *const table[][2] = {
+        {"{{ s }}|{{ i }}|{{ f }}|{{ h }}|{{ yes }}|{{ nil }}|{{ missing }}",
+         "Hello, Wörld! |7|2.5|1e-07|True|None|"},
+        {"{{ [q, 'é', 1.0, (1,), {'a': none}] }}", "[\"it's\", 'é', 1.0, (1,), {'a': None}]"},
+        {"{{ s[7] }}{{ s[-2] }}{{ s[1:4] }}{{ s[::-1] }}{{ l[1:] }}{{ l[::-2] }}",
+         "W!ell !dlröW ,olleH[1, 2][2, 3]"},
+        {"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ -2.5 // 2 }}",
+         "3 -4 2 3.5 1024 -2.0"},
+        {"{{ (1 + 2) ~ 3 * 4 }} {{ 'ab' * 2 }} {{ not no and 'x' or 'y' }}", "312 abab x"},
+        {"{{ 1 < 2 < 3 }} {{ 'b' in d }} {{ 'q' not in d }} {{ [1] == [1.0] }}",
+         "True True True True"},
+        {"{{ d.items() | list }} {{ d['items'] }} {{ d.nosuch is defined }}",
+         "[('b', 1), ('A', 2), ('items', 'mine')] mine False"},
+        {"{{ d | dictsort }} {{ d | tojson }}",
+         "[('A', 2), ('b', 1), ('items', 'mine')] {\"b\": 1, \"A\": 2, \"items\": \"mine\"}"},
+        {"{{ {'a': [1, {}], 'b': []} | tojson(indent=2) }}",
+         "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}"},
+        {"{{ s | trim | upper }} {{ 'straße ﬁ' | upper }} {{ 'ΑΣ ΑΣΑ' | lower }}",
+         "HELLO, WÖRLD! STRASSE FI ας ασα"},
+        {"{{ 'hello wORLD-foo' | title }} {{ \"it's\".title() }} {{ 'aB' | capitalize }}",
+         "Hello World-Foo It'S Ab"},
+        {"{{ messages | map(attribute='role') | join(', ') }}", "user, assistant"},
+        {"{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"},
+        {"{{ l | sort }} {{ l | sort(reverse=true) | first }} {{ l | sum }} {{ l | max }}",
+         "[1, 2, 3] 3 6 3"},
+        {"{{ 'a,b,c'.split(',')[-1] }} {{ ' x y '.split() }} {{ 'aXbX'.rstrip('X') }}",
+         "c ['x', 'y'] aXb"},
+        {"{{ '12' | int + 1 }} {{ 'x' | int(3) }} {{ '1.5' | float }} {{ f | int }}", "13 3 1.5 2"},
+        {"{{ missing | default('x') }} {{ '' | default('y', true) }} {{ nil | default('z') }}",
+         "x y None"},
+        {"{{ '<' + ('<' | safe) }} {{ ('<' | safe) ~ '<' }}", "&lt;< <<"},
+        {"{{ range(2, 8, 3) | list }} {{ 'a' 'b' }} {{ '\\x41\\u00e9\\n' }}.", "[2, 5] ab Aé\n."},
+        {"{{ strftime_now('%Y') }} {{ namespace(a=1).a }} {{ dict(a=1) }}", "1970 1 {'a': 1}"},
+        {"{{ 'x' if no }}{{ 'y' if yes else 'z' }} {{ i is odd }} {{ i is not string }}",
+         "y True True"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_text(table[i][0], table[i][1]);
+}
+END_TEST
+
+START_TEST(statements_and_scopes_are_jinjas)
+{
+    static const char *const table[][2] = {
+        {"{% for m in messages %}{{ loop.index }}{{ m.role }}{{ ',' if not loop.last }}{% endfor "
+         "%}",
+         "1user,2assistant"},
+        {"{% for x in l if x > 1 %}{{ loop.length }}{{ x }} {% else %}none{% endfor %}", "23 22 "},
+        {"{% for x in l %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endfor %}", "32"},
+        {"{% for x in l %}{% break %}{% else %}else{% endfor %}", "else"},
+        {"{% set a = 1 %}{% for x in l %}{% set a = a + x %}{{ a }} {% endfor %}{{ a }}",
+         "4 2 3 1"},
+        {"{% set n = namespace(a=0) %}{% for x in l %}{% set n.a = n.a + x %}{% endfor %}{{ n.a }}",
+         "6"},
+        {"{% set a, b = 1, 2 %}{% set c %}[{{ a }}{{ b }}]{% endset %}{{ c | length }}{{ c }}",
+         "4[12]"},
+        {"{% macro m(a, b=a, c='x') %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }} {{ m(1, c=2) "
+         "}}",
+         "11x 112"},
+        {"{% macro m(n) %}{{ n }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(3) }}",
+         "3210"},
+        {"{% with a = 1 %}{{ a }}{% endwith %}{{ a }}{% filter upper %}abc{% endfilter %}", "1ABC"},
+        {"{% if no %}a{% elif i == 7 %}b{% else %}c{% endif %}", "b"},
+        {"{% raw %}{{ x }}{% endraw %}{# gone #}", "{{ x }}"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_text(table[i][0], table[i][1]);
+}
+END_TEST
+
+START_TEST(white_space_goes_as_with_trim_blocks_and_lstrip_blocks)
+{
+    static const char *const table[][2] = {
+        {"a\n  {% if yes %}\n  b\n  {% endif %}\n  c", "a\n  b\n  c"},
+        {"a\n  {%- if yes -%}\n  b\n  {%- endif -%}\n  c", "abc"},
+        {"a\n  {%+ if yes +%}\n  b\n  {%+ endif +%}\n  c", "a\n  \n  b\n  \n  c"},
+        {"a \t{% if yes %}b{% endif %}", "a \tb"},
+        {"a\n  {{- i -}}\n  b\n", "a7b"},
+        {"a\n  {# x #}\n  b\r\n", "a\n  b"},
+        {"{{ '}}' }}{{ {'a': {'b': 1}}.a.b }}", "}}1"},
+        {"\n", ""},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_text(table[i][0], table[i][1]);
+}
+END_TEST
+
+START_TEST(spans_of_generation_blocks_are_counted_in_bytes)
+{
+    struct jinja_text out = {0};
+    ck_ok(render("é{% generation %}b{% endgeneration %}c{% generation %}"
+                 "{% set i = 1 %}ü{{ i }}{% endgeneration %}{{ i }}",
+                 &out));
+    ck_assert_uint_eq(out.n_spans, 2);
+    ck_assert_uint_eq(out.spans[0].begin, 2);
+    ck_assert_uint_eq(out.spans[0].end, 3);
+    ck_assert_uint_eq(out.spans[1].begin, 4);
+    ck_assert_uint_eq(out.spans[1].end, 7);
+    ck_assert_uint_eq(out.text.n, 8); /* the set inside ends with the block */
+    ck_ok(render("x", &out));
+    ck_assert_uint_eq(out.n_spans, 0);
+    jinja_text_free(&out);
+}
+END_TEST
+
+START_TEST(refusals_name_the_line)
+{
+    check_refused("a\n{{ s + 1 }}", CZ_INVALID, "t:2: a string and an integer have no operator +");
+    check_refused("\n\n{{ missing.a }}", CZ_INVALID, "t:3: 'missing' is undefined");
+    check_refused("{{ raise_exception('no ' ~ i) }}", CZ_INVALID,
+                  "t:1: the template refuses the conversation: no 7");
+    check_refused("{% for x in l %}\n{{ x", CZ_INVALID, "t:2: a tag does not end");
+    check_refused("\n{% if yes %}a", CZ_INVALID, "t:2: the template ends before elif");
+    check_refused("\n{{ 1 + }}", CZ_INVALID, "t:2: expected an expression, got the end of the tag");
+    check_refused("{{ x | nosuch }}", CZ_UNSUPPORTED, "t:1: the filter nosuch is not supported");
+    check_refused("{{ x is nosuch }}", CZ_UNSUPPORTED, "t:1: the test nosuch is not supported");
+    check_refused("\n{% include 'x' %}", CZ_UNSUPPORTED,
+                  "t:2: the statement include is not supported");
+    check_refused("{{ s.center(3) }}", CZ_UNSUPPORTED, "the method center() of a string");
+    check_refused("{{ '%d' % 1 }}", CZ_UNSUPPORTED, "formatting a string by %");
+    check_refused("{{ l.append(1) }}", CZ_INVALID, "may not change lists");
+    check_refused("{% set d.b = 1 %}", CZ_INVALID, "only a namespace has members");
+    check_refused("{{ 9223372036854775807 + 1 }}", CZ_INVALID, "outside of 64 bits");
+    check_refused("{{ range(100001) }}", CZ_INVALID, "more than 100000 steps");
+    check_refused("{{ 1 // 0 }}", CZ_INVALID, "division by zero");
+    check_refused("{% break %}", CZ_INVALID, "break is outside of a loop");
+    check_refused("\xff", CZ_INVALID, "t:1: it is not UTF-8");
+}
+END_TEST
+
+/* Each would take a year, a terabyte or the whole stack. */
+START_TEST(hostile_templates_end)
+{
+    static const char *const table[][2] = {
+        {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested"},
+        {"{% set n = namespace(a=[1]) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}"
+         "{% endfor %}{{ n.a }}",
+         "than"},
+        {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}"
+         "{% set n.b = [n.b, n.b] %}{% endfor %}{{ n.a == n.b }}",
+         "than"},
+        {"{% set n = namespace(a=[]) %}{% for i in range(9999) %}{% set n.a = [n.a] %}{% endfor %}"
+         "{{ n.a | tojson }}",
+         "deep"},
+        {"{% set n = namespace(a='x') %}{% for i in range(99) %}{% set n.a = n.a + n.a %}"
+         "{% endfor %}",
+         "than"},
+        {"{{ 'x' * 99999999999 }}", "than"},
+        {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", ""},
+        {"{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}", "than"},
+        {"{{ ('a' * 100000) | replace('', 'b' * 100000) }}", "than"},
+        {"{% for i in range(100000) %}{{ ('a' * 1000000).split('b') | length }}{% endfor %}", ""},
+        {"{% set n = namespace() %}{% set n.n = n %}{{ n.n.n.n | tojson }}", "not a value of JSON"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        clock_t begin = clock();
+        check_refused(table[i][0], CZ_INVALID, table[i][1]);
+        double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        ck_assert_msg(seconds < 20, "%s: %.1f s", table[i][0], seconds);
+    }
+    char text[40000];
+    memset(text, '(', sizeof text);
+    memcpy(text, "{{ ", 3);
+    text[sizeof text - 1] = '\0';
+    check_refused(text, CZ_INVALID, "too many brackets");
+    size_t n = 0;
+    for (int i = 0; i < 3000; i++) n += (size_t)sprintf(text + n, "{%% if 1 %%}");
+    check_refused(text, CZ_INVALID, "nested deeper");
+    n = (size_t)sprintf(text, "{{ ");
+    for (int i = 0; i < 9000; i++) n += (size_t)sprintf(text + n, "not ");
+    sprintf(text + n, "1 }}");
+    check_refused(text, CZ_INVALID, "nested deeper");
+}
+END_TEST
+
+START_TEST(long_texts_take_linear_time)
+{
+    struct jinja_text out = {0};
+    ck_ok(render("{% set n = namespace(a='') %}{% for i in range(100000) %}"
+                 "{% set n.a = n.a + 'abcdefgh' %}{% endfor %}{{ n.a }}",
+                 &out));
+    ck_assert_uint_eq(out.text.n, 800000);
+    jinja_text_free(&out);
+}
+END_TEST
+
+TEST_MAIN("data/jinja", expressions_give_what_python_gives, statements_and_scopes_are_jinjas,
+          white_space_goes_as_with_trim_blocks_and_lstrip_blocks,
+          spans_of_generation_blocks_are_counted_in_bytes, refusals_name_the_line,
+          hostile_templates_end, long_texts_take_linear_time)
