@@ -133,8 +133,8 @@ cz_status bpe_vocab_index(struct bpe_vocab *v)
     if (!v->slots) return err_set(CZ_NOMEM, 0, "no memory for the words of a vocabulary");
     v->n_slots = n_slots;
     for (uint32_t id = 0; id < (uint32_t)v->size; id++) {
-        const char *s = v->bytes + v->offs[id];
         if (v->lens[id] == 0) continue;
+        const char *s = v->bytes + v->offs[id];
         size_t i = (size_t)hash_bytes(s, v->lens[id]) & (n_slots - 1);
         while (v->slots[i] && !is_token(v, v->slots[i] - 1, s, v->lens[id]))
             i = (i + 1) & (n_slots - 1);

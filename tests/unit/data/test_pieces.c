@@ -155,5 +155,25 @@ START_TEST(what_sentencepiece_refuses_is_refused)
 }
 END_TEST
 
+/* As there, types that look for no path do with no normal piece: all text is unknown. */
+START_TEST(a_model_without_normal_pieces_knows_no_text)
+{
+    for (int type = 2; type <= 4; type++) {
+        struct blob only = {.n = 0};
+        struct cz_tokenizer *tok;
+        int32_t *ids;
+        size_t n;
+        put_piece(&only, "<unk>", 0, 2);
+        put_piece(&only, "<s>", 0, 3);
+        ck_ok(open_blob(&only, type, &tok));
+        ck_ok(cz_tokenizer_encode(tok, "ab", 2, &ids, &n));
+        ck_assert_uint_eq(n, 1);
+        ck_assert_int_eq(ids[0], 0);
+        free(ids);
+        cz_tokenizer_close(tok);
+    }
+}
+END_TEST
+
 TEST_MAIN("data/pieces", ids_are_those_of_sentencepiece, long_texts_have_the_ids_of_sentencepiece,
-          what_sentencepiece_refuses_is_refused)
+          what_sentencepiece_refuses_is_refused, a_model_without_normal_pieces_knows_no_text)
