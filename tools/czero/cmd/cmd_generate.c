@@ -157,9 +157,10 @@ static size_t count_settled(const struct printer *p)
     return p->n_held;
 }
 
-/* The decoder hands out whole characters. */
+/* The decoder hands out whole characters, or nothing while it waits for the rest of one. */
 static cz_status take_text(struct printer *p, const char *text, size_t nbytes)
 {
+    if (nbytes == 0) return CZ_OK;
     TRY(append(&p->held, &p->n_held, &p->held_room, text, nbytes));
     size_t n = find_stop(p);
     p->stopped = n < p->n_held;
