@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Build czero with its CUDA plug-in on a machine with an NVIDIA GPU, run all checks on the device, and
-# print one table: check, result, goal, ratio, pass | fail | skipped with the reason.
+# Build czero with its CUDA plug-in on a machine with an NVIDIA GPU, or take the programs that scripts/gpu_pack.sh
+# --prebuilt packed; run all checks on the device, and print one table: check, result, goal, ratio, pass | fail |
+# skipped with the reason. The table is written anew after every row.
+#   scripts/gpu_check.sh --part A               what decides first, in at most 7 minutes: the kernels' tests and their times
+#   scripts/gpu_check.sh --part B               then, in 8: agreement with PyTorch, GPT-2 124M beside it, the other tests
+#   scripts/gpu_check.sh --part C               then, in 8: the machine, offload, recorded runs, the largest model
 #   scripts/gpu_check.sh                        all stages
-#   scripts/gpu_check.sh --stage build,agree    these stages, in this order, of: build agree oracle memory bench
-#                                               train largest sanitize
+#   scripts/gpu_check.sh --stage build,agree    these stages, in this order, of: build agree large oracle memory bench
+#                                               profile train largest sanitize
 #     --minutes N     limit of the whole run (default 28)
 #     --limit S       limit of a step in seconds; every step also has its own limit
 #     --continue      run only the steps that earlier commands have not finished; a bench with less than
 #                     half of its time left waits for the next command
 #     --out DIR       report.md, report.json and logs.tar.gz (default build-gpu/report); the rows of earlier
 #                     stages stay in the build folder until their stage runs again
-#     --pack FILE     the output of scripts/gpu_pack.sh: libraries, wheels (default .gpu/pack.tar.gz if the
-#                     libraries are not installed)
+#     --pack FILE     the output of scripts/gpu_pack.sh: libraries, programs, wheels (default .gpu/pack.tar.xz, if it is there
+#                     and holds programs or the libraries are not installed)
 #     --deps DIR      unpacked libraries and headers; --wheels DIR, --llmc DIR
 #     --build DIR     (default build-gpu; missing targets are built first); --jobs N parallel compiles and tests (default: the cores)
 #     --nvme DIR      folder for swap files of the largest model
@@ -21,8 +25,8 @@
 # Exit: 0 no failure, 1 a failure, 2 usage.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
-ALL_STAGES="build agree oracle memory bench train largest sanitize"
-stages=all minutes=28 out='' pack='' deps='' wheels='' llmc='' build='' jobs='' nvme='' peers='' limit_max=600 only=. list='' simulated='' continue=''
+ALL_STAGES="build agree large oracle memory bench profile train largest sanitize"
+stages=all part='' minutes='' out='' pack='' deps='' wheels='' llmc='' build='' jobs='' nvme='' peers='' prebuilt='' limit_max=600 only=. except='' list='' simulated='' continue=''
 
 usage() { echo "gpu_check: $*; see gpu_check.sh --help" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -37,6 +41,7 @@ while [ $# -gt 0 ]; do
   esac
   case $1 in
     --stage) stages=$2 ;;
+    --part) part=$2 ;;
     --minutes) minutes=$2 ;;
     --out) out=$2 ;;
     --pack) pack=$2 ;;
@@ -52,6 +57,12 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
+case $part in
+  '') : "${minutes:=28}" ;;
+  A) : "${minutes:=7}" ;;
+  B | C) : "${minutes:=8}" ;;
+  *) usage "--part $part: A, B or C" ;;
+esac
 [[ $minutes =~ ^[0-9]+$ && $minutes -gt 0 ]] || usage "--minutes $minutes: a number above 0"
 [[ ${jobs:=$(nproc)} =~ ^[0-9]+$ && $jobs -gt 0 ]] || usage "--jobs $jobs: a number above 0"
 [[ $limit_max =~ ^[0-9]+$ && $limit_max -gt 0 ]] || usage "--limit $limit_max: a number above 0"
@@ -86,22 +97,26 @@ sys.exit(not found)' "$1"
 }
 
 unpack() { # the pack, once
-  [ -n "$pack" ] || [ -z "$(ls .gpu/pack.tar.gz 2>/dev/null)" ] || pack=.gpu/pack.tar.gz
+  [ -n "$pack" ] || [ ! -e .gpu/pack.tar.xz ] || pack=.gpu/pack.tar.xz
   [ -n "$pack" ] || return 0
   [ -f "$pack" ] || usage "--pack $pack: no such file"
   local to=$build/pack
   if [ "$pack" -nt "$to/.unpacked" ]; then
-    rm -rf "$to" && mkdir -p "$to" && tar -C "$to" -xzf "$pack" && touch "$to/.unpacked" || exit 2
+    rm -rf "$to" && mkdir -p "$to"
+    if command -v xz >/dev/null; then tar -C "$to" -xf "$pack"; else "$python" -m tarfile -e "$pack" "$to"; fi || exit 2
+    touch "$to/.unpacked"
   fi
+  [ ! -d "$to/prebuilt" ] || prebuilt=$to/prebuilt
   [ -n "$deps" ] || deps=$to/deps
   [ -n "$wheels" ] || [ ! -d "$to/wheels" ] || wheels=$to/wheels
   [ -n "$llmc" ] || [ ! -d "$to/llm.c" ] || llmc=$to/llm.c
 }
 installed() { pkg-config --exists hwloc liburing libutf8proc libdeflate zlib libzstd check 2>/dev/null; }
-[ -n "$list" ] || [ -n "$deps" ] || { [ -z "$pack" ] && installed; } || unpack
+[ -n "$list" ] || [ -n "$deps" ] || { [ -z "$pack" ] && [ ! -e .gpu/pack.tar.xz ] && installed; } || unpack
 [ -z "$deps" ] || deps=$(realpath -m "$deps")
 [ -z "$llmc" ] || llmc=$(realpath -m "$llmc")
 fixtures=$build/fixtures
+export CZERO_TEST_BUILD=$build # programs of a pack were built elsewhere
 command -v nvcc >/dev/null || [ ! -x /usr/local/cuda/bin/nvcc ] || PATH=$PATH:/usr/local/cuda/bin
 # NCCL, where only PyTorch's packages have it.
 system_has_nccl() { [[ $(ldconfig -p 2>/dev/null) == *libnccl.so.2* ]] || [ -e /usr/local/cuda/lib64/libnccl.so.2 ]; }
@@ -122,7 +137,7 @@ fi
 step() {
   local stage=$1 what=$2 goal=$3 limit=$4 left=$((deadline - SECONDS)) begin=$SECONDS code log is_whole=1 least=5
   shift 4
-  [[ $what =~ $only ]] || return 0
+  [[ $what =~ $only && ! (-n $except && $what =~ $except) ]] || return 0
   [ -z "$list" ] || { printf '%-9s %s\n' "$stage" "$what"; return 0; }
   [ -z "$continue" ] || ! grep -qxF "$stage"$'\t'"$what" "$ended" || return 0
   log=$logs/$stage-$(tr -cs 'A-Za-z0-9\n' _ <<<"$what").log
@@ -147,8 +162,14 @@ step() {
     fi
   fi
   [ -z "$is_whole" ] || printf '%s\t%s\n' "$stage" "$what" >>"$ended"
-  "$python" scripts/gpu_report.py row --stage "$stage" --what "$what" --goal "$goal" --code $code \
-    --limit "$limit" --seconds $((SECONDS - begin)) ${simulated:+--simulated} --log "$log" >>"$rows"
+  (
+    flock 9 # steps beside each other end at any time
+    awk -F'\t' -v stage="$stage" -v what="$what" '$1 != stage || $9 != what' "$rows" >"$rows.new"
+    "$python" scripts/gpu_report.py row --stage "$stage" --what "$what" --goal "$goal" --code $code \
+      --limit "$limit" --seconds $((SECONDS - begin)) ${simulated:+--simulated} --log "$log" >>"$rows.new"
+    mv "$rows.new" "$rows"
+    table
+  ) 9>"$rows.lock"
   [ $code = 0 ] || [ $code = 77 ] || echo "failed: $what ($log)" >&2
   return $code
 }
@@ -173,14 +194,22 @@ forget() {
   cp "$work/rows" "$rows"
 }
 
-# What is known so far, in --out: after every stage, so that it exists even if this script is ended.
+# What is known so far, in --out: after every row, so that it exists even if this script is ended; the logs after
+# every stage.
+table() {
+  local code
+  "$python" scripts/gpu_report.py table --rows "$rows" --out "$out" --machine "$gpu" ${simulated:+--simulated} >"$work/table.new"
+  code=$?
+  mv "$work/table.new" "$work/table"
+  return $code
+}
 report() {
   local log
   find "$logs" -name '*.log' -size +1M | while read -r log; do
     { head -c 400000 "$log" && printf '\n…\n' && tail -c 400000 "$log"; } >"$work/log" && mv "$work/log" "$log"
   done
   tar -C "$build/report" -czf "$out/logs.tar.gz" logs
-  "$python" scripts/gpu_report.py table --rows "$rows" --out "$out" --machine "$gpu" ${simulated:+--simulated} >"$work/table"
+  table
 }
 
 # ---- stages ----
@@ -257,21 +286,59 @@ machine() {
     "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["device"] or "none")' "$build/report/machine.json")"
 }
 
-# What the peers compile is compiled beside our own: nothing is measured meanwhile.
-stage_build() {
+# The pack's programs, where a build would put them, with their libraries beside czero. Those of compilers and cuBLASLt are
+# the machine's own; where it has none, the pack's, and PyTorch's.
+adopt() {
+  local library name found
+  [ "$(cat "$prebuilt/sources.sha256")" = "$(scripts/gpu_pack.sh --sources)" ] || {
+    echo "skipped: the pack's programs are of other sources than these"
+    return 77
+  }
+  cp -r "$prebuilt/." "$build/" && unpack_fixtures || return 1
+  for library in "$deps"/lib/*.so.*; do ln -sf "$library" "$build/"; done
+  for library in "$deps"/runtime/*; do
+    name=${library##*/}
+    [[ $(ldconfig -p 2>/dev/null) == *"$name"* ]] && rm -f "$build/$name" || ln -sf "$library" "$build/$name"
+  done
+  name=libcublasLt.so.13
+  if [[ $(ldconfig -p 2>/dev/null) != *"$name"* ]] && [ ! -e /usr/local/cuda/lib64/$name ]; then
+    found=$(python_packages_have lib/$name) && ln -sf "$found" "$build/$name"
+  elif [ -e /usr/local/cuda/lib64/$name ]; then
+    ln -sf /usr/local/cuda/lib64/$name "$build/$name"
+  fi
+  for library in czero ${simulated:+cuda_sim/}libczero_cuda.so tests/gpu/test_norm_cuda; do
+    ! ldd "$build/$library" | grep 'not found' || { echo "skipped: $library does not start here"; return 77; }
+  done
+  "$czero" --version | sed 's/^/result: /'
+}
+
+# Nothing is built where the pack's programs run.
+build_czero() {
+  if [ -n "$prebuilt" ] && step build "the pack's programs" "" 120 adopt; then return; fi
   step build "configure" "" 120 configure || return
+  step build "compile" "≤ 180 s on 16 cores" 420 compile
+}
+
+# What peers compile at their first use: where nothing is measured.
+build_peers() {
   [ -n "$simulated" ] && [ -z "$peers" ] || beside build "DeepSpeed and its CPU Adam" "" 300 deepspeed_ready
   [ -n "$simulated" ] || [ -z "$llmc" ] || beside build "llm.c" "" 180 llmc_ready
-  step build "compile" "≤ 180 s on 16 cores" 420 compile
+}
+
+measure_machine() { [ ! -x "$czero" ] && [ -z "$list" ] || step build "this machine" "" 120 machine; }
+
+stage_build() {
+  build_peers
+  build_czero
   await
-  [ ! -x "$czero" ] && [ -z "$list" ] || step build "this machine" "" 120 machine
+  measure_machine
 }
 
 stage_agree() {
   local program name
   for program in "$build"/tests/gpu/test_*; do
     name=${program##*/}
-    [ -f "$program" ] && [ -x "$program" ] && [[ $name != *_slow ]] || continue
+    [ -f "$program" ] && [ -x "$program" ] && [[ $name != *_slow && $name != test_large_cuda ]] || continue
     beside agree "$name" "all cases" 240 "$program"
   done
   for program in tests/gpu/test_*.sh; do
@@ -287,7 +354,23 @@ oracle() { # folder
   return "${PIPESTATUS[0]}"
 }
 
-unpack_fixtures() { cmake -DTO="$fixtures" -P tests/fixtures/unpack.cmake; }
+# As tests/fixtures/unpack.cmake does, where there is no CMake.
+unpack_plainly() {
+  local path name
+  mkdir -p "$fixtures"
+  for path in tests/fixtures/*; do
+    name=${path##*/}
+    case $name in
+      *.tar.xz) [ -d "$fixtures/${name%.tar.xz}" ] || "$python" -m tarfile -e "$path" "$fixtures" || return 1 ;;
+      *.sh | *.cmake | *.md) ;;
+      *) ln -sfn "$PWD/$path" "$fixtures/$name" ;;
+    esac
+  done
+  ln -sf "$PWD/examples/data/fortunes.txt" "$fixtures/text/fortunes.txt"
+}
+unpack_fixtures() {
+  if command -v cmake >/dev/null; then cmake -DTO="$fixtures" -P tests/fixtures/unpack.cmake; else unpack_plainly; fi
+}
 
 stage_oracle() {
   local model
@@ -549,13 +632,47 @@ timed_bench() { python_bench "$@" --seconds "$SECONDS_LEFT"; }
 
 largest() { peers='' timed_bench bench/gpu/largest_gpu.py "$@"; }
 
+# A step of GPT-2 124M taken apart, as it is and with other kernels.
+step_table() { # what is set, arguments…
+  local setting=$1
+  shift
+  env ${setting:+"$setting"} "$build/bench/step_cuda" "$@"
+}
+kernels_alone() { env "$1" "$build/bench/attention_cuda" ${simulated:+--tiny} gpt2-124m llama3-8b; }
+
 stage_bench() {
+  local shape=(--batch 64)
+  [ -z "$simulated" ] || shape=(--tiny)
+  step bench "a training step by its calls" "" 60 step_table "" "${shape[@]}"
+  step bench "a training step by its calls, bias gradients in products" "" 60 step_table CZERO_CUDA_EPILOGUES=all "${shape[@]}"
+  step bench "a training step by its calls, attention with wgmma" "" 60 step_table CZERO_CUDA_ATTENTION=hopper "${shape[@]}"
+  step bench "attention, flash kernels" "" 40 kernels_alone CZERO_CUDA_ATTENTION=flash
+  step bench "attention, hopper kernels" "" 40 kernels_alone CZERO_CUDA_ATTENTION=hopper
   step bench "ops on the device" "" 90 "$build/bench/ops_cuda" ${simulated:+--tiny}
+  step bench "the same weights" "" 120 timed_bench bench/gpu/same_weights_gpu.py
   step bench "attention beside PyTorch" "" 150 timed_bench bench/gpu/attention_gpu.py
   step bench "GPT-2 124M" "" 280 timed_bench bench/gpu/train_gpu.py ${llmc:+--llmc "$build/llm.c" --llmc-from "$llmc"}
   step bench "1.3 B, all on the host" "" 240 timed_bench bench/gpu/seed_gpu.py seed --profile "$build/report/machine.json"
-  step bench "a training step by its calls" "" 90 "$build/bench/step_cuda" ${simulated:+--tiny}
   step bench "ZeRO-Offload step" "" 240 timed_bench bench/gpu/seed_gpu.py offload --profile "$build/report/machine.json"
+}
+
+# Shapes of real training, in programs that leave at once where the device is simulated.
+stage_large() {
+  step large "large shapes" "within 1 %, repeated to the bit" 150 "$build/tests/gpu/test_large_cuda"
+}
+
+# What limits a kernel, in the words of Nsight Compute.
+profile() { # kernel, what is set
+  local ncu
+  ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -1)
+  [ -n "$ncu" ] || { echo "skipped: no ncu here"; return 77; }
+  [ -z "$simulated" ] || { echo "skipped: the simulated device is no matter for ncu"; return 77; }
+  env "$2" "$ncu" --clock-control none --kernel-name "regex:$1" --launch-skip 2 --launch-count 1 --set full \
+    "$build/bench/attention_cuda" gpt2-124m || return 1
+}
+stage_profile() {
+  step profile "attention_flash_backward" "" 60 profile attention_flash_backward CZERO_CUDA_ATTENTION=flash
+  step profile "attention_hopper_forward" "" 60 profile attention_hopper_forward CZERO_CUDA_ATTENTION=hopper
 }
 
 stage_largest() {
@@ -568,10 +685,10 @@ stage_largest() {
 # ---- go ----
 
 # A step runs in a shell of its own, so that its time can be limited.
-export build out work czero fixtures deps jobs wheels llmc simulated z peers
-export -f python_packages_have toolkit_has_cublas configure compile machine oracle train_args curve bits \
+export build out work czero fixtures python prebuilt deps jobs wheels llmc simulated z peers
+export -f python_packages_have toolkit_has_cublas adopt unpack_plainly unpack_fixtures configure compile machine oracle train_args curve bits \
   memory too_large sanitize sanitize_ranks install_wheels \
-  deepspeed_ready llmc_ready python_bench timed_bench largest
+  deepspeed_ready llmc_ready python_bench timed_bench step_table kernels_alone profile largest
 
 stages=${stages//,/ }
 gpu='no GPU that nvidia-smi knows' # in words; it may be slow to answer, and is asked once
@@ -586,21 +703,73 @@ gpu_is_here() {
 }
 no_gpu() { echo "no GPU here: nvidia-smi lists none, and there is no /dev/nvidia0"; return 1; }
 export -f no_gpu
-has_gpu=
+
+# Runs what is given for a stage; then writes what is known.
+finish() { # stage, command…
+  local stage=$1
+  shift
+  if [ -n "$has_gpu" ]; then "$@" || true; else step "$stage" "a GPU" "" 20 no_gpu; fi
+  [ -n "$list" ] || { report && code=0 || code=1; }
+}
+some() { # regex, command…: those of its steps that match
+  local only=$1
+  shift
+  "$@"
+}
+
+# ---- in parts: what decides first comes first ----
+
+CORE='^test_(cuda_device|matmul_cuda|attention_cuda|norm_cuda|step_cuda|ce_head_cuda|embedding_cuda|reduce_cuda)$'
+part_A() {
+  finish build build_czero
+  finish agree some "$CORE" stage_agree
+  finish large stage_large
+  finish bench some '^(a training step|ops on|attention, )' stage_bench
+  finish profile stage_profile
+}
+part_B() {
+  finish build build_czero
+  finish build build_peers
+  except=$CORE finish agree stage_agree
+  finish oracle stage_oracle
+  await
+  finish bench some '^(the same weights|GPT-2|attention beside)' stage_bench
+  finish memory stage_memory
+  finish sanitize some '^memcheck: test_(attention|step|cross_entropy)_cuda, (tensor|adam|it)' stage_sanitize
+}
+part_C() {
+  finish build build_czero
+  finish build build_peers
+  await
+  finish build measure_machine
+  finish bench some '^(1.3 B|ZeRO)' stage_bench
+  finish train stage_train
+  finish largest stage_largest
+  finish sanitize stage_sanitize
+}
+
+# ---- all of it ----
+
+has_gpu= watcher=
 if gpu_is_here || [ "$stages" = build ]; then # to build, none is needed
   has_gpu=1
-  [[ " $stages " == *" build "* ]] || [ -n "$list" ] || [ -x "$czero" ] || stages="build $stages"
+  [ -n "$part" ] || [[ " $stages " == *" build "* ]] || [ -n "$list" ] || [ -x "$czero" ] || stages="build $stages"
 fi
-for stage in $stages; do
-  [ -n "$list" ] || forget "$stage"
-  if [ -n "$has_gpu" ]; then
-    "stage_$stage" || true
-  else
-    step "$stage" "a GPU" "" 20 no_gpu
-  fi
-  [ -n "$list" ] || { report && code=0 || code=1; }
-  [ "$stage" != build ] || [ -n "$list" ] || [ -x "$czero" ] || break # the table says why
-done
+# Clocks, power and memory of every second, and a GPU that stays awake between short programs.
+if [ -n "$has_gpu" ] && [ -z "$simulated$list" ] && command -v nvidia-smi >/dev/null; then
+  nvidia-smi dmon -s pucm -d 1 -o T >"$logs/dmon.log" 2>&1 &
+  watcher=$!
+  trap 'kill "$watcher" 2>/dev/null; rm -rf "$work"' EXIT
+fi
+if [ -n "$part" ]; then
+  "part_$part"
+else
+  for stage in $stages; do
+    [ -n "$list" ] || forget "$stage"
+    finish "$stage" "stage_$stage"
+    [ "$stage" != build ] || [ -n "$list" ] || [ -x "$czero" ] || break # the table says why
+  done
+fi
 [ -z "$list" ] || exit 0
 cat "$work/table"
 exit $code

@@ -21,7 +21,7 @@ import re
 import sys
 
 COLUMNS = ["stage", "what", "result", "goal", "ratio", "status", "reason", "seconds", "step"]
-STAGES = ["build", "agree", "oracle", "memory", "bench", "train", "largest", "sanitize"]
+STAGES = ["build", "agree", "large", "oracle", "memory", "bench", "profile", "train", "largest", "sanitize"]
 
 
 def clean(text):
@@ -95,6 +95,9 @@ def command_row(args):
     if args.stage == "memory":  # figures of several runs have the same names
         for row in rows:
             row[1] = f"{args.what}: {row[1]}"
+    variant = args.what.partition(", ")[2] if args.what.startswith(("a training step", "attention, ")) else ""
+    for row in rows if variant else []:  # nor are these one figure
+        row[1] += f", {variant}"
     result = last_with(lines, "result: ")
     if not result:  # Check's summary
         counts = [re.match(r"(\d+)%: Checks: (\d+)", line) for line in lines]

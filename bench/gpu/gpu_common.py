@@ -157,14 +157,15 @@ def last_words(text, otherwise):
     return (errors or lines or [otherwise])[-1]
 
 
-def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra=(), timeout=300):
-    """{"seconds": per step, "first": seconds until the first step began, "losses", "peak_rss", "peak_gpu",
-    "log": what it said}; RuntimeError, or TooLarge, with czero's sentence."""
+def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra=(), timeout=300,
+                weights=("--init", "random")):
+    """{"seconds": per step, "first": seconds until the first step began, "losses", "norms" of gradients, "peak_rss",
+    "peak_gpu", "log": what it said}; RuntimeError, or TooLarge, with czero's sentence. weights (): the model's own."""
     with tempfile.TemporaryDirectory() as work:
         path, errors = os.path.join(work, "ds_config.json"), os.path.join(work, "errors")
         with open(path, "w") as f:
             json.dump(config, f)
-        command = [czero, "train", "--config", path, "--model", model, "--init", "random", "--data", data,
+        command = [czero, "train", "--config", path, "--model", model, *weights, "--data", data,
                    "--shuffle", "off", "--seq-len", str(seq_len), "--steps", str(steps), "--device", device,
                    "--log-json", "--quiet", *extra]
         if timeout < 5:
@@ -188,6 +189,7 @@ def train_czero(czero, config, model, data, seq_len, steps, device="cuda", extra
         raise TooLarge(words) if os.waitstatus_to_exitcode(status) == 3 else RuntimeError(words)
     ends = [0.0] + [line["elapsed_s"] for line in lines]
     return {"seconds": [b - a for a, b in zip(ends, ends[1:])], "losses": [x["loss"] for x in lines],
+            "norms": [x["grad_norm"] for x in lines],
             "first": time.monotonic() - begin - ends[-1], "log": log,
             "peak_rss": usage.ru_maxrss * 1024, "peak_gpu": watch.nbytes()}
 

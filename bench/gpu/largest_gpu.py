@@ -156,8 +156,9 @@ def choose(search, clock):
 def sizes(args):
     """Fill in what was not given."""
     machine = machine_profile(args.czero, args.profile, 20)
-    args.gpu_memory = args.gpu_memory or gpu_free() or machine["device_memory_bytes"]
-    args.host_memory = args.host_memory or host_free()
+    free = gpu_free()  # a part stays for the driver: its tables of page-locked memory, its contexts
+    args.gpu_memory = args.gpu_memory or (free and free - (1 << 30)) or machine["device_memory_bytes"]
+    args.host_memory = args.host_memory or host_free() * 85 // 100
     if args.nvme:
         os.makedirs(args.nvme, exist_ok=True)
         args.disk = args.disk or shutil.disk_usage(args.nvme).free * 4 // 5

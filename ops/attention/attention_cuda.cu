@@ -46,23 +46,28 @@ static bool takes_flash(const struct ops *ops, const struct attention_args *a, b
                          cuda_is_aligned(a->dk, 16) && cuda_is_aligned(a->dv, 16));
 }
 
-/* CZERO_CUDA_ATTENTION: which row takes what both do. */
-static cz_status row_asked_for(bool *hopper)
+/* CZERO_CUDA_ATTENTION: which directions the hopper row takes of what both rows do. A run may use
+ * both: forward leaves the same log-sums for either backward. */
+static cz_status rows_asked_for(bool *hopper_forward, bool *hopper_backward)
 {
     const char *asked = getenv("CZERO_CUDA_ATTENTION");
-    *hopper = asked && strcmp(asked, "hopper") == 0;
-    if (!asked || *hopper || strcmp(asked, "flash") == 0) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "CZERO_CUDA_ATTENTION=%s: flash or hopper", asked);
+    const bool both = asked && strcmp(asked, "hopper") == 0;
+    *hopper_forward = both || (asked && strcmp(asked, "hopper-forward") == 0);
+    *hopper_backward = both || (asked && strcmp(asked, "hopper-backward") == 0);
+    if (!asked || *hopper_forward || *hopper_backward || strcmp(asked, "flash") == 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "CZERO_CUDA_ATTENTION=%s: flash, hopper, hopper-forward or hopper-backward",
+                   asked);
 }
 
 /* Of what the flash row takes. Its machine code is for 9.0, not for what comes after. */
-static bool takes_hopper(const struct ops *ops, const struct attention_args *a)
+static bool takes_hopper(const struct ops *ops, const struct attention_args *a, bool is_backward)
 {
     const struct device_info *info = &ops->cuda->info;
-    bool asked = false;
-    return info->capability_major == 9 && info->capability_minor == 0 &&
-           (a->D == 64 || a->D == 128) && a->dropout_p == 0 && row_asked_for(&asked) == CZ_OK &&
-           asked;
+    bool in_forward, in_backward;
+    return rows_asked_for(&in_forward, &in_backward) == CZ_OK &&
+           (is_backward ? in_backward : in_forward) && info->capability_major == 9 &&
+           info->capability_minor == 0 && (a->D == 64 || a->D == 128) && a->dropout_p == 0;
 }
 
 /* ---- arguments ---------------------------------------------------------------------------------
@@ -177,7 +182,7 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
         return attention_decode_forward(&g, a->dtype, stream);
     }
     if (!takes_flash(ops, a, false)) return attention_simt_forward(&g, a->dtype, stream);
-    if (takes_hopper(ops, a)) return attention_hopper_forward(&g, a->dtype, stream);
+    if (takes_hopper(ops, a, false)) return attention_hopper_forward(&g, a->dtype, stream);
     return attention_flash_forward(&g, a->dtype, stream);
 }
 
@@ -190,7 +195,7 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     struct attention_on_gpu g = on_gpu(ops, a, true);
     take_room(&g, ops, a);
     if (!takes_flash(ops, a, true)) return attention_simt_backward(&g, a->dtype, stream);
-    if (takes_hopper(ops, a)) {
+    if (takes_hopper(ops, a, true)) {
         if (g.Tq > 0) TRY(attention_hopper_backward_q(&g, a->dtype, stream));
         if (g.Tk > 0) TRY(attention_hopper_backward_k(&g, a->dtype, stream));
         return CZ_OK;
@@ -200,9 +205,11 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
 
 extern "C" cz_status attention_wire_cuda(struct ops *ops)
 {
+    bool hopper_forward, hopper_backward;
     ops->attention_forward = forward;
     ops->attention_backward = backward;
     ops->attention_workspace = workspace;
-    bool hopper;
-    return row_asked_for(&hopper); /* a name that is none is refused before anything runs */
+    return rows_asked_for(
+        &hopper_forward,
+        &hopper_backward); /* a name that is none is refused before anything runs */
 }

@@ -25,6 +25,22 @@
 #define AUX_UNIT   8                    /* elements: its aux' distance is a multiple of it */
 #define FUSED_FROM 9 /* major compute capability with activations in the product */
 
+/* What products may do besides, in words for CZERO_CUDA_EPILOGUES. */
+enum { FUSES_BIAS = 1, FUSES_GELU = 2, FUSES_GELU_GRAD = 4, FUSES_BIAS_GRAD = 8 };
+static const struct {
+    const char *name;
+    unsigned bits;
+} fusions[] = {{"bias", FUSES_BIAS},
+               {"gelu", FUSES_GELU},
+               {"gelu_grad", FUSES_GELU_GRAD},
+               {"bias_grad", FUSES_BIAS_GRAD},
+               {"all", FUSES_BIAS | FUSES_GELU | FUSES_GELU_GRAD | FUSES_BIAS_GRAD},
+               {"none", 0}};
+/* Not bias_grad: a weight's gradient has long sums and few tiles, so its product has to be cut
+ * along k, which may exclude this epilogue. A pass over the output's gradient costs less than that.
+ */
+#define FUSES_BY_DEFAULT (FUSES_BIAS | FUSES_GELU | FUSES_GELU_GRAD)
+
 /* Everything a plan depends on; compared as bytes. Whether it accumulates makes no other choice of
  * algorithm, but may be what is refused. */
 struct plan_key {
@@ -49,7 +65,7 @@ struct matmul_lt {
     cublasLtHandle_t handle;
     size_t workspace_nbytes;
     struct ops *ops; /* whose allow_tf32 may change, and which counts */
-    bool fuses_activations;
+    unsigned fuses;  /* FUSES_… */
     uint64_t n_calls;
     struct cz_plan plans[N_SETS][N_WAYS];
 };
@@ -103,7 +119,8 @@ static uint32_t alignment(const void *p)
 static bool activation_fuses(const struct matmul_lt *lt, const struct matmul_args *a)
 {
     const bool aux_fits = !a->aux || (a->n % AUX_UNIT == 0 && alignment(a->aux) == ALIGN_MAX);
-    return lt->fuses_activations && a->act == ACT_GELU_TANH && a->dtype != DTYPE_F32 && aux_fits;
+    const unsigned needed = a->epilogue == MATMUL_ACT_GRAD ? FUSES_GELU_GRAD : FUSES_GELU;
+    return lt->fuses & needed && a->act == ACT_GELU_TANH && a->dtype != DTYPE_F32 && aux_fits;
 }
 
 /* False when no epilogue does all that is asked for. */
@@ -111,6 +128,8 @@ static bool epilogue_of(const struct matmul_lt *lt, const struct matmul_args *a,
 {
     const bool bias = a->bias != NULL, sums = a->bias_grad_of != MATMUL_NO_BIAS_GRAD;
     if (bias && a->c_dtype != a->dtype) return false; /* its bias has C's dtype */
+    if ((bias && !(lt->fuses & FUSES_BIAS)) || (sums && !(lt->fuses & FUSES_BIAS_GRAD)))
+        return false;
     if (a->epilogue == MATMUL_PLAIN && sums) {
         *out = a->bias_grad_of == MATMUL_BIAS_GRAD_OF_A ? CUBLASLT_EPILOGUE_BGRADB
                                                         : CUBLASLT_EPILOGUE_BGRADA;
@@ -337,13 +356,36 @@ static size_t workspace_for(const struct device_info *info)
     return (size_t)(info->capability_major >= 9 ? 32 : 4) << 20;
 }
 
+/* CZERO_CUDA_EPILOGUES: "all", "none", or names with commas between them. */
+static cz_status fusions_asked_for(unsigned *fuses)
+{
+    const char *asked = getenv("CZERO_CUDA_EPILOGUES");
+    *fuses = asked ? 0 : FUSES_BY_DEFAULT;
+    for (const char *at = asked; at && *at; at += *at == ',') {
+        const size_t n = strcspn(at, ",");
+        size_t i = 0;
+        while (i < CZ_ARRAY_LEN(fusions) &&
+               (strncmp(fusions[i].name, at, n) != 0 || fusions[i].name[n] != 0))
+            i++;
+        if (i == CZ_ARRAY_LEN(fusions))
+            return err_set(CZ_INVALID, 0,
+                           "CZERO_CUDA_EPILOGUES=%s: all, none, or some of bias, gelu, gelu_grad "
+                           "and bias_grad, with commas between them",
+                           asked);
+        *fuses |= fusions[i].bits;
+        at += n;
+    }
+    return CZ_OK;
+}
+
 cz_status matmul_lt_create(struct ops *ops, struct matmul_lt **out)
 {
     struct matmul_lt *lt = (struct matmul_lt *)calloc(1, sizeof *lt);
     *out = lt;
     if (!lt) return err_set(CZ_NOMEM, 0, "matmul: out of memory");
     lt->workspace_nbytes = workspace_for(&ops->cuda->info);
-    lt->fuses_activations = ops->cuda->info.capability_major >= FUSED_FROM;
+    TRY(fusions_asked_for(&lt->fuses));
+    if (ops->cuda->info.capability_major < FUSED_FROM) lt->fuses &= ~(FUSES_GELU | FUSES_GELU_GRAD);
     lt->ops = ops;
     LT_TRY(cublasLtCreate(&lt->handle), "matmul: starting cuBLASLt");
     return CZ_OK;

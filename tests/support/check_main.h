@@ -52,6 +52,14 @@ static inline void test_mark(const char *file, int line)
                       cz_status_name(ck_st_), cz_status_name(want), cz_last_error());              \
     } while (0)
 
+/* The build folder: that of this build, or the one that the programs were moved to
+ * (scripts/gpu_check.sh runs programs that were built on another machine). */
+static inline const char *test_build(void)
+{
+    const char *moved_to = getenv("CZERO_TEST_BUILD");
+    return moved_to ? moved_to : CZ_BINARY_DIR;
+}
+
 /* Path of a file or folder of the fixtures (tests/fixtures/README.md), which the build unpacks. The
  * text lasts for three more calls: four buffers take turns. */
 static inline const char *test_fixture(const char *relative)
@@ -59,7 +67,7 @@ static inline const char *test_fixture(const char *relative)
     static char paths[4][1024];
     static int turn;
     char *path = paths[turn++ & 3];
-    snprintf(path, sizeof paths[0], "%s/fixtures/%s", CZ_BINARY_DIR, relative);
+    snprintf(path, sizeof paths[0], "%s/fixtures/%s", test_build(), relative);
     return path;
 }
 

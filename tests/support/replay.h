@@ -207,7 +207,7 @@ static inline double replay_launch_curve(const struct replay *r, int world, cons
                          "cd %s && '%s/czero' launch -n %d -- train --config '%s' --model '%s' "
                          "--data '%s' --tokenizer bytes --shuffle off "
                          "--seq-len %d --steps %d --curve curve.csv --quiet",
-                         dir, CZ_BINARY_DIR, world, r->config, test_fixture("models/gpt2-tiny"),
+                         dir, test_build(), world, r->config, test_fixture("models/gpt2-tiny"),
                          test_fixture("text/fortunes-64k.txt"), (int)r->seq, want.n);
     if (r->freeze && *r->freeze)
         n += (size_t)snprintf(command + n, sizeof command - n, " --freeze '%s'", r->freeze);

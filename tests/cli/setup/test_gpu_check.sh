@@ -38,6 +38,14 @@ says "build     compile"
 says "memory    a plan that does not fit"
 [ "$(grep -c bench "$work/out")" = 0 ] || complain "--only does not choose"
 
+refused "--part D: A, B or C" --part D
+scripts/gpu_check.sh --list --part A >"$work/out" || complain "--list --part A: exit $?"
+[ "$(cut -d' ' -f1 "$work/out" | uniq | tr '\n' ' ')" = "build large bench profile " ] || complain "part A: $(cat "$work/out")"
+scripts/gpu_check.sh --list --part B --only 'same weights|oracle' >"$work/out" || complain "--list --part B: exit $?"
+grep -q 'the same weights' "$work/out" || complain "part B: $(cat "$work/out")"
+scripts/gpu_check.sh --list --part C >"$work/out" || complain "--list --part C: exit $?"
+[ "$(tail -1 "$work/out" | cut -d' ' -f1)" = sanitize ] || complain "part C: $(tail -1 "$work/out")"
+
 # ---- a machine without a GPU, or with one
 mkdir -p "$work/build/tests/gpu" "$work/build/bench" "$work/build/bin"
 program() { printf '#!/bin/sh\n%s\n' "$2" >"$work/build/$1" && chmod +x "$work/build/$1"; }
@@ -122,6 +130,24 @@ rm -r "$work/report" "$work/build/report"
 check --stage agree,bench --simulated --only 'test_good|ops' || complain "--simulated: exit $?"
 row 'the simulated device: nothing here is a measurement'
 row '| bench | slow op | 500 GB/s | ≥ 0.8 | 0.5 | ran |  |'
+
+# ---- programs that were packed: those of these sources are taken, others are not
+mkdir -p "$work/pack/prebuilt/tests/gpu" "$work/pack/deps/lib" "$work/pack/deps/runtime" "$work/packed"
+for name in czero libczero_cuda.so tests/gpu/test_norm_cuda; do
+  printf '#!/bin/sh\necho "czero 9.9"\n' >"$work/pack/prebuilt/$name" && chmod +x "$work/pack/prebuilt/$name"
+done
+packed() { # the sum of the sources
+  echo "$1" >"$work/pack/prebuilt/sources.sha256"
+  tar -C "$work/pack" -cJf "$work/pack.tar.xz" .
+  rm -rf "$work/packed"
+  scripts/gpu_check.sh --stage build --only "pack's" --build "$work/packed" --out "$work/report" --pack "$work/pack.tar.xz" \
+    >"$work/out" 2>"$work/err"
+}
+packed "$(scripts/gpu_pack.sh --sources)"
+row "| build | the pack's programs | czero 9.9 |  |  | pass |"
+[ -x "$work/packed/czero" ] && [ -d "$work/packed/fixtures" ] || complain "the pack's programs are not where a build puts them"
+packed other
+row "| build | the pack's programs |  |  |  | skipped | the pack's programs are of other sources than these |"
 
 # ---- curves
 printf 'step,loss,lr_next,grad_norm,loss_scale\n1,5.5,0.001,nan,1.0\n2,5.25,0.002,2.0,1.0\n' >"$work/want.csv"

@@ -187,7 +187,7 @@ static struct device_problem to_device(const struct cuda_rig *rig, const struct 
     a->workspace_nbytes = ops_attention_workspace(rig->ops, a, true);
     const size_t forward = ops_attention_workspace(rig->ops, a, false);
     if (forward > a->workspace_nbytes) a->workspace_nbytes = forward;
-    ck_ok(rig->dev->ops->mem_alloc(rig->dev, a->workspace_nbytes, "workspace", &d.workspace));
+    d.workspace = rig_dirty(rig, a->workspace_nbytes);
     a->workspace = d.workspace;
     return d;
 }
@@ -482,6 +482,13 @@ START_TEST(the_row_asked_for_runs_where_it_can)
     ck_assert_str_eq(kernels_of(&windowed, ""), simt);
     ck_assert_str_eq(kernels_of(&capped, ""), simt);
     ck_assert_str_eq(kernels_of(&split, ""), simt);
+    setenv("CZERO_CUDA_ATTENTION", "hopper-forward", 1);
+    ck_assert_str_eq(kernels_of(&taken, ""),
+                     "attention forward (wgmma); attention delta; attention backward; ");
+    setenv("CZERO_CUDA_ATTENTION", "hopper-backward", 1);
+    ck_assert_str_eq(kernels_of(&taken, ""),
+                     "attention forward; attention dq (wgmma); attention dk, dv (wgmma); ");
+    setenv("CZERO_CUDA_ATTENTION", "hopper", 1);
     ck_assert_str_eq(kernels_of(&taken, "capability:8.0"), flash);
     ck_assert_str_eq(kernels_of(&taken, "capability:10.0"), flash);
     setenv("CZERO_CUDA_ATTENTION", "flash", 1);
@@ -491,7 +498,8 @@ START_TEST(the_row_asked_for_runs_where_it_can)
     struct ops *ops;
     ck_ok(device_open("cuda", 0, &dev));
     ck_fails(ops_create(dev, &ops), CZ_INVALID);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "CZERO_CUDA_ATTENTION=fastest: flash or hopper"));
+    ck_assert_ptr_nonnull(
+        strstr(cz_last_error(), "CZERO_CUDA_ATTENTION=fastest: flash, hopper, hop"));
     device_close(dev);
     unsetenv("CZERO_CUDA_ATTENTION");
 }

@@ -5,8 +5,8 @@
  * their tensors are; a workspace for any shape serves every other; bad arguments are refused. */
 #include "ops/matmul/matmul_common_impl.h"
 #include "ops/matmul/matmul_impl.h"
-#include "tests/support/gpu/cuda_orders.h"
 #include "tests/support/cuda_sim/sim_trace.h"
+#include "tests/support/gpu/cuda_orders.h"
 
 struct shape {
     int64_t m, n, k;
@@ -153,7 +153,7 @@ static void with_space(const struct cuda_rig *rig, void (*claim)(const struct cu
         .k = 8,
     };
     ck_ok(ops_matmul_workspace(rig->ops, &any, &space.nbytes));
-    ck_ok(rig->dev->ops->mem_alloc(rig->dev, space.nbytes, "workspace", &space.p));
+    space.p = rig_dirty(rig, space.nbytes);
     claim(rig);
     rig->dev->ops->mem_free(rig->dev, space.p, space.nbytes);
 }
@@ -306,6 +306,7 @@ static void expect_launches(const struct cuda_rig *rig, const struct matmul_args
     pair_free(&p);
 }
 
+/* What CZERO_CUDA_EPILOGUES leaves to products costs no pass of its own. */
 static void count_launches(const struct cuda_rig *rig)
 {
     struct matmul_args a = {.m = 16, .n = 24, .k = 8, .dtype = DTYPE_BF16, .c_dtype = DTYPE_BF16};
@@ -385,6 +386,48 @@ static void check_counts(const struct cuda_rig *rig, bool all)
     agree_assert(p.n > 0 && p.n_slow == (all ? p.n : 0) && p.n_split > 0, "refusals: %llu, %llu",
                  (unsigned long long)p.n_slow, (unsigned long long)p.n_split);
 }
+
+/* One call each for what CZERO_CUDA_EPILOGUES names, two for the rest. */
+static void count_chosen(const struct cuda_rig *rig)
+{
+    const char *chosen = getenv("CZERO_CUDA_EPILOGUES");
+    struct matmul_args a = {.m = 16, .n = 24, .k = 8, .dtype = DTYPE_BF16, .c_dtype = DTYPE_BF16};
+    const bool all = chosen && strcmp(chosen, "all") == 0;
+    const bool none = chosen && strcmp(chosen, "none") == 0, gelu = all || !chosen;
+    expect_launches(rig, &a, true, false, none ? 2 : 1);
+    a.epilogue = MATMUL_ACT;
+    expect_launches(rig, &a, false, true, gelu ? 1 : 2);
+    a.epilogue = MATMUL_ACT_GRAD;
+    expect_launches(rig, &a, false, true, none ? 2 : 1);
+    a.epilogue = MATMUL_PLAIN;
+    a.trans_a = true;
+    a.bias_grad_of = MATMUL_BIAS_GRAD_OF_B;
+    expect_launches(rig, &a, false, false, all ? 1 : 3); /* a pass of two kernels */
+}
+
+START_TEST(what_comes_along_is_chosen)
+{
+    static const char *const choices[] = {NULL, "all", "none", "gelu_grad,bias"};
+    struct device *dev;
+    struct ops *ops;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(choices); i++) {
+        if (choices[i])
+            setenv("CZERO_CUDA_EPILOGUES", choices[i], 1);
+        else
+            unsetenv("CZERO_CUDA_EPILOGUES");
+        struct cuda_rig rig = cuda_rig_open();
+        with_space(&rig, count_chosen);
+        with_space(&rig, all_along);
+        cuda_rig_close(&rig);
+    }
+    setenv("CZERO_CUDA_EPILOGUES", "bias,gel", 1);
+    ck_ok(device_open("cuda", 0, &dev));
+    ck_fails(ops_create(dev, &ops), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "CZERO_CUDA_EPILOGUES=bias,gel: all, none, or"));
+    device_close(dev);
+    unsetenv("CZERO_CUDA_EPILOGUES");
+}
+END_TEST
 
 #define REFUSING(name, support)                                                                    \
     START_TEST(name)                                                                               \
@@ -499,7 +542,15 @@ static void refuse_all(const struct cuda_rig *rig)
 
 CUDA_ORDERS(every_form_agrees, every_form(&rig))
 CUDA_ORDERS(what_comes_along_agrees, what_comes_along(&rig))
-CUDA_ORDER(what_can_come_along_is_one_call, forward, "forward", launches(&rig))
+START_TEST(what_can_come_along_is_one_call)
+{
+    setenv("CZERO_CUDA_EPILOGUES", "all", 1);
+    struct cuda_rig rig = cuda_rig_open();
+    launches(&rig);
+    cuda_rig_close(&rig);
+    unsetenv("CZERO_CUDA_EPILOGUES");
+}
+END_TEST
 CUDA_ORDER(tf32_is_taken_when_allowed, forward, "forward", with_tf32(&rig))
 CUDA_ORDER(calls_repeat_to_the_bit, reverse, "reverse", calls_repeat(&rig))
 CUDA_ORDER(many_shapes_come_and_go, forward, "forward", shapes_come_and_go(&rig))
@@ -508,6 +559,7 @@ CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_all(&rig))
 
 TEST_MAIN("cuda matmul", CUDA_ORDERED(every_form_agrees), CUDA_ORDERED(what_comes_along_agrees),
           products_without_epilogues_agree, late_refusals_agree, our_own_product_agrees,
-          what_can_come_along_is_one_call_forward, tf32_is_taken_when_allowed_forward,
-          calls_repeat_to_the_bit_reverse, many_shapes_come_and_go_forward,
-          nan_and_infinity_reach_their_rows_random, bad_arguments_are_refused_forward)
+          what_can_come_along_is_one_call, what_comes_along_is_chosen,
+          tf32_is_taken_when_allowed_forward, calls_repeat_to_the_bit_reverse,
+          many_shapes_come_and_go_forward, nan_and_infinity_reach_their_rows_random,
+          bad_arguments_are_refused_forward)

@@ -80,6 +80,18 @@ static inline void *rig_put_bytes(const struct cuda_rig *rig, const void *src, s
     return p;
 }
 
+/* Memory as others leave it, every byte 0xFF (NaN in every dtype): new memory is zeros, which would
+ * pass for what a kernel forgot to write. */
+static inline void *rig_dirty(const struct cuda_rig *rig, size_t nbytes)
+{
+    void *dirt = malloc(nbytes + 1);
+    ck_assert_ptr_nonnull(dirt);
+    memset(dirt, 0xFF, nbytes);
+    void *p = rig_put_bytes(rig, dirt, nbytes);
+    free(dirt);
+    return p;
+}
+
 static inline void rig_get_bytes(const struct cuda_rig *rig, const void *p, void *dst,
                                  size_t nbytes)
 {

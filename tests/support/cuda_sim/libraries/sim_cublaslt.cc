@@ -420,6 +420,9 @@ void discard(void *context)
 bool supported(const cublasLtContext *handle, const product &p)
 {
     if (handle->none) return false;
+    /* sums of A's rows come of A as it is stored, those of B's columns of B transposed */
+    if (p.d.epilogue == CUBLASLT_EPILOGUE_BGRADA && p.d.trans_a == CUBLAS_OP_T) return false;
+    if (p.d.epilogue == CUBLASLT_EPILOGUE_BGRADB && p.d.trans_b == CUBLAS_OP_N) return false;
     return !handle->plain || p.d.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
 }
 
