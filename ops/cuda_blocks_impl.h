@@ -5,7 +5,7 @@
 #include "device/cuda/kernel.h"
 
 #define COMBINE_COLUMNS 32
-#define COMBINE_PARTS   16 /* shares of the blocks at most, each added up by a warp */
+#define COMBINE_PARTS   16 /* shares of the blocks, each added up by a warp */
 #define COMBINE_AHEAD   16 /* loads under way per thread */
 
 /* Σ of partial[block·stride] over blocks [begin, end), one after another. */
@@ -39,7 +39,7 @@ struct combine {
 };
 
 /* db[c] [+]= Σ over blocks of partial[block·stride + c], c < C, one rounding. The blocks are cut
- * into blockDim.y shares, each summed in block order, then added up in their order. A column per
+ * into COMBINE_PARTS shares, each summed in block order, then added up in their order. A column per
  * thread in x, a kind per blockIdx.y. Reads 4·C·n_blocks bytes of each, which are in the L2 cache.
  */
 template <typename G>
@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(COMBINE_COLUMNS *COMBINE_PARTS)
     __shared__ float shares[COMBINE_PARTS][COMBINE_COLUMNS];
     const struct combine_sums of = blockIdx.y == 0 ? a.of[0] : a.of[1];
     const int64_t c = (int64_t)blockIdx.x * COMBINE_COLUMNS + threadIdx.x;
-    const int64_t per_part = (a.n_blocks + blockDim.y - 1) / blockDim.y;
+    const int64_t per_part = (a.n_blocks + COMBINE_PARTS - 1) / COMBINE_PARTS;
     const int64_t begin = per_part * threadIdx.y;
     const int64_t end = begin + per_part < a.n_blocks ? begin + per_part : a.n_blocks;
     shares[threadIdx.y][threadIdx.x] =
@@ -58,19 +58,19 @@ static __global__ void __launch_bounds__(COMBINE_COLUMNS *COMBINE_PARTS)
     if (threadIdx.y > 0 || c >= a.C) return;
     G *db = (G *)of.db + c;
     float sum = shares[0][threadIdx.x];
-    for (unsigned part = 1; part < blockDim.y; part++) sum += shares[part][threadIdx.x];
+    for (int part = 1; part < COMBINE_PARTS; part++) sum += shares[part][threadIdx.x];
     *db = from_f32<G>(of.accumulate ? to_f32(*db) + sum : sum);
 }
 
-/* The first n_kinds of them. n_parts 1: sums in block order, as ops_combine_blocks() makes them. */
+/* The first n_kinds of them. */
 static inline cz_status cuda_combine_blocks(const char *what, struct dev_stream *stream,
                                             const struct combine *a, unsigned n_kinds,
-                                            unsigned n_parts, enum cz_dtype grad_dtype)
+                                            enum cz_dtype grad_dtype)
 {
     const dim3 grid(cuda_blocks((size_t)a->C, COMBINE_COLUMNS), n_kinds);
     CUDA_BY_DTYPE(grad_dtype, G, {
-        return cuda_launch(what, combine_kernel<G>, grid, dim3(COMBINE_COLUMNS, n_parts), 0, stream,
-                           *a);
+        return cuda_launch(what, combine_kernel<G>, grid, dim3(COMBINE_COLUMNS, COMBINE_PARTS), 0,
+                           stream, *a);
     });
     return CZ_OK;
 }

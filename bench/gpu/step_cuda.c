@@ -69,7 +69,10 @@ static struct {
 static cz_status row_of(const char *name, const struct cost *cost, bool in_order, size_t *row_idx)
 {
     char label[sizeof watch.rows->name];
-    snprintf(label, sizeof label, "%s%s, %s", watch.depth > 1 ? "head: " : "", name, cost->what);
+    const struct call *outer = watch.depth > 1 ? watch.inside[watch.depth - 2] : NULL;
+    const char *of = outer ? watch.rows[outer->row].name : ""; /* "ce_head, …": it calls this one */
+    snprintf(label, sizeof label, "%.*s%s%s, %s", (int)strcspn(of, ","), of, outer ? ": " : "",
+             name, cost->what);
     size_t i = 0;
     while (i < watch.n_rows && strcmp(watch.rows[i].name, label) != 0) i++;
     *row_idx = i;
@@ -267,7 +270,8 @@ static cz_status step(struct run *r)
     do {
         for (int64_t i = 0; i < r->B * (r->T + 1); i++)
             r->ids[i] = (int32_t)(rng_mix64(++r->n_draws) % vocabulary);
-        const struct cz_batch batch = {.size = sizeof batch, .B = r->B, .T = r->T, .ids = r->ids, .labels = r->ids + r->B};
+        const struct cz_batch batch = {
+            .size = sizeof batch, .B = r->B, .T = r->T, .ids = r->ids, .labels = r->ids + r->B};
         TRY(engine_forward(r->engine, &batch, &loss));
         TRY(engine_backward(r->engine));
         TRY(engine_step(r->engine));

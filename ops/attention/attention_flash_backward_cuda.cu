@@ -465,10 +465,12 @@ __global__ void __launch_bounds__(by<TILES>::THREADS, by<TILES>::BLOCKS)
         put_row_value<QUERIES>(stats, value);
     }
     float dk[by::ROWS][by::K_COLS][4] = {}, dv[by::ROWS][by::K_COLS][4] = {};
-    unsigned *passed = NULL; /* the turn of the tile before, which is yet to be passed on */
+    unsigned *passed =
+        NULL; /* thread 0: the turn of the tile before, which is yet to be passed on */
     for (unsigned stage = 0; at.h <= last.h; stage ^= by::NEXT) {
         copy_async_wait<0>();
         __syncthreads(); /* this tile is here, and no thread uses the one before any more */
+        if (passed) cuda_pass_turn(passed, (unsigned)(task->k0 / KEYS) + 1);
         struct step next = {at.h, at.q0 - QUERIES};
         if (next.q0 < last.q0) next = {at.h + 1, (a.Tq - 1) / QUERIES * QUERIES};
         float value = 0;
@@ -480,10 +482,8 @@ __global__ void __launch_bounds__(by<TILES>::THREADS, by<TILES>::BLOCKS)
         make_pairs<T, by, DROPS>(a, task, at, there, mem, stage, dk, dv);
         if (threadIdx.x == 0) {
             const unsigned tile = (unsigned)(task->k0 / KEYS);
-            unsigned *const turn = turns + dq_tile<QUERIES>(a, task->b, at);
-            if (passed) cuda_pass_turn(passed, tile + 1);
-            if (tile > 0) cuda_await_turn(turn, tile);
-            passed = turn;
+            passed = turns + dq_tile<QUERIES>(a, task->b, at);
+            if (tile > 0) cuda_await_turn(passed, tile);
         }
         __syncthreads(); /* ds is here, and all have read the stats */
         put_row_value<QUERIES>(stats, value);

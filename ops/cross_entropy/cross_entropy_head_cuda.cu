@@ -345,6 +345,21 @@ static int64_t rows_max(const struct ce_head_args *a, int64_t ldz)
     return least(a->N, ce_head_rows_max(numel, ldz));
 }
 
+#define TILE_ROWS    128 /* of a product's tiles, as cuBLASLt's largest are */
+#define TILE_COLUMNS 256
+
+/* Rows of a block: where there are several, dx (R,C) has whole waves of tiles, one for each
+ * multiprocessor. 1.3 waves would take the time of two. */
+static int64_t block_rows(const struct ops *ops, const struct ce_head_args *a, int64_t most)
+{
+    const int64_t n_mp = ops->cuda->info.n_multiprocessors;
+    const int64_t n_columns = (a->C + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    int64_t n_rows = 1; /* of tiles, until these are waves */
+    while (n_rows * n_columns % n_mp != 0) n_rows++;
+    const int64_t wave = n_rows * TILE_ROWS;
+    return a->N > most && most >= wave ? most / wave * wave : ce_head_rows(a->N, most);
+}
+
 static struct matmul_args logits_product(const struct ce_head_args *a, int64_t n, int64_t v)
 {
     struct matmul_args p = {.m = n, .n = v, .k = a->C, .dtype = a->dtype};
@@ -363,7 +378,7 @@ static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, stru
     if (l->V_units == 0) l->V_units = a->V;
     l->ldz = (a->V + UNIT - 1) / UNIT * UNIT;
     const int64_t most = rows_max(a, l->ldz);
-    l->R = ce_head_rows(a->N, most);
+    l->R = block_rows(ops, a, most);
     l->sums_dx = gradients && narrow && l->V_units < a->V;
     const bool makes_z = a->labels && (gradients || !a->logits);
     TRY(take(l, makes_z ? most : 0, l->ldz, dtype_size(z_dtype(a)), &l->z));

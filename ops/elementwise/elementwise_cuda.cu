@@ -156,7 +156,7 @@ static cz_status bias_grad(struct ops *ops, struct dev_stream *stream,
                                  a->C,
                                  (size_t)a->C,
                                  {{(const float *)a->workspace, a->accumulate, a->db}}};
-    return cuda_combine_blocks("bias_grad", stream, &sums, 1, 1, a->grad_dtype);
+    return cuda_combine_blocks("bias_grad", stream, &sums, 1, a->grad_dtype);
 }
 
 static size_t bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)

@@ -29,7 +29,6 @@
 #define BACKWARD_WARPS 8   /* … and rows under way, of the block's many */
 #define ROWS_MIN       4   /* rows per block of partial sums, at least … */
 #define BLOCKS_MAX     528 /* … and more where that keeps to 4 blocks per multiprocessor of 132 */
-#define PARTS          16  /* shares in which they are added up */
 
 /* What 128 registers hold beside a row: the sums of its columns. Of a warp's, 768 in 16 bits; of a
  * block's, 8192. */
@@ -646,7 +645,7 @@ static cz_status backward(struct dev_stream *stream, const struct norm_args *a, 
     unsigned n_kinds = 0;
     if (a->dweight) sums.of[n_kinds++] = {io.partial, a->dweight_accumulate, a->dweight};
     if (a->dbias) sums.of[n_kinds++] = {io.partial + io.stride, a->dbias_accumulate, a->dbias};
-    if (n_kinds > 0) TRY(cuda_combine_blocks(op, stream, &sums, n_kinds, PARTS, a->grad_dtype));
+    if (n_kinds > 0) TRY(cuda_combine_blocks(op, stream, &sums, n_kinds, a->grad_dtype));
     return CZ_OK;
 }
 

@@ -40,7 +40,7 @@ fi
 if [ -x "$build/bench/step_cuda" ]; then
   CZERO_CUDA_SIM_MEMORY=200000000 "$build/bench/step_cuda" "${tiny[@]}" --steps 1 >"$work/log" 2>"$work/err" || complain "step_cuda: $(cat "$work/err")"
   python3 scripts/gpu_report.py row --stage bench --what step --log "$work/log" >"$work/rows"
-  for call in "step: adam, " "step: head: matmul, " "step: layernorm_backward, " "step: copy, to the GPU" $'\tstep\t' "step: model FLOP"; do
+  for call in "step: adam, " "step: ce_head: matmul, " "step: layernorm_backward, " "step: copy, to the GPU" $'\tstep\t' "step: model FLOP"; do
     grep -qF "$call" "$work/rows" || complain "no row of $call in $(cat "$work/rows")"
   done
   # what GPT-2 124M would call, counted: nothing is computed, and no memory taken
