@@ -638,6 +638,12 @@ step_table() { # what is set, arguments…
   shift
   env ${setting:+"$setting"} "$build/bench/step_cuda" "$@"
 }
+# Times cuBLASLt's algorithms for the step's products; the table comes back with the report.
+measure_algorithms() { # arguments…
+  CZERO_CUDA_ALGORITHMS=measure:$out/algorithms "$build/bench/step_cuda" "$@" --steps 1 >/dev/null || return 1
+  awk 'NR > 2 { n++; at_first += $NF; best += $(NF - 1); other += $(NF - 2) > 0 }
+    END { printf "result: %d products, %d quicker with another algorithm: %.0f us in place of %.0f\n", n, other, best, at_first }' "$out/algorithms"
+}
 kernels_alone() { env "$1" "$build/bench/attention_cuda" ${simulated:+--tiny} gpt2-124m llama3-8b; }
 
 stage_bench() {
@@ -646,6 +652,8 @@ stage_bench() {
   step bench "a training step by its calls" "" 60 step_table "" "${shape[@]}"
   step bench "a training step by its calls, bias gradients in products" "" 60 step_table CZERO_CUDA_EPILOGUES=all "${shape[@]}"
   step bench "a training step by its calls, attention with wgmma" "" 60 step_table CZERO_CUDA_ATTENTION=hopper "${shape[@]}"
+  step bench "algorithms of products" "" 60 measure_algorithms "${shape[@]}"
+  step bench "a training step by its calls, measured algorithms" "" 60 step_table "CZERO_CUDA_ALGORITHMS=$out/algorithms" "${shape[@]}"
   step bench "attention, flash kernels" "" 40 kernels_alone CZERO_CUDA_ATTENTION=flash
   step bench "attention, hopper kernels" "" 40 kernels_alone CZERO_CUDA_ATTENTION=hopper
   step bench "ops on the device" "" 90 "$build/bench/ops_cuda" ${simulated:+--tiny}
@@ -688,7 +696,7 @@ stage_largest() {
 export build out work czero fixtures python prebuilt deps jobs wheels llmc simulated z peers
 export -f python_packages_have toolkit_has_cublas adopt unpack_plainly unpack_fixtures configure compile machine oracle train_args curve bits \
   memory too_large sanitize sanitize_ranks install_wheels \
-  deepspeed_ready llmc_ready python_bench timed_bench step_table kernels_alone profile largest
+  deepspeed_ready llmc_ready python_bench timed_bench step_table measure_algorithms kernels_alone profile largest
 
 stages=${stages//,/ }
 gpu='no GPU that nvidia-smi knows' # in words; it may be slow to answer, and is asked once
@@ -724,7 +732,7 @@ part_A() {
   finish build build_czero
   finish agree some "$CORE" stage_agree
   finish large stage_large
-  finish bench some '^(a training step|ops on|attention, )' stage_bench
+  finish bench some '^(a training step|algorithms|ops on|attention, )' stage_bench
   finish profile stage_profile
 }
 part_B() {

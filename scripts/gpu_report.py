@@ -20,6 +20,7 @@ import os
 import re
 import sys
 
+CALLS_SHOWN = 12  # of a training step, in the brief table
 COLUMNS = ["stage", "what", "result", "goal", "ratio", "status", "reason", "seconds", "step"]
 STAGES = ["build", "agree", "large", "oracle", "memory", "bench", "profile", "train", "largest", "sanitize"]
 
@@ -143,9 +144,14 @@ def markdown(rows, machine, shown):
 
 def brief(rows):
     """For a terminal, or for readers of only the end of a long output: where a stage has many steps those that passed,
-    or were skipped for the same reason, are a number; what failed comes last, once more."""
-    kept, folded = [], {}
+    or were skipped for the same reason, are a number; of a training step's calls the first, which take longest, are
+    shown; what failed comes last, once more."""
+    kept, folded, n_calls = [], {}, {}
     for r in rows:
+        if r["what"].startswith("step: ") and not r["what"].startswith("step: model"):
+            n_calls[r["step"]] = n_calls.get(r["step"], 0) + 1
+            if n_calls[r["step"]] > CALLS_SHOWN:
+                continue
         is_one_of_many = r["stage"] in ("agree", "oracle", "train", "sanitize") and r["status"] in ("pass", "skipped")
         if not is_one_of_many:
             kept.append(r)

@@ -5,8 +5,9 @@
  * columns, as ours does; no matrix is moved.
  *
  * What depends on shapes, dtypes, distances, alignments and the epilogue is a plan: descriptors and
- * the algorithm, which is the first that cuBLASLt's heuristics name. No timing decides, so a run
- * repeats. Plans are in a table of fixed size; an old one gives way to a new one of its set.
+ * the algorithm, which is the first that cuBLASLt's heuristics name, or what a table says that was
+ * measured before (matmul_cuda_impl.h). No timing decides, so a run repeats. Plans are in a table
+ * of fixed size; an old one gives way to a new one of its set.
  *
  * Products repeat to the bit on one kind of GPU: sums that are cut along k are kept in fp32 and
  * added up in a pass of their own (no other reduction is allowed: the others round partial sums to
@@ -22,6 +23,7 @@
 #define N_SETS     256
 #define N_WAYS     4
 #define DIM_MAX    ((int64_t)INT32_MAX) /* rows, columns and distances that cuBLASLt takes */
+#define N_ROUNDS   5                    /* of a product that is measured */
 #define AUX_UNIT   8                    /* elements: its aux' distance is a multiple of it */
 #define FUSED_FROM 9 /* major compute capability with activations in the product */
 
@@ -64,8 +66,9 @@ struct cz_plan {
 struct matmul_lt {
     cublasLtHandle_t handle;
     size_t workspace_nbytes;
-    struct ops *ops; /* whose allow_tf32 may change, and which counts */
-    unsigned fuses;  /* FUSES_… */
+    struct matmul_choices *choices; /* NULL: always the first */
+    struct ops *ops;                /* whose allow_tf32 may change, and which counts */
+    unsigned fuses;                 /* FUSES_… */
     uint64_t n_calls;
     struct cz_plan plans[N_SETS][N_WAYS];
 };
@@ -266,20 +269,58 @@ static cz_status make_preference(const struct matmul_lt *lt, const struct plan_k
                   sizeof(uint32_t));
 }
 
-static cz_status choose(const struct matmul_lt *lt, struct cz_plan *p)
+static void facts_of(const struct plan_key *k, int64_t facts[MATMUL_N_FACTS])
+{
+    const int64_t all[MATMUL_N_FACTS] = {
+        k->m,        k->n,       k->k,       k->lda,     k->ldb,          k->ldc,
+        k->dtype,    k->c_dtype, k->trans_a, k->trans_b, k->accumulate,   k->tf32,
+        k->epilogue, k->align_a, k->align_b, k->align_c, k->align_vector, k->align_aux};
+    memcpy(facts, all, sizeof all);
+}
+
+/* What cuBLASLt may take, its best guess first. *n_found 0: nothing. */
+static cz_status ask(const struct matmul_lt *lt, struct cz_plan *p, int n_wanted,
+                     cublasLtMatmulHeuristicResult_t *found, int *n_found)
 {
     cublasLtMatmulPreferenceOpaque_t pref;
-    cublasLtMatmulHeuristicResult_t found;
-    int n_found = 0;
+    *n_found = 0;
     TRY(make_preference(lt, &p->key, &pref));
     const cublasStatus_t result = cublasLtMatmulAlgoGetHeuristic(
-        lt->handle, &p->desc, &p->a, &p->b, &p->c, &p->c, &pref, 1, &found, &n_found);
-    p->refused = is_refusal(result) || (result == CUBLAS_STATUS_SUCCESS && n_found == 0);
-    if (p->refused) return CZ_OK;
+        lt->handle, &p->desc, &p->a, &p->b, &p->c, &p->c, &pref, n_wanted, found, n_found);
+    if (is_refusal(result)) *n_found = 0;
+    if (is_refusal(result)) return CZ_OK;
     LT_TRY(result, "matmul: choosing its algorithm");
-    p->refused = found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > lt->workspace_nbytes;
-    p->algo = found.algo;
-    p->workspace_nbytes = found.workspaceSize;
+    return CZ_OK;
+}
+
+static bool is_usable(const struct matmul_lt *lt, const cublasLtMatmulHeuristicResult_t *found)
+{
+    return found->state == CUBLAS_STATUS_SUCCESS && found->workspaceSize <= lt->workspace_nbytes;
+}
+
+static void adopt(struct cz_plan *p, const cublasLtMatmulHeuristicResult_t *found)
+{
+    p->algo = found->algo;
+    p->workspace_nbytes = found->workspaceSize;
+}
+
+static cz_status choose(const struct matmul_lt *lt, struct cz_plan *p)
+{
+    cublasLtMatmulHeuristicResult_t found[MATMUL_N_ALGORITHMS];
+    int64_t facts[MATMUL_N_FACTS];
+    int n_found;
+    facts_of(&p->key, facts);
+    const int which = matmul_choices_find(lt->choices, facts);
+    TRY(ask(lt, p, which + 1, found, &n_found));
+    p->refused = n_found == 0 || !is_usable(lt, &found[0]);
+    if (p->refused) return CZ_OK;
+    if (which >= n_found || !is_usable(lt, &found[which]))
+        return err_set(CZ_INVALID, 0,
+                       "CZERO_CUDA_ALGORITHMS names algorithm %d for a product of %lld x %lld x "
+                       "%lld; cuBLASLt has %d",
+                       which, (long long)p->key.m, (long long)p->key.n, (long long)p->key.k,
+                       n_found);
+    adopt(p, &found[which]);
     return CZ_OK;
 }
 
@@ -387,6 +428,7 @@ cz_status matmul_lt_create(struct ops *ops, struct matmul_lt **out)
     TRY(fusions_asked_for(&lt->fuses));
     if (ops->cuda->info.capability_major < FUSED_FROM) lt->fuses &= ~(FUSES_GELU | FUSES_GELU_GRAD);
     lt->ops = ops;
+    TRY(matmul_choices_open(ops, &lt->choices));
     LT_TRY(cublasLtCreate(&lt->handle), "matmul: starting cuBLASLt");
     return CZ_OK;
 }
@@ -395,6 +437,7 @@ void matmul_lt_destroy(struct matmul_lt *lt)
 {
     if (!lt) return;
     if (lt->handle) cublasLtDestroy(lt->handle);
+    matmul_choices_close(lt->choices);
     free(lt);
 }
 
@@ -403,10 +446,82 @@ size_t matmul_lt_workspace(const struct matmul_lt *lt)
     return lt->workspace_nbytes;
 }
 
+static cublasStatus_t multiply(struct matmul_lt *lt, struct dev_stream *stream,
+                               const struct matmul_args *a, struct cz_plan *p, void *workspace)
+{
+    const float alpha = 1.0f, beta = a->accumulate ? 1.0f : 0.0f;
+    return cublasLtMatmul(lt->handle, &p->desc, &alpha, a->b, &p->a, a->a, &p->b, &beta, a->c,
+                          &p->c, a->c, &p->c, &p->algo, workspace, p->workspace_nbytes,
+                          cuda_stream(stream));
+}
+
+/* Seconds of the product as the plan is: the least of N_ROUNDS. < 0: cuBLASLt refuses it. */
+static cz_status time_plan(struct matmul_lt *lt, struct dev_stream *stream,
+                           const struct matmul_args *a, struct cz_plan *p, void *workspace,
+                           struct dev_event *begin, struct dev_event *end, double *seconds)
+{
+    struct device *dev = lt->ops->device;
+    *seconds = -1;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        double one;
+        TRY(dev->ops->event_record(dev, begin, stream));
+        const cublasStatus_t result = multiply(lt, stream, a, p, workspace);
+        if (is_refusal(result)) return CZ_OK;
+        LT_TRY(result, "matmul: measuring");
+        TRY(dev->ops->event_record(dev, end, stream));
+        TRY(dev->ops->event_wait_host(dev, end));
+        TRY(dev->ops->event_seconds(dev, begin, end, &one));
+        if (*seconds < 0 || one < *seconds) *seconds = one;
+    }
+    return CZ_OK;
+}
+
+static cz_status time_all(struct matmul_lt *lt, struct dev_stream *stream,
+                          const struct matmul_args *a, struct cz_plan *p, void *workspace,
+                          struct dev_event *begin, struct dev_event *end)
+{
+    cublasLtMatmulHeuristicResult_t found[MATMUL_N_ALGORITHMS];
+    int64_t facts[MATMUL_N_FACTS];
+    int n_found, best = 0;
+    double seconds, first = 0, least = 0;
+    TRY(ask(lt, p, MATMUL_N_ALGORITHMS, found, &n_found));
+    for (int i = 0; i < n_found; i++) {
+        if (!is_usable(lt, &found[i])) continue;
+        adopt(p, &found[i]);
+        TRY(time_plan(lt, stream, a, p, workspace, begin, end, &seconds));
+        if (i == 0) first = least = seconds;
+        if (seconds >= 0 && seconds < least) least = seconds, best = i;
+    }
+    adopt(p, &found[best]);
+    facts_of(&p->key, facts);
+    return matmul_choices_add(lt->choices, facts, best, least, first);
+}
+
+/* Leaves the quickest algorithm in the plan, and C as it was. */
+static cz_status measure(struct matmul_lt *lt, struct dev_stream *stream,
+                         const struct matmul_args *a, struct cz_plan *p, void *workspace)
+{
+    struct device *dev = lt->ops->device;
+    const size_t nbytes =
+        ((size_t)(a->m - 1) * (size_t)matmul_ldc(a) + (size_t)a->n) * dtype_size(a->c_dtype);
+    struct dev_event *begin = NULL, *end = NULL;
+    void *before = NULL;
+    cz_status st = dev->ops->mem_alloc(dev, nbytes, "a product's result", &before);
+    if (st == CZ_OK) st = dev->ops->event_create_timed(dev, &begin);
+    if (st == CZ_OK) st = dev->ops->event_create_timed(dev, &end);
+    if (st == CZ_OK) st = dev->ops->copy(dev, stream, before, a->c, nbytes);
+    if (st == CZ_OK) st = time_all(lt, stream, a, p, workspace, begin, end);
+    if (st == CZ_OK) st = dev->ops->copy(dev, stream, a->c, before, nbytes);
+    if (st == CZ_OK) st = dev->ops->stream_sync(dev, stream);
+    if (begin) dev->ops->event_destroy(dev, begin);
+    if (end) dev->ops->event_destroy(dev, end);
+    dev->ops->mem_free(dev, before, nbytes);
+    return st;
+}
+
 cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
                         const struct matmul_args *a, void *workspace, bool *taken)
 {
-    const float alpha = 1.0f, beta = a->accumulate ? 1.0f : 0.0f;
     uint32_t epilogue;
     *taken = false;
     if (!dims_fit(a) || !epilogue_of(lt, a, &epilogue)) return CZ_OK;
@@ -416,13 +531,13 @@ cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
     if (p->used == 0) {
         TRY(make_plan(lt, &key, a, p));
         if (p->refused) tell(&key, a, "no algorithm");
+        if (!p->refused && matmul_choices_measure(lt->choices))
+            TRY(measure(lt, stream, a, p, workspace));
     }
     p->used = ++lt->n_calls;
     if (p->refused) return refused(lt, &key);
     TRY(set_pointers(p, a));
-    const cublasStatus_t result =
-        cublasLtMatmul(lt->handle, &p->desc, &alpha, a->b, &p->a, a->a, &p->b, &beta, a->c, &p->c,
-                       a->c, &p->c, &p->algo, workspace, p->workspace_nbytes, cuda_stream(stream));
+    const cublasStatus_t result = multiply(lt, stream, a, p, workspace);
     p->refused = is_refusal(result);
     if (p->refused) {
         tell(&key, a, cublasLtGetStatusString(result));

@@ -138,7 +138,7 @@ for name in czero libczero_cuda.so tests/gpu/test_norm_cuda; do
 done
 packed() { # the sum of the sources
   echo "$1" >"$work/pack/prebuilt/sources.sha256"
-  tar -C "$work/pack" -cJf "$work/pack.tar.xz" .
+  python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1], "w:xz").add(sys.argv[2], ".")' "$work/pack.tar.xz" "$work/pack"
   rm -rf "$work/packed"
   scripts/gpu_check.sh --stage build --only "pack's" --build "$work/packed" --out "$work/report" --pack "$work/pack.tar.xz" \
     >"$work/out" 2>"$work/err"

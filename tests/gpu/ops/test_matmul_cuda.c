@@ -429,6 +429,71 @@ START_TEST(what_comes_along_is_chosen)
 }
 END_TEST
 
+/* ---- algorithms that were measured ----------------------------------------------------------- */
+
+static void some_products(const struct cuda_rig *rig)
+{
+    static const struct shape shapes[] = {{9, 40, 24}, {64, 48, 32}};
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
+        for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++) forms(rig, shapes[s], kind, 0);
+    all_along(rig);
+}
+
+static size_t count_lines(const char *path, const char *append)
+{
+    char line[1024];
+    size_t n = 0;
+    FILE *f = fopen(path, append ? "a+" : "r");
+    ck_assert_ptr_nonnull(f);
+    if (append) fputs(append, f), rewind(f);
+    while (fgets(line, sizeof line, f)) n++;
+    fclose(f);
+    return n;
+}
+
+static void expect_refused(const char *sentence)
+{
+    struct device *dev;
+    struct ops *ops;
+    ck_ok(device_open("cuda", 0, &dev));
+    ck_fails(ops_create(dev, &ops), CZ_INVALID);
+    ck_assert_msg(strstr(cz_last_error(), sentence), "%s: %s", sentence, cz_last_error());
+    device_close(dev);
+}
+
+/* A run that measures has right results, and leaves a table; runs that follow it have them too,
+ * and write nothing. Tables of something else are refused. */
+START_TEST(algorithms_are_measured_and_followed)
+{
+    char path[128], how[160];
+    const char *dir = test_tmp_make();
+    (void)snprintf(path, sizeof path, "%s/algorithms", dir);
+    (void)snprintf(how, sizeof how, "measure:%s", path);
+    size_t n_lines = 0;
+    for (int run = 0; run < 2; run++) {
+        setenv("CZERO_CUDA_ALGORITHMS", run == 0 ? how : path, 1);
+        struct cuda_rig rig = cuda_rig_open();
+        with_space(&rig, some_products);
+        cuda_rig_close(&rig);
+        const size_t n = count_lines(path, NULL);
+        if (run == 0) n_lines = n;
+        ck_assert_uint_gt(n, 2 + CZ_ARRAY_LEN(kinds));
+        ck_assert_uint_eq(n, n_lines);
+    }
+    (void)count_lines(path, "1 2 3\n");
+    expect_refused("is not one of a table of algorithms");
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs("czero's algorithms of products, version 1, cuBLASLt 1, another GPU\n", f);
+    fclose(f);
+    expect_refused("was measured for something else than this, czero's algorithms of products");
+    setenv("CZERO_CUDA_ALGORITHMS", "/nonexistent/table", 1);
+    expect_refused("CZERO_CUDA_ALGORITHMS=/nonexistent/table: cannot be opened");
+    unsetenv("CZERO_CUDA_ALGORITHMS");
+    test_tmp_remove(dir);
+}
+END_TEST
+
 #define REFUSING(name, support)                                                                    \
     START_TEST(name)                                                                               \
     {                                                                                              \
@@ -560,6 +625,6 @@ CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_all(&rig))
 TEST_MAIN("cuda matmul", CUDA_ORDERED(every_form_agrees), CUDA_ORDERED(what_comes_along_agrees),
           products_without_epilogues_agree, late_refusals_agree, our_own_product_agrees,
           what_can_come_along_is_one_call, what_comes_along_is_chosen,
-          tf32_is_taken_when_allowed_forward, calls_repeat_to_the_bit_reverse,
-          many_shapes_come_and_go_forward, nan_and_infinity_reach_their_rows_random,
-          bad_arguments_are_refused_forward)
+          algorithms_are_measured_and_followed, tf32_is_taken_when_allowed_forward,
+          calls_repeat_to_the_bit_reverse, many_shapes_come_and_go_forward,
+          nan_and_infinity_reach_their_rows_random, bad_arguments_are_refused_forward)

@@ -447,6 +447,11 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
 const char *cublasLtGetStatusString(cublasStatus_t status)
 {
     switch (status) {
@@ -562,7 +567,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     as<algo>(&found->algo) = x;
     found->workspaceSize = x.workspace_nbytes;
     found->state = CUBLAS_STATUS_SUCCESS;
-    *n_found = 1;
+    *n_found = n_wanted < 3 ? n_wanted : 3;
+    for (int i = 1; i < *n_found; i++) { /* one that is not to be had, and one without workspace */
+        found[i] = found[0];
+        x.workspace_nbytes = 0;
+        as<algo>(&found[i].algo) = x;
+        found[i].workspaceSize = 0;
+        found[i].state = i == 1 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
