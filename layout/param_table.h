@@ -19,7 +19,8 @@ enum param_init {
     PARAM_INIT_ZERO = 0,
     PARAM_INIT_ONE,
     PARAM_INIT_NORMAL,
-    PARAM_INIT_SINUSOID /* (P,C): sin and cos of p/10000^(2·⌊c/2⌋/C) in even and odd columns */
+    PARAM_INIT_SINUSOID, /* (P,C): sin and cos of p/10000^(2·⌊c/2⌋/C) in even and odd columns */
+    PARAM_INIT_UNIFORM   /* in [−init_std, init_std) */
 };
 
 struct param_info {
@@ -28,10 +29,11 @@ struct param_info {
     int64_t shape[PARAM_NDIM_MAX];
     size_t numel;
     enum param_init init;
-    float init_std;    /* PARAM_INIT_NORMAL: mean 0 */
+    float init_std;    /* PARAM_INIT_NORMAL: mean 0; PARAM_INIT_UNIFORM: the bound */
     bool has_zero_row; /* row `zero_row` of a matrix starts as zeros: a padding token's */
     int64_t zero_row;
     bool trainable;  /* false: frozen */
+    bool is_adapter; /* a branch's: in no model folder, only in an adapter's */
     bool decay_hint; /* false for biases and norms: what the `hf` grouping leaves undecayed */
 };
 

@@ -27,6 +27,17 @@ struct param_list {
 cz_status param_list_add(struct param_list *l, const char *name, int ndim, const int64_t *shape,
                          enum param_init init, float init_std);
 
+/* A low-rank branch (LoRA) beside one of a layer's linear maps:
+ *   y = x·w + scale·(dropout(x)·Aᵀ)·Bᵀ,   A (rank,in), B (out,rank)
+ * Arrays stand behind the layer's own in layer_args.params. The maps of model/parts/blocks_impl.h
+ * find the branch of their weight and compute it; layers know nothing of branches. */
+struct layer_branch {
+    size_t w, a, b; /* positions in layer_args.params */
+    int64_t rank;
+    float scale, dropout_p;
+    uint32_t site; /* of its dropout, as rng.site */
+};
+
 /* What sizes depend on: the largest batch, the dtypes, and the ops that will run. */
 struct batch_shape {
     int64_t B, T;
@@ -35,6 +46,8 @@ struct batch_shape {
     struct ops *ops;
     bool training;  /* false: forward and decode only, nothing saved */
     bool keeps_all; /* training: `saved` holds what backward could cheaply make again, too */
+    const struct layer_branch *branches; /* of this layer's maps */
+    size_t n_branches;
 };
 
 /* Exact bytes. */
@@ -75,6 +88,8 @@ struct layer_args {
     void *out;      /* (B,T,Cout), forward; never aliases `in`; NULL for a loss layer, and in
                        RECOMPUTE when only `saved` is wanted */
     const void *const *params;
+    const struct layer_branch *branches; /* of this layer's maps */
+    size_t n_branches;
     void *saved; /* backward may use it up */
     void *workspace;
     size_t workspace_nbytes;
@@ -102,7 +117,13 @@ struct layer_args {
     int64_t cache_T;  /* capacity in positions, as in batch_shape.T */
 };
 
-enum { LAYER_LOSS = 1 << 0 };
+/* LAYER_MAPS: matrices among the parameters are weights (out,in) of linear maps that run through
+ * model/parts/blocks_impl.h and may have branches;
+ * LAYER_MAPS_IN_OUT: the same, stored (in,out). */
+enum { LAYER_LOSS = 1 << 0, LAYER_MAPS = 1 << 1, LAYER_MAPS_IN_OUT = 1 << 2 };
+
+/* Sites of branches' dropout; a layer with maps draws at sites below. */
+enum { LAYER_BRANCH_SITE = 8, LAYER_BRANCHES_MAX = 8 };
 
 struct layer_class {
     const char *name;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "model/lora/lora_impl.h"
 #include "model/model_impl.h"
 #include "model/parts/class_head.h"
 #include "model/parts/parts.h"
@@ -132,8 +133,10 @@ void cz_model_destroy(struct cz_model *m)
     for (size_t i = 0; i < m->n_layers; i++) {
         free((void *)m->layers[i].hp);
         free((void *)m->layers[i].param_idx);
+        free((void *)m->layers[i].branches);
     }
     free(m->layers);
+    lora_free(m->lora);
     weights_free(&m->weights);
     json_free(m->config);
     json_free(m->generation);

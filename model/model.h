@@ -55,12 +55,18 @@ void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t
 /* Whether the last layer norms its input itself: that input is no last hidden state then. */
 bool model_head_norms(const struct cz_model *m);
 
+/* Whether the model has the adapter that these options make: of their rank, alpha and dropout, and
+ * trained. */
+bool model_has_lora(const struct cz_model *m, const struct cz_lora_options *options);
+
 /* The chain, for the engine: classes, hyper-parameters and parameter indices in call order. */
 struct model_layer {
     const struct layer_class *cls;
     const void *hp;
     const size_t *param_idx;
     size_t n_params;
+    const struct layer_branch *branches;
+    size_t n_branches;
 };
 size_t model_n_layers(const struct cz_model *m);
 const struct model_layer *model_layer_at(const struct cz_model *m, size_t layer_idx);
@@ -80,6 +86,17 @@ typedef cz_status (*model_fetch)(void *user, size_t param_idx, size_t elem_off, 
                                  float *dst);
 cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
                           model_fetch fetch, void *user);
+
+/* Write the model's adapter as PEFT does: adapter_config.json and adapter_model.safetensors in
+ * `dtype`, both durable, the config last. `fetch` as above. Errors: the same; CZ_INVALID without an
+ * adapter. */
+cz_status model_export_adapter(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+                               model_fetch fetch, void *user);
+
+/* Write a Hugging Face folder of the model with its adapter added into the weights. `fetch` as
+ * above, of the weights apart. Errors: those of both. */
+cz_status model_export_merged(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+                              model_fetch fetch, void *user);
 
 /* The type of the weights in the files that it was opened with: bf16 or fp16 when all are, else
  * fp32, also for a model without files. */

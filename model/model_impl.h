@@ -69,6 +69,8 @@ const struct model_family *const *model_families(size_t *n);
 const struct model_family *model_family_find(const char *model_type); /* NULL: there is none */
 const char *model_type_names(char *buf, size_t nbytes); /* "gpt2, llama, …"; returns buf */
 
+struct model_lora; /* model/lora/lora_impl.h */
+
 struct cz_model {
     char *name;
     struct param_table params;
@@ -84,6 +86,7 @@ struct cz_model {
     int64_t t_context; /* what the model was made for, which rotary positions may exceed */
     struct weight_source weights;
     void *block; /* of model_desc */
+    struct model_lora *lora; /* NULL: no adapter */
 
     /* Hugging Face models only: */
     const struct model_family *family;
@@ -118,6 +121,13 @@ cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const cha
 /* Whether a folder's config.json, if it has one, names a head for another task than the model's. A
  * warning says when its head is for classes that the caller calls otherwise. */
 cz_status head_compare(const struct cz_model *m, const char *dir, bool *is_foreign);
+
+/* One declared tensor, in pieces; `piece` holds EXPORT_PIECE_NUMEL. */
+enum { EXPORT_PIECE_NUMEL = 1 << 20 };
+struct safetensors_writer;
+cz_status export_tensor(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
+                        size_t numel, enum cz_dtype dtype, model_fetch fetch, void *user,
+                        float *piece);
 
 /* Elements [elem_off, elem_off + numel) of a parameter by its init rule. */
 void weights_by_rule(const struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,

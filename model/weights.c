@@ -4,6 +4,7 @@
  * from random values, and says so). */
 #include "base/log.h"
 #include "model/hf/tensor_files_impl.h"
+#include "model/lora/lora_impl.h"
 #include "model/model_impl.h"
 
 #include <stdio.h>
@@ -28,6 +29,8 @@ cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_o
     if (elem_off > p->numel || numel > p->numel - elem_off)
         return err_set(CZ_INVALID, 0, "%s: elements %zu … %zu are beyond its %zu", p->name,
                        elem_off, elem_off + numel, p->numel);
+    if (m->lora && lora_source(m->lora, param_idx))
+        return lora_read(m->lora, param_idx, elem_off, numel, dst);
     if (m->weights.files && m->weights.tensor[param_idx])
         return tensor_files_read(m->weights.files, m->weights.tensor[param_idx], elem_off, numel,
                                  dst);
@@ -144,6 +147,7 @@ static bool is_of_base(const struct cz_model *m, const char *name)
 static cz_status bind_param(struct binding *b, size_t idx)
 {
     const struct param_info *p = &b->m->params.params[idx];
+    if (p->is_adapter) return CZ_OK;
     const bool may_differ = is_of_head(b->m, p->name) && !is_of_base(b->m, p->name);
     const struct tensor_entry *e;
     TRY(find_param(b, idx, &e));

@@ -19,7 +19,9 @@ cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t 
                                       .grad_dtype = chain->options.grad_dtype,
                                       .ops = chain->options.ops,
                                       .training = chain->options.training,
-                                      .keeps_all = chain->options.keeps_all};
+                                      .keeps_all = chain->options.keeps_all,
+                                      .branches = layer->branches,
+                                      .n_branches = layer->n_branches};
     memset(out, 0, sizeof *out);
     if (layer->cls->size(layer->hp, &shape, out) != CZ_OK)
         return err_prefix("layer %zu (%s)", layer_idx, layer->cls->name);

@@ -72,6 +72,8 @@ static struct layer_args layer_args(struct chain *c, size_t i, const struct chai
                            .grad_dtype = c->options.grad_dtype,
                            .rng = run->rng,
                            .params = node->params,
+                           .branches = node->layer.branches,
+                           .n_branches = node->layer.n_branches,
                            .workspace = c->memory.workspace,
                            .workspace_nbytes = c->sizes.workspace};
     a.rng.site = (uint32_t)i * RNG_SITES_PER_LAYER;

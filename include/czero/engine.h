@@ -219,8 +219,9 @@ CZ_API cz_status engine_save_16bit_model(struct cz_engine *engine, const char *d
                                          const char *filename, bool exclude_frozen, bool *saved);
 
 /* Write the current fp32 weights, or their rounding to CZ_DTYPE_BF16 or CZ_DTYPE_F16, as a Hugging
- * Face folder that transformers loads. Existing files of the same names are replaced when the new
- * ones are complete. Errors: CZ_IO, CZ_UNSUPPORTED (a model of your own layers). */
+ * Face folder that transformers loads; of a model with an adapter the adapter alone, as a folder
+ * that PEFT loads. Existing files of the same names are replaced when the new ones are complete.
+ * Errors: CZ_IO, CZ_UNSUPPORTED (a model of your own layers). */
 CZ_API cz_status engine_export_hf(struct cz_engine *engine, const char *dir, enum cz_dtype dtype);
 
 struct cz_load_options {

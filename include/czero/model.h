@@ -93,6 +93,40 @@ CZ_API bool cz_model_has_weights(const struct cz_model *m);
  * anchored). n_frozen may be NULL. CZ_INVALID: bad expression, or no parameter left to train. */
 CZ_API cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen);
 
+/* ---- adapters (LoRA, arXiv 2106.09685): docs/lora.md ---------------------------------------- */
+
+/* What a new adapter is. Zero means the default, as everywhere. */
+struct cz_lora_options {
+    size_t size;  /* sizeof(struct cz_lora_options) */
+    int64_t rank; /* of each branch; 0: 8 */
+    double alpha; /* a branch counts alpha/rank times; 0: rank */
+    /* The linear maps that get a branch: NULL or "all-linear"; names separated by commas, each the
+     * end of a module's name ("q_proj,v_proj"); or a POSIX extended regular expression that whole
+     * module names match, which a text is taken for when it has characters that no name has. */
+    const char *targets;
+    const char *layers;          /* only in these blocks: "0-3,7"; NULL: in all */
+    const char *modules_to_save; /* modules that are trained whole beside it, as names; NULL: none
+                                    but a classifier's head, which is always */
+    double dropout;              /* of a branch's input, in [0,1) */
+    bool rslora;                 /* alpha/sqrt(rank) instead (arXiv 2312.03732) */
+};
+
+/* Put a low-rank branch beside linear maps: A starts from Kaiming's uniform numbers under the
+ * model's seed, B from zeros. All other parameters are frozen but modules_to_save. options NULL:
+ * defaults. Parameters are called "<module>.lora_A.weight" and "<module>.lora_B.weight"; they come
+ * behind all others. Errors: CZ_INVALID (an option out of range, a target that matches nothing, an
+ * adapter is there already), CZ_UNSUPPORTED (a model without such maps). After CZ_NOMEM the model
+ * can only be destroyed. */
+CZ_API cz_status cz_model_add_lora(struct cz_model *m, const struct cz_lora_options *options);
+
+/* The same from a folder that PEFT or czero wrote: adapter_config.json and
+ * adapter_model.safetensors. trained: its parameters are trained further and all others frozen;
+ * else it is frozen and only takes part. Errors: as above; CZ_NOTFOUND (a file), CZ_CORRUPT (a
+ * shape, a tensor of no module of this model), CZ_UNSUPPORTED (another kind of adapter). */
+CZ_API cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained);
+
+CZ_API bool cz_model_has_adapter(const struct cz_model *m);
+
 CZ_API const char *cz_model_name(const struct cz_model *m);
 CZ_API int64_t cz_model_vocab_size(const struct cz_model *m);
 CZ_API int64_t cz_model_hidden_size(const struct cz_model *m);

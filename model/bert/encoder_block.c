@@ -400,11 +400,11 @@ static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct la
         dm = s->x2;
     }
     const void *act = k->g ? k->g : s->g, *x2 = k->x2 ? k->x2 : s->x2;
-    if (g[ENCODER_OUT_W].dp && !k->g)
+    if (!k->g && linear_wants_input(a, w[ENCODER_OUT_W], &g[ENCODER_OUT_W]))
         TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->g));
     TRY(linear_act_backward(a, &down, hp->act, N, act, k->fc, dm, w[ENCODER_OUT_W],
                             &g[ENCODER_OUT_W], &g[ENCODER_OUT_B], s->g, space));
-    if (g[ENCODER_FC_W].dp && !k->x2) {
+    if (!k->x2 && linear_wants_input(a, w[ENCODER_FC_W], &g[ENCODER_FC_W])) {
         const struct norm_io ln1 = {.x = k->s1, .y = s->x2};
         TRY(norm_forward(a, &norm, N, &ln1, w[ENCODER_LN1_W], w[ENCODER_LN1_B]));
     }
@@ -522,6 +522,7 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
 
 const struct layer_class encoder_block_class = {
     .name = "encoder_block",
+    .flags = LAYER_MAPS,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,

@@ -358,6 +358,7 @@ static cz_status block_backward(const void *hp, const struct layer_args *a)
 
 const struct layer_class decoder_block_class = {
     .name = "decoder_block",
+    .flags = LAYER_MAPS,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,
@@ -367,6 +368,7 @@ const struct layer_class decoder_block_class = {
 
 const struct layer_class decoder_block_uncached_class = {
     .name = "decoder_block",
+    .flags = LAYER_MAPS,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,

@@ -105,7 +105,7 @@ struct block_params block_params_of(const struct decoder_block_hp *hp, const str
 bool block_wants(const struct block_run *r, const enum role *list)
 {
     for (; *list != N_ROLES; list++)
-        if (r->p.g[*list] && r->p.g[*list]->dp) return true;
+        if (r->p.w[*list] && linear_wants_input(r->a, r->p.w[*list], r->p.g[*list])) return true;
     return false;
 }
 

@@ -348,11 +348,11 @@ static cz_status mlp_backward(const struct gpt2_block_hp *hp, const struct layer
         dm = s->row;
     }
     const void *act = k->g ? k->g : s->wide, *h2 = k->h2 ? k->h2 : s->row;
-    if (g[OUT_W].dp && !k->g)
+    if (!k->g && linear_wants_input(a, w[OUT_W], &g[OUT_W]))
         TRY(activation_apply(a, hp->act, (size_t)(N * hp->F), k->fc, s->wide));
     TRY(linear_act_backward(a, &down, hp->act, N, act, k->fc, dm, w[OUT_W], &g[OUT_W], &g[OUT_B],
                             s->wide, space));
-    if (g[FC_W].dp && !k->h2) {
+    if (!k->h2 && linear_wants_input(a, w[FC_W], &g[FC_W])) {
         const struct norm_io ln2 = {.x = k->x2, .y = s->row};
         TRY(norm_forward(a, &norm, N, &ln2, w[LN2_W], w[LN2_B]));
     }
@@ -398,7 +398,7 @@ static cz_status attention_half_backward(const struct gpt2_block_hp *hp, const s
     TRY(linear_backward(a, &proj, N, k->att, dp, w[PROJ_W], &g[PROJ_W], &g[PROJ_B], s->row, space));
     TRY(attend_backward(hp, a, k, s, space));
     const void *h1 = k->h1 ? k->h1 : s->row;
-    if (g[QKV_W].dp && !k->h1) {
+    if (!k->h1 && linear_wants_input(a, w[QKV_W], &g[QKV_W])) {
         const struct norm_io ln1 = {.x = a->in, .y = s->row};
         TRY(norm_forward(a, &norm, N, &ln1, w[LN1_W], w[LN1_B]));
     }
@@ -484,6 +484,7 @@ static cz_status block_decode(const void *hp_, const struct layer_args *a)
 
 const struct layer_class gpt2_block_class = {
     .name = "gpt2_block",
+    .flags = LAYER_MAPS | LAYER_MAPS_IN_OUT,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,

@@ -107,8 +107,6 @@ static cz_status generation_write(const struct cz_model *m, const char *dir)
 
 /* ---- model.safetensors ---------------------------------------------------------------------- */
 
-enum { PIECE_NUMEL = 1 << 20 };
-
 /* Round n fp32 numbers to 16 bits, in place: element i moves to a lower address. */
 static void narrow(float *x, size_t n, enum cz_dtype dtype)
 {
@@ -122,12 +120,12 @@ static void narrow(float *x, size_t n, enum cz_dtype dtype)
 }
 
 /* In pieces: a whole embedding in fp32 may not fit beside the model. */
-static cz_status tensor_write(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
-                              size_t numel, enum cz_dtype dtype, model_fetch fetch, void *user,
-                              float *piece)
+cz_status export_tensor(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
+                        size_t numel, enum cz_dtype dtype, model_fetch fetch, void *user,
+                        float *piece)
 {
-    for (size_t off = 0; off < numel; off += PIECE_NUMEL) {
-        size_t n = numel - off < PIECE_NUMEL ? numel - off : PIECE_NUMEL;
+    for (size_t off = 0; off < numel; off += EXPORT_PIECE_NUMEL) {
+        size_t n = numel - off < EXPORT_PIECE_NUMEL ? numel - off : EXPORT_PIECE_NUMEL;
         TRY(fetch(user, param_idx, off, n, piece));
         if (dtype != DTYPE_F32) narrow(piece, n, dtype);
         TRY(safetensors_write(w, decl_idx, off, n, piece));
@@ -146,6 +144,7 @@ static size_t tensors_list(const struct cz_model *m, enum cz_dtype dtype,
         const struct param_alias *alias = i < t->n_params ? NULL : &t->aliases[i - t->n_params];
         if (alias && !alias->is_stored) continue;
         const struct param_info *p = &t->params[alias ? alias->param_idx : i];
+        if (p->is_adapter) continue;
         param_of[n] = alias ? alias->param_idx : i;
         decls[n++] = (struct safetensors_decl){alias ? alias->name : p->name,
                                                safetensors_dtype_from_base(dtype), p->shape,
@@ -163,7 +162,7 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
     struct safetensors_writer *w = NULL;
     struct safetensors_decl *decls = calloc(n_max, sizeof *decls);
     size_t *param_of = calloc(n_max, sizeof *param_of);
-    float *piece = malloc(PIECE_NUMEL * sizeof *piece);
+    float *piece = malloc(EXPORT_PIECE_NUMEL * sizeof *piece);
     if (!decls || !param_of || !piece) {
         st = err_set(CZ_NOMEM, 0, "no memory to export %s", m->name);
         goto done;
@@ -171,8 +170,8 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
     const size_t n = tensors_list(m, dtype, decls, param_of);
     TRY_GOTO(safetensors_dir_create(dir, 0, decls, n, NULL, 0, &w), done);
     for (size_t i = 0; i < n; i++)
-        TRY_GOTO(tensor_write(w, i, param_of[i], m->params.params[param_of[i]].numel, dtype, fetch,
-                              user, piece),
+        TRY_GOTO(export_tensor(w, i, param_of[i], m->params.params[param_of[i]].numel, dtype, fetch,
+                               user, piece),
                  done);
     TRY_GOTO(safetensors_finish(w), done);
 done:

@@ -1,7 +1,7 @@
 /* Pieces that layers are built of: linear maps, norms, dropout, residuals, and the arithmetic of
  * their memory. Each piece has a function that runs it and one that sizes its workspace, made from
  * the same arguments, so that a plan and a run cannot disagree. */
-#include "model/parts/blocks_impl.h"
+#include "model/parts/branch_impl.h"
 #include "ops/dropout/dropout.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
@@ -141,15 +141,22 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
                          struct op_space space)
 {
     struct matmul_args args = linear_fwd_args(l, N, a->dtype);
-    return matmul_run(a, &args, x, w, b, y, space);
+    const struct layer_branch *branch = branch_of(a, w);
+    TRY(matmul_run(a, &args, x, w, b, y, space));
+    return branch ? branch_forward(a, branch, l, 0, l->n_out, N, x, y, 0, space) : CZ_OK;
 }
 
-/* The activation in the product's epilogue saves a pass over y. */
+/* The activation in the product's epilogue saves a pass over y; behind a branch it cannot be. */
 cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
                              enum activation act, int64_t N, const void *x, const void *w,
                              const void *b, void *pre, void *y, struct op_space space)
 {
     struct matmul_args args = linear_fwd_args(l, N, a->dtype);
+    if (branch_of(a, w)) {
+        void *sum = pre ? pre : y;
+        TRY(linear_forward(a, l, N, x, w, b, sum, space));
+        return activation_apply(a, act, (size_t)(N * l->n_out), sum, y);
+    }
     args.epilogue = MATMUL_ACT;
     args.act = act;
     args.aux = pre == y ? NULL : pre;
@@ -173,8 +180,10 @@ cz_status linear_columns(const struct layer_args *a, const struct linear *l, int
 {
     struct matmul_args args = linear_columns_args(l, n, N, y_stride, a->dtype);
     size_t w_off = (size_t)(l->in_out ? first : first * l->n_in);
-    return matmul_run(a, &args, x, elem_at(a, w, w_off), b ? elem_at(a, b, (size_t)first) : NULL, y,
-                      space);
+    const struct layer_branch *branch = branch_of(a, w);
+    TRY(matmul_run(a, &args, x, elem_at(a, w, w_off), b ? elem_at(a, b, (size_t)first) : NULL, y,
+                   space));
+    return branch ? branch_forward(a, branch, l, first, n, N, x, y, y_stride, space) : CZ_OK;
 }
 
 /* Frozen parameters have no dp. */
@@ -199,11 +208,20 @@ static cz_status bias_backward(const struct layer_args *a, int64_t N, int64_t C,
     return ops_bias_grad(a->ops, a->stream, &args);
 }
 
-/* Weight and bias in one product where both are wanted. */
-static cz_status params_backward(const struct layer_args *a, const struct linear *l, int64_t N,
-                                 const void *x, const void *dy, const struct param_grad *gw,
-                                 const struct param_grad *gb, struct op_space space)
+bool linear_wants_input(const struct layer_args *a, const void *w, const struct param_grad *gw)
 {
+    const struct layer_branch *branch = branch_of(a, w);
+    return wanted(gw) || (branch && branch_wants(a, branch));
+}
+
+/* Weight and bias in one product where both are wanted. x NULL: nothing that needs it is. */
+static cz_status params_backward(const struct layer_args *a, const struct linear *l, int64_t N,
+                                 const void *x, const void *dy, const void *w,
+                                 const struct param_grad *gw, const struct param_grad *gb,
+                                 struct op_space space)
+{
+    const struct layer_branch *branch = x ? branch_of(a, w) : NULL;
+    if (branch && branch_wants(a, branch)) TRY(branch_grads(a, branch, l, N, x, dy, space));
     if (!wanted(gw)) return wanted(gb) ? bias_backward(a, N, l->n_out, dy, gb, space) : CZ_OK;
     struct matmul_args args = linear_wgrad_args(l, N, a->dtype, a->grad_dtype, gw->accumulate);
     if (wanted(gb)) {
@@ -218,10 +236,12 @@ cz_status linear_backward(const struct layer_args *a, const struct linear *l, in
                           const void *x, const void *dy, const void *w, const struct param_grad *gw,
                           const struct param_grad *gb, void *dx, struct op_space space)
 {
-    TRY(params_backward(a, l, N, x, dy, gw, gb, space));
+    TRY(params_backward(a, l, N, x, dy, w, gw, gb, space));
     if (!dx) return CZ_OK;
     struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
-    return matmul_run(a, &args, dy, w, NULL, dx, space);
+    const struct layer_branch *branch = branch_of(a, w);
+    TRY(matmul_run(a, &args, dy, w, NULL, dx, space));
+    return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }
 
 cz_status linear_act_backward(const struct layer_args *a, const struct linear *l,
@@ -229,7 +249,11 @@ cz_status linear_act_backward(const struct layer_args *a, const struct linear *l
                               const void *dy, const void *w, const struct param_grad *gw,
                               const struct param_grad *gb, void *dx, struct op_space space)
 {
-    TRY(params_backward(a, l, N, x, dy, gw, gb, space));
+    if (branch_of(a, w)) {
+        TRY(linear_backward(a, l, N, x, dy, w, gw, gb, dx, space));
+        return activation_grad(a, act, (size_t)(N * l->n_in), pre, dx, dx);
+    }
+    TRY(params_backward(a, l, N, x, dy, w, gw, gb, space));
     struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
     args.epilogue = MATMUL_ACT_GRAD;
     args.act = act;
@@ -242,8 +266,10 @@ cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int6
                         const void *dy, const void *w, void *dx, struct op_space space)
 {
     struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
+    const struct layer_branch *branch = branch_of(a, w);
     args.accumulate = true;
-    return matmul_run(a, &args, dy, w, NULL, dx, space);
+    TRY(matmul_run(a, &args, dy, w, NULL, dx, space));
+    return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }
 
 static cz_status matmul_raise(struct ops *ops, const struct matmul_args *args, size_t *nbytes_max)
@@ -261,6 +287,7 @@ cz_status linear_workspace(const struct batch_shape *shape, const struct linear 
     struct ops *ops = shape->ops;
     struct matmul_args args = linear_fwd_args(l, N, shape->dtype);
     TRY(matmul_raise(ops, &args, nbytes_max));
+    TRY(branch_workspace(shape, l, l->n_out, N, 0, nbytes_max));
     if (!shape->training) return CZ_OK;
     args = linear_dgrad_args(l, N, shape->dtype);
     TRY(matmul_raise(ops, &args, nbytes_max));
@@ -287,7 +314,8 @@ cz_status linear_columns_workspace(const struct batch_shape *shape, const struct
                                    int64_t n, int64_t N, int64_t y_stride, size_t *nbytes_max)
 {
     const struct matmul_args args = linear_columns_args(l, n, N, y_stride, shape->dtype);
-    return matmul_raise(shape->ops, &args, nbytes_max);
+    TRY(matmul_raise(shape->ops, &args, nbytes_max));
+    return branch_workspace(shape, l, n, N, y_stride, nbytes_max);
 }
 
 /* ---- norm ----------------------------------------------------------------------------------- */

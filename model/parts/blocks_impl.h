@@ -43,7 +43,9 @@ cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
 
 /* ---- linear --------------------------------------------------------------------------------- */
 
-/* y (N,O) = x (N,I) · w [+ b]. w is (O,I) as torch.nn.Linear stores it, or (I,O) as GPT-2 does. */
+/* y (N,O) = x (N,I) · w [+ b]. w is (O,I) as torch.nn.Linear stores it, or (I,O) as GPT-2 does. A
+ * map whose weight is one of a->params that has a low-rank branch (model/layer.h) computes that
+ * along, in every call below; backward then gives the branch's gradients to a->dparams. */
 struct linear {
     int64_t n_in, n_out;
     bool in_out; /* w is (I,O) */
@@ -58,8 +60,12 @@ cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
                              enum activation act, int64_t N, const void *x, const void *w,
                              const void *b, void *pre, void *y, struct op_space space);
 
+/* Whether linear_backward() reads x: a gradient of the weight (gw as there) or of its branch is
+ * wanted. */
+bool linear_wants_input(const struct layer_args *a, const void *w, const struct param_grad *gw);
+
 /* dw [+]= xᵀ·dy, db [+]= Σ dy, then dx = dy·wᵀ; dx may be the memory of x. gw, gb: NULL or dp NULL
- * when not wanted; dx NULL likewise. */
+ * when not wanted; dx NULL likewise. x NULL: dx alone. */
 cz_status linear_backward(const struct layer_args *a, const struct linear *l, int64_t N,
                           const void *x, const void *dy, const void *w, const struct param_grad *gw,
                           const struct param_grad *gb, void *dx, struct op_space space);

@@ -41,6 +41,22 @@ static void fill_normal(uint64_t seed, size_t param_idx, size_t elem_off, size_t
     }
 }
 
+/* dst = uniform numbers in [−bound, bound), from the same blocks. */
+static void fill_uniform(uint64_t seed, size_t param_idx, size_t elem_off, size_t numel,
+                         float bound, float *dst)
+{
+    const struct rng_key rng = {seed, (uint32_t)param_idx, UINT32_MAX, UINT64_MAX};
+    uint32_t key[2], hi[2], u[4] = {0};
+    rng_key_expand(&rng, key, hi);
+    for (size_t i = 0; i < numel; i++) {
+        const size_t e = elem_off + i;
+        const uint32_t counter[4] = {(uint32_t)(e / 4), (uint32_t)((uint64_t)(e / 4) >> 32), hi[0],
+                                     hi[1]};
+        if (i == 0 || e % 4 == 0) rng_philox4x32(counter, key, u);
+        dst[i] = bound * ((float)(u[e % 4] >> 8) * 0x1p-23f - 1.0f);
+    }
+}
+
 /* Elements elem_off … of a table of positions; frequencies fall from 1 to 1/10000. */
 static void fill_sinusoid(const struct param_info *p, size_t elem_off, size_t numel, float *dst)
 {
@@ -74,6 +90,9 @@ void weights_by_rule(const struct cz_model *m, size_t param_idx, size_t elem_off
         fill_normal(m->weights.seed, param_idx, elem_off, numel, p->init_std, dst);
         break;
     case PARAM_INIT_SINUSOID: fill_sinusoid(p, elem_off, numel, dst); break;
+    case PARAM_INIT_UNIFORM:
+        fill_uniform(m->weights.seed, param_idx, elem_off, numel, p->init_std, dst);
+        break;
     }
     if (p->has_zero_row) clear_row(p, elem_off, numel, dst);
 }

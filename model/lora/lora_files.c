@@ -1,0 +1,421 @@
+/* Adapters in files, as PEFT reads and writes them: adapter_config.json says what kind of adapter
+ * it is, adapter_model.safetensors holds A and B of each module, and modules_to_save whole, all
+ * under "base_model.model.<name>". Which modules have a branch, and its rank, is read off the
+ * tensors; of the config only what tensors do not say is read, and whatever would change the
+ * computation is refused by name. */
+#include "formats/beneath.h"
+#include "formats/file_io.h"
+#include "formats/json/json_write.h"
+#include "model/lora/lora_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char config_name[] = "adapter_config.json";
+static const char tensors_name[] = "adapter_model.safetensors";
+static const char prefix[] = "base_model.model.";
+
+/* ---- adapter_config.json --------------------------------------------------------------------- */
+
+static cz_status refuse(const struct json_node *node, const char *why)
+{
+    char where[512];
+    return err_set(CZ_UNSUPPORTED, 0, "%s: %s", json_where(node, where, sizeof where), why);
+}
+
+/* null, false, "", {} and [] mean that a kind of adapter is not in use. */
+static bool is_off(const struct json_node *node)
+{
+    bool value;
+    if (!node) return true;
+    switch (json_type(node)) {
+    case JSON_NULL: return true;
+    case JSON_BOOL: return json_as_bool(node, &value) == CZ_OK && !value;
+    case JSON_ARRAY:
+    case JSON_OBJECT: return json_count(node) == 0;
+    default: return false;
+    }
+}
+
+/* What PEFT can do beside plain LoRA. */
+static cz_status refuse_variants(const struct json_node *root)
+{
+    static const struct {
+        const char *key, *why;
+    } variants[] = {
+        {"use_dora", "weight-decomposed adapters (DoRA) are not supported"},
+        {"lora_bias", "biases of branches are not supported"},
+        {"alpha_pattern", "modules with an alpha of their own are not supported"},
+        {"layer_replication", "replicated layers are not supported"},
+        {"trainable_token_indices", "trained rows of an embedding are not supported"},
+        {"target_parameters", "branches of parameters that are no module are not supported"},
+        {"alora_invocation_tokens", "adapters that a token switches on are not supported"},
+        {"use_qalora", "quantized adapters are not supported"},
+        {"use_bdlora", "block-diagonal adapters are not supported"},
+        {"arrow_config", "mixtures of adapters are not supported"},
+        {"velora_config", "VeLoRA is not supported"},
+        {"monteclora_config", "MonteCLoRA is not supported"},
+        {"kasa_config", "KaSA is not supported"},
+    };
+    const char *bias;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(variants); i++) {
+        const struct json_node *node = json_get(root, variants[i].key);
+        if (!is_off(node)) return refuse(node, variants[i].why);
+    }
+    TRY(json_opt_string(root, "bias", "none", &bias));
+    if (strcmp(bias, "none") == 0) return CZ_OK;
+    return refuse(json_get(root, "bias"), "trained biases are not supported: \"none\" would work");
+}
+
+/* A list of names, or null, as names of a struct lora_names. */
+static cz_status read_names(const struct json_node *list, struct lora_names *out)
+{
+    struct json_writer text;
+    char *names;
+    if (!list || json_type(list) == JSON_NULL) return CZ_OK;
+    json_writer_init(&text, 0);
+    for (size_t i = 0; i < json_count(list); i++) {
+        const char *name;
+        cz_status st = json_as_string(json_child(list, i), &name);
+        if (st != CZ_OK) {
+            json_writer_free(&text);
+            return st;
+        }
+        json_write_text(&text, name);
+        json_write_text(&text, ",");
+    }
+    TRY(json_writer_take(&text, &names, NULL));
+    cz_status st = lora_names_take(out, names);
+    free(names);
+    return st;
+}
+
+static cz_status config_read(const struct json_node *root, struct model_lora *lora)
+{
+    const char *kind;
+    TRY(json_need_string(root, "peft_type", &kind));
+    if (strcmp(kind, "LORA") != 0)
+        return refuse(json_get(root, "peft_type"), "only LORA adapters are supported");
+    TRY(refuse_variants(root));
+    TRY(json_opt_int(root, "r", 8, &lora->rank));
+    TRY(json_opt_double(root, "lora_alpha", 8, &lora->alpha));
+    TRY(json_opt_double(root, "lora_dropout", 0, &lora->dropout));
+    TRY(json_opt_bool(root, "use_rslora", false, &lora->rslora));
+    if (!(lora->dropout >= 0 && lora->dropout < 1) || !(fabs(lora->alpha) <= 1e9)) {
+        char where[512];
+        return err_set(CZ_CORRUPT, 0, "%s: lora_alpha %g or lora_dropout %g is out of range",
+                       json_where(root, where, sizeof where), lora->alpha, lora->dropout);
+    }
+    return read_names(json_get(root, "modules_to_save"), &lora->saved);
+}
+
+/* ---- adapter_model.safetensors --------------------------------------------------------------- */
+
+static bool is_weight(const struct safetensors_info *t)
+{
+    enum cz_dtype dtype;
+    return t->dtype == SAFETENSORS_F64 ||
+           (safetensors_dtype_to_base(t->dtype, &dtype) &&
+            (dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16));
+}
+
+static cz_status check_tensor(const struct safetensors_info *t, int64_t rows, int64_t cols)
+{
+    if (!is_weight(t))
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "%s: tensor %s is of type %s; weights are fp32, bf16, "
+                       "fp16 or fp64",
+                       t->path, t->name, safetensors_dtype_name(t->dtype));
+    if (t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0,
+                   "%s: tensor %s has not the shape [%lld, %lld] that its module "
+                   "needs",
+                   t->path, t->name, (long long)rows, (long long)cols);
+}
+
+/* A or B of a module; NULL: it has none. */
+static const struct safetensors_info *find_part(const struct model_lora *lora,
+                                                const struct lora_target *t, const char *part)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s%.*s.%s.weight", prefix, t->name_len, t->name, part);
+    return safetensors_find(lora->files, name);
+}
+
+/* The rank of each target that the file has, from A's rows. *n_used: tensors that were. */
+static cz_status find_branches(const struct model_lora *lora, struct lora_target *targets, size_t n,
+                               size_t *n_used)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct lora_target *t = &targets[i];
+        const struct safetensors_info *a = find_part(lora, t, "lora_A");
+        const struct safetensors_info *b = find_part(lora, t, "lora_B");
+        if (!a && !b) continue;
+        if (!a || !b)
+            return err_set(CZ_CORRUPT, 0,
+                           "%s: %s has no partner: A and B of a module come "
+                           "together",
+                           (a ? a : b)->path, (a ? a : b)->name);
+        if (a->ndim != 2 || a->shape[0] < 1 || a->shape[0] > LORA_RANK_MAX)
+            return err_set(CZ_CORRUPT, 0, "%s: tensor %s has a rank outside 1…%lld", a->path,
+                           a->name, (long long)LORA_RANK_MAX);
+        t->rank = a->shape[0];
+        TRY(check_tensor(a, t->rank, t->n_in));
+        TRY(check_tensor(b, t->n_out, t->rank));
+        *n_used += 2;
+    }
+    return CZ_OK;
+}
+
+static bool shapes_equal(const struct param_info *p, const struct safetensors_info *t)
+{
+    return t->ndim == (size_t)p->ndim &&
+           memcmp(t->shape, p->shape, t->ndim * sizeof *t->shape) == 0;
+}
+
+/* Where each parameter comes from, now that all are in the table. */
+static cz_status bind_sources(const struct cz_model *m, struct model_lora *lora, size_t *n_used)
+{
+    const struct param_table *table = &m->params;
+    lora->source = calloc(table->n_params, sizeof *lora->source);
+    if (!lora->source) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
+    for (size_t i = 0; i < table->n_params; i++) {
+        const struct param_info *p = &table->params[i];
+        char name[512];
+        snprintf(name, sizeof name, "%s%s", prefix, p->name);
+        const struct safetensors_info *t = safetensors_find(lora->files, name);
+        if (!t) continue;
+        if (!shapes_equal(p, t))
+            return err_set(CZ_CORRUPT, 0, "%s: tensor %s has another shape than the model's %s",
+                           t->path, t->name, p->name);
+        if (!is_weight(t)) return check_tensor(t, 0, 0);
+        lora->source[i] = t;
+        *n_used += !p->is_adapter; /* those were counted */
+    }
+    return CZ_OK;
+}
+
+/* A tensor that nothing here takes would be lost silently. */
+static cz_status report_unused(const struct cz_model *m, const struct model_lora *lora)
+{
+    for (size_t k = 0; k < safetensors_count(lora->files); k++) {
+        const struct safetensors_info *t = safetensors_at(lora->files, k);
+        bool used = false;
+        for (size_t i = 0; i < m->params.n_params && !used; i++) used = lora->source[i] == t;
+        if (!used)
+            return err_set(CZ_CORRUPT, 0,
+                           "%s: tensor %s belongs to no module of %s that takes an "
+                           "adapter",
+                           t->path, t->name, m->name);
+    }
+    return CZ_OK;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static cz_status open_files(const char *dir, struct model_lora *lora)
+{
+    struct json_doc *config;
+    if (!beneath_is_there(dir, config_name))
+        return err_set(CZ_NOTFOUND, 0, "%s has no %s: it is no adapter's folder", dir, config_name);
+    TRY(json_load_in(dir, config_name, JSON_STRICT, &config));
+    cz_status st = config_read(json_root(config), lora);
+    json_free(config);
+    TRY(st);
+    if (!beneath_is_there(dir, tensors_name) && beneath_is_there(dir, "adapter_model.bin"))
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "%s: adapter_model.bin is not supported; PEFT writes %s with "
+                       "safe_serialization=True",
+                       dir, tensors_name);
+    return safetensors_open_in(dir, tensors_name, &lora->files);
+}
+
+/* The file is fully checked before the model changes. */
+cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained)
+{
+    struct lora_target *targets = NULL;
+    size_t n = 0, n_used = 0;
+    cz_status st;
+    TRY(lora_check_none(m));
+    struct model_lora *lora = calloc(1, sizeof *lora), *made = lora;
+    if (!lora) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
+    lora->trained = trained;
+    TRY_GOTO(open_files(dir, lora), done);
+    TRY_GOTO(lora_targets_list(m, &targets, &n), done);
+    TRY_GOTO(find_branches(lora, targets, n, &n_used), done);
+    if (n_used == 0) {
+        st = err_set(CZ_CORRUPT, 0, "%s/%s: has no branch of any linear map of %s", dir,
+                     tensors_name, m->name);
+        goto done;
+    }
+    lora = NULL;
+    TRY_GOTO(lora_attach(m, made, targets, n), done);
+    TRY_GOTO(bind_sources(m, made, &n_used), done);
+    if (n_used != safetensors_count(made->files)) st = report_unused(m, made);
+done:
+    free(targets);
+    lora_free(lora);
+    return st;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static void put_alpha(struct json_writer *w, double alpha)
+{
+    if (alpha == floor(alpha) && fabs(alpha) < 1e15)
+        json_put_int(w, "lora_alpha", (int64_t)alpha);
+    else
+        json_put_double(w, "lora_alpha", alpha);
+}
+
+/* Whole names of modules, as PEFT writes them for all-linear: no reader can mistake them. */
+static void put_targets(struct json_writer *w, const struct cz_model *m)
+{
+    json_write_key(w, "target_modules");
+    json_begin_array(w);
+    for (size_t i = 0; i < m->n_layers; i++) {
+        const struct model_layer *layer = &m->layers[i];
+        for (size_t k = 0; k < layer->n_branches; k++) {
+            const char *name = m->params.params[layer->param_idx[layer->branches[k].w]].name;
+            json_write_string_n(w, name, strlen(name) - strlen(".weight"));
+        }
+    }
+    json_end_array(w);
+}
+
+/* Ranks that are not the adapter's own. */
+static void put_ranks(struct json_writer *w, const struct cz_model *m)
+{
+    json_write_key(w, "rank_pattern");
+    json_begin_object(w);
+    for (size_t i = 0; i < m->n_layers; i++) {
+        const struct model_layer *layer = &m->layers[i];
+        for (size_t k = 0; k < layer->n_branches; k++) {
+            const char *name = m->params.params[layer->param_idx[layer->branches[k].w]].name;
+            if (layer->branches[k].rank == m->lora->rank) continue;
+            json_write_key_n(w, name, strlen(name) - strlen(".weight"));
+            json_write_int(w, layer->branches[k].rank);
+        }
+    }
+    json_end_object(w);
+}
+
+static void put_saved(struct json_writer *w, const struct lora_names *saved)
+{
+    json_write_key(w, "modules_to_save");
+    if (saved->n == 0) {
+        json_write_null(w);
+        return;
+    }
+    json_begin_array(w);
+    for (size_t i = 0; i < saved->n; i++) json_write_string(w, saved->name[i]);
+    json_end_array(w);
+}
+
+static bool is_in_out(const struct cz_model *m)
+{
+    for (size_t i = 0; i < m->n_layers; i++)
+        if (m->layers[i].n_branches > 0 && m->layers[i].cls->flags & LAYER_MAPS_IN_OUT) return true;
+    return false;
+}
+
+static const char *task_type(const struct cz_model *m)
+{
+    switch (m->task) {
+    case CZ_TASK_CAUSAL_LM: return "CAUSAL_LM";
+    case CZ_TASK_CLASSIFICATION: return "SEQ_CLS";
+    default: return NULL;
+    }
+}
+
+static cz_status config_write(const struct cz_model *m, const char *dir)
+{
+    const struct model_lora *lora = m->lora;
+    struct json_writer w;
+    char *text, *path;
+    size_t nbytes;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_put_string(&w, "base_model_name_or_path", m->name);
+    json_put_string(&w, "bias", "none");
+    json_put_bool(&w, "fan_in_fan_out", is_in_out(m));
+    json_put_bool(&w, "inference_mode", true);
+    json_put_bool(&w, "init_lora_weights", true);
+    put_alpha(&w, lora->alpha);
+    json_put_double(&w, "lora_dropout", lora->dropout);
+    put_saved(&w, &lora->saved);
+    json_put_string(&w, "peft_type", "LORA");
+    json_put_int(&w, "r", lora->rank);
+    put_ranks(&w, m);
+    put_targets(&w, m);
+    json_put_string(&w, "task_type", task_type(m));
+    json_put_bool(&w, "use_dora", false);
+    json_put_bool(&w, "use_rslora", lora->rslora);
+    json_end_object(&w);
+    json_write_text(&w, "\n");
+    TRY(json_writer_take(&w, &text, &nbytes));
+    path = file_join(dir, config_name);
+    cz_status st =
+        path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
+    free(path);
+    free(text);
+    return st;
+}
+
+static bool is_stored(const struct cz_model *m, const struct param_info *p)
+{
+    return p->is_adapter || lora_names_hold(&m->lora->saved, p->name);
+}
+
+static cz_status tensors_write(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+                               model_fetch fetch, void *user)
+{
+    const struct param_table *t = &m->params;
+    struct safetensors_writer *w = NULL;
+    size_t n = 0, n_at = 0, names_nbytes = 0;
+    cz_status st;
+    for (size_t i = 0; i < t->n_params; i++)
+        if (is_stored(m, &t->params[i])) names_nbytes += sizeof prefix + strlen(t->params[i].name);
+    struct safetensors_decl *decls = calloc(t->n_params, sizeof *decls);
+    float *piece = malloc(EXPORT_PIECE_NUMEL * sizeof *piece);
+    char *names = malloc(names_nbytes + 1), *at = names;
+    char *path = file_join(dir, tensors_name);
+    if (!decls || !piece || !names || !path) {
+        st = err_set(CZ_NOMEM, 0, "no memory to export an adapter");
+        goto done;
+    }
+    for (size_t i = 0; i < t->n_params; i++) {
+        const struct param_info *p = &t->params[i];
+        if (!is_stored(m, p)) continue;
+        decls[n++] = (struct safetensors_decl){at, safetensors_dtype_from_base(dtype), p->shape,
+                                               (size_t)p->ndim};
+        at += sprintf(at, "%s%s", prefix, p->name) + 1;
+    }
+    TRY_GOTO(safetensors_create(path, decls, n, NULL, 0, &w), done);
+    for (size_t i = 0; i < t->n_params; i++)
+        if (is_stored(m, &t->params[i]))
+            TRY_GOTO(export_tensor(w, n_at++, i, t->params[i].numel, dtype, fetch, user, piece),
+                     done);
+    TRY_GOTO(safetensors_finish(w), done);
+done:
+    safetensors_writer_destroy(w);
+    free(path);
+    free(names);
+    free(piece);
+    free(decls);
+    return st;
+}
+
+cz_status model_export_adapter(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+                               model_fetch fetch, void *user)
+{
+    if (!m->lora) return err_set(CZ_INVALID, 0, "%s has no adapter to export", m->name);
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && dtype != DTYPE_F16)
+        return err_set(CZ_INVALID, 0, "adapters are exported as fp32, bf16 or fp16, not %s",
+                       dtype_name(dtype));
+    TRY(file_make_dirs(dir));
+    TRY(tensors_write(m, dir, dtype, fetch, user));
+    return config_write(m, dir);
+}

@@ -1,0 +1,69 @@
+/* An adapter of a model: low-rank branches beside its linear maps (model/layer.h), the parameters
+ * of which stand behind all others in the table, and modules that are trained whole. */
+#ifndef CZ_MODEL_LORA_LORA_IMPL_H
+#define CZ_MODEL_LORA_LORA_IMPL_H
+
+#include "formats/safetensors/safetensors.h"
+#include "model/model_impl.h"
+
+#define LORA_RANK_DEFAULT ((int64_t)8)
+#define LORA_RANK_MAX     ((int64_t)1 << 16)
+
+/* Names from a text, separated by commas and spaces. */
+struct lora_names {
+    char *text;        /* owned; the names point into it */
+    const char **name; /* owned */
+    size_t n;
+};
+cz_status lora_names_take(struct lora_names *names, const char *text); /* NULL: none. CZ_NOMEM */
+void lora_names_free(struct lora_names *names);
+
+struct model_lora {
+    int64_t rank; /* of branches that have none of their own */
+    double alpha, dropout;
+    bool rslora, trained;
+    struct lora_names saved; /* modules_to_save */
+    /* Where values come from; NULL: the init rules, or for other parameters the model's files. */
+    struct safetensors *files;
+    const struct safetensors_info **source; /* (n_params), owned by `files`; NULL without */
+};
+
+void lora_free(struct model_lora *lora); /* accepts NULL */
+
+/* Where parameter idx comes from, if not from the model's own source. */
+static inline const struct safetensors_info *lora_source(const struct model_lora *lora, size_t idx)
+{
+    return lora->source ? lora->source[idx] : NULL;
+}
+
+/* Elements of such a parameter, widened to fp32. */
+cz_status lora_read(const struct model_lora *lora, size_t idx, size_t elem_off, size_t numel,
+                    float *dst);
+
+/* ---- targets: lora.c ------------------------------------------------------------------------ */
+
+/* A linear map that may have a branch. */
+struct lora_target {
+    size_t layer_idx, slot; /* its weight: position in that layer's parameters */
+    const char *name;       /* of the module; not terminated: its weight's, … */
+    int name_len;           /* … so far */
+    int64_t n_in, n_out;
+    int64_t rank; /* 0: it gets no branch */
+};
+
+/* All of a model's in its order, as a block to free(). Errors: CZ_UNSUPPORTED (there are none),
+ * CZ_NOMEM. */
+cz_status lora_targets_list(const struct cz_model *m, struct lora_target **out, size_t *n);
+
+/* Branches where rank > 0, and all else frozen if it is trained, or all frozen; `lora` is the
+ * model's afterwards, also on failure. */
+cz_status lora_attach(struct cz_model *m, struct model_lora *lora,
+                      const struct lora_target *targets, size_t n);
+
+/* CZ_INVALID when the model has an adapter already. */
+cz_status lora_check_none(const struct cz_model *m);
+
+/* Whether a parameter belongs to a module of the list. */
+bool lora_names_hold(const struct lora_names *names, const char *param_name);
+
+#endif

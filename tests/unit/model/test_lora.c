@@ -1,0 +1,361 @@
+/* Claim: an adapter's branches stand beside the maps that were asked for, by names, by an
+ * expression or by blocks, and everything else is frozen but modules_to_save; a mistyped target is
+ * named. PEFT's files give the same branches back with every value; files that are cut, of another
+ * shape or of another kind of adapter are refused by name, and the model stays as it was. */
+#include "formats/file_io.h"
+#include "formats/safetensors/safetensors.h"
+#include "model/model.h"
+#include "tests/support/check_main.h"
+#include "tests/support/small_models.h"
+
+#include <string.h>
+
+/* A folder of its own: small_model() makes and removes others. */
+static const char *folder(char buf[64])
+{
+    snprintf(buf, 64, "%s", test_tmp_make());
+    return buf;
+}
+
+static size_t n_trained(const struct cz_model *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < model_params(m)->n_params; i++)
+        n += model_params(m)->params[i].trainable;
+    return n;
+}
+
+static size_t n_branches(const struct cz_model *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < model_n_layers(m); i++) n += model_layer_at(m, i)->n_branches;
+    return n;
+}
+
+static const struct param_info *param_of(const struct cz_model *m, const char *name)
+{
+    size_t idx;
+    ck_ok(param_table_find(model_params(m), name, &idx));
+    return &model_params(m)->params[idx];
+}
+
+static struct cz_lora_options of_targets(const char *targets)
+{
+    return (struct cz_lora_options){
+        .size = sizeof(struct cz_lora_options), .rank = 4, .targets = targets};
+}
+
+static size_t branches_with(const char *config, const struct cz_lora_options *options)
+{
+    struct cz_model *m = small_model(config);
+    ck_ok(cz_model_add_lora(m, options));
+    size_t n = n_branches(m);
+    ck_assert_uint_eq(n_trained(m), 2 * n);
+    cz_model_destroy(m);
+    return n;
+}
+
+START_TEST(targets_are_names_expressions_or_all)
+{
+    struct cz_lora_options o = of_targets(NULL);
+    ck_assert_uint_eq(branches_with(small_llama, NULL), 5 * 7);
+    ck_assert_uint_eq(branches_with(small_llama, &o), 5 * 7);
+    ck_assert_uint_eq(branches_with(small_gpt2, &o), 5 * 4);
+    ck_assert_uint_eq(branches_with(small_bert, &o), 5 * 6);
+    o.layers = "0,2-3";
+    ck_assert_uint_eq(branches_with(small_llama, &o), 3 * 7);
+    o = of_targets("q_proj, v_proj");
+    ck_assert_uint_eq(branches_with(small_llama, &o), 5 * 2);
+    o = of_targets("layers.1.self_attn.q_proj");
+    ck_assert_uint_eq(branches_with(small_llama, &o), 1);
+    o = of_targets(".*layers\\.[0-2]\\..*_proj");
+    ck_assert_uint_eq(branches_with(small_llama, &o), 3 * 7);
+    o = of_targets("c_proj"); /* of attention and of the MLP */
+    ck_assert_uint_eq(branches_with(small_gpt2, &o), 5 * 2);
+}
+END_TEST
+
+START_TEST(shapes_scales_and_init_rules)
+{
+    struct cz_model *m = small_model(small_gpt2);
+    struct cz_lora_options o = of_targets("c_attn");
+    o.alpha = 6;
+    o.dropout = 0.25;
+    ck_ok(cz_model_add_lora(m, &o));
+    const struct param_info *a = param_of(m, "transformer.h.1.attn.c_attn.lora_A.weight");
+    const struct param_info *b = param_of(m, "transformer.h.1.attn.c_attn.lora_B.weight");
+    ck_assert_int_eq(a->shape[0], 4);
+    ck_assert_int_eq(a->shape[1], 24);
+    ck_assert_int_eq(b->shape[0], 72);
+    ck_assert_int_eq(b->shape[1], 4);
+    const struct model_layer *layer = model_layer_at(m, 2);
+    ck_assert_uint_eq(layer->n_branches, 1);
+    ck_assert_float_eq(layer->branches[0].scale, 1.5f);
+    ck_assert_float_eq(layer->branches[0].dropout_p, 0.25f);
+    float values[96], again[40], zero[288];
+    size_t a_idx = (size_t)(a - model_params(m)->params), b_idx = a_idx + 1;
+    ck_ok(model_read_weights(m, a_idx, 0, 96, values));
+    ck_ok(model_read_weights(m, a_idx, 7, 40, again));
+    ck_assert_mem_eq(values + 7, again, sizeof again);
+    const float bound = 0.2041242f; /* 1/√24 */
+    float low = 0, high = 0;
+    for (int i = 0; i < 96; i++) {
+        low = values[i] < low ? values[i] : low;
+        high = values[i] > high ? values[i] : high;
+    }
+    ck_assert(low >= -bound && low < -0.8f * bound && high < bound && high > 0.8f * bound);
+    ck_ok(model_read_weights(m, b_idx, 0, 288, zero));
+    for (int i = 0; i < 288; i++) ck_assert_float_eq(zero[i], 0);
+    cz_model_destroy(m);
+
+    m = small_model(small_llama);
+    o = of_targets("q_proj");
+    o.rslora = true;
+    o.alpha = 6;
+    ck_ok(cz_model_add_lora(m, &o));
+    ck_assert_float_eq(model_layer_at(m, 1)->branches[0].scale, 3); /* 6/√4 */
+    cz_model_destroy(m);
+}
+END_TEST
+
+START_TEST(modules_to_save_stay_trained)
+{
+    struct cz_model *m = small_model(small_classifier);
+    ck_ok(cz_model_add_lora(m, NULL));
+    ck_assert(param_of(m, "classifier.weight")->trainable); /* a classifier's head always */
+    ck_assert(param_of(m, "classifier.bias")->trainable);
+    ck_assert(!param_of(m, "bert.pooler.dense.weight")->trainable);
+    ck_assert_uint_eq(n_trained(m), 2 * n_branches(m) + 2);
+    cz_model_destroy(m);
+
+    m = small_model(small_gpt2);
+    struct cz_lora_options o = of_targets("c_attn");
+    o.modules_to_save = "ln_f,h.0.ln_1";
+    ck_ok(cz_model_add_lora(m, &o));
+    ck_assert(param_of(m, "transformer.ln_f.weight")->trainable);
+    ck_assert(param_of(m, "transformer.h.0.ln_1.bias")->trainable);
+    ck_assert(!param_of(m, "transformer.h.1.ln_1.bias")->trainable);
+    ck_assert_uint_eq(n_trained(m), 2 * n_branches(m) + 4);
+    cz_model_destroy(m);
+}
+END_TEST
+
+static void check_refused(const char *config, const struct cz_lora_options *o, const char *why)
+{
+    struct cz_model *m = small_model(config);
+    const size_t before = model_params(m)->n_params;
+    ck_assert_int_ne(cz_model_add_lora(m, o), CZ_OK);
+    ck_assert_msg(strstr(cz_last_error(), why) != NULL, "%s", cz_last_error());
+    ck_assert_uint_eq(model_params(m)->n_params, before);
+    ck_assert_uint_eq(n_trained(m), before);
+    ck_assert(!cz_model_has_adapter(m));
+    cz_model_destroy(m);
+}
+
+START_TEST(mistakes_are_named)
+{
+    struct cz_lora_options o = of_targets("q_prj");
+    check_refused(small_llama, &o, "did you mean q_proj?");
+    o = of_targets("attention");
+    check_refused(small_llama, &o, "there are q_proj, k_proj, v_proj, o_proj, gate_proj");
+    o = of_targets("q_proj$|(");
+    check_refused(small_llama, &o, "is not a regular expression");
+    o = of_targets("[qv]_proj"); /* whole names must match */
+    check_refused(small_llama, &o, "match no linear map");
+    o = of_targets(" ,");
+    check_refused(small_llama, &o, "no name");
+    o = of_targets(NULL);
+    o.layers = "0-";
+    check_refused(small_llama, &o, "no list of numbers");
+    o.layers = "5";
+    check_refused(small_llama, &o, "no linear map is left");
+    o = of_targets(NULL);
+    o.rank = 1 << 17;
+    check_refused(small_llama, &o, "outside 1…65536");
+    o.rank = -1;
+    check_refused(small_llama, &o, "outside 1…65536");
+    o = of_targets(NULL);
+    o.dropout = 1;
+    check_refused(small_llama, &o, "outside [0,1)");
+    o = of_targets(NULL);
+    o.modules_to_save = "nothing";
+    check_refused(small_llama, &o, "has no module \"nothing\"");
+    o.modules_to_save = "embed_tokens"; /* tied to lm_head */
+    check_refused(small_llama, &o, "is tied to lm_head.weight");
+    struct cz_model *m = small_model(small_llama);
+    ck_ok(cz_model_add_lora(m, NULL));
+    ck_assert_int_eq(cz_model_add_lora(m, NULL), CZ_INVALID);
+    ck_assert_int_eq(cz_model_add_adapter(m, ".", false), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "has an adapter already"));
+    cz_model_destroy(m);
+}
+END_TEST
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Values that tell parameter and element apart. */
+static cz_status fetch_mark(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    (void)user;
+    for (size_t i = 0; i < numel; i++)
+        dst[i] = (float)((param_idx * 7919 + off + i) % 65521) / 1024.0f;
+    return CZ_OK;
+}
+
+START_TEST(files_give_the_adapter_back)
+{
+    static const char *const configs[] = {small_llama, small_gpt2, small_classifier};
+    for (int c = 0; c < 3; c++) {
+        char room[64];
+        const char *dir = folder(room);
+        struct cz_model *m = small_model(configs[c]), *back = small_model(configs[c]);
+        struct cz_lora_options o = of_targets(NULL);
+        o.layers = "1-3";
+        o.dropout = 0.125;
+        o.alpha = 5.5;
+        o.rslora = c == 1;
+        ck_ok(cz_model_add_lora(m, &o));
+        ck_ok(model_export_adapter(m, dir, DTYPE_F32, fetch_mark, NULL));
+        ck_ok(cz_model_add_adapter(back, dir, true));
+        ck_assert(model_has_lora(back, &o));
+        ck_assert_uint_eq(n_branches(back), n_branches(m));
+        ck_assert_uint_eq(n_trained(back), n_trained(m));
+        for (size_t i = 0; i < model_params(m)->n_params; i++) {
+            const struct param_info *p = &model_params(m)->params[i];
+            ck_assert_str_eq(p->name, model_params(back)->params[i].name);
+            if (!p->trainable) continue;
+            float *want = malloc(p->numel * sizeof *want), *have = malloc(p->numel * sizeof *have);
+            ck_ok(fetch_mark(NULL, i, 0, p->numel, want));
+            ck_ok(model_read_weights(back, i, 0, p->numel, have));
+            ck_assert_mem_eq(want, have, p->numel * sizeof *want);
+            free(want);
+            free(have);
+        }
+        cz_model_destroy(m);
+        cz_model_destroy(back);
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
+/* One adapter of rank 2 on q_proj of block 0, with an edit of its files. */
+static void write_adapter(const char *dir, const char *config, const char *name,
+                          const int64_t shape[2], enum safetensors_dtype dtype)
+{
+    static const float zeros[4096];
+    static const int64_t a_shape[] = {2, 24}, b_shape[] = {24, 2};
+    char path[512];
+    const struct safetensors_decl decls[] = {
+        {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", SAFETENSORS_F32, a_shape,
+         2},
+        {"base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", SAFETENSORS_F32, b_shape,
+         2},
+        {name, dtype, shape, 2}};
+    struct safetensors_writer *w;
+    const size_t n = name ? 3 : 2;
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    ck_ok(safetensors_create(path, decls, n, NULL, 0, &w));
+    for (size_t i = 0; i < n; i++)
+        ck_ok(safetensors_write(w, i, 0, (size_t)(decls[i].shape[0] * decls[i].shape[1]), zeros));
+    ck_ok(safetensors_finish(w));
+    safetensors_writer_destroy(w);
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    ck_ok(file_save(path, config, strlen(config)));
+}
+
+START_TEST(other_files_are_refused)
+{
+    static const int64_t a_shape[] = {2, 24}, wide[] = {2, 25}, none[] = {0, 24};
+    static const char sound[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4}";
+    static const char v_a[] = "base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight";
+    const struct {
+        const char *config, *name;
+        const int64_t *shape;
+        enum safetensors_dtype dtype;
+        cz_status status;
+        const char *why;
+    } cases[] = {
+        {sound, NULL, NULL, SAFETENSORS_F32, CZ_OK, ""},
+        {"{\"r\": 2}", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "peft_type"},
+        {"{\"peft_type\": \"IA3\"}", NULL, NULL, SAFETENSORS_F32, CZ_UNSUPPORTED, "only LORA"},
+        {"{\"peft_type\": \"LORA\", \"use_dora\": true}", NULL, NULL, SAFETENSORS_F32,
+         CZ_UNSUPPORTED, "DoRA"},
+        {"{\"peft_type\": \"LORA\", \"bias\": \"all\"}", NULL, NULL, SAFETENSORS_F32,
+         CZ_UNSUPPORTED, "biases"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"a\": 2}}", NULL, NULL, SAFETENSORS_F32,
+         CZ_UNSUPPORTED, "alpha_pattern"},
+        {"{\"peft_type\": \"LORA\", \"lora_dropout\": 1.5}", NULL, NULL, SAFETENSORS_F32,
+         CZ_CORRUPT, "out of range"},
+        {"{\"peft_type\": \"LORA\", \"lora_alpha\": \"x\"}", NULL, NULL, SAFETENSORS_F32,
+         CZ_CORRUPT, "lora_alpha"},
+        {"[]", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "peft_type"},
+        {"{", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "adapter_config.json:1"},
+        {sound, v_a, a_shape, SAFETENSORS_F32, CZ_CORRUPT, "has no partner"},
+        {sound, "base_model.model.model.layers.9.self_attn.v_proj.lora_A.weight", a_shape,
+         SAFETENSORS_F32, CZ_CORRUPT, "belongs to no module"},
+        {sound, "base_model.model.model.embed_tokens.weight", wide, SAFETENSORS_F32, CZ_CORRUPT,
+         "another shape"},
+        {sound, v_a, none, SAFETENSORS_F32, CZ_CORRUPT, "v_proj"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char room[64];
+        const char *dir = folder(room);
+        struct cz_model *m = small_model(small_llama);
+        write_adapter(dir, cases[i].config, cases[i].name, cases[i].shape, cases[i].dtype);
+        cz_status st = cz_model_add_adapter(m, dir, false);
+        ck_assert_msg(st == cases[i].status, "case %zu: %d: %s", i, st, cz_last_error());
+        if (st != CZ_OK)
+            ck_assert_msg(strstr(cz_last_error(), cases[i].why) != NULL, "case %zu: %s", i,
+                          cz_last_error());
+        else
+            ck_assert_uint_eq(n_trained(m), 0);
+        cz_model_destroy(m);
+        test_tmp_remove(dir);
+    }
+    struct cz_model *m = small_model(small_llama);
+    char room[64];
+    const char *dir = folder(room);
+    ck_assert_int_eq(cz_model_add_adapter(m, dir, false), CZ_NOTFOUND);
+    cz_model_destroy(m);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(a_matrix_of_another_shape_is_refused)
+{
+    static const int64_t shapes[][2] = {{2, 23}, {24, 2}, {3, 24}};
+    for (int i = 0; i < 3; i++) {
+        char room[64];
+        const char *dir = folder(room);
+        char path[512];
+        struct cz_model *m = small_model(small_gpt2);
+        static const int64_t b_shape[] = {72, 2};
+        const struct safetensors_decl decls[] = {
+            {"base_model.model.transformer.h.0.attn.c_attn.lora_A.weight", SAFETENSORS_F32,
+             shapes[i], 2},
+            {"base_model.model.transformer.h.0.attn.c_attn.lora_B.weight", SAFETENSORS_F32, b_shape,
+             2}};
+        static const float zeros[256];
+        static const char sound[] = "{\"peft_type\": \"LORA\"}";
+        struct safetensors_writer *w;
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+        ck_ok(safetensors_create(path, decls, 2, NULL, 0, &w));
+        for (size_t k = 0; k < 2; k++)
+            ck_ok(
+                safetensors_write(w, k, 0, (size_t)(decls[k].shape[0] * decls[k].shape[1]), zeros));
+        ck_ok(safetensors_finish(w));
+        safetensors_writer_destroy(w);
+        snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+        ck_ok(file_save(path, sound, sizeof sound - 1));
+        ck_assert_int_eq(cz_model_add_adapter(m, dir, false), CZ_CORRUPT);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "has not the shape ["));
+        ck_assert(!cz_model_has_adapter(m));
+        cz_model_destroy(m);
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
+TEST_MAIN("model/lora", targets_are_names_expressions_or_all, shapes_scales_and_init_rules,
+          modules_to_save_stay_trained, mistakes_are_named, files_give_the_adapter_back,
+          other_files_are_refused, a_matrix_of_another_shape_is_refused)
