@@ -134,6 +134,28 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
     return CZ_OK;
 }
 
+/* ---- the adapter ----------------------------------------------------------------------------- */
+
+/* A model that is planned for again has it already. */
+static cz_status add_lora(struct cz_engine *e)
+{
+    const struct config_lora *c = &e->config->czero.lora;
+    char where[256];
+    if (!c->given) return CZ_OK;
+    const struct cz_lora_options options = {.size = sizeof options,
+                                            .rank = c->rank,
+                                            .alpha = c->alpha,
+                                            .targets = c->targets,
+                                            .layers = c->layers,
+                                            .modules_to_save = c->modules_to_save,
+                                            .dropout = c->dropout,
+                                            .rslora = c->rslora};
+    if (model_has_lora(e->model, &options)) return CZ_OK;
+    if (cz_model_add_lora(e->model, &options) != CZ_OK)
+        return err_prefix("%s", config_where(e->config, "czero.lora", where, sizeof where));
+    return CZ_OK;
+}
+
 /* ---- chain and model state ------------------------------------------------------------------- */
 
 /* Layers per activation checkpoint: czero.activation_checkpointing.every, or so many that
@@ -265,6 +287,7 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     threads_init(e->comm->n_ranks_host);
     log_set_rank(e->comm->rank, e->comm->world_size);
     TRY(load_config(e, options));
+    TRY(add_lora(e));
     e->dtype = e->config->model_dtype;
     e->grad_dtype = e->config->grad_accum_dtype;
     enum device_kind kind;

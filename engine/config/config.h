@@ -197,8 +197,18 @@ struct config_checkpoint {
     bool parallel_write_pipeline_stage;
 };
 
+/* An adapter instead of the whole model, as struct cz_lora_options has it. */
+struct config_lora {
+    bool given; /* the section is present */
+    int64_t rank;
+    double alpha, dropout; /* alpha 0: the rank */
+    bool rslora;
+    const char *targets, *layers, *modules_to_save; /* NULL: all, all, none */
+};
+
 /* Our own settings: the top-level key "czero", which DeepSpeed ignores. */
 struct config_czero {
+    struct config_lora lora;
     int64_t activation_checkpointing_every; /* recompute every n-th group of layers; 0: off */
     bool async_save;                        /* write checkpoints in the background; true */
     bool offload_gradients;                 /* gradients follow the optimizer to NVMe (one rank) */

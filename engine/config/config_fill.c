@@ -236,6 +236,27 @@ static void fill_prof_ops(struct ds_config *config)
             "is off because \"enabled\" is false; DeepSpeed would log because the section exists");
 }
 
+/* A list of names as one text; NULL: an empty one. */
+static const char *join_names(struct ds_config *config, const char *path)
+{
+    struct config_impl *c = config->impl;
+    const struct cv *list = at(config, path);
+    const char *text = NULL;
+    for (size_t i = 0; list && list->kind == CV_LIST && i < list->n; i++)
+        text =
+            cv_text(&c->pool, "%s%s%s", text ? text : "", text ? "," : "", list->items[i]->string);
+    return text;
+}
+
+static void fill_lora(struct ds_config *config)
+{
+    struct config_lora *lora = &config->czero.lora;
+    lora->given = at(config, "czero.lora")->kind == CV_DICT;
+    if (!lora->given) return;
+    lora->targets = join_names(config, "czero.lora.targets");
+    lora->modules_to_save = join_names(config, "czero.lora.modules_to_save");
+}
+
 /* The default of 1.0 came with 0.19: the note is for users that compare with runs of 0.16. */
 static void fill_clipping(struct ds_config *config)
 {
@@ -261,6 +282,7 @@ void config_fill(struct ds_config *config)
     fill_dtypes(config);
     fill_log_level(config);
     fill_prof_ops(config);
+    fill_lora(config);
     /* Any of them asks for a dynamic scaler, as in DeepSpeed; a static loss_scale does not. */
     static const char *const settings[] = {"initial_scale_power", "loss_scale_window",
                                            "min_loss_scale", "hysteresis",

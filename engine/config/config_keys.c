@@ -448,10 +448,33 @@ static const struct config_key czero_checkpointing_keys[] = {
 SECTION(czero_checkpointing, "czero.activation_checkpointing", SECTION_MODEL,
         "Activation checkpointing without a change to the model.", );
 
+static const struct config_key czero_lora_keys[] = {
+    KEY("rank", KEY_INT, "8", "of each branch", WITHIN(1, 65536), TO_INT64(czero.lora.rank),
+        .short_name = "r"),
+    KEY("alpha", KEY_FLOAT, "0", "a branch counts alpha/rank times; 0: the rank", AT_LEAST(0),
+        TO_DOUBLE(czero.lora.alpha), .short_name = "lora_alpha"),
+    KEY("targets", KEY_STRINGS, "[\"all-linear\"]",
+        "linear maps that get a branch: all-linear, ends of their names, or one regular expression "
+        "for whole names",
+        .short_name = "target_modules"),
+    KEY("layers", KEY_STRING, "null", "blocks that take part, such as \"0-3,7\"; null: all",
+        .flags = KEY_NULLABLE, TO_STRING(czero.lora.layers), .short_name = "layers_to_transform"),
+    KEY("dropout", KEY_FLOAT, "0", "of a branch's input", WITHIN(0, 1), .high_open = true,
+        TO_DOUBLE(czero.lora.dropout), .short_name = "lora_dropout"),
+    KEY("rslora", KEY_BOOL, "false", "alpha/sqrt(rank) instead of alpha/rank",
+        TO_BOOL(czero.lora.rslora), .short_name = "use_rslora"),
+    KEY("modules_to_save", KEY_STRINGS, "[]",
+        "modules that are trained whole and stored with the adapter"),
+};
+SECTION(czero_lora, "czero.lora", SECTION_MODEL,
+        "Train a low-rank adapter (LoRA) instead of the model, which is frozen.", .nullable = true,
+        .optional = true);
+
 static const struct config_key czero_keys[] = {
     {.name = "activation_checkpointing",
      .type = KEY_SECTION,
      .section = &czero_checkpointing_section},
+    {.name = "lora", .type = KEY_SECTION, .section = &czero_lora_section},
     KEY("async_save", KEY_BOOL, "true", "write checkpoints in the background",
         TO_BOOL(czero.async_save)),
     KEY("offload_gradients", KEY_BOOL, "false",

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "model/model.h"
 
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
 #include <czero/infer.h>
@@ -439,6 +440,8 @@ static cz_status verify(struct verifier *v, const char *dir, const char *oracle_
 {
     v->model = cz_model_from_hf(dir);
     if (!v->model) return cz_last_status();
+    if (beneath_is_there(dir, "adapter_config.json"))
+        TRY(cz_model_add_adapter(v->model, dir, true));
     TRY(safetensors_open_in(dir, "oracle.safetensors", &v->oracle));
     TRY(read_batch(v, oracle_path));
     /* Space for the batch, where the model's positions end nowhere (rotary ones). */

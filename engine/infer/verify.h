@@ -4,7 +4,8 @@
  *   in.input_ids (B,T), in.labels as Hugging Face takes them ((B,T), -100 ignored, shifted inside
  *   language models; or (B) classes), in.attention_mask, in.token_type_ids, in.position_ids (B,T);
  *   out.logits, out.loss, grad.<parameter>, and, of encoders, out.last_hidden_state (B,T,C), fp32.
- * The model in DIR is run in fp32, without dropout. */
+ * The model in DIR is run in fp32, without dropout; with an adapter in it (adapter_config.json),
+ * that takes part and its gradients are compared. */
 #ifndef CZ_ENGINE_INFER_VERIFY_H
 #define CZ_ENGINE_INFER_VERIFY_H
 

@@ -96,6 +96,8 @@ struct export_target {
 static cz_status export_hf(struct whole *w, void *user)
 {
     const struct export_target *t = user;
+    if (cz_model_has_adapter(w->e->model))
+        return model_export_adapter(w->e->model, t->dir, t->dtype, fetch_master, w);
     return model_export_hf(w->e->model, t->dir, t->dtype, fetch_master, w);
 }
 

@@ -1,9 +1,13 @@
 /* From options of a command to what the engine's config is asked for. */
 #include "tools/czero/config_args.h"
 
+#include "base/nearest.h"
+#include "formats/json/json_write.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct config_args config_args_none(void)
@@ -46,6 +50,72 @@ static cz_status add_text(struct config_wanted *w, const char *path, const char 
     return value ? add(w, "%s=%s", path, value) : CZ_OK;
 }
 
+/* ---- --lora ---------------------------------------------------------------------------------- */
+
+/* Texts are quoted, so that "3" is one, too. */
+static cz_status add_lora_key(struct config_wanted *w, const char *key, const char *value)
+{
+    static const struct {
+        const char *key;
+        bool is_text;
+    } keys[] = {{"rank", false},  {"alpha", false},  {"dropout", false},       {"targets", true},
+                {"layers", true}, {"rslora", false}, {"modules_to_save", true}};
+    struct nearest search = nearest_begin(key);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++) {
+        nearest_consider(&search, keys[i].key);
+        if (strcmp(keys[i].key, key) != 0) continue;
+        if (!keys[i].is_text) return add(w, "czero.lora.%s=%s", key, value);
+        struct json_writer quoted;
+        char *text;
+        json_writer_init(&quoted, 0);
+        json_write_string(&quoted, value);
+        TRY(json_writer_take(&quoted, &text, NULL));
+        cz_status st = add(w, "czero.lora.%s=%s", key, text);
+        free(text);
+        return st;
+    }
+    return err_set(CZ_INVALID, 0, "--lora: \"%s\" is not a key; %s%s", key,
+                   search.best ? "did you mean "
+                               : "there are rank, alpha, targets, layers, "
+                                 "dropout, rslora, modules_to_save",
+                   search.best ? search.best : "");
+}
+
+/* "rank=16,targets=q_proj,v_proj,dropout=0.05": a part without = belongs to the value before it.
+ */
+static cz_status add_lora(struct config_wanted *w, const char *lora)
+{
+    char text[CONFIG_WANTED_NBYTES], *key = NULL, *value = NULL, *rest = text;
+    if (!lora) return CZ_OK;
+    if (*lora == '\0') return add(w, "czero.lora.rank=8");
+    if (strlen(lora) >= sizeof text)
+        return err_set(CZ_INVALID, 0,
+                       "--lora %.40s…: is too long; the config's czero.lora has no "
+                       "limit",
+                       lora);
+    strcpy(text, lora);
+    while (rest) {
+        char *part = rest, *comma = strchr(rest, ',');
+        char *equals = strchr(part, '=');
+        const bool is_key = equals && (!comma || equals < comma);
+        if (!key && !is_key)
+            return err_set(CZ_INVALID, 0, "--lora %s: KEY=VALUE is needed, such as rank=16", lora);
+        if (is_key) {
+            if (key) {
+                part[-1] = '\0'; /* the comma behind the value before */
+                TRY(add_lora_key(w, key, value));
+            }
+            *equals = '\0';
+            key = part;
+            value = equals + 1;
+        }
+        rest = comma ? comma + 1 : NULL;
+    }
+    return add_lora_key(w, key, value);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
 cz_status config_args_wanted(const struct config_args *a, struct config_wanted *w)
 {
     memset(w, 0, sizeof *w);
@@ -63,6 +133,7 @@ cz_status config_args_wanted(const struct config_args *a, struct config_wanted *
     TRY(add_text(w, "scheduler.type", a->scheduler));
     TRY(add_int(w, "scheduler.params.warmup_num_steps", a->warmup_steps, 0));
     TRY(add_number(w, "warmup_ratio", a->warmup_ratio));
+    TRY(add_lora(w, a->lora));
     if (!a->precision) return CZ_OK;
     TRY(add(w, "fp16.enabled=%s", strcmp(a->precision, "fp16") == 0 ? "true" : "false"));
     return add(w, "bf16.enabled=%s", strcmp(a->precision, "bf16") == 0 ? "true" : "false");

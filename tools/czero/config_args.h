@@ -8,7 +8,7 @@
 
 struct config_args {
     struct arg_list autos, sets;
-    const char *optimizer, *betas, *scheduler, *precision, *compat;
+    const char *optimizer, *betas, *scheduler, *precision, *compat, *lora;
     int64_t micro_batch, accumulation, warmup_steps;           /* 0, 0, −1: not given */
     double lr, weight_decay, eps, max_grad_norm, warmup_ratio; /* NAN: not given */
     bool strict;
@@ -40,6 +40,13 @@ struct config_args config_args_none(void);
         {"--max-grad-norm", ARG_DOUBLE, AT(max_grad_norm), "X", "gradient clipping (default: 1)"},   \
         {"--precision", ARG_CHOICE, AT(precision), "fp32|bf16|fp16",                                 \
          "training precision (default: fp32)"},                                                      \
+        {"--lora",                                                                                   \
+         ARG_STRING,                                                                                 \
+         AT(lora),                                                                                   \
+         "KEY=VALUE,…",                                                                              \
+         "train a low-rank adapter, the model frozen: rank (8), alpha (the rank), dropout (0), "     \
+         "targets (all-linear, or names), layers (0-3,7), rslora (true), modules_to_save",           \
+         .alone = ""},                                                                               \
         {"--auto", ARG_LIST, AT(autos), "NAME=VALUE",                                                \
          "value of any other \"auto\"; NAME is its path"},                                           \
         {"", ARG_HEADING, 0, NULL, "Config:"},                                                       \
@@ -51,16 +58,18 @@ struct config_args config_args_none(void);
             "use the defaults of this DeepSpeed version (default: 0.19)"                             \
     }
 
-#define CONFIG_WANTED_MAX 16
+#define CONFIG_WANTED_MAX    24
+#define CONFIG_WANTED_NBYTES 512
 
 /* What the options ask for, as "NAME=VALUE" for the engine; the texts are the struct's. */
 struct config_wanted {
-    char texts[CONFIG_WANTED_MAX][96];
+    char texts[CONFIG_WANTED_MAX][CONFIG_WANTED_NBYTES];
     const char *items[CONFIG_WANTED_MAX + 1]; /* ends in NULL */
     size_t n;
 };
 
-/* CZ_INVALID: both --warmup-steps and --warmup-ratio, or a text that is too long. */
+/* CZ_INVALID: both --warmup-steps and --warmup-ratio, a text that is too long, a key that --lora
+ * has not. */
 cz_status config_args_wanted(const struct config_args *args, struct config_wanted *out);
 
 /* The options of config_load() that belong to the arguments, and a trainer's filling; `wanted` is

@@ -6,6 +6,7 @@
 #include "tools/czero/commands.h"
 #include "tools/czero/plot/plot.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 #include "tools/czero/train/score.h"
 
 #include "engine/report/class_report.h"
@@ -28,6 +29,7 @@ struct eval_options {
 #define FIELD(member) offsetof(struct eval_options, member)
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(score.model), "DIR", "Hugging Face folder", .required = true},
+    ADAPTER_OPTION(FIELD(score.adapter)),
     {"--data", ARG_WORDS, FIELD(data), "PATH",
      "labelled texts (.json, .jsonl, .csv, .tsv); language models: text, .jsonl or token files",
      .required = true},
@@ -307,7 +309,7 @@ static cz_status eval_classifier(const struct eval_options *o, struct cz_model *
 
 static cz_status run(const struct eval_options *o)
 {
-    struct cz_model *model = cz_model_open(o->score.model);
+    struct cz_model *model = adapter_open(o->score.model, o->score.adapter);
     if (!model) return cz_last_status();
     cz_status st = check_options(o, cz_model_labels(model));
     if (st == CZ_OK && !cz_model_has_weights(model))

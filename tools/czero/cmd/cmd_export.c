@@ -14,6 +14,7 @@
 #include "tools/czero/commands.h"
 #include "tools/czero/consolidated.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 #include "tools/czero/train/saver.h"
 #include <czero/checkpoint.h>
 #include <czero/data.h>
@@ -25,14 +26,15 @@
 
 struct export_options {
     const char *dir, *out_dir, *model, *tag, *dtype, *max_shard_size;
-    bool verify, quiet, json;
+    bool verify, quiet, json, merge;
 };
 
 #define FIELD(name) offsetof(struct export_options, name)
 
 static const struct arg_spec specs[] = {
     {"CHECKPOINT_DIR", ARG_STRING, FIELD(dir), NULL,
-     "checkpoint folder of czero or DeepSpeed, or the folder of one tag", 0, true},
+     "checkpoint folder of czero or DeepSpeed, or the folder of one tag; with --merge an adapter's",
+     0, true},
     {"OUT_DIR", ARG_STRING, FIELD(out_dir), NULL, "output folder; created if missing", 0, true},
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
      "model of the checkpoint: a folder with config.json, or a preset (default: the model that "
@@ -44,6 +46,8 @@ static const struct arg_spec specs[] = {
      "type of the written weights (default: fp32)", 0, false},
     {"--max-shard-size", ARG_STRING, FIELD(max_shard_size), "SIZE",
      "start a new file before one exceeds SIZE, such as 5GB, 200MB, none (default: 5GB)", 0, false},
+    {"--merge", ARG_FLAG, FIELD(merge), NULL,
+     "add the adapter of this folder into the weights of --model", 0, false},
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
      "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
@@ -58,7 +62,8 @@ const struct arg_command export_command = {
     .epilogue = "The weights are the fp32 masters, rounded to --dtype. The memory needed does not\n"
                 "depend on the size of the model.",
     .examples = "  czero export runs/a out/ --dtype bf16\n"
-                "  czero export checkpoints/ out/ --model gpt2",
+                "  czero export checkpoints/ out/ --model gpt2\n"
+                "  czero export adapter/ out/ --merge --model path/to/llama",
 };
 
 /* "(50257, 768)" */
@@ -154,6 +159,17 @@ static cz_status write_weights(const struct export_options *o, struct cz_consoli
     return st;
 }
 
+/* A folder without a tokenizer exports without one. */
+static cz_status export_tokenizer(const struct export_options *o)
+{
+    struct cz_tokenizer *tokenizer;
+    if (!cz_tokenizer_is_in(o->model)) return CZ_OK;
+    TRY(cz_tokenizer_open(o->model, &tokenizer));
+    cz_status st = cz_tokenizer_export(tokenizer, o->out_dir);
+    cz_tokenizer_close(tokenizer);
+    return st;
+}
+
 /* The config last: without it the folder is no model yet. */
 static cz_status export(const struct export_options *o, const struct cz_model *m)
 {
@@ -162,14 +178,7 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     TRY(check_model(o, m));
     TRY(write_weights(o, &result));
     TRY(model_export_config(m, o->out_dir, parse_dtype(o->dtype)));
-    /* A folder without a tokenizer exports without one. */
-    struct cz_tokenizer *tokenizer;
-    if (cz_tokenizer_is_in(o->model)) {
-        TRY(cz_tokenizer_open(o->model, &tokenizer));
-        cz_status st = cz_tokenizer_export(tokenizer, o->out_dir);
-        cz_tokenizer_close(tokenizer);
-        TRY(st);
-    }
+    TRY(export_tokenizer(o));
     const double seconds = (double)(clock_now_ns() - begin) * 1e-9;
     if (o->json) return put_consolidated(&result, o->out_dir, seconds, o->verify);
     if (o->quiet) return CZ_OK;
@@ -199,11 +208,41 @@ static cz_status find_described(const char *dir, char path[PATH_MAX])
     return CZ_OK;
 }
 
+static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    return model_read_weights(user, param_idx, off, numel, dst);
+}
+
+/* --merge: an adapter and its model become a model. */
+static cz_status merge(const struct export_options *o)
+{
+    const int64_t begin = clock_now_ns();
+    if (!o->model)
+        return err_set(CZ_INVALID, 0, "--merge needs --model, the folder of the adapter's model");
+    if (o->tag || o->verify || o->max_shard_size || o->json)
+        return err_set(CZ_INVALID, 0,
+                       "--merge takes no --tag, --verify, --max-shard-size and --json");
+    struct cz_model *m = adapter_open(o->model, o->dir);
+    if (!m) return cz_last_status();
+    const enum cz_dtype dtype = o->dtype ? parse_dtype(o->dtype) : model_weights_dtype(m);
+    cz_status st = cz_model_has_weights(m)
+                       ? model_export_merged(m, o->out_dir, dtype, fetch_weights, m)
+                       : err_set(CZ_NOTFOUND, 0, "%s has no weights to merge into", o->model);
+    cz_model_destroy(m);
+    if (st == CZ_OK) st = export_tokenizer(o);
+    if (st != CZ_OK || o->quiet) return st;
+    printable_print(stdout, "wrote %s: %s with the adapter %s in its weights, %s, in %.1f s\n",
+                    o->out_dir, o->model, o->dir, dtype_name(dtype),
+                    (double)(clock_now_ns() - begin) * 1e-9);
+    return CZ_OK;
+}
+
 static cz_status run(struct export_options *o)
 {
     char described[PATH_MAX] = "";
     if (access(o->dir, F_OK) != 0)
         return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", o->dir);
+    if (o->merge) return merge(o);
     if (!o->model) TRY(find_described(o->dir, described));
     if (!o->model && !*described)
         return err_set(

@@ -6,6 +6,7 @@
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 #include <czero/data.h>
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 struct generate_cli {
-    const char *model, *file, *tokenizer, *dtype, *device;
+    const char *model, *adapter, *file, *tokenizer, *dtype, *device;
     struct arg_list prompts, stops;
     int64_t max_new_tokens, top_k, seed;
     double temperature, top_p, penalty;
@@ -26,6 +27,7 @@ struct generate_cli {
 #define AT(field) offsetof(struct generate_cli, field)
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, AT(model), "DIR", "Hugging Face folder, or a preset", 0, true},
+    ADAPTER_OPTION(AT(adapter)),
     {"--prompt", ARG_LIST, AT(prompts), "TEXT", "text to continue; repeatable", 0, false},
     {"--prompts", ARG_STRING, AT(file), "FILE",
      "texts to continue, one per line; -: standard input", 0, false},
@@ -315,7 +317,7 @@ static cz_status run(const struct generate_cli *o)
     if (o->file) TRY_GOTO(read_prompts(o->file, &texts, &lines, &printer.n_prompts), closed);
     if (o->file) printer.prompts = lines;
     const char *own = cz_tokenizer_is_in(o->model) ? o->model : "bytes";
-    struct cz_model *model = cz_model_open(o->model);
+    struct cz_model *model = adapter_open(o->model, o->adapter);
     if (!model) TRY_GOTO(cz_last_status(), closed);
     TRY_GOTO(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
     /* Bytes may be more than a small model knows: the prompt shows whether that matters. */

@@ -3,6 +3,7 @@
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 #include "tools/czero/train/score.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@ struct predict_options {
 static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(score.model), "DIR", "Hugging Face folder of a classifier",
      .required = true},
+    ADAPTER_OPTION(FIELD(score.adapter)),
     {"--text", ARG_STRING, FIELD(text), "TEXT", "text to classify"},
     {"--pair", ARG_STRING, FIELD(pair), "TEXT", "second text, for models of text pairs"},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
@@ -233,7 +235,7 @@ static cz_status run(const struct predict_options *o)
                        o->text_column   ? "--text-column"
                        : o->pair_column ? "--pair-column"
                                         : "--strip-spaces");
-    cz_status st = score_open(&scorer, &o->score, cz_model_open(o->score.model));
+    cz_status st = score_open(&scorer, &o->score, adapter_open(o->score.model, o->score.adapter));
     if (st == CZ_OK) st = o->text ? predict_text(o, &scorer) : predict_files(o, &scorer);
     score_close(&scorer);
     return st;

@@ -38,6 +38,8 @@ static const struct arg_spec train_specs[] = {
     {"--shuffle", ARG_CHOICE, FIELD(shuffle), "on|off",
      "shuffle the rows (default: on; with --resume: as in the run)"},
     {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "do not train parameters whose names match"},
+    {"--adapter", ARG_STRING, FIELD(adapter), "DIR",
+     "train this adapter further (of PEFT or czero), the model frozen; --lora begins a new one"},
     {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N", "device to train on (default: cpu)"},
     {"--groups", ARG_CHOICE, FIELD(groups), "one|hf",
      "parameter groups; hf: no weight decay on biases and norms (default: hf where the config has "

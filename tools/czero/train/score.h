@@ -8,7 +8,8 @@
 #include <czero/infer.h>
 
 struct score_options {
-    const char *model, *tokenizer, *dtype; /* tokenizer NULL: the model's; dtype NULL: fp32 */
+    const char *model, *adapter;           /* adapter NULL: none */
+    const char *tokenizer, *dtype;         /* NULL: the model's, fp32 */
     const char *device;                    /* as in infer_options */
     int64_t max_len, batch;                /* 0: the model's longest up to 512; 32 */
 };

@@ -24,6 +24,7 @@
 #include <czero/data.h>
 
 struct train_options {
+    const char *adapter;
     const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
     const char *text_column, *pair_column, *label_column;
     const char *save, *resume, *export_dir, *export_dtype, *curve, *groups;

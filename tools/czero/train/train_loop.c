@@ -226,10 +226,12 @@ static cz_status report_end(struct run *r)
     return CZ_OK;
 }
 
-/* A model that came in 16 bits is exported in them, too. */
+/* A model that came in 16 bits is exported in them, too; an adapter is small, and PEFT writes its
+ * in fp32. */
 static enum cz_dtype export_dtype(const struct run *r)
 {
     const char *name = r->options->export_dtype;
+    if (!name && cz_model_has_adapter(run_model(r))) return DTYPE_F32;
     if (!name) return model_weights_dtype(run_model(r));
     return strcmp(name, "bf16") == 0   ? DTYPE_BF16
            : strcmp(name, "fp16") == 0 ? DTYPE_F16

@@ -58,6 +58,9 @@ static cz_status check_options(const struct train_options *o)
     if (o->resume && strcmp(o->resume, "auto") == 0 && !o->save)
         return err_set(CZ_INVALID, 0,
                        "--resume auto needs --save, the folder whose newest state it continues");
+    if (o->adapter && o->values.lora)
+        return err_set(CZ_INVALID, 0,
+                       "--adapter trains an adapter further, --lora begins one: give one of them");
     if ((o->steps > 0) == !isnan(o->epochs))
         return err_set(CZ_INVALID, 0, "%s",
                        o->steps > 0 ? "--steps and --epochs exclude each other: give one"
@@ -208,6 +211,7 @@ static cz_status open_model(struct run *r)
         return err_set(CZ_INVALID, 0, "--seq-len, the number of tokens per row, is missing");
     if (r->T == 0) r->T = t_max < usual ? t_max : usual;
     TRY(cz_model_set_shape(r->model, r->T));
+    if (o->adapter) TRY(cz_model_add_adapter(r->model, o->adapter, true));
     return freeze_matching(r->model, o->freeze);
 }
 
@@ -292,8 +296,9 @@ static cz_status open_inputs(struct run *r)
 /* Whether a folder holds weights that transformers, or czero, would load. */
 static bool holds_model(const char *dir)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
-                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    static const char *const names[] = {"adapter_model.safetensors", "model.safetensors",
+                                        "model.safetensors.index.json", "pytorch_model.bin",
+                                        "pytorch_model.bin.index.json"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
         if (beneath_is_there(dir, names[i])) return true;
     return false;

@@ -41,13 +41,16 @@ static const char *weights(const struct run *r)
 }
 
 /* "runs/a (checkpoints), trained (model)", or that nothing stays. */
-static const char *results(const struct train_options *o, char *buf, size_t nbytes)
+static const char *results(const struct train_options *o, bool adapts, char *buf, size_t nbytes)
 {
     if (!o->save && !o->export_dir)
         return "NOTHING IS KEPT (--save DIR keeps checkpoints, --export DIR the model)";
     snprintf(buf, nbytes, "keeps %s%s%s%s%s", o->save ? o->save : "",
              o->save ? " (checkpoints)" : "", o->save && o->export_dir ? ", " : "",
-             o->export_dir ? o->export_dir : "", o->export_dir ? " (model)" : "");
+             o->export_dir ? o->export_dir : "",
+             !o->export_dir ? ""
+             : adapts       ? " (adapter)"
+                            : " (model)");
     return buf;
 }
 
@@ -70,7 +73,7 @@ void run_say_start(const struct run *r)
         printable_print(stderr, "%s of the GPU, ",
                         size_human(p->device_peak_nbytes, device, sizeof device));
     printable_print(stderr, "%s; %s\n", size_human(p->host_peak_nbytes, host, sizeof host),
-                    results(o, kept, sizeof kept));
+                    results(o, cz_model_has_adapter(run_model(r)), kept, sizeof kept));
     if (r->first_step > 0)
         printable_print(stderr, "czero: resumed %s at step %lld%s\n", r->resume.dir,
                         (long long)r->first_step,
@@ -87,11 +90,13 @@ static void say_next(const struct run *r, bool stopped)
     const struct train_options *o = r->options;
     const bool classifies = r->texts != NULL, generates = r->task == &train_task_tokens;
     const bool is_bytes = strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0;
+    const bool adapts = cz_model_has_adapter(run_model(r));
     if (stopped && o->save)
         printable_print(stderr, "; to continue: the same command with --resume");
     else if (o->export_dir && (classifies || generates))
-        printable_print(stderr, "; next: czero %s --model %s %s%s",
-                        classifies ? "predict" : "generate", o->export_dir,
+        printable_print(stderr, "; next: czero %s --model %s%s%s %s%s",
+                        classifies ? "predict" : "generate", adapts ? o->model : o->export_dir,
+                        adapts ? " --adapter " : "", adapts ? o->export_dir : "",
                         classifies && is_bytes ? "--tokenizer bytes " : "",
                         classifies ? "FILE" : "--prompt \"…\"");
     else if (o->save && !stopped)

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Claims: an adapter trains to the same bytes at ZeRO stages 0 to 3, with recomputed activations and on every tier (states
+# and frozen parameters in memory or in a swap file), on one rank and on two, with dropout in the branches; a plan has no
+# gradient, master or state of the frozen model; what is exported is trained further by --adapter, generates the same text
+# as the model it is merged into, and an export over another adapter needs --force. Mistakes are named.
+#   tests/cli/adapters/test_lora.sh BUILD
+set -euo pipefail
+czero=$1/czero fixtures=$1/fixtures
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export OMP_WAIT_POLICY=passive
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+# config ZERO [MEMBERS]
+config() {
+  cat <<JSON
+{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": ${gas:-1}, "gradient_clipping": 0.5,
+ "bf16": {"enabled": ${bf16:-false}}, "optimizer": {"type": "AdamW", "params": {"lr": ${lr:-0.01}, "weight_decay": 0.1}},
+ "zero_optimization": {$1}${2:+, $2}}
+JSON
+}
+
+# train MODEL OUT WORLD [OPTIONS…] <CONFIG
+train() {
+  local model=$1 out=$2 world=$3
+  shift 3
+  cat >"$tmp/config.json"
+  "$czero" launch -n "$world" -- train --config "$tmp/config.json" --model "$model" --quiet --export "$out" \
+    --data "$fixtures/text/fortunes-64k.txt" --tokenizer bytes --seq-len 24 --steps 3 "$@"
+}
+
+# same WORLD ZERO… : all of these configs give the bytes of the first
+same() {
+  local world=$1 want='' have case
+  shift
+  for case in "$@"; do
+    rm -rf "$tmp/out"
+    config "${case%%|*}" "$(cut -s -d'|' -f2 <<<"$case")" |
+      train "$tmp/base" "$tmp/out" "$world" --lora rank=4,alpha=8,dropout=0.1 || fail "failed: $case"
+    have=$(sha256sum <"$tmp/out/adapter_model.safetensors")
+    [ -n "$want" ] || want=$have
+    [ "$have" = "$want" ] || fail "$world ranks, $case: other bytes than the first"
+  done
+}
+
+small='"reduce_bucket_size": 3000, "sub_group_size": 500, "stage3_param_persistence_threshold": 0'
+recompute='|"activation_checkpointing": {"number_checkpoints": 1}'
+cpu='"offload_optimizer": {"device": "cpu"}'
+nvme="\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"$tmp/swap\"}"
+params="\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"$tmp/swap\"}"
+mkdir "$tmp/swap"
+config '"stage": 0' | train llama-tiny "$tmp/base" 1 --init random
+gas=2 same 1 '"stage": 0' "\"stage\": 2, $small" "\"stage\": 3, $small" "\"stage\": 0$recompute" \
+  "\"stage\": 3, $nvme, $params"
+bf16=true same 2 '"stage": 0' "\"stage\": 1, $small" "\"stage\": 2, $cpu" "\"stage\": 3, $small" \
+  "\"stage\": 3, $small, $nvme, $params"
+
+# A plan: states of the branches alone.
+"$czero" plan --model llama-tiny --lora rank=4 --seq-len 16 >"$tmp/plan" 2>/dev/null
+n=$(sed -n 's/.*(.* parameters, \(.*\) trained).*/\1/p' "$tmp/plan")
+[ -n "$n" ] || fail "the plan does not say how many parameters are trained"
+masters=$(sed -n 's/.*master weights.* \([0-9]*\) × fp32.*/\1/p' "$tmp/plan")
+states=$(sed -n 's/.*exp_avg_sq.* \([0-9]*\) × fp32.*/\1/p' "$tmp/plan")
+grads=$(sed -n 's/.* gradients  *host.* \([0-9]*\) × bf16.*/\1/p' "$tmp/plan")
+all=$(sed -n 's/.* parameters  *host.* \([0-9]*\) × bf16.*/\1/p' "$tmp/plan")
+[ "$masters" = "$states" ] && [ "$masters" = "$grads" ] && [ "$masters" -lt $((all / 2)) ] ||
+  fail "masters $masters, states $states, gradients $grads of $all parameters"
+
+# In the config the same as on the command line.
+config '"stage": 0' | train "$tmp/base" "$tmp/a" 1 --lora rank=3,targets=q_proj,down_proj,layers=0-0,rslora=true
+config '"stage": 0' '"czero": {"lora": {"r": 3, "target_modules": ["q_proj", "down_proj"], "layers": "0", "use_rslora": true}}' |
+  train "$tmp/base" "$tmp/b" 1
+cmp "$tmp/a/adapter_model.safetensors" "$tmp/b/adapter_model.safetensors"
+cmp "$tmp/a/adapter_config.json" "$tmp/b/adapter_config.json"
+grep -q '"model.layers.0.self_attn.q_proj"' "$tmp/a/adapter_config.json"
+! grep -q 'layers.1\|k_proj' "$tmp/a/adapter_config.json" || fail "a map that was not asked for has a branch"
+[ ! -e "$tmp/a/config.json" ] && [ ! -e "$tmp/a/model.safetensors" ] || fail "a model beside the adapter"
+
+# Trained further: the same rank and targets; merged: the same text.
+lr=0.3 config '"stage": 0' | train "$tmp/base" "$tmp/c" 1 --adapter "$tmp/out"
+! cmp -s "$tmp/c/adapter_model.safetensors" "$tmp/out/adapter_model.safetensors" || fail "--adapter trained nothing"
+"$czero" export "$tmp/c" "$tmp/merged" --merge --model "$tmp/base" >/dev/null
+text() { "$czero" generate --tokenizer bytes --prompt "The " --max-new-tokens 24 --temperature 1 --seed 1 --raw "$@" 2>/dev/null | od -c; }
+[ "$(text --model "$tmp/base" --adapter "$tmp/c")" = "$(text --model "$tmp/merged")" ] ||
+  fail "the merged model generates another text"
+[ "$(text --model "$tmp/base" --adapter "$tmp/c")" != "$(text --model "$tmp/base")" ] || fail "the adapter changes no text"
+[ "$(text --model "$tmp/base" --adapter "$tmp/c" --no-cache)" = "$(text --model "$tmp/merged")" ] ||
+  fail "another text without the cache"
+
+# refused SENTENCE ARGS…
+refused() {
+  local sentence=$1 code=0
+  shift
+  config '"stage": 0' | train "$tmp/base" "$tmp/d" 1 "$@" >"$tmp/said" 2>&1 || code=$?
+  [ "$code" -ne 0 ] && grep -qF -- "$sentence" "$tmp/said" || fail "$*: $(cat "$tmp/said")"
+}
+refused 'did you mean q_proj?' --lora targets=q_prj
+refused '"ranc" is not a key' --lora ranc=3
+refused 'match no linear map' --lora 'targets=q_proj|v_proj$'
+refused 'is no list of numbers and ranges' --lora layers=1-
+refused 'no linear map is left in layers "7"' --lora layers=7
+refused 'czero.lora.dropout: -0.5 is out of range' --lora dropout=-0.5
+refused 'KEY=VALUE is needed' --lora 16
+refused 'give one of them' --lora rank=3 --adapter "$tmp/a"
+refused 'it is no adapter' --adapter "$tmp/base"
+config '"stage": 0' | train "$tmp/base" "$tmp/a" 1 --lora rank=3 >"$tmp/said" 2>&1 && fail "an adapter was replaced"
+grep -q 'holds a model already' "$tmp/said"

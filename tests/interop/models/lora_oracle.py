@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Low-rank adapters (LoRA): PEFT on transformers against czero, over tiny random models of every family.
+
+  lora_oracle.py [--family F[,F…]] [--seed S] [--build build]
+
+For each family a model and an adapter of it are drawn (rank, alpha, rsLoRA, targets). Then, in fp32 and without dropout:
+
+  verify     PEFT's folder in czero: logits, the loss and the gradients of all A and B agree within 2e-5 of the largest value
+  train      20 steps of AdamW from PEFT's adapter, 2 rows of 16 tokens each: every loss agrees within 1e-5
+  export     the adapter that czero then writes, in PEFT: the same tensors as PEFT's own after those steps within 2e-4
+             of the largest, and the logits of both agree within 2e-5; PEFT sees no missing and no unexpected key
+  fresh      czero's own adapter of all-linear targets: PEFT loads it, its modules are those that PEFT chooses, A is
+             within Kaiming's bound and spread as its uniform numbers are, B is zero
+
+Exit 1 if anything disagreed. Run with a Python that has torch, transformers and peft."""
+import argparse
+import csv
+import json
+import math
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import numpy
+import peft
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+warnings.filterwarnings("ignore")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+STEPS, ROWS, LENGTH, LR = 20, 2, 16, 1e-3
+VOCAB = 61
+
+
+def decoder(**more):
+    return dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=8, max_position_embeddings=64, initializer_range=0.1, pad_token_id=None,
+                bos_token_id=None, eos_token_id=None, **more)
+
+
+def gpt2():
+    return dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=64, initializer_range=0.1, resid_pdrop=0.0,
+                embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)
+
+
+FAMILIES = {
+    "llama": ("Llama", decoder(attention_bias=True, mlp_bias=True)),
+    "qwen2": ("Qwen2", decoder()),
+    "qwen3": ("Qwen3", decoder(tie_word_embeddings=True)),
+    "mistral": ("Mistral", decoder(sliding_window=9)),
+    "olmo2": ("Olmo2", decoder()),
+    "granite": ("Granite", decoder(residual_multiplier=0.7)),
+    "phi3": ("Phi3", {k: v for k, v in decoder().items() if k != "head_dim"}),
+    "gemma2": ("Gemma2", decoder(hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=8)),
+    "gemma3": ("Gemma3", decoder(hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=8)),
+    "gpt2": ("GPT2", gpt2()),
+}
+
+
+def classes_of(family):
+    name, settings = FAMILIES[family]
+    text = "Text" if name == "Gemma3" else ""
+    config = getattr(transformers, f"{name}{text}Config")
+    model = getattr(transformers, f"{name}LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM")
+    return config(**settings), model
+
+
+def draw_adapter(rng, family):
+    targets = "all-linear"
+    if family not in ("gpt2", "phi3") and rng.random() < 0.3:
+        targets = rng.sample(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+                             rng.randint(1, 4))
+    rank = rng.choice([1, 2, 3, 4, 8, 16])
+    return peft.LoraConfig(r=rank, lora_alpha=rng.choice([1, rank, 2 * rank, 6.5]), target_modules=targets,
+                           lora_dropout=0.0, use_rslora=rng.random() < 0.3, fan_in_fan_out=family == "gpt2",
+                           task_type="CAUSAL_LM")
+
+
+def relative(ours, theirs):
+    return float((ours.float() - theirs.float()).abs().max() / max(float(theirs.abs().max()), 1e-6))
+
+
+class Case:
+    def __init__(self, family, rng, czero, folder):
+        self.family, self.rng, self.czero, self.folder = family, rng, czero, pathlib.Path(folder)
+        self.complaints, self.notes = [], []
+
+    def run(self, *args):
+        done = subprocess.run([self.czero, *map(str, args)], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.complaints.append(f"czero {args[0]}: {done.stderr.strip()[-300:]}{done.stdout.strip()[-300:]}")
+        return done
+
+    def expect(self, what, value, bound):
+        self.notes.append(f"{what} {value:.1e}")
+        if not value <= bound:
+            self.complaints.append(f"{what}: {value:.2e} is beyond {bound:.0e}")
+
+    def make(self):
+        """The model's folder, an adapter with B that is not zero, PEFT's folder of it."""
+        torch.manual_seed(self.rng.randrange(1 << 30))
+        config, self.model_class = classes_of(self.family)
+        config._attn_implementation = "eager"
+        self.model_class(config).save_pretrained(self.folder / "base")
+        self.adapter_config = draw_adapter(self.rng, self.family)
+        self.peft = peft.get_peft_model(self.base(), self.adapter_config)
+        with torch.no_grad():
+            for name, p in self.peft.named_parameters():
+                if "lora_B" in name:
+                    p.normal_(std=0.1)
+        self.peft.save_pretrained(self.folder / "adapter")
+        self.tokens = torch.randint(0, VOCAB, (STEPS * ROWS, LENGTH))
+
+    def base(self):
+        return self.model_class.from_pretrained(self.folder / "base", attn_implementation="eager", dtype=torch.float32)
+
+    def verify(self):
+        """czero verify reads one folder: base, adapter and the oracle."""
+        for path in [*(self.folder / "base").iterdir(), *(self.folder / "adapter").iterdir()]:
+            target = self.folder / "oracle" / path.name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+        ids = self.tokens[:ROWS]
+        self.peft.zero_grad()
+        out = self.peft(input_ids=ids, labels=ids)
+        out.loss.backward()
+        tensors = {"in.input_ids": ids.to(torch.int32), "in.labels": ids.to(torch.int32), "out.logits": out.logits.detach(),
+                   "out.loss": out.loss.detach().reshape(1)}
+        for name, p in self.peft.named_parameters():
+            if p.requires_grad:
+                short = name.removeprefix("base_model.model.").replace(".default.", ".")
+                tensors["grad." + short] = p.grad.clone()
+        save_file({k: v.contiguous() for k, v in tensors.items()}, self.folder / "oracle" / "oracle.safetensors")
+        done = self.run("verify", self.folder / "oracle", "--json")
+        if done.stdout.startswith("{"):
+            result = json.loads(done.stdout)
+            self.expect(f"verify {len(result['tensors'])} tensors", result["worst_error"], 2e-5)
+
+    def train(self):
+        """The same rows in the same order; AdamW without decay, the norm clipped to 1."""
+        stream = torch.cat([self.tokens.flatten(), torch.randint(0, VOCAB, (1,))])
+        numpy.asarray(stream, dtype=numpy.uint16).tofile(self.folder / "rows.bin")
+        config = {"train_micro_batch_size_per_gpu": ROWS, "gradient_clipping": 1.0,
+                  "optimizer": {"type": "AdamW", "params": {"lr": LR, "weight_decay": 0.0}}}
+        (self.folder / "ds.json").write_text(json.dumps(config))
+        self.run("train", "--config", self.folder / "ds.json", "--model", self.folder / "base", "--adapter",
+                 self.folder / "adapter", "--data", f"u16:{self.folder}/rows.bin", "--seq-len", LENGTH, "--steps", STEPS,
+                 "--shuffle", "off", "--curve", self.folder / "curve.csv", "--export", self.folder / "trained", "--quiet")
+        params = [p for p in self.peft.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(params, lr=LR, weight_decay=0.0)
+        losses = []
+        for step in range(STEPS):
+            ids = self.tokens[step * ROWS:(step + 1) * ROWS]
+            optimizer.zero_grad()
+            # czero's row k is tokens [k*T, k*T+T]: the last one of a row has the next row's first as its label.
+            first = step * ROWS * LENGTH + 1
+            labels = stream[first:first + ROWS * LENGTH]
+            loss = torch.nn.functional.cross_entropy(self.peft(input_ids=ids).logits.flatten(0, 1), labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(params, 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        if self.complaints:
+            return
+        ours = [float(row["loss"]) for row in csv.DictReader(open(self.folder / "curve.csv"))]
+        self.expect("losses", max(abs(a - b) for a, b in zip(ours, losses, strict=True)), 1e-5)
+
+    def export(self):
+        """What czero wrote, loaded by PEFT onto a fresh base."""
+        self.peft.save_pretrained(self.folder / "theirs")
+        ours = load_file(self.folder / "trained" / "adapter_model.safetensors")
+        theirs = load_file(self.folder / "theirs" / "adapter_model.safetensors")
+        if ours.keys() != theirs.keys():
+            self.complaints.append(f"keys differ: {sorted(ours.keys() ^ theirs.keys())[:4]}")
+            return
+        self.expect("tensors", max(relative(ours[k], theirs[k]) for k in ours), 2e-4)
+        loaded = self.base()
+        loaded = peft.PeftModel.from_pretrained(loaded, self.folder / "trained")
+        left = peft.set_peft_model_state_dict(loaded, ours)
+        if left.unexpected_keys or any("lora_" in k for k in left.missing_keys):
+            self.complaints.append(f"PEFT: {left}")
+        ids = self.tokens[:ROWS]
+        with torch.no_grad():
+            logits = loaded(input_ids=ids).logits
+        theirs_now = peft.PeftModel.from_pretrained(self.base(), self.folder / "trained")
+        with torch.no_grad():
+            self.expect("logits", relative(logits, theirs_now(input_ids=ids).logits), 2e-5)
+        # Our own logits of our own adapter are checked by verify: its folder with the new adapter.
+        for path in (self.folder / "trained").glob("adapter*"):
+            (self.folder / "oracle" / path.name).write_bytes(path.read_bytes())
+        save_file({"in.input_ids": ids.to(torch.int32), "out.logits": logits.contiguous()},
+                  self.folder / "oracle" / "oracle.safetensors")
+        done = self.run("verify", self.folder / "oracle", "--json")
+        if done.stdout.startswith("{"):
+            self.expect("own logits", json.loads(done.stdout)["worst_error"], 2e-5)
+
+    def fresh(self):
+        """One step at rate 0 leaves A and B as they start."""
+        config = {"train_micro_batch_size_per_gpu": ROWS, "optimizer": {"type": "AdamW", "params": {"lr": 0.0}}}
+        (self.folder / "zero.json").write_text(json.dumps(config))
+        self.run("train", "--config", self.folder / "zero.json", "--model", self.folder / "base", "--lora", "rank=16,alpha=8",
+                 "--data", f"u16:{self.folder}/rows.bin", "--seq-len", LENGTH, "--steps", 1, "--export", self.folder / "fresh",
+                 "--quiet")
+        if self.complaints:
+            return
+        model = peft.PeftModel.from_pretrained(self.base(), self.folder / "fresh")
+        chosen = peft.get_peft_model(self.base(), peft.LoraConfig(r=16, target_modules="all-linear"))
+        names = [{n for n, p in m.named_parameters() if "lora_" in n} for m in (model, chosen)]
+        if names[0] != names[1]:
+            self.complaints.append(f"targets differ: {sorted(names[0] ^ names[1])[:4]}")
+        spread = []
+        for name, p in model.named_parameters():
+            if "lora_B" in name and p.abs().max() != 0:
+                self.complaints.append(f"{name} does not start as zeros")
+            if "lora_A" in name:
+                bound = 1 / math.sqrt(p.shape[1])
+                spread.append(float(p.std()) * math.sqrt(3) / bound)
+                if p.abs().max() > bound or p.abs().max() < 0.95 * bound:
+                    self.complaints.append(f"{name}: not within ±{bound:.3f}, or not up to it")
+        self.expect("spread", max(abs(s - 1) for s in spread), 0.1)
+
+    def check(self):
+        for part in (self.make, self.verify, self.train, self.export, self.fresh):
+            part()
+            if self.complaints:
+                break
+        return self
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--family", default=",".join(FAMILIES))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--build", default="build")
+    options = parser.parse_args()
+    czero = pathlib.Path(options.build).resolve() / "czero"
+    torch.set_num_threads(2)
+    failed = 0
+    for family in options.family.split(","):
+        rng = random.Random(f"{options.seed} {family}")
+        with tempfile.TemporaryDirectory() as folder:
+            case = Case(family, rng, czero, folder).check()
+        failed += bool(case.complaints)
+        print(f"{family:10} {', '.join(case.notes)}")
+        for complaint in case.complaints:
+            print(f"{'':10} DISAGREES: {complaint}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+/* The option --adapter of generate, eval, predict and train. */
+#ifndef CZ_TOOLS_CZERO_TRAIN_ADAPTER_H
+#define CZ_TOOLS_CZERO_TRAIN_ADAPTER_H
+
+#include "model/model.h"
+
+/* The option's row in a table; `place` is the offset of the folder's name. */
+#define ADAPTER_OPTION(place)                                                                      \
+    {                                                                                              \
+        "--adapter", ARG_STRING, place, "DIR",                                                     \
+            "adapter of this model, as PEFT and czero train --lora write them"                     \
+    }
+
+/* A model with an adapter at rest; `adapter` NULL: without. NULL: the error of cz_model_open() or
+ * cz_model_add_adapter(). */
+struct cz_model *adapter_open(const char *model, const char *adapter);
+
+#endif
