@@ -36,12 +36,18 @@ static cz_status check_ids(const struct cz_model *model, const struct cz_batch *
     return CZ_OK;
 }
 
-/* CZ_IGNORE_LABEL marks rows without a label. A classifier has one label per row, a language model
- * one per token. */
+/* CZ_IGNORE_LABEL marks rows without a label. A classifier of rows has one label per row, other
+ * models have one per token. */
 static cz_status check_labels(const struct cz_model *model, const struct cz_batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model), n_classes = cz_model_n_classes(model);
     if (!batch->labels) return err_set(CZ_INVALID, 0, "the batch has no labels");
+    if (cz_model_labels(model) == CZ_LABELS_TOKEN_CLASS) {
+        const size_t other = first_outside(batch->labels, n, n_classes, CZ_IGNORE_LABEL);
+        return other < n
+                   ? outside(batch, "label", other, batch->labels[other], "classes", n_classes)
+                   : CZ_OK;
+    }
     if (n_classes > 0) {
         const size_t B = (size_t)batch->B;
         size_t bad = first_outside(batch->labels, B, n_classes, CZ_IGNORE_LABEL);

@@ -100,12 +100,12 @@ static const int32_t *put_positions(struct packing *p, const struct cz_model *mo
     return positions;
 }
 
-/* Labels of a classifier are one per row, those of a language model one per token. */
+/* As many labels as the model's head reads rows: one per row, or one per token. */
 static void pack(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b,
                  struct packing *p)
 {
     const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
-    const size_t n_labels = cz_model_n_classes(model) > 0 ? (size_t)b->B : n;
+    const size_t n_labels = model_n_labels(model, b->B, b->T);
     s->host_batch = (struct batch){.B = b->B,
                                    .T = b->T,
                                    .ids = put(p, b->ids, n, word),

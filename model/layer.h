@@ -105,7 +105,7 @@ struct layer_args {
     /* Loss layers only (flag LAYER_LOSS). A TRAIN forward already computes the gradients: dparams
      * are given there, and dloss; `saved` keeps din, which backward hands on. */
     float *loss;   /* device fp32: mean loss of the micro-batch; NULL: none wanted */
-    float *logits; /* host or device fp32 (B,T,V), EVAL only; or (B,n_classes), TRAIN too; NULL:
+    float *logits; /* host or device fp32 (B,T,V), EVAL only; or a classifier's, TRAIN too; NULL:
                       none wanted. On a GPU they are there after a wait for the stream */
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */
 

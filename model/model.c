@@ -105,7 +105,8 @@ cz_status model_build(const struct model_desc *desc, struct cz_model **out)
     m->n_positions = desc->n_positions;
     m->counts_positions = desc->counts_positions;
     m->padding_id = desc->padding_id;
-    m->labels = desc->n_classes > 0 ? CZ_LABELS_CLASS : desc->labels;
+    m->labels = desc->labels;
+    if (desc->n_classes > 0 && m->labels != CZ_LABELS_TOKEN_CLASS) m->labels = CZ_LABELS_CLASS;
     m->t_max = m->t_max_limit = m->t_context = desc->t_max;
     for (size_t i = 0; i < desc->n_layers; i++) TRY_GOTO(layer_add(m, &desc->layers[i], i), fail);
     if (m->params.n_params == 0) {
@@ -233,6 +234,11 @@ int64_t cz_model_n_types(const struct cz_model *m)
 enum cz_labels cz_model_labels(const struct cz_model *m)
 {
     return m->labels;
+}
+
+size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T)
+{
+    return (size_t)(m->labels == CZ_LABELS_CLASS ? B : B * T);
 }
 
 int64_t model_n_positions(const struct cz_model *m)

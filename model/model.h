@@ -27,14 +27,15 @@ struct model_desc {
     int64_t vocab_size;  /* ids are checked against it; 0: not checked */
     int64_t t_max;       /* longest sequence the layers can take */
     int64_t hidden_size; /* for "auto" config values; 0: unknown */
-    int64_t n_classes;   /* CZ_LABELS_CLASS: how many; 0 otherwise */
+    int64_t n_classes;   /* of rows or tokens: how many; 0 otherwise */
     int64_t n_types;     /* token types (segments) are checked against it; 0: not used */
     int64_t n_positions; /* a batch's own positions are below it; 0: t_max */
     /* A batch without positions gets them: padding_id has position padding_id, other tokens count
      * from padding_id + 1 in each row (RoBERTa). */
     bool counts_positions;
     int64_t padding_id;
-    enum cz_labels labels;
+    enum cz_labels
+        labels;  /* with n_classes: CZ_LABELS_TOKEN_CLASS, else CZ_LABELS_CLASS is meant */
     void *block; /* from malloc(), freed with the model: what its layers point into; or NULL */
 };
 
@@ -51,6 +52,9 @@ int64_t model_n_positions(const struct cz_model *m);
 bool model_counts_positions(const struct cz_model *m);
 void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t B, int64_t T,
                            int32_t *positions);
+
+/* How many labels a batch of B rows of T tokens has: one per row, or one per token. */
+size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T);
 
 /* Whether the last layer norms its input itself: that input is no last hidden state then. */
 bool model_head_norms(const struct cz_model *m);

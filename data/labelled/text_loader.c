@@ -26,7 +26,8 @@ struct slot {
     struct cz_batch batch;
     int32_t *ids, *types; /* (micro_batch, width_max) */
     uint8_t *key_mask;    /* the same */
-    int32_t *labels;      /* (micro_batch) */
+    int32_t *labels;      /* (micro_batch); of texts with words as ids */
+    int32_t *words;       /* as ids; NULL: these texts have none */
     size_t *rows;         /* (micro_batch) */
     int64_t *n_ids;       /* (micro_batch) */
     uint64_t n_cut;
@@ -37,7 +38,7 @@ struct cz_text_loader {
     const struct cz_tokenizer *tokenizer;
     int64_t max_len, accumulation, rank, world_size;
     int32_t pad_id;
-    bool once;
+    bool once, has_words;
     struct slot slots[N_SLOTS];
     void *memory; /* of the slots */
 
@@ -69,6 +70,7 @@ static void fill_empty(const struct cz_text_loader *l, struct slot *s, size_t ro
     if (s->n_ids[row] > 0) return;
     s->ids[at] = l->pad_id;
     s->types[at] = 0;
+    if (s->words) s->words[at] = -1;
     s->n_ids[row] = 1;
 }
 
@@ -78,6 +80,18 @@ static cz_status encode_row(const struct cz_text_loader *l, struct slot *s, size
     size_t at = row * (size_t)l->max_len, n_cut;
     TRY(cz_tokenizer_encode_input(l->tokenizer, in, l->max_len, s->ids + at, s->types + at,
                                   &s->n_ids[row], &n_cut));
+    s->n_cut += n_cut > 0;
+    fill_empty(l, s, row);
+    return CZ_OK;
+}
+
+/* Tokens of an example of words, and where these begin. */
+static cz_status encode_words(const struct cz_text_loader *l, struct slot *s, size_t row,
+                              size_t example)
+{
+    size_t at = row * (size_t)l->max_len, n_cut;
+    TRY(text_words_encode(l->texts, l->tokenizer, example, l->max_len, s->ids + at, s->types + at,
+                          s->words + at, &s->n_ids[row], &n_cut));
     s->n_cut += n_cut > 0;
     fill_empty(l, s, row);
     return CZ_OK;
@@ -98,11 +112,26 @@ static void pad_rows(const struct cz_text_loader *l, struct slot *s, size_t B)
         memmove(s->types + b * T, s->types + b * max_len, n * sizeof *s->types);
         for (size_t t = n; t < T; t++) s->ids[b * T + t] = l->pad_id;
         memset(s->types + b * T + n, 0, (T - n) * sizeof *s->types);
+        if (s->words) memmove(s->words + b * T, s->words + b * max_len, n * sizeof *s->words);
+        for (size_t t = n; s->words && t < T; t++) s->words[b * T + t] = -1;
         memset(s->key_mask + b * T, 1, n);
         memset(s->key_mask + b * T + n, 0, T - n);
     }
     s->batch.B = (int64_t)B;
     s->batch.T = (int64_t)T;
+}
+
+/* The first token of a word has its label, all others have none. */
+static void label_tokens(const struct cz_text_loader *l, struct slot *s)
+{
+    const size_t T = (size_t)s->batch.T;
+    for (size_t i = 0; i < (size_t)s->batch.B * T; i++) {
+        int32_t label = -1;
+        size_t n_words;
+        if (s->words[i] >= 0)
+            label = cz_texts_words(l->texts, s->rows[i / T], &n_words)[s->words[i]].label;
+        s->labels[i] = label >= 0 ? label : CZ_IGNORE_LABEL;
+    }
 }
 
 /* A part without examples (the end of an epoch on some ranks) gets one empty row without a label:
@@ -111,20 +140,21 @@ static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slo
 {
     struct text_part part;
     uint64_t A = (uint64_t)l->accumulation;
-    text_order_part(&l->order, micro / A, micro % A * (uint64_t)l->world_size + (uint64_t)l->rank,
-                    &part);
+    TRY(text_order_part(&l->order, micro / A,
+                        micro % A * (uint64_t)l->world_size + (uint64_t)l->rank, &part));
     s->n_cut = 0;
     for (size_t b = 0; b < part.n; b++) {
         size_t example = part.entries[b].example;
         struct cz_tokenizer_input in = cz_texts_at(l->texts, example);
         int32_t label = cz_texts_label(l->texts, example);
         s->rows[b] = example;
-        s->labels[b] = label >= 0 ? label : CZ_IGNORE_LABEL;
-        TRY(encode_row(l, s, b, &in));
+        if (!l->has_words) s->labels[b] = label >= 0 ? label : CZ_IGNORE_LABEL;
+        TRY(l->has_words ? encode_words(l, s, b, example) : encode_row(l, s, b, &in));
     }
     if (part.n == 0) {
         s->rows[0] = SIZE_MAX;
         s->labels[0] = CZ_IGNORE_LABEL;
+        for (int64_t t = 0; l->has_words && t < l->max_len; t++) s->words[t] = -1;
         TRY(encode_row(l, s, 0, &(struct cz_tokenizer_input){.text = ""}));
     }
     s->batch = (struct cz_batch){.size = sizeof(struct cz_batch),
@@ -135,6 +165,7 @@ static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slo
                                  .loss_divisor = part.divisor,
                                  .sample = part.sample};
     pad_rows(l, s, part.n ? part.n : 1);
+    if (l->has_words) label_tokens(l, s);
     return CZ_OK;
 }
 
@@ -231,7 +262,8 @@ static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
     size_t numel, nbytes;
     TRY(size_mul(B, size_round_up((size_t)l->max_len, TEXT_LOADER_ROUND), &numel));
     size_t per_row = sizeof *l->slots->rows + sizeof *l->slots->n_ids + sizeof *l->slots->labels;
-    size_t per_token = sizeof *l->slots->ids + sizeof *l->slots->types + 1;
+    size_t per_token = sizeof *l->slots->ids + sizeof *l->slots->types + 1 +
+                       (l->has_words ? sizeof *l->slots->labels + sizeof *l->slots->words : 0);
     TRY(size_mul(numel, per_token + per_row, &nbytes)); /* more than enough: numel ≥ 8 · B */
     TRY(size_mul(nbytes, N_SLOTS, &nbytes));
     l->memory = malloc(nbytes);
@@ -243,8 +275,11 @@ static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
         l->slots[i].rows = (size_t *)(void *)at;
     for (size_t i = 0; i < N_SLOTS; i++, at += B * sizeof *l->slots->n_ids)
         l->slots[i].n_ids = (int64_t *)(void *)at;
-    for (size_t i = 0; i < N_SLOTS; i++, at += B * sizeof *l->slots->labels)
+    const size_t n_labels = l->has_words ? numel : B;
+    for (size_t i = 0; i < N_SLOTS; i++, at += n_labels * sizeof *l->slots->labels)
         l->slots[i].labels = (int32_t *)(void *)at;
+    for (size_t i = 0; l->has_words && i < N_SLOTS; i++, at += numel * sizeof *l->slots->words)
+        l->slots[i].words = (int32_t *)(void *)at;
     for (size_t i = 0; i < N_SLOTS; i++, at += numel * sizeof *l->slots->ids)
         l->slots[i].ids = (int32_t *)(void *)at;
     for (size_t i = 0; i < N_SLOTS; i++, at += numel * sizeof *l->slots->types)
@@ -282,6 +317,8 @@ cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
     l->rank = o.rank;
     l->world_size = o.world_size;
     l->once = o.once;
+    size_t n_words;
+    l->has_words = cz_texts_count(o.texts) > 0 && cz_texts_words(o.texts, 0, &n_words) != NULL;
     l->pad_id = cz_tokenizer_padding_id(o.tokenizer);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->filled, NULL);
@@ -346,6 +383,11 @@ cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch)
 const size_t *cz_text_loader_rows(const struct cz_text_loader *l)
 {
     return l->n_given > 0 ? l->slots[(l->n_given - 1) % N_SLOTS].rows : NULL;
+}
+
+const int32_t *cz_text_loader_words(const struct cz_text_loader *l)
+{
+    return l->n_given > 0 ? l->slots[(l->n_given - 1) % N_SLOTS].words : NULL;
 }
 
 bool cz_text_loader_is_done(const struct cz_text_loader *l)

@@ -33,7 +33,17 @@ struct text_order {
     uint64_t epoch, window;           /* which one; epoch UINT64_MAX: none */
     uint64_t counted_step;            /* whose labels were counted, UINT64_MAX: none */
     float counted;
+    /* Of texts with words: labels that their rows have, by the tokenizer; NULL otherwise. */
+    const struct cz_tokenizer *tokenizer;
+    int64_t max_len;
+    uint32_t *n_labels;    /* (n) UINT32_MAX: not known yet */
+    int32_t *ids, *starts; /* (max_len) */
 };
+
+/* The row of example `example` of texts with words, as cz_tokenizer_encode_words() makes it. */
+cz_status text_words_encode(const struct cz_texts *texts, const struct cz_tokenizer *tokenizer,
+                            size_t example, int64_t max_len, int32_t *ids, int32_t *types,
+                            int32_t *starts, int64_t *n_ids, size_t *n_cut);
 
 /* Sizes in the options are checked. Errors: CZ_INVALID (drop_last leaves nothing), CZ_NOMEM, the
  * tokenizer's. */
@@ -47,6 +57,8 @@ struct text_part {
     float divisor;   /* the step's labels / n_parts */
     uint64_t sample; /* running number of the first row, over all epochs */
 };
-void text_order_part(struct text_order *o, uint64_t step, uint64_t part, struct text_part *out);
+/* Errors: the tokenizer's, of texts with words. */
+cz_status text_order_part(struct text_order *o, uint64_t step, uint64_t part,
+                          struct text_part *out);
 
 #endif

@@ -85,6 +85,23 @@ static int compare_entries(const void *a, const void *b)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Labels of words depend on which words fit, so each text is looked at once, when its step comes.
+ */
+static cz_status init_words(struct text_order *o, const struct cz_text_loader_options *options)
+{
+    size_t n_words, n = (size_t)o->n, max_len = (size_t)options->max_len;
+    if (o->n == 0 || !cz_texts_words(o->texts, 0, &n_words)) return CZ_OK;
+    o->tokenizer = options->tokenizer;
+    o->max_len = options->max_len;
+    o->n_labels = malloc(n * sizeof *o->n_labels);
+    o->ids = malloc(max_len * sizeof *o->ids);
+    o->starts = malloc(max_len * sizeof *o->starts);
+    if (!o->n_labels || !o->ids || !o->starts)
+        return err_set(CZ_NOMEM, 0, "no memory to count the labels of %zu examples", n);
+    for (size_t i = 0; i < n; i++) o->n_labels[i] = UINT32_MAX;
+    return CZ_OK;
+}
+
 /* Memory is for one window, not for the epoch. */
 cz_status text_order_init(struct text_order *o, const struct cz_text_loader_options *options)
 {
@@ -119,12 +136,15 @@ cz_status text_order_init(struct text_order *o, const struct cz_text_loader_opti
     TRY(size_mul(n_held, sizeof *o->entries, &nbytes));
     o->entries = malloc(nbytes);
     if (!o->entries) return err_set(CZ_NOMEM, 0, "no memory to sort %zu examples", n_held);
-    return CZ_OK;
+    return init_words(o, options);
 }
 
 void text_order_free(struct text_order *o)
 {
     free(o->entries);
+    free(o->n_labels);
+    free(o->ids);
+    free(o->starts);
     memset(o, 0, sizeof *o);
 }
 
@@ -171,21 +191,52 @@ static uint64_t step_in_window(const struct text_order *o, uint64_t epoch, uint6
     return rng_permute(seed, window, n, k);
 }
 
+cz_status text_words_encode(const struct cz_texts *texts, const struct cz_tokenizer *tokenizer,
+                            size_t example, int64_t max_len, int32_t *ids, int32_t *types,
+                            int32_t *starts, int64_t *n_ids, size_t *n_cut)
+{
+    size_t n_words;
+    const struct cz_text_word *words = cz_texts_words(texts, example, &n_words);
+    return cz_tokenizer_encode_words(tokenizer, cz_texts_at(texts, example).text, words, n_words,
+                                     max_len, ids, types, starts, n_ids, n_cut);
+}
+
+/* How many labels the row of an example has. */
+static cz_status labels_of(struct text_order *o, size_t example, uint64_t *n)
+{
+    size_t n_words;
+    int64_t n_ids;
+    const struct cz_text_word *words = cz_texts_words(o->texts, example, &n_words);
+    *n = cz_texts_label(o->texts, example) >= 0;
+    if (!o->n_labels) return CZ_OK;
+    *n = o->n_labels[example];
+    if (*n != UINT32_MAX) return CZ_OK;
+    TRY(text_words_encode(o->texts, o->tokenizer, example, o->max_len, o->ids, NULL, o->starts,
+                          &n_ids, NULL));
+    *n = 0;
+    for (int64_t t = 0; t < n_ids; t++) *n += o->starts[t] >= 0 && words[o->starts[t]].label >= 0;
+    o->n_labels[example] = (uint32_t)*n;
+    return CZ_OK;
+}
+
 /* Labels per part: what every part's sum of losses is divided by. A step without a label has no
  * loss; any divisor does. */
-static float count_labels(struct text_order *o, uint64_t step, const struct text_order_entry *e,
-                          uint64_t n)
+static cz_status count_labels(struct text_order *o, uint64_t step, const struct text_order_entry *e,
+                              uint64_t n)
 {
-    if (o->counted_step == step) return o->counted;
-    uint64_t n_labels = 0;
-    for (uint64_t i = 0; i < n; i++) n_labels += cz_texts_label(o->texts, e[i].example) >= 0;
+    if (o->counted_step == step) return CZ_OK;
+    uint64_t n_labels = 0, of_row;
+    for (uint64_t i = 0; i < n; i++) {
+        TRY(labels_of(o, e[i].example, &of_row));
+        n_labels += of_row;
+    }
     o->counted_step = step;
     o->counted = (float)((double)(n_labels ? n_labels : n) / (double)o->n_parts);
-    return o->counted;
+    return CZ_OK;
 }
 
 /* An incomplete step is dealt evenly, so that no rank has all of it. */
-void text_order_part(struct text_order *o, uint64_t step, uint64_t part, struct text_part *out)
+cz_status text_order_part(struct text_order *o, uint64_t step, uint64_t part, struct text_part *out)
 {
     uint64_t epoch = step / o->n_steps, in_epoch = step % o->n_steps;
     uint64_t window = in_epoch / o->window_size;
@@ -197,8 +248,10 @@ void text_order_part(struct text_order *o, uint64_t step, uint64_t part, struct 
     /* n texts are in memory, and n_parts is a number of micro-batches: n · part does not wrap. */
     uint64_t begin = n == o->step_size ? part * o->micro_batch : n * part / o->n_parts;
     uint64_t end = n == o->step_size ? begin + o->micro_batch : n * (part + 1) / o->n_parts;
+    TRY(count_labels(o, step, entries, n));
     *out = (struct text_part){.entries = entries + begin,
                               .n = (size_t)(end - begin),
-                              .divisor = count_labels(o, step, entries, n),
+                              .divisor = o->counted,
                               .sample = step * o->step_size + part * o->micro_batch};
+    return CZ_OK;
 }

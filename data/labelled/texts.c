@@ -19,6 +19,8 @@ static const char *const usual_names[TEXT_N_ROLES][TEXT_NAMES_MAX] = {
     {"text", "sentence", "sentence1", "content", "review"},
     {"pair", "sentence2", "text_pair"},
     {"label", "labels", "class", "target", "category"}};
+static const char *const usual_word_names[TEXT_N_ROLES][TEXT_NAMES_MAX] = {
+    {"tokens", "words", "text", "sentence"}, {NULL}, {"ner_tags", "tags", "labels", "label"}};
 
 const char *texts_role_name(enum text_role role)
 {
@@ -41,9 +43,10 @@ size_t texts_names_of(const struct cz_texts_options *o, enum text_role role,
                       const char *names[TEXT_NAMES_MAX])
 {
     size_t n = 0;
+    const char *const *usual = o->words ? usual_word_names[role] : usual_names[role];
     names[0] = texts_given_name(o, role);
     if (names[0]) return 1;
-    for (; n < TEXT_NAMES_MAX && usual_names[role][n]; n++) names[n] = usual_names[role][n];
+    for (; n < TEXT_NAMES_MAX && usual[n]; n++) names[n] = usual[n];
     return n;
 }
 
@@ -142,24 +145,32 @@ static cz_status take_texts(struct texts_reader *r, struct text_example *e)
     return CZ_OK;
 }
 
+cz_status texts_take_example(struct texts_reader *r, struct text_example **e)
+{
+    struct cz_texts *t = r->t;
+    TRY(reserve_example(r));
+    TRY(take_texts(r, &t->examples[t->n]));
+    *e = &t->examples[t->n++];
+    return CZ_OK;
+}
+
 cz_status texts_take_row(struct texts_reader *r)
 {
     struct text_row *row = &r->row;
-    struct text_example e;
+    struct text_example *e;
     size_t entry_idx;
     if (r->o->labels_ignored) row->label_kind = LABEL_NONE;
     if (row->label_kind == LABEL_NONE && !r->o->labels_optional)
         return text_source_fail(&r->in, CZ_INVALID, "the example has no label");
-    TRY(reserve_example(r));
-    TRY(take_texts(r, &e));
+    TRY(texts_take_example(r, &e));
+    if (r->o->words) return texts_take_raw_words(r, e);
     if (row->label_kind != LABEL_NONE) {
         r->clean.n = 0;
         TRY(text_clean(row->label.s, row->label.n, false, &r->clean));
         TRY(label_table_intern(&r->labels, &r->in, row->label_kind, r->clean.s, r->clean.n,
                                &entry_idx));
-        e.label = (int32_t)entry_idx;
+        e->label = (int32_t)entry_idx;
     }
-    r->t->examples[r->t->n++] = e;
     return CZ_OK;
 }
 
@@ -172,6 +183,7 @@ void cz_texts_close(struct cz_texts *t)
         t->blocks = next;
     }
     free(t->examples);
+    free(t->words);
     free(t->names);
     free(t->n_of_label);
     free(t);
@@ -196,6 +208,15 @@ struct cz_tokenizer_input cz_texts_at(const struct cz_texts *t, size_t i)
 int32_t cz_texts_label(const struct cz_texts *t, size_t i)
 {
     return t->examples[i].label;
+}
+
+const struct cz_text_word *cz_texts_words(const struct cz_texts *t, size_t i, size_t *n)
+{
+    static const struct cz_text_word none;
+    const struct text_example *e = &t->examples[i];
+    *n = e->n_words;
+    if (!t->has_words) return NULL;
+    return t->words ? t->words + e->first_word : &none;
 }
 
 size_t cz_texts_n_labels(const struct cz_texts *t)

@@ -4,6 +4,7 @@
  * texts_open.c    opening, what kind a file is
  * texts_json.c    JSON lists and lines
  * texts_table.c   .csv, .tsv, plain lines
+ * texts_words.c   examples of words with a class each: CoNLL, lists in JSON, raw text split
  * texts_labels.c  the classes
  *
  * A file is read once, through a buffer: memory held is the texts and what describes them. */
@@ -47,7 +48,7 @@ struct label_table {
     size_t n_slots;
     struct hash_index known;        /* into o->labels */
     size_t first_of[LABEL_N_KINDS]; /* 1 + entry; 0: none of this kind */
-    bool known_is_numbered;         /* the known names are LABEL_0, LABEL_1, … */
+    bool known_is_numbered;         /* integers in the data are places in the list of them */
 };
 
 /* Errors: CZ_INVALID (known names: fewer than two, or one twice). */
@@ -65,10 +66,20 @@ cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_cla
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+struct text_example;
+
 struct text_row {
     struct text_buf text, pair, label;
     bool has_pair;
     enum label_kind label_kind;
+};
+
+/* The items of a list. */
+struct text_list {
+    struct text_buf bytes;
+    size_t *ends; /* (cap) of each item, in `bytes` */
+    enum json_type *types;
+    size_t n, cap;
 };
 
 struct texts_reader {
@@ -81,6 +92,8 @@ struct texts_reader {
     struct text_buf clean, value, key, names; /* scratch */
     size_t *field_ends;                       /* (fields_cap) of a table's record, in `value` */
     size_t n_fields, fields_cap;
+    struct text_list lists[2]; /* of words, of their labels */
+    size_t n_words;            /* of t->words that belong to examples */
 };
 
 /* r->row becomes an example. Errors: CZ_INVALID (no label, or label_table_intern()'s), CZ_NOMEM. */
@@ -104,6 +117,26 @@ cz_status texts_read_json(struct texts_reader *r);
 cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted);
 cz_status texts_read_plain(struct texts_reader *r);
 
+/* r->row.label, of this JSON type, becomes a label: sets its kind. Errors: CZ_INVALID. */
+cz_status texts_set_label(struct texts_reader *r, enum json_type type);
+
+/* ---- with options.words: texts_words.c ------------------------------------------------------- */
+
+cz_status texts_read_conll(struct texts_reader *r);
+
+/* Behind the "[" of a list of values without parts. */
+cz_status texts_read_list(struct texts_reader *r, struct text_list *list);
+void text_list_free(struct text_list *list); /* accepts a zeroed one */
+
+/* r->lists, the second if has_labels, become an example. */
+cz_status texts_take_lists(struct texts_reader *r, bool has_labels);
+
+/* The words of a raw text, without labels, as those of `e`. */
+cz_status texts_take_raw_words(struct texts_reader *r, struct text_example *e);
+
+/* What both kinds of examples need: one more with r->row's texts, without a label. */
+cz_status texts_take_example(struct texts_reader *r, struct text_example **e);
+
 /* ---- examples in memory ---------------------------------------------------------------------- */
 
 struct text_block {
@@ -118,12 +151,17 @@ struct text_example {
     uint32_t nbytes, pair_nbytes;
     int32_t label; /* while reading: the label's entry */
     bool has_pair;
+    uint32_t n_words; /* with options.words; from t->words[first_word] on */
+    size_t first_word;
 };
 
 struct cz_texts {
     struct text_block *blocks; /* the one that is being filled first */
     struct text_example *examples;
     size_t n, cap;
+    struct cz_text_word *words; /* of all examples; while reading a label is its entry */
+    size_t n_words, words_cap;
+    bool has_words;
     char **names; /* (n_labels) */
     size_t n_labels;
     size_t *n_of_label; /* (n_labels) */

@@ -11,7 +11,7 @@
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* The row's label from r->row.label, whose type this is. */
-static cz_status set_label(struct texts_reader *r, enum json_type type)
+cz_status texts_set_label(struct texts_reader *r, enum json_type type)
 {
     struct text_row *row = &r->row;
     row->label_kind = LABEL_NONE;
@@ -69,14 +69,14 @@ static cz_status read_list_row(struct texts_reader *r)
                                     "[text, pair, label] are read");
         TRY(json_stream_scalar(&r->in, into[n], &types[n]));
         if (types[n] == JSON_ARRAY || types[n] == JSON_OBJECT)
-            return n == 0 ? need_string(r, TEXT_ROLE_TEXT, types[n]) : set_label(r, types[n]);
+            return n == 0 ? need_string(r, TEXT_ROLE_TEXT, types[n]) : texts_set_label(r, types[n]);
         TRY(json_stream_separator(&r->in, ']', &done));
     }
     TRY(need_string(r, TEXT_ROLE_TEXT, types[0]));
     row->has_pair = n == 3 && types[1] != JSON_NULL;
     if (row->has_pair) TRY(need_string(r, TEXT_ROLE_PAIR, types[1]));
     if (n == 2) text_buf_swap(&row->pair, &row->label);
-    TRY(set_label(r, n == 1 ? JSON_NULL : types[n - 1]));
+    TRY(texts_set_label(r, n == 1 ? JSON_NULL : types[n - 1]));
     return texts_take_row(r);
 }
 
@@ -125,7 +125,12 @@ static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_R
                                 (int)r->key.n, r->key.s);
     enum json_type type;
     TRY(json_stream_scalar(&r->in, &r->clean, &type));
-    if (type == JSON_ARRAY || type == JSON_OBJECT) TRY(json_stream_skip(&r->in, &r->value, 2));
+    const bool is_list = r->o->words && role != TEXT_ROLE_PAIR && type == JSON_ARRAY;
+    if (is_list) {
+        text_source_skip(&r->in);
+        TRY(texts_read_list(r, &r->lists[role == TEXT_ROLE_LABEL]));
+    } else if (type == JSON_ARRAY || type == JSON_OBJECT)
+        TRY(json_stream_skip(&r->in, &r->value, 2));
     if (type == JSON_NULL) {
         found[role].was_null = true;
         return CZ_OK;
@@ -134,6 +139,28 @@ static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_R
     found[role].rank = rank;
     found[role].type = type;
     return CZ_OK;
+}
+
+/* A list of words and one of as many labels; a text without labels is split into words. */
+static cz_status take_words(struct texts_reader *r, const struct found found[TEXT_N_ROLES])
+{
+    const struct found *text = &found[TEXT_ROLE_TEXT], *label = &found[TEXT_ROLE_LABEL];
+    const bool has_labels = label->rank != SIZE_MAX && !r->o->labels_ignored;
+    if (text->rank == SIZE_MAX) return texts_fail_missing(r, TEXT_ROLE_TEXT, "member");
+    if (!has_labels && !r->o->labels_optional)
+        return texts_fail_missing(r, TEXT_ROLE_LABEL, "member");
+    if (has_labels && label->type != JSON_ARRAY)
+        return text_source_fail(&r->in, CZ_INVALID,
+                                "the label is %s: a list is needed, with a class for each word",
+                                json_type_name(label->type));
+    if (text->type == JSON_ARRAY) return texts_take_lists(r, has_labels);
+    if (has_labels || text->type != JSON_STRING)
+        return text_source_fail(&r->in, CZ_INVALID,
+                                "the text is %s: a list of words is needed, as many as classes",
+                                json_type_name(text->type));
+    r->row.has_pair = false;
+    r->row.label_kind = LABEL_NONE;
+    return texts_take_row(r);
 }
 
 /* A member that happens to be called "pair" may be anything, unless the options name it. */
@@ -151,7 +178,7 @@ static cz_status take_object(struct texts_reader *r, const struct found found[TE
     if (r->row.has_pair) TRY(need_string(r, TEXT_ROLE_PAIR, pair->type));
     if (label->rank == SIZE_MAX && !label->was_null && !r->o->labels_optional)
         return texts_fail_missing(r, TEXT_ROLE_LABEL, "member");
-    TRY(set_label(r, label->rank == SIZE_MAX ? JSON_NULL : label->type));
+    TRY(texts_set_label(r, label->rank == SIZE_MAX ? JSON_NULL : label->type));
     return texts_take_row(r);
 }
 
@@ -167,7 +194,7 @@ static cz_status read_object_row(struct texts_reader *r)
         TRY(read_member(r, found));
         TRY(json_stream_separator(&r->in, '}', &done));
     }
-    return take_object(r, found);
+    return r->o->words ? take_words(r, found) : take_object(r, found);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -177,6 +204,10 @@ static cz_status read_row(struct texts_reader *r, int c)
 {
     if (c != '[' && c != '{')
         return json_stream_fail(&r->in, c, "a row: [text, label] or an object with members");
+    if (c == '[' && r->o->words)
+        return text_source_fail(&r->in, CZ_CORRUPT,
+                                "a row of words is an object with the members \"tokens\" and "
+                                "\"ner_tags\"");
     text_source_skip(&r->in);
     return c == '[' ? read_list_row(r) : read_object_row(r);
 }
@@ -186,7 +217,7 @@ cz_status texts_read_json(struct texts_reader *r)
     int c = json_stream_peek(&r->in);
     if (c == '[') {
         text_source_skip(&r->in);
-        if (json_stream_peek(&r->in) != '"') {
+        if (json_stream_peek(&r->in) != '"' || r->o->words) {
             /* Behind the "[" of a list of rows. */
             bool done = json_stream_peek(&r->in) == ']';
             if (done) text_source_skip(&r->in);

@@ -69,6 +69,15 @@ static bool is_numbered(const struct cz_texts_options *o)
     return true;
 }
 
+/* Names of entities' classes are no integers: an integer in the data is a place among them. */
+static bool has_no_integer(const struct cz_texts_options *o)
+{
+    int64_t value;
+    for (size_t k = 0; k < o->n_labels; k++)
+        if (parse_integer(o->labels[k], &value)) return false;
+    return true;
+}
+
 static bool find_known(const struct label_table *l, const char *name, int32_t *cls)
 {
     const size_t k = position_of(l, name);
@@ -123,7 +132,7 @@ cz_status label_table_init(struct label_table *l, const struct cz_texts_options 
             TRY(hash_index_add(&l->known, hash_text(name), k));
         }
     }
-    l->known_is_numbered = is_numbered(o);
+    l->known_is_numbered = is_numbered(o) || (o->words && has_no_integer(o));
     return CZ_OK;
 }
 

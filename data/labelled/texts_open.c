@@ -11,11 +11,38 @@
 #include <string.h>
 
 static const char *const suffixes[] = {".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt", NULL};
+static const char *const word_suffixes[] = {".conll", ".bio",    ".iob",  ".iob2", ".tsv",
+                                            ".jsonl", ".ndjson", ".json", ".txt",  NULL};
+
+/* White space in front of what tells the format. */
+static int peek_first(struct texts_reader *r)
+{
+    int c = text_source_peek(&r->in);
+    while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+        text_source_skip(&r->in);
+        c = text_source_peek(&r->in);
+    }
+    return c;
+}
+
+/* Words with their classes; lines of text only where none are wanted. */
+static cz_status read_open_words(struct texts_reader *r)
+{
+    const char *path = r->in.path;
+    const bool is_text = r->in.is_input || data_path_has_suffix(path, ".txt");
+    if (r->o->plain || (is_text && r->o->labels_ignored)) return texts_read_plain(r);
+    const int c = peek_first(r);
+    const bool is_json = data_path_has_suffix(path, ".json") ||
+                         data_path_has_suffix(path, ".jsonl") ||
+                         data_path_has_suffix(path, ".ndjson") || c == '{';
+    return is_json ? texts_read_json(r) : texts_read_conll(r);
+}
 
 /* By the file's name, else by its first character. */
 static cz_status read_open_file(struct texts_reader *r)
 {
     const char *path = r->in.path;
+    if (r->o->words) return read_open_words(r);
     if (r->o->plain || r->in.is_input || data_path_has_suffix(path, ".txt")) {
         if (!r->o->labels_optional)
             return err_set(CZ_INVALID, 0, "%s: plain lines of text have no labels", path);
@@ -23,11 +50,7 @@ static cz_status read_open_file(struct texts_reader *r)
     }
     if (data_path_has_suffix(path, ".csv")) return texts_read_table(r, ',', true);
     if (data_path_has_suffix(path, ".tsv")) return texts_read_table(r, '\t', false);
-    int c = text_source_peek(&r->in);
-    while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
-        text_source_skip(&r->in);
-        c = text_source_peek(&r->in);
-    }
+    const int c = peek_first(r);
     if (c == '[' || c == '{') return texts_read_json(r);
     if (c < 0) return r->in.status; /* empty: other files may have examples */
     return text_source_fail(
@@ -52,6 +75,14 @@ static bool are_numbers(const struct cz_texts *t)
     return has_fraction;
 }
 
+/* From a label's entry to its class, which is counted. */
+static void number_label(const struct texts_reader *r, int32_t *label)
+{
+    if (*label < 0) return;
+    *label = r->labels.entries[*label].cls;
+    r->t->n_of_label[*label]++;
+}
+
 /* Labels were numbered as they came; now each gets its class. More classes than half of the
  * examples are probably not labels but texts. */
 static cz_status number_examples(struct texts_reader *r)
@@ -60,12 +91,8 @@ static cz_status number_examples(struct texts_reader *r)
     TRY(label_table_finish(&r->labels, &t->names, &t->n_labels));
     t->n_of_label = calloc(t->n_labels + 1, sizeof *t->n_of_label);
     if (!t->n_of_label) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", t->n_labels);
-    for (size_t i = 0; i < t->n; i++) {
-        int32_t *label = &t->examples[i].label;
-        if (*label < 0) continue;
-        *label = r->labels.entries[*label].cls;
-        t->n_of_label[*label]++;
-    }
+    for (size_t i = 0; i < t->n; i++) number_label(r, &t->examples[i].label);
+    for (size_t i = 0; i < t->n_words; i++) number_label(r, &t->words[i].label);
     if (r->o->n_labels == 0 && are_numbers(t))
         LOGV(LOG_WARN, SUB_DATA,
              "data: the labels look like numbers (\"%s\", \"%s\", …): %zu classes are made of "
@@ -84,7 +111,7 @@ static cz_status read_all(struct texts_reader *r)
     const struct cz_texts_options *o = r->o;
     struct cz_texts *t = r->t;
     TRY(label_table_init(&r->labels, o));
-    TRY(data_paths_expand(o->paths, o->n_paths, suffixes, &r->paths));
+    TRY(data_paths_expand(o->paths, o->n_paths, o->words ? word_suffixes : suffixes, &r->paths));
     for (size_t i = 0; i < r->paths.n; i++) {
         const struct data_path *path = &r->paths.items[i];
         size_t before = r->t->n;
@@ -100,6 +127,8 @@ static cz_status read_all(struct texts_reader *r)
                        o->n_paths > 1 ? " and the other files" : "");
     struct text_example *fitted = realloc(t->examples, t->n * sizeof *fitted);
     if (fitted) t->examples = fitted;
+    struct cz_text_word *words = t->n_words ? realloc(t->words, t->n_words * sizeof *words) : NULL;
+    if (words) t->words = words;
     return number_examples(r);
 }
 
@@ -119,8 +148,12 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
                                texts_role_name((enum text_role)b),
                                texts_role_name((enum text_role)a));
         }
+    if (o->words && (o->pair_column || o->strip_spaces))
+        return err_set(CZ_INVALID, 0, "examples of words have no %s",
+                       o->pair_column ? "second text" : "spaces to strip");
     r.t = calloc(1, sizeof *r.t);
     if (!r.t) return err_set(CZ_NOMEM, 0, "no memory for texts");
+    r.t->has_words = o->words;
     cz_status st = read_all(&r);
     text_buf_free(&r.row.text);
     text_buf_free(&r.row.pair);
@@ -130,6 +163,8 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
     text_buf_free(&r.key);
     text_buf_free(&r.names);
     free(r.field_ends);
+    text_list_free(&r.lists[0]);
+    text_list_free(&r.lists[1]);
     label_table_free(&r.labels);
     data_paths_free(&r.paths);
     if (st != CZ_OK) {

@@ -97,11 +97,32 @@ cz_status tokenizer_bytes_open(struct cz_tokenizer **out)
 
 /* ---- any tokenizer --------------------------------------------------------------------------- */
 
+/* Whether a word is other tokens behind a space than by itself: what the second of "a a" adds. */
+static cz_status find_spaces(struct cz_tokenizer *tok)
+{
+    struct id_list list = {0};
+    cz_status st = tok->cls->encode(tok, "a", 1, &list);
+    const size_t n = list.n;
+    if (st == CZ_OK) st = tok->cls->encode(tok, "a a", 3, &list);
+    if (st == CZ_OK)
+        tok->keeps_spaces = list.n != 3 * n || n == 0 ||
+                            memcmp(list.ids, list.ids + 2 * n, n * sizeof *list.ids) != 0;
+    free(list.ids);
+    if (st != CZ_INVALID) return st;
+    err_clear(); /* it has no such letter */
+    return CZ_OK;
+}
+
 cz_status cz_tokenizer_open(const char *name, struct cz_tokenizer **out)
 {
     *out = NULL;
-    return strcmp(name, "bytes") == 0 ? tokenizer_bytes_open(out)
-                                      : tokenizer_folder_open(name, out);
+    cz_status st =
+        strcmp(name, "bytes") == 0 ? tokenizer_bytes_open(out) : tokenizer_folder_open(name, out);
+    if (st == CZ_OK) st = find_spaces(*out);
+    if (st == CZ_OK) return CZ_OK;
+    cz_tokenizer_close(*out);
+    *out = NULL;
+    return st;
 }
 
 void cz_tokenizer_close(struct cz_tokenizer *tok)
@@ -210,24 +231,30 @@ static size_t fill_frame(const struct tokenizer_frame *f, const struct row_part 
     return n;
 }
 
+/* How many special tokens a frame adds; CZ_INVALID where a row cannot hold them. */
+static cz_status count_specials(const struct cz_tokenizer *tok, const struct tokenizer_frame *f,
+                                int64_t max_len, const char *to, size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < f->n; i++) *n += f->items[i] >= 0;
+    if (max_len >= (int64_t)*n) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "a row of %lld tokens is too short for the %zu special tokens that the %s "
+                   "tokenizer adds to %s",
+                   (long long)max_len, *n, tok->cls->name, to);
+}
+
 cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
                                     const struct cz_tokenizer_input *input, int64_t max_len,
                                     int32_t *ids, int32_t *types, int64_t *n_ids, size_t *n_cut)
 {
     const struct tokenizer_frame *f = input->pair ? &tok->two : &tok->one;
     const struct tokenizer_frame *frame = f->n > 0 ? f : input->pair ? &bare_two : &bare_one;
-    size_t n = 0;
-    for (size_t i = 0; i < frame->n; i++) n += frame->items[i] >= 0;
-    size_t n_specials = n;
+    size_t n_specials;
     struct id_list list = {0};
     *n_ids = 0;
     if (n_cut) *n_cut = 0;
-    if (max_len < (int64_t)n_specials)
-        return err_set(CZ_INVALID, 0,
-                       "a row of %lld tokens is too short for the %zu special tokens that the %s "
-                       "tokenizer adds to %s",
-                       (long long)max_len, n_specials, tok->cls->name,
-                       input->pair ? "two texts" : "a text");
+    TRY(count_specials(tok, frame, max_len, input->pair ? "two texts" : "a text", &n_specials));
     cz_status st = tok->cls->encode(tok, input->text, input->nbytes, &list);
     size_t n_first = list.n, n_second = 0;
     if (st == CZ_OK && input->pair) {
@@ -242,6 +269,78 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
         *n_ids = (int64_t)fill_frame(frame, parts, ids, types);
     }
     free(list.ids);
+    return st;
+}
+
+/* The tokens of all words one behind the other, and of each the word that begins with it. */
+struct word_row {
+    struct id_list ids, starts;
+    char *text; /* " word" */
+    size_t cap;
+};
+
+static cz_status encode_word(const struct cz_tokenizer *tok, const char *word, size_t nbytes,
+                             struct word_row *row)
+{
+    if (!tok->keeps_spaces) return tok->cls->encode(tok, word, nbytes, &row->ids);
+    if (nbytes >= row->cap) {
+        char *grown = realloc(row->text, 2 * (nbytes + 1));
+        if (!grown) return err_set(CZ_NOMEM, 0, "no memory for a word of %zu bytes", nbytes);
+        row->text = grown;
+        row->cap = 2 * (nbytes + 1);
+    }
+    row->text[0] = ' ';
+    memcpy(row->text + 1, word, nbytes);
+    return tok->cls->encode(tok, row->text, nbytes + 1, &row->ids);
+}
+
+/* Up to n_max tokens are wanted: words behind them are only counted. */
+static cz_status encode_words(const struct cz_tokenizer *tok, const char *text,
+                              const struct cz_text_word *words, size_t n_words, size_t n_max,
+                              struct word_row *row, size_t *n_cut)
+{
+    for (size_t i = 0; i < n_words; i++) {
+        const size_t first = row->ids.n;
+        if (words[i].nbytes == 0) continue;
+        if (first >= n_max) {
+            ++*n_cut;
+            continue;
+        }
+        TRY(encode_word(tok, text + words[i].begin, words[i].nbytes, row));
+        TRY(id_list_reserve(&row->starts, row->ids.n - first));
+        for (size_t k = first; k < row->ids.n; k++)
+            row->starts.ids[row->starts.n++] = k == first ? (int32_t)i : -1;
+    }
+    return CZ_OK;
+}
+
+cz_status cz_tokenizer_encode_words(const struct cz_tokenizer *tok, const char *text,
+                                    const struct cz_text_word *words, size_t n_words,
+                                    int64_t max_len, int32_t *ids, int32_t *types, int32_t *starts,
+                                    int64_t *n_ids, size_t *n_cut)
+{
+    const struct tokenizer_frame *frame = tok->one.n > 0 ? &tok->one : &bare_one;
+    struct word_row row = {0};
+    size_t n_specials, n = 0, n_lost = 0;
+    *n_ids = 0;
+    if (n_cut) *n_cut = 0;
+    TRY(count_specials(tok, frame, max_len, "a text", &n_specials));
+    const size_t n_max = (size_t)max_len - n_specials;
+    cz_status st = encode_words(tok, text, words, n_words, n_max, &row, &n_lost);
+    if (st == CZ_OK) {
+        const struct row_part part = {row.ids.ids, row.ids.n < n_max ? row.ids.n : n_max};
+        *n_ids = (int64_t)fill_frame(frame, &part, ids, types);
+        for (size_t i = 0; i < frame->n; i++) {
+            const bool is_text = frame->items[i] < 0;
+            if (is_text && part.n > 0) memcpy(starts + n, row.starts.ids, part.n * sizeof *starts);
+            if (!is_text) starts[n] = -1;
+            n += is_text ? part.n : 1;
+        }
+        if (n_cut) *n_cut = n_lost;
+    }
+    free(row.ids.ids);
+    free(row.starts.ids);
+    free(row.text);
     return st;
 }
 

@@ -74,6 +74,7 @@ struct cz_tokenizer {
     int64_t vocab_size;                /* largest id + 1 */
     int64_t special[CZ_SPECIAL_COUNT]; /* ids, −1: none */
     size_t piece_nbytes_max;
+    bool keeps_spaces; /* a word is other tokens behind a space; cz_tokenizer_open() sets it */
     struct tokenizer_frame one, two;
     char *dir; /* where its files are, for cz_tokenizer_export(); tokenizer_folder_open() sets it */
     const char *const *files; /* those that make the tokenizer, NULL at the end */

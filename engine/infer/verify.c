@@ -111,7 +111,7 @@ static void ignore_padding(struct verifier *v)
 static cz_status read_labels(struct verifier *v, const struct safetensors_info *t)
 {
     const int64_t B = v->batch.B, T = v->batch.T;
-    const bool classes = cz_model_n_classes(v->model) > 0;
+    const bool classes = cz_model_labels(v->model) == CZ_LABELS_CLASS;
     if (classes ? !is_a_class_per_row(v, t) : !is_batch_shaped(v, t))
         return err_set(CZ_CORRUPT, 0, "%s: in.labels must be (%lld%s", t->path, (long long)B,
                        classes ? ")" : ", T) as in.input_ids");
@@ -213,14 +213,16 @@ static cz_status run(struct verifier *v)
                                              .gradients = v->labels != NULL,
                                              .device = v->device};
     TRY(cz_infer_create(v->model, &options, &v->infer));
-    /* A classifier has a row per sample (B,classes), a language model one per token (B,T,V), a
-     * discriminator one logit per token (B,T). */
+    /* A classifier has a row per sample (B,classes) or per token (B,T,classes), a language model
+     * one per token (B,T,V), a discriminator one logit per token (B,T). */
     const int64_t n_classes = cz_model_n_classes(v->model);
-    const bool classes = n_classes > 0;
+    const bool classes = cz_model_labels(v->model) == CZ_LABELS_CLASS;
     v->logits_ndim = classes || detects(v) ? 2 : 3;
     v->logits_shape[0] = v->batch.B;
     v->logits_shape[1] = classes ? n_classes : v->batch.T;
-    v->logits_shape[2] = classes || detects(v) ? 1 : cz_model_vocab_size(v->model);
+    v->logits_shape[2] = classes || detects(v) ? 1
+                         : n_classes > 0       ? n_classes
+                                               : cz_model_vocab_size(v->model);
     v->n_logits = (size_t)(v->logits_shape[0] * v->logits_shape[1] * v->logits_shape[2]);
     v->logits = malloc(v->n_logits * sizeof *v->logits + 1);
     if (!v->logits) return err_set(CZ_NOMEM, 0, "no memory for %zu logits", v->n_logits);
@@ -244,7 +246,7 @@ static cz_status run(struct verifier *v)
 static void forgive_unseeing(const struct verifier *v, const float *theirs)
 {
     const int64_t B = v->batch.B, T = v->batch.T;
-    if (!v->key_mask || v->logits_ndim != 3 || cz_model_labels(v->model) != CZ_LABELS_NEXT) return;
+    if (!v->key_mask || v->logits_ndim != 3 || is_encoder(v)) return;
     const size_t V = (size_t)v->logits_shape[2];
     for (int64_t b = 0; b < B; b++)
         for (int64_t t = 0; t < T && !v->key_mask[b * T + t]; t++)

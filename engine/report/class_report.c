@@ -170,29 +170,34 @@ struct table {
     size_t name_width;             /* of the longest name among those that occur */
 };
 
-static void print_row(const struct table *t, const char *name, size_t width, int digits,
-                      const struct class_figures *f)
+void class_report_print_head(FILE *stream, size_t width)
 {
-    text_print_right(t->stream, name, width);
-    fprintf(t->stream, "  %9.*f %9.*f %9.*f %9.0f\n", digits, f->precision, digits, f->recall,
-            digits, f->f1, f->support);
+    text_print_right(stream, "", width);
+    printable_print(stream, "  %9s %9s %9s %9s\n\n", "precision", "recall", "f1-score", "support");
+}
+
+void class_report_print_row(FILE *stream, const char *name, size_t width, int digits,
+                            const struct class_figures *f)
+{
+    text_print_right(stream, name, width);
+    fprintf(stream, "  %9.*f %9.*f %9.*f %9.0f\n", digits, f->precision, digits, f->recall, digits,
+            f->f1, f->support);
 }
 
 static void print_report(const struct table *t, const struct class_summary *s, int digits)
 {
     size_t width = t->name_width;
     if (width < strlen("weighted avg")) width = strlen("weighted avg");
-    text_print_right(t->stream, "", width);
-    printable_print(t->stream, "  %9s %9s %9s %9s\n\n", "precision", "recall", "f1-score",
-                    "support");
+    class_report_print_head(t->stream, width);
     for (size_t k = 0; k < t->n; k++)
-        if (t->occurs[k]) print_row(t, t->names[k], width, digits, &t->figures[k]);
+        if (t->occurs[k])
+            class_report_print_row(t->stream, t->names[k], width, digits, &t->figures[k]);
     putc('\n', t->stream);
     text_print_right(t->stream, "accuracy", width);
     printable_print(t->stream, "  %9s %9s %9.*f %9.0f\n", "", "", digits, s->accuracy,
                     s->n_examples);
-    print_row(t, "macro avg", width, digits, &s->macro);
-    print_row(t, "weighted avg", width, digits, &s->weighted);
+    class_report_print_row(t->stream, "macro avg", width, digits, &s->macro);
+    class_report_print_row(t->stream, "weighted avg", width, digits, &s->weighted);
 }
 
 /* A column is as wide as its name or its largest count. */

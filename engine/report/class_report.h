@@ -43,6 +43,12 @@ struct class_summary class_report_compute(const double *confusion, size_t n,
 cz_status class_report_print(FILE *stream, const double *confusion, size_t n,
                              const char *const *names, int digits, bool matrix);
 
+/* The parts of such a table: its head, and a row under a name, right-justified in `width` columns.
+ */
+void class_report_print_head(FILE *stream, size_t width);
+void class_report_print_row(FILE *stream, const char *name, size_t width, int digits,
+                            const struct class_figures *f);
+
 /* A metric by name: "accuracy", "macro_f1", "weighted_f1", "macro_precision", "macro_recall".
  * NAN when the name is none of these. */
 double class_report_metric(const struct class_summary *s, const char *name);

@@ -100,6 +100,23 @@ CZ_API cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
                                            int32_t *ids, int32_t *types, int64_t *n_ids,
                                            size_t *n_cut);
 
+/* A word of a text: its bytes [begin, begin + nbytes), and its class or -1. */
+struct cz_text_word {
+    uint32_t begin, nbytes;
+    int32_t label;
+};
+
+/* One row of a text that is split into words, with special tokens as cz_tokenizer_encode_input()
+ * has them, cut at the end to max_len ids. Every word is encoded by itself, as it would be behind a
+ * space (the library tokenizers: is_split_into_words, with add_prefix_space where the tokenizer
+ * keeps spaces). starts (max_len): the word whose first token stands there; -1 at other tokens. A
+ * word without any token starts nowhere. *n_cut (may be NULL): words whose first token did not fit.
+ * Errors: as above. */
+CZ_API cz_status cz_tokenizer_encode_words(const struct cz_tokenizer *tok, const char *text,
+                                           const struct cz_text_word *words, size_t n_words,
+                                           int64_t max_len, int32_t *ids, int32_t *types,
+                                           int32_t *starts, int64_t *n_ids, size_t *n_cut);
+
 /* Streaming decoding: bytes of an incomplete character are held back; bytes that are no UTF-8
  * become U+FFFD, one for each longest part that could have begun a character. *out is released by
  * cz_tokenizer_decoder_destroy(); the tokenizer must outlive it. Errors: CZ_NOMEM. */
@@ -234,7 +251,18 @@ CZ_API uint64_t cz_data_n_batches(const struct cz_data_loader *loader);
  *   "{"                  JSON lines: an object, or a list as above, per line
  *   NAME.txt, or options.plain      one text per line, no labels
  *   NAME "-"             standard input, the same
- * All may be compressed (gzip, zstd; NAME.csv.gz). A folder stands for its files. */
+ * All may be compressed (gzip, zstd; NAME.csv.gz). A folder stands for its files.
+ *
+ * With options.words an example is a list of words with a class each (token classification):
+ *   "{"                  JSON lines, or in a "[" list, objects with a member "tokens" or "words",
+ *                        a list of strings, and "ner_tags", "tags" or "labels", as long a list; or,
+ *                        without labels, with a member "text"
+ *   options.plain, NAME.txt with labels_ignored     one text per line, split by cz_text_split()
+ *   any other            CoNLL: a word per line with columns between tabs, or spaces where the line
+ *                        has no tab, the word first and its class last; a blank line ends an
+ *                        example, -DOCSTART- lines and "# key = value" comments are passed over.
+ *                        Column names are numbers from 1 there
+ * The text of such an example is its words with a space between them. */
 
 struct cz_texts; /* opaque */
 
@@ -256,6 +284,9 @@ struct cz_texts_options {
     size_t n_labels;
     bool labels_optional; /* accept rows without a label (label -1) */
     bool labels_ignored;  /* with labels_optional: read no label, all are -1 */
+    /* Every example is words with a class each. An integer names class k of the known ones when
+     * none of these is an integer. */
+    bool words;
 };
 
 /* *out is released by cz_texts_close(); NULL on error. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT (not
@@ -270,18 +301,28 @@ CZ_API size_t cz_texts_count(const struct cz_texts *t);
 CZ_API struct cz_tokenizer_input cz_texts_at(const struct cz_texts *t, size_t i);
 CZ_API int32_t cz_texts_label(const struct cz_texts *t, size_t i);
 
+/* With options.words: the words of example i, owned by `t`; *n: how many. NULL otherwise. */
+CZ_API const struct cz_text_word *cz_texts_words(const struct cz_texts *t, size_t i, size_t *n);
+
+/* The words of a text (UTF-8): runs without white space, whose punctuation at either end is split
+ * off, and Chinese characters one by one; labels are -1. *words is the caller's, released by
+ * free(). Errors: CZ_NOMEM, CZ_INVALID (4 GiB or more). */
+CZ_API cz_status cz_text_split(const char *text, size_t nbytes, struct cz_text_word **words,
+                               size_t *n_words);
+
 /* The classes, known or collected; the names are owned by `t`. */
 CZ_API size_t cz_texts_n_labels(const struct cz_texts *t);
 CZ_API const char *const *cz_texts_labels(const struct cz_texts *t);
 
-/* How many examples have class k. */
+/* How many examples (words) have class k. */
 CZ_API size_t cz_texts_n_of_label(const struct cz_texts *t, size_t k);
 
 /* ---- labelled texts as micro-batches -----------------------------------------------------------
  * An epoch visits every example exactly once. A step is accumulation · world_size · micro_batch
  * examples; an epoch has ceil(examples / step) of them. The last step's examples are dealt out
  * evenly over its accumulation · world_size micro-batches, and cz_batch.loss_divisor is the mean
- * number of labels per micro-batch, so that every example of a step has the same weight. A rank
+ * number of labels per micro-batch, so that every example of a step has the same weight
+ * (of texts with words: every labelled word that was not cut). A rank
  * without an example gets one row whose label is CZ_IGNORE_LABEL.
  *
  * With `bucket`, the (shuffled) epoch is cut into windows of 64 steps; inside a window examples are
@@ -322,6 +363,10 @@ CZ_API cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *
 /* Which examples the rows of the last batch are: (B) indices into texts, SIZE_MAX for a row that
  * only fills the batch. */
 CZ_API const size_t *cz_text_loader_rows(const struct cz_text_loader *l);
+
+/* Of texts with words, whose labels are (B,T), CZ_IGNORE_LABEL but at the first token of a labelled
+ * word: (B,T) the word of the row's example whose first token stands there, -1 at other tokens. */
+CZ_API const int32_t *cz_text_loader_words(const struct cz_text_loader *l);
 
 /* With `once`: every example has been given. */
 CZ_API bool cz_text_loader_is_done(const struct cz_text_loader *l);

@@ -88,8 +88,9 @@ CZ_API void engine_destroy(struct cz_engine *engine); /* accepts NULL; waits for
 CZ_API cz_status engine_forward(struct cz_engine *engine, const struct cz_batch *batch,
                                 float *loss);
 
-/* The same, with the fp32 logits (B,n_classes) of a classifier, dropout applied, into the caller's
- * memory: for a running accuracy. CZ_UNSUPPORTED: the model's labels are tokens. */
+/* The same, with the fp32 logits of a classifier, dropout applied, into the caller's memory, for a
+ * running accuracy: (B,n_classes) of rows, (B,T,n_classes) of tokens. CZ_UNSUPPORTED: a language
+ * model. */
 CZ_API cz_status engine_forward_logits(struct cz_engine *engine, const struct cz_batch *batch,
                                        float *loss, float *logits);
 
@@ -105,7 +106,8 @@ CZ_API cz_status engine_step(struct cz_engine *engine);
 /* Mean loss without dropout, gradients or any change of state. */
 CZ_API cz_status engine_eval(struct cz_engine *engine, const struct cz_batch *batch, float *loss);
 
-/* The fp32 logits (B,T,V) or (B,n_classes) into the caller's memory; labels may be absent. */
+/* The fp32 logits (B,T,V), (B,n_classes) or (B,T,n_classes) into the caller's memory; labels may be
+ * absent. */
 CZ_API cz_status engine_predict(struct cz_engine *engine, const struct cz_batch *batch,
                                 float *logits);
 

@@ -32,8 +32,9 @@ CZ_API cz_status cz_infer_create(struct cz_model *model, const struct cz_infer_o
                                  struct cz_infer **out);
 CZ_API void cz_infer_destroy(struct cz_infer *in); /* accepts NULL */
 
-/* Evaluation without dropout. loss: mean over labels, or NULL. logits: fp32 (B,T,V) or
- * (B,n_classes), or NULL. Errors: CZ_INVALID (shape; ids or labels out of range). */
+/* Evaluation without dropout. loss: mean over labels, or NULL. logits: fp32 (B,T,V),
+ * (B,n_classes) or (B,T,n_classes), or NULL. Errors: CZ_INVALID (shape; ids or labels out of
+ * range). */
 CZ_API cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *batch, float *loss,
                                   float *logits);
 

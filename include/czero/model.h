@@ -22,8 +22,9 @@ enum cz_task {
     CZ_TASK_AUTO = 0,  /* what config.json's "architectures" name; else the family's first head */
     CZ_TASK_CAUSAL_LM, /* predict the next token */
     CZ_TASK_MASKED_LM, /* predict masked tokens: encoders */
-    CZ_TASK_CLASSIFICATION, /* one class for each row */
-    CZ_TASK_REPLACED_TOKENS /* which tokens were replaced: ELECTRA's discriminator */
+    CZ_TASK_CLASSIFICATION,      /* one class for each row */
+    CZ_TASK_REPLACED_TOKENS,     /* which tokens were replaced: ELECTRA's discriminator */
+    CZ_TASK_TOKEN_CLASSIFICATION /* one class for each token: named entities */
 };
 
 /* What labels stand for. */
@@ -31,15 +32,17 @@ enum cz_labels {
     CZ_LABELS_NEXT = 0, /* (B,T) the token after each position: language models */
     CZ_LABELS_SAME,     /* (B,T) the token at each position itself: masked language models */
     CZ_LABELS_CLASS,    /* (B) the class of each row */
-    CZ_LABELS_REPLACED  /* (B,T) 1 where the token was replaced, 0 where not; CZ_IGNORE_LABEL where
+    CZ_LABELS_REPLACED, /* (B,T) 1 where the token was replaced, 0 where not; CZ_IGNORE_LABEL where
                            padding is. Logits are (B,T) */
+    CZ_LABELS_TOKEN_CLASS /* (B,T) the class of each token, CZ_IGNORE_LABEL where it has none.
+                             Logits are (B,T,n_classes) */
 };
 
 struct cz_model_options {
     size_t size; /* sizeof(struct cz_model_options) */
     enum cz_task task;
-    /* Classification: the names of the classes (2 or more, UTF-8, all different), stored in
-     * config.json (id2label, label2id). n_labels 0: the config's own. */
+    /* Classification of rows or tokens: the names of the classes (2 or more, UTF-8, all different),
+     * stored in config.json (id2label, label2id). n_labels 0: the config's own. */
     const char *const *labels;
     size_t n_labels;
     /* The tokenizer's vocabulary; 0: not given. A preset takes this size. A folder has its own,

@@ -81,6 +81,7 @@ static cz_status bert_preset_config(const char *name, char **text)
 
 static const struct model_head bert_heads[] = {
     {CZ_TASK_CLASSIFICATION, "BertForSequenceClassification"},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "BertForTokenClassification"},
     {CZ_TASK_MASKED_LM, "BertForMaskedLM"},
     {CZ_TASK_MASKED_LM, "BertForPreTraining"}, /* its second head is left out */
 };

@@ -63,6 +63,7 @@ static cz_status config_read(const struct json_node *config, enum cz_task task,
     TRY(config_number(config, "dropout", 0.1, 0, 1, &c->dropout));
     TRY(config_number(config, "attention_dropout", 0.1, 0, 1, &c->attn_dropout));
     TRY(config_number(config, "seq_classif_dropout", 0.2, 0, 1, &c->class_dropout));
+    c->token_dropout = c->dropout;
     TRY(json_opt_bool(config, "sinusoidal_pos_embds", false, &c->sinusoidal));
     c->eps = 1e-12; /* no key of the file */
     TRY(encoder_config_common(config, task, c));
@@ -120,6 +121,7 @@ static cz_status distilbert_preset_config(const char *name, char **text)
 
 static const struct model_head distilbert_heads[] = {
     {CZ_TASK_CLASSIFICATION, "DistilBertForSequenceClassification"},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "DistilBertForTokenClassification"},
     {CZ_TASK_MASKED_LM, "DistilBertForMaskedLM"},
 };
 

@@ -85,6 +85,7 @@ static cz_status electra_preset_config(const char *name, char **text)
 
 static const struct model_head electra_heads[] = {
     {CZ_TASK_CLASSIFICATION, "ElectraForSequenceClassification"},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "ElectraForTokenClassification"},
     {CZ_TASK_MASKED_LM, "ElectraForMaskedLM"},
     {CZ_TASK_REPLACED_TOKENS, "ElectraForPreTraining"},
 };

@@ -52,7 +52,7 @@ cz_status encoder_config_common(const struct json_node *config, enum cz_task tas
     TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->init_std));
     TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tied));
     TRY(read_padding(config, c->V, &c->padding_id));
-    return task == CZ_TASK_CLASSIFICATION ? config_n_classes(config, &c->K) : CZ_OK;
+    return config_n_classes(config, task, &c->K);
 }
 
 /* Defaults are transformers': a key that the file leaves out means what BertConfig says, or that of
@@ -74,6 +74,7 @@ cz_status encoder_config_bert(const struct json_node *config, int64_t V, enum cz
     TRY(config_number(config, "attention_probs_dropout_prob", 0.1, 0, 1, &c->attn_dropout));
     TRY(config_number(config, "classifier_dropout", c->dropout, 0, 1, &c->class_dropout));
     c->proj_dropout = c->dropout;
+    c->token_dropout = c->class_dropout;
     TRY(encoder_config_common(config, task, c));
     return config_check_heads(config, "num_attention_heads", NULL, c->H, c->C);
 }
@@ -139,6 +140,18 @@ static struct class_head_hp class_head_hp(const struct encoder_config *c,
                                   .C = c->C,
                                   .K = c->K,
                                   .dropout_p = (float)c->class_dropout,
+                                  .init_std = (float)c->init_std};
+}
+
+/* That of tokens has the same names in all families. */
+static struct class_head_hp token_head_hp(const struct encoder_config *c)
+{
+    return (struct class_head_hp){.rows = HEAD_EACH,
+                                  .class_weight_name = "classifier.weight",
+                                  .class_bias_name = "classifier.bias",
+                                  .C = c->C,
+                                  .K = c->K,
+                                  .dropout_p = (float)c->token_dropout,
                                   .init_std = (float)c->init_std};
 }
 
@@ -209,7 +222,7 @@ static struct replaced_head_hp replaced_head_hp(const struct encoder_config *c,
 
 static struct layer_desc head_layer(const struct parts *p, enum cz_task task)
 {
-    if (task == CZ_TASK_CLASSIFICATION)
+    if (task == CZ_TASK_CLASSIFICATION || task == CZ_TASK_TOKEN_CLASSIFICATION)
         return (struct layer_desc){&class_head_class, &p->class_head, sizeof p->class_head};
     if (task == CZ_TASK_REPLACED_TOKENS)
         return (struct layer_desc){&replaced_head_class, &p->replaced_head,
@@ -219,9 +232,10 @@ static struct layer_desc head_layer(const struct parts *p, enum cz_task task)
 
 static enum cz_labels labels_of(enum cz_task task)
 {
-    return task == CZ_TASK_CLASSIFICATION    ? CZ_LABELS_CLASS
-           : task == CZ_TASK_REPLACED_TOKENS ? CZ_LABELS_REPLACED
-                                             : CZ_LABELS_SAME;
+    return task == CZ_TASK_CLASSIFICATION         ? CZ_LABELS_CLASS
+           : task == CZ_TASK_TOKEN_CLASSIFICATION ? CZ_LABELS_TOKEN_CLASS
+           : task == CZ_TASK_REPLACED_TOKENS      ? CZ_LABELS_REPLACED
+                                                  : CZ_LABELS_SAME;
 }
 
 /* One embedding, the blocks, one head. Before a classification head the last block makes only what
@@ -231,17 +245,17 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
                              struct cz_model **out)
 {
     const size_t n_layers = (size_t)c->n_layers + 2;
-    const bool classifies = task == CZ_TASK_CLASSIFICATION;
+    const bool reads_first = task == CZ_TASK_CLASSIFICATION;
     struct layer_desc *last = &p->layers[n_layers - 1];
     p->embedding = embedding_hp(c, n);
-    p->class_head = class_head_hp(c, n);
+    p->class_head = reads_first ? class_head_hp(c, n) : token_head_hp(c);
     p->mlm_head = mlm_head_hp(c, n);
     p->replaced_head = replaced_head_hp(c, n);
     p->layers[0] =
         (struct layer_desc){&encoder_embedding_class, &p->embedding, sizeof p->embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
         p->blocks[i - 1] = block_hp(c, n, (int)i - 1);
-        p->blocks[i - 1].first_only = classifies && i + 2 == n_layers;
+        p->blocks[i - 1].first_only = reads_first && i + 2 == n_layers;
         p->layers[i] =
             (struct layer_desc){&encoder_block_class, &p->blocks[i - 1], sizeof *p->blocks};
     }
@@ -255,7 +269,7 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
                                     .counts_positions = c->counts_positions,
                                     .padding_id = c->padding_id,
                                     .hidden_size = c->C,
-                                    .n_classes = classifies ? c->K : 0,
+                                    .n_classes = c->K,
                                     .n_types = n->type ? c->S : 0,
                                     .labels = labels_of(task)};
     return model_build(&desc, out);

@@ -75,11 +75,14 @@ struct encoder_norm_hp {
 };
 extern const struct layer_class encoder_norm_class;
 
-/* out[:,0] = norm(act(x̄·Wᵀ + b)), zeros elsewhere: encoder_summary.c. */
+/* What x̄ is: the first position, the mean over what the mask shows, each position by itself. */
+enum summary_pooling { SUMMARY_FIRST = 0, SUMMARY_MEAN, SUMMARY_EACH };
+
+/* out[:,0] = norm(act(x̄·Wᵀ + b)), zeros elsewhere; SUMMARY_EACH: out: encoder_summary.c. */
 struct encoder_summary_hp {
     const char *dense_weight_name, *dense_bias_name; /* W (C,C), b; biases NULL: none */
     const char *norm_weight_name, *norm_bias_name;
-    bool mean; /* x̄ is the mean over what the mask shows; false: the first position */
+    enum summary_pooling pooling;
     enum activation act;
     int64_t C;
     float eps, init_std;
@@ -118,14 +121,16 @@ extern const struct layer_class replaced_head_class;
 
 /* What config.json says, under the words that all families share. */
 struct encoder_config {
-    int64_t V, P, S, C, n_layers, H, F, K;
+    int64_t V, P, S, C, n_layers, H, F;
+    int64_t K;             /* classes; 0 under another head */
     int64_t E;             /* 0: C */
     int64_t padding_id;    /* before encoder_config_common(): its default */
     bool counts_positions; /* tokens other than padding_id count from padding_id + 1, and it has
                               position padding_id */
     enum activation act;
     double eps, init_std;
-    double dropout, attn_dropout, proj_dropout, class_dropout;
+    double dropout, attn_dropout, proj_dropout;
+    double class_dropout, token_dropout; /* in front of the classifier of rows, of tokens */
     bool sinusoidal, tied;
 };
 

@@ -1,8 +1,9 @@
-/* One vector for a text, in the place of its first position; the others are zeros (ModernBERT).
- *   x̄ = x[:,0], or the mean of x over the positions that the mask shows
- *   h = x̄·Wᵀ [+ b]   s = act(h)   y[:,0] = norm(s)
- * Kept for backward: x̄, h and s (3C per text) and the norm's statistics. A mean is a product with
- * the mask, which only the host makes so far: on a GPU it is refused. */
+/* One vector for a text, in the place of its first position; the others are zeros (ModernBERT). Or
+ * the same of each position.
+ *   x̄ = x[:,0], or the mean of x over the positions that the mask shows; or x
+ *   h = x̄·Wᵀ [+ b]   s = act(h)   y[:,0] = norm(s), or y
+ * Kept for backward: x̄ but for x, h and s (3C per text) and the norm's statistics. A mean is a
+ * product with the mask, which only the host makes so far: on a GPU it is refused. */
 #include "model/bert/encoder_impl.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
@@ -28,6 +29,12 @@ static struct norm norm_of(const struct encoder_summary_hp *hp)
     return (struct norm){.C = hp->C, .eps = hp->eps};
 }
 
+/* How many vectors there are. */
+static int64_t n_rows_of(const struct encoder_summary_hp *hp, int64_t B, int64_t T)
+{
+    return hp->pooling == SUMMARY_EACH ? B * T : B;
+}
+
 static cz_status summary_declare(const void *hp_, struct param_list *out)
 {
     const struct encoder_summary_hp *hp = hp_;
@@ -43,36 +50,36 @@ static cz_status summary_declare(const void *hp_, struct param_list *out)
 /* ---- memory --------------------------------------------------------------------------------- */
 
 struct summary_kept {
-    void *x, *h, *s; /* (B,C) */
+    void *x, *h, *s; /* (n,C); SUMMARY_EACH: x NULL, it is the input */
     float *mean, *rstd;
 };
 
 /* EVAL: in the workspace. */
-static struct summary_kept layout_kept(const struct encoder_summary_hp *hp, int64_t B,
+static struct summary_kept layout_kept(const struct encoder_summary_hp *hp, int64_t n,
                                        enum cz_dtype dtype, struct scratch *s)
 {
     const size_t e = dtype_size(dtype);
-    struct summary_kept k;
-    k.x = scratch_take(s, B, hp->C, e);
-    k.h = scratch_take(s, B, hp->C, e);
-    k.s = scratch_take(s, B, hp->C, e);
-    k.mean = scratch_take(s, B, 1, sizeof(float));
-    k.rstd = scratch_take(s, B, 1, sizeof(float));
+    struct summary_kept k = {0};
+    if (hp->pooling != SUMMARY_EACH) k.x = scratch_take(s, n, hp->C, e);
+    k.h = scratch_take(s, n, hp->C, e);
+    k.s = scratch_take(s, n, hp->C, e);
+    k.mean = scratch_take(s, n, 1, sizeof(float));
+    k.rstd = scratch_take(s, n, 1, sizeof(float));
     return k;
 }
 
 struct summary_space {
-    void *y;    /* (B,C), and its gradient */
+    void *y;    /* (n,C), and its gradient */
     void *mask; /* (T) of one text, in the dtype */
     float *sum; /* (C) */
     struct scratch own;
 };
 
-static void layout_space(const struct encoder_summary_hp *hp, int64_t B, int64_t T,
+static void layout_space(const struct encoder_summary_hp *hp, int64_t n, int64_t T,
                          enum cz_dtype dtype, struct summary_space *s)
 {
-    s->y = scratch_take(&s->own, B, hp->C, dtype_size(dtype));
-    if (!hp->mean) return;
+    s->y = scratch_take(&s->own, n, hp->C, dtype_size(dtype));
+    if (hp->pooling != SUMMARY_MEAN) return;
     s->mask = scratch_take(&s->own, T, 1, dtype_size(dtype));
     s->sum = scratch_take(&s->own, 1, hp->C, sizeof(float));
 }
@@ -97,7 +104,7 @@ static cz_status mean_workspace(const struct encoder_summary_hp *hp, const struc
     const struct matmul_args sum = sum_args(hp, s->T, s->dtype),
                              spread = spread_args(hp, s->T, s->dtype);
     size_t nbytes = 0;
-    if (!hp->mean) return CZ_OK;
+    if (hp->pooling != SUMMARY_MEAN) return CZ_OK;
     if (!host_reads(s->ops))
         return err_set(CZ_UNSUPPORTED, 0,
                        "classifier_pooling \"mean\" is not supported on a GPU so far");
@@ -118,15 +125,16 @@ static cz_status summary_size(const void *hp_, const struct batch_shape *s, stru
     size_t op_nbytes = 0;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("encoder summary", s));
+    const int64_t n = n_rows_of(hp, s->B, s->T);
     out->out_nbytes = rows_nbytes(s->B * s->T, hp->C, dtype_size(s->dtype));
-    layout_kept(hp, s->B, s->dtype, &kept);
+    layout_kept(hp, n, s->dtype, &kept);
     if (s->training) out->saved_nbytes = kept.used;
     space.own = kept; /* EVAL has both in the workspace */
-    layout_space(hp, s->B, s->T, s->dtype, &space);
-    TRY(linear_workspace(s, &dense, s->B, &op_nbytes));
-    norm_workspace(s, &norm, s->B, &op_nbytes);
+    layout_space(hp, n, s->T, s->dtype, &space);
+    TRY(linear_workspace(s, &dense, n, &op_nbytes));
+    norm_workspace(s, &norm, n, &op_nbytes);
     TRY(mean_workspace(hp, s, &op_nbytes));
-    out->flops_forward = 2.0 * (double)s->B * (double)hp->C * (double)hp->C;
+    out->flops_forward = 2.0 * (double)n * (double)hp->C * (double)hp->C;
     return sizes_finish("encoder summary", space.own.used, op_nbytes, out);
 }
 
@@ -180,8 +188,9 @@ static cz_status gather(const struct encoder_summary_hp *hp, const struct layer_
     const size_t T = (size_t)a->batch->T, C = (size_t)hp->C;
     for (int64_t b = 0; b < a->batch->B; b++) {
         void *to = elem_at(a, x, (size_t)b * C);
-        TRY(hp->mean ? mean_of(hp, a, s, b, to, space)
-                     : elements_copy(a, C, elem_at(a, a->in, (size_t)b * T * C), to));
+        TRY(hp->pooling == SUMMARY_MEAN
+                ? mean_of(hp, a, s, b, to, space)
+                : elements_copy(a, C, elem_at(a, a->in, (size_t)b * T * C), to));
     }
     return CZ_OK;
 }
@@ -204,20 +213,21 @@ static cz_status summary_forward(const void *hp_, const struct layer_args *a)
     const struct places at = places_of(hp);
     const struct linear dense = dense_of(hp);
     const struct norm norm = norm_of(hp);
-    const int64_t B = a->batch->B;
-    const bool keeps = a->mode != LAYER_EVAL;
+    const bool each = hp->pooling == SUMMARY_EACH, keeps = a->mode != LAYER_EVAL;
+    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
     struct summary_space s = {.own = {.base = a->workspace}};
     struct scratch saved = {.base = a->saved};
-    const struct summary_kept k = layout_kept(hp, B, a->dtype, keeps ? &saved : &s.own);
-    layout_space(hp, B, a->batch->T, a->dtype, &s);
+    const struct summary_kept k = layout_kept(hp, n, a->dtype, keeps ? &saved : &s.own);
+    layout_space(hp, n, a->batch->T, a->dtype, &s);
     const struct op_space space = scratch_rest(&s.own, a);
-    TRY(gather(hp, a, &s, k.x, space));
-    TRY(linear_act_forward(a, &dense, hp->act, B, k.x, a->params[at.dense_w],
+    if (!each) TRY(gather(hp, a, &s, k.x, space));
+    TRY(linear_act_forward(a, &dense, hp->act, n, each ? a->in : k.x, a->params[at.dense_w],
                            hp->dense_bias_name ? a->params[at.dense_b] : NULL, k.h, k.s, space));
-    const struct norm_io io = {.x = k.s, .y = s.y, .mean = k.mean, .rstd = k.rstd};
-    TRY(norm_forward(a, &norm, B, &io, a->params[at.norm_w],
+    const struct norm_io io = {
+        .x = k.s, .y = each && a->out ? a->out : s.y, .mean = k.mean, .rstd = k.rstd};
+    TRY(norm_forward(a, &norm, n, &io, a->params[at.norm_w],
                      hp->norm_bias_name ? a->params[at.norm_b] : NULL));
-    return a->out ? put_first(hp, a, s.y, a->out) : CZ_OK;
+    return a->out && !each ? put_first(hp, a, s.y, a->out) : CZ_OK;
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
@@ -227,7 +237,7 @@ static cz_status scatter(const struct encoder_summary_hp *hp, const struct layer
                          const struct summary_space *s, void *d, struct op_space space)
 {
     const size_t T = (size_t)a->batch->T, C = (size_t)hp->C;
-    if (!hp->mean) return put_first(hp, a, d, a->din);
+    if (hp->pooling == SUMMARY_FIRST) return put_first(hp, a, d, a->din);
     struct matmul_args spread = spread_args(hp, a->batch->T, a->dtype);
     spread.workspace = space.p;
     spread.workspace_nbytes = space.nbytes;
@@ -249,23 +259,27 @@ static cz_status summary_backward(const void *hp_, const struct layer_args *a)
     const struct places at = places_of(hp);
     const struct linear dense = dense_of(hp);
     const struct norm norm = norm_of(hp);
+    const bool each = hp->pooling == SUMMARY_EACH;
+    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
     const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
     const struct param_grad *g = a->dparams;
     struct summary_space s = {.own = {.base = a->workspace}};
     struct scratch saved = {.base = a->saved};
-    const struct summary_kept k = layout_kept(hp, a->batch->B, a->dtype, &saved);
-    layout_space(hp, a->batch->B, a->batch->T, a->dtype, &s);
+    const struct summary_kept k = layout_kept(hp, n, a->dtype, &saved);
+    layout_space(hp, n, a->batch->T, a->dtype, &s);
     const struct op_space space = scratch_rest(&s.own, a);
-    for (size_t b = 0; b < B; b++)
+    for (size_t b = 0; b < B && !each; b++)
         TRY(elements_copy(a, C, elem_at(a, a->dout, b * T * C), elem_at(a, s.y, b * C)));
-    const struct norm_grad_io io = {.x = k.s, .dy = s.y, .mean = k.mean, .rstd = k.rstd, .dx = s.y};
-    TRY(norm_backward(a, &norm, (int64_t)B, &io, a->params[at.norm_w], &g[at.norm_w],
+    const struct norm_grad_io io = {
+        .x = k.s, .dy = each ? a->dout : s.y, .mean = k.mean, .rstd = k.rstd, .dx = s.y};
+    TRY(norm_backward(a, &norm, n, &io, a->params[at.norm_w], &g[at.norm_w],
                       hp->norm_bias_name ? &g[at.norm_b] : NULL, space));
-    TRY(activation_grad(a, hp->act, B * C, k.h, s.y, s.y));
+    TRY(activation_grad(a, hp->act, (size_t)n * C, k.h, s.y, s.y));
     /* the gradient of x̄ goes where act(h) was, which nothing reads any more */
-    TRY(linear_backward(a, &dense, (int64_t)B, k.x, s.y, a->params[at.dense_w], &g[at.dense_w],
-                        hp->dense_bias_name ? &g[at.dense_b] : NULL, k.s, space));
-    return scatter(hp, a, &s, k.s, space);
+    TRY(linear_backward(a, &dense, n, each ? a->in : k.x, s.y, a->params[at.dense_w],
+                        &g[at.dense_w], hp->dense_bias_name ? &g[at.dense_b] : NULL,
+                        each ? a->din : k.s, space));
+    return each ? CZ_OK : scatter(hp, a, &s, k.s, space);
 }
 
 const struct layer_class encoder_summary_class = {

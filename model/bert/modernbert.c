@@ -147,7 +147,7 @@ static cz_status config_read(const struct json_node *config, enum cz_task task, 
     TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tie_word_embeddings));
     TRY(config_activation(config, "classifier_activation", "gelu", &m->head_act));
     TRY(read_pooling(config, &m->mean));
-    return task == CZ_TASK_CLASSIFICATION ? config_n_classes(config, &m->K) : CZ_OK;
+    return config_n_classes(config, task, &m->K);
 }
 
 /* ---- the chain ------------------------------------------------------------------------------ */
@@ -181,8 +181,9 @@ static cz_status fill_block(const struct config *m, int layer_idx, struct decode
     return CZ_OK;
 }
 
-static void fill_ends(const struct config *m, struct parts *p)
+static void fill_ends(const struct config *m, enum cz_task task, struct parts *p)
 {
+    const bool is_tokens = task == CZ_TASK_TOKEN_CLASSIFICATION;
     const struct decoder_config *c = &m->c;
     const float eps = (float)c->eps, std = (float)c->initializer_range;
     p->embedding = (struct encoder_embedding_hp){
@@ -206,12 +207,15 @@ static void fill_ends(const struct config *m, struct parts *p)
         .dense_bias_name = m->classifier_bias ? "head.dense.bias" : NULL,
         .norm_weight_name = "head.norm.weight",
         .norm_bias_name = m->norm_bias ? "head.norm.bias" : NULL,
-        .mean = m->mean,
+        .pooling = is_tokens ? SUMMARY_EACH
+                   : m->mean ? SUMMARY_MEAN
+                             : SUMMARY_FIRST,
         .act = m->head_act,
         .C = c->hidden_size,
         .eps = eps,
         .init_std = out_std(c)};
-    p->class_head = (struct class_head_hp){.class_weight_name = "classifier.weight",
+    p->class_head = (struct class_head_hp){.rows = is_tokens ? HEAD_EACH : HEAD_FIRST,
+                                           .class_weight_name = "classifier.weight",
                                            .class_bias_name = "classifier.bias",
                                            .C = c->hidden_size,
                                            .K = m->K,
@@ -232,14 +236,15 @@ static void fill_ends(const struct config *m, struct parts *p)
                                        .init_std = out_std(c)};
 }
 
-/* Embedding, blocks, the last norm, and the head: of classes behind a summary. */
+/* Embedding, blocks, the last norm, and the head: of classes behind a summary of texts or of
+ * tokens. */
 static cz_status chain_build(const struct config *m, const char *name, enum cz_task task,
                              struct parts *p, struct cz_model **out)
 {
     const size_t n_blocks = (size_t)m->c.n_layers;
-    const bool classifies = task == CZ_TASK_CLASSIFICATION;
+    const bool classifies = m->K > 0;
     struct layer_desc *next = p->layers;
-    fill_ends(m, p);
+    fill_ends(m, task, p);
     *next++ = (struct layer_desc){&encoder_embedding_class, &p->embedding, sizeof p->embedding};
     for (size_t i = 0; i < n_blocks; i++) {
         TRY(fill_block(m, (int)i, &p->blocks[i]));
@@ -253,15 +258,16 @@ static cz_status chain_build(const struct config *m, const char *name, enum cz_t
     } else {
         *next++ = (struct layer_desc){&mlm_head_class, &p->mlm_head, sizeof p->mlm_head};
     }
-    const struct model_desc desc = {.name = name,
-                                    .layers = p->layers,
-                                    .n_layers = (size_t)(next - p->layers),
-                                    .vocab_size = m->c.vocab_size,
-                                    .t_max = m->c.max_positions,
-                                    .padding_id = p->embedding.padding_id,
-                                    .hidden_size = m->c.hidden_size,
-                                    .n_classes = classifies ? m->K : 0,
-                                    .labels = classifies ? CZ_LABELS_CLASS : CZ_LABELS_SAME};
+    const struct model_desc desc = {
+        .name = name,
+        .layers = p->layers,
+        .n_layers = (size_t)(next - p->layers),
+        .vocab_size = m->c.vocab_size,
+        .t_max = m->c.max_positions,
+        .padding_id = p->embedding.padding_id,
+        .hidden_size = m->c.hidden_size,
+        .n_classes = m->K,
+        .labels = task == CZ_TASK_TOKEN_CLASSIFICATION ? CZ_LABELS_TOKEN_CLASS : CZ_LABELS_SAME};
     return model_build(&desc, out);
 }
 
@@ -341,6 +347,7 @@ static const char *const modernbert_ignored[] = {".inv_freq", NULL};
 
 static const struct model_head modernbert_heads[] = {
     {CZ_TASK_CLASSIFICATION, "ModernBertForSequenceClassification"},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "ModernBertForTokenClassification"},
     {CZ_TASK_MASKED_LM, "ModernBertForMaskedLM"},
 };
 

@@ -147,11 +147,13 @@ static cz_status xlm_roberta_preset_config(const char *name, char **text)
 
 static const struct model_head roberta_heads[] = {
     {CZ_TASK_CLASSIFICATION, "RobertaForSequenceClassification"},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "RobertaForTokenClassification"},
     {CZ_TASK_MASKED_LM, "RobertaForMaskedLM"},
 };
 
 static const struct model_head xlm_roberta_heads[] = {
     {CZ_TASK_CLASSIFICATION, "XLMRobertaForSequenceClassification"},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "XLMRobertaForTokenClassification"},
     {CZ_TASK_MASKED_LM, "XLMRobertaForMaskedLM"},
 };
 

@@ -285,14 +285,30 @@ static struct class_head_hp class_head_hp(const struct decoder_config *c, int64_
                                   .init_std = (float)c->initializer_range};
 }
 
+/* The classes of tokens, whose head is the model's own even where it has none of rows. */
+static cz_status token_head_read(const struct decoder_config *c, int64_t n_classes,
+                                 struct class_head_hp *out)
+{
+    double dropout;
+    bool has_bias;
+    TRY(config_token_dropout(c->node, &dropout));
+    TRY(json_opt_bool(c->node, "token_classification_bias", true, &has_bias));
+    *out = class_head_hp(c, n_classes);
+    out->rows = HEAD_EACH;
+    out->class_bias_name = has_bias ? "score.bias" : NULL;
+    out->dropout_p = (float)dropout;
+    return CZ_OK;
+}
+
 static cz_status chain_fill(const struct decoder_config *c, const char *name, enum cz_task task,
                             struct decoder_block_hp *blocks, struct layer_desc *layers,
                             struct cz_model **out)
 {
-    const bool classifies = task == CZ_TASK_CLASSIFICATION;
+    const bool is_tokens = task == CZ_TASK_TOKEN_CLASSIFICATION;
     int64_t n_classes = 0;
-    if (classifies) TRY(config_n_classes(c->node, &n_classes));
-    const struct decoder_heads heads = {lm_head_hp(c), class_head_hp(c, n_classes)};
+    TRY(config_n_classes(c->node, task, &n_classes));
+    struct decoder_heads heads = {lm_head_hp(c), class_head_hp(c, n_classes)};
+    if (is_tokens) TRY(token_head_read(c, n_classes, &heads.class));
     const struct model_embedding_hp embedding = {.token_name = tokens,
                                                  .V = c->vocab_size,
                                                  .C = c->hidden_size,
@@ -311,15 +327,16 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
         layers[i] = (struct layer_desc){block, &blocks[i - 1], sizeof *blocks};
     }
     layers[n_layers - 1] =
-        classifies ? (struct layer_desc){&class_head_class, &heads.class, sizeof heads.class}
-                   : (struct layer_desc){&model_lm_head_class, &heads.lm, sizeof heads.lm};
+        n_classes > 0 ? (struct layer_desc){&class_head_class, &heads.class, sizeof heads.class}
+                      : (struct layer_desc){&model_lm_head_class, &heads.lm, sizeof heads.lm};
     const struct model_desc desc = {.name = name,
                                     .layers = layers,
                                     .n_layers = n_layers,
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->max_positions,
                                     .hidden_size = c->hidden_size,
-                                    .n_classes = n_classes};
+                                    .n_classes = n_classes,
+                                    .labels = is_tokens ? CZ_LABELS_TOKEN_CLASS : CZ_LABELS_NEXT};
     return model_build(&desc, out);
 }
 

@@ -100,6 +100,7 @@ static const char *const gemma2_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head gemma2_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Gemma2ForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "Gemma2ForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "Gemma2ForTokenClassification"},
 };
 
 const struct model_family model_family_gemma2 = {

@@ -48,6 +48,7 @@ static const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head llama_heads[] = {
     {CZ_TASK_CAUSAL_LM, "LlamaForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "LlamaForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "LlamaForTokenClassification"},
 };
 
 const struct model_family model_family_llama = {

@@ -67,6 +67,7 @@ static const char *const ministral_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head ministral_heads[] = {
     {CZ_TASK_CAUSAL_LM, "MinistralForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "MinistralForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "MinistralForTokenClassification"},
 };
 
 const struct model_family model_family_ministral = {

@@ -89,6 +89,7 @@ static const char *const mistral_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head mistral_heads[] = {
     {CZ_TASK_CAUSAL_LM, "MistralForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "MistralForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "MistralForTokenClassification"},
 };
 
 const struct model_family model_family_mistral = {

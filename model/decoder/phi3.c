@@ -78,6 +78,7 @@ static const char *const phi3_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head phi3_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Phi3ForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "Phi3ForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "Phi3ForTokenClassification"},
 };
 
 const struct model_family model_family_phi3 = {

@@ -44,6 +44,7 @@ static const char *const qwen2_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head qwen2_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Qwen2ForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "Qwen2ForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "Qwen2ForTokenClassification"},
 };
 
 const struct model_family model_family_qwen2 = {

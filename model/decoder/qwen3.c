@@ -53,6 +53,7 @@ static const char *const qwen3_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head qwen3_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Qwen3ForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "Qwen3ForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "Qwen3ForTokenClassification"},
 };
 
 const struct model_family model_family_qwen3 = {

@@ -79,6 +79,7 @@ static const char *const smollm3_ignored[] = {".rotary_emb.inv_freq", NULL};
 static const struct model_head smollm3_heads[] = {
     {CZ_TASK_CAUSAL_LM, "SmolLM3ForCausalLM"},
     {CZ_TASK_CLASSIFICATION, "SmolLM3ForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "SmolLM3ForTokenClassification"},
 };
 
 const struct model_family model_family_smollm3 = {

@@ -24,6 +24,8 @@ struct gpt2_config {
     bool tie_word_embeddings;
     int64_t padding_id; /* -1: none is named */
     int64_t n_classes;  /* 0: a language model */
+    bool classifies_tokens;
+    double token_dropout; /* in front of that classifier */
 };
 
 /* n_ctx and n_positions are both in use; the newer name wins. */
@@ -99,14 +101,18 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                           .C = c->n_embd,
                                           .eps = (float)c->layer_norm_epsilon,
                                           .init_std = (float)c->initializer_range};
-    const struct class_head_hp class_head = {.rows = HEAD_LAST,
+    const bool each = c->classifies_tokens;
+    const struct class_head_hp class_head = {.rows = each ? HEAD_EACH : HEAD_LAST,
                                              .padding_id = c->padding_id,
                                              .norm_weight_name = "transformer.ln_f.weight",
                                              .norm_bias_name = "transformer.ln_f.bias",
-                                             .class_weight_name = "score.weight",
+                                             .class_weight_name =
+                                                 each ? "classifier.weight" : "score.weight",
+                                             .class_bias_name = each ? "classifier.bias" : NULL,
                                              .C = c->n_embd,
                                              .K = c->n_classes,
                                              .eps = (float)c->layer_norm_epsilon,
+                                             .dropout_p = (float)c->token_dropout,
                                              .init_std = (float)c->initializer_range};
     const size_t n_layers = (size_t)c->n_layer + 2;
     layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
@@ -123,7 +129,8 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->n_positions,
                                     .hidden_size = c->n_embd,
-                                    .n_classes = c->n_classes};
+                                    .n_classes = c->n_classes,
+                                    .labels = each ? CZ_LABELS_TOKEN_CLASS : CZ_LABELS_NEXT};
     return model_build(&desc, out);
 }
 
@@ -133,11 +140,11 @@ static cz_status gpt2_build(const struct json_node *config, const char *name, en
     struct gpt2_config c = {.padding_id = -1};
     *out = NULL;
     TRY(config_read(config, &c));
-    if (task == CZ_TASK_CLASSIFICATION) {
-        if (config_either(config, "pad_token_id", NULL))
-            TRY(json_need_int(config, "pad_token_id", &c.padding_id));
-        TRY(config_n_classes(config, &c.n_classes));
-    }
+    c.classifies_tokens = task == CZ_TASK_TOKEN_CLASSIFICATION;
+    if (task == CZ_TASK_CLASSIFICATION && config_either(config, "pad_token_id", NULL))
+        TRY(json_need_int(config, "pad_token_id", &c.padding_id));
+    if (c.classifies_tokens) TRY(config_token_dropout(config, &c.token_dropout));
+    TRY(config_n_classes(config, task, &c.n_classes));
     struct gpt2_block_hp *blocks = calloc((size_t)c.n_layer, sizeof *blocks);
     struct layer_desc *layers = calloc((size_t)c.n_layer + 2, sizeof *layers);
     cz_status st = blocks && layers
@@ -212,6 +219,7 @@ static cz_status gpt2_preset_config(const char *name, char **text)
 static const struct model_head gpt2_heads[] = {
     {CZ_TASK_CAUSAL_LM, "GPT2LMHeadModel"},
     {CZ_TASK_CLASSIFICATION, "GPT2ForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "GPT2ForTokenClassification"},
 };
 
 const struct model_family model_family_gpt2 = {

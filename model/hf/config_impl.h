@@ -6,6 +6,8 @@
 #include "formats/json/json.h"
 #include "ops/activation/activation.h"
 
+#include <czero/model.h>
+
 /* "PLACE: why", as `status`. */
 cz_status config_refuse(const struct json_node *node, cz_status status, const char *why);
 
@@ -37,7 +39,11 @@ cz_status config_check_heads(const struct json_node *config, const char *key, co
                              int64_t n_heads, int64_t width);
 
 /* How many classes the config's classification head tells apart: id2label's, else num_labels, else
- * 2. Errors: CZ_UNSUPPORTED for one label or another problem_type than of one class per row. */
-cz_status config_n_classes(const struct json_node *config, int64_t *out);
+ * 2; 0 for a task without classes. Errors: CZ_UNSUPPORTED for one label, and for rows another
+ * problem_type than of one class. */
+cz_status config_n_classes(const struct json_node *config, enum cz_task task, int64_t *out);
+
+/* The dropout in front of a decoder's classifier of tokens, as transformers finds it. */
+cz_status config_token_dropout(const struct json_node *config, double *out);
 
 #endif

@@ -122,8 +122,12 @@ static cz_status head_of(const struct json_node *config, const struct model_fami
     *out = options->task;
     if (*out == CZ_TASK_AUTO) return head_from_config(config, f, out);
     if (head_for_task(f, *out)) return CZ_OK;
-    static const char *const names[] = {"", "causal language models", "masked language models",
-                                        "classification", "replaced tokens"};
+    static const char *const names[] = {"",
+                                        "causal language models",
+                                        "masked language models",
+                                        "classification",
+                                        "replaced tokens",
+                                        "token classification"};
     char known[256], why[512];
     snprintf(why, sizeof why, "no head for %s; %s has %s", names[*out], f->model_type,
              list_heads(f, known, sizeof known));

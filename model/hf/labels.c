@@ -11,22 +11,29 @@
 /* What a config that says nothing has, as in transformers. */
 enum { N_CLASSES_DEFAULT = 2 };
 
-/* id2label has the last word in transformers, too; num_labels stands in older and in shorter files.
- */
-cz_status config_n_classes(const struct json_node *config, int64_t *out)
+/* Multi-label and regression losses are not implemented. */
+static cz_status check_problem_type(const struct json_node *config)
 {
+    const char *type;
+    char why[256];
+    TRY(json_opt_string(config, "problem_type", "single_label_classification", &type));
+    if (strcmp(type, "single_label_classification") == 0) return CZ_OK;
+    snprintf(why, sizeof why,
+             "\"%s\" is not supported; single_label_classification is, and so is null", type);
+    return config_refuse(json_get(config, "problem_type"), CZ_UNSUPPORTED, why);
+}
+
+/* id2label has the last word in transformers, too; num_labels stands in older and in shorter files.
+ * The key problem_type is about rows. */
+cz_status config_n_classes(const struct json_node *config, enum cz_task task, int64_t *out)
+{
+    const bool rows = task == CZ_TASK_CLASSIFICATION;
+    *out = 0;
+    if (!rows && task != CZ_TASK_TOKEN_CLASSIFICATION) return CZ_OK;
     const struct json_node *names = config_either(config, "id2label", NULL);
     const struct json_node *count = config_either(config, "num_labels", NULL);
     *out = N_CLASSES_DEFAULT;
-    /* Multi-label and regression losses are not implemented. */
-    const char *type;
-    TRY(json_opt_string(config, "problem_type", "single_label_classification", &type));
-    if (strcmp(type, "single_label_classification") != 0) {
-        char why[256];
-        snprintf(why, sizeof why,
-                 "\"%s\" is not supported; single_label_classification is, and so is null", type);
-        TRY(config_refuse(json_get(config, "problem_type"), CZ_UNSUPPORTED, why));
-    }
+    if (rows) TRY(check_problem_type(config));
     if (names) {
         TRY(json_need(config, "id2label", JSON_OBJECT, &names));
         *out = (int64_t)json_count(names);
@@ -36,13 +43,20 @@ cz_status config_n_classes(const struct json_node *config, int64_t *out)
     if (*out >= 2 && *out <= CZ_CLASSES_MAX) return CZ_OK;
     /* One label means regression to Transformers. */
     const int64_t n = *out;
+    const bool is_value = rows && n == 1;
     char why[160];
     snprintf(why, sizeof why,
-             n == 1 ? "one label means regression, which is not supported; classification "
-                      "needs 2 or more"
-                    : "%lld labels are outside 2…%d",
+             is_value ? "one label means regression, which is not supported; classification "
+                        "needs 2 or more"
+                      : "%lld labels are outside 2…%d",
              (long long)n, CZ_CLASSES_MAX);
-    return config_refuse(names ? names : count, n == 1 ? CZ_UNSUPPORTED : CZ_INVALID, why);
+    return config_refuse(names ? names : count, is_value ? CZ_UNSUPPORTED : CZ_INVALID, why);
+}
+
+cz_status config_token_dropout(const struct json_node *config, double *out)
+{
+    TRY(config_number(config, "hidden_dropout", 0.1, 0, 1, out));
+    return config_number(config, "classifier_dropout", *out, 0, 1, out);
 }
 
 /* ---- names ---------------------------------------------------------------------------------- */

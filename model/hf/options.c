@@ -227,7 +227,7 @@ cz_status options_write(const struct cz_model_options *options, const struct mod
     /* The maps of labels replace what the files say. */
     if (options->n_labels != 0) {
         /* Names become ids by their order, so they must differ and be UTF-8. */
-        if (head->task != CZ_TASK_CLASSIFICATION)
+        if (head->task != CZ_TASK_CLASSIFICATION && head->task != CZ_TASK_TOKEN_CLASSIFICATION)
             TRY_GOTO(err_set(CZ_INVALID, 0, "names of classes are for classification only"), done);
         if (options->n_labels < 2 || options->n_labels > CZ_CLASSES_MAX)
             TRY_GOTO(err_set(CZ_INVALID, 0, "classification takes 2 to %d classes, not %zu",

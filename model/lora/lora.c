@@ -340,7 +340,7 @@ static cz_status check_not_tied(const struct cz_model *m, size_t param_idx)
 /* The caller's, and the head of a classifier, which PEFT trains as well. */
 static cz_status take_saved(const struct cz_model *m, const char *wanted, struct lora_names *saved)
 {
-    const bool classifies = m->task == CZ_TASK_CLASSIFICATION;
+    const bool classifies = m->n_classes > 0;
     char text[1024];
     const int n = snprintf(text, sizeof text, "%s,%s", wanted ? wanted : "",
                            classifies ? "classifier,score" : "");

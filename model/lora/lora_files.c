@@ -326,6 +326,7 @@ static const char *task_type(const struct cz_model *m)
     switch (m->task) {
     case CZ_TASK_CAUSAL_LM: return "CAUSAL_LM";
     case CZ_TASK_CLASSIFICATION: return "SEQ_CLS";
+    case CZ_TASK_TOKEN_CLASSIFICATION: return "TOKEN_CLS";
     default: return NULL;
     }
 }

@@ -106,7 +106,7 @@ size_t wp_change(const struct wp_rules *rules, uint32_t c, uint32_t *out)
             return 1;
         }
     }
-    bool apart = rules->split_chinese && is_in(c, chinese, CZ_ARRAY_LEN(chinese));
+    bool apart = rules->split_chinese && wp_is_chinese(c);
     if (apart) out[n++] = ' ';
     if (rules->strip_accents) n_parts = decompose(c, parts);
     for (size_t i = 0; i < n_parts; i++) {
@@ -130,6 +130,11 @@ enum wp_action wp_split(uint32_t c)
 bool wp_is_punctuation(uint32_t c)
 {
     return is_in(c, N_TABLE(punctuation));
+}
+
+bool wp_is_chinese(uint32_t c)
+{
+    return is_in(c, chinese, CZ_ARRAY_LEN(chinese));
 }
 
 uint8_t wp_combining_class(uint32_t c)

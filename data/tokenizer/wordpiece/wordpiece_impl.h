@@ -80,6 +80,7 @@ size_t wp_lower(uint32_t c, uint32_t out[2]);
 
 /* Whether BERT's splitting makes c a word by itself. */
 bool wp_is_punctuation(uint32_t c);
+bool wp_is_chinese(uint32_t c); /* a CJK ideograph, by BERT's list */
 
 /* Combining class of a mark that stays; 0 for anything else. */
 uint8_t wp_combining_class(uint32_t c);

@@ -100,6 +100,10 @@ CLASSES = {
 def build(kind, settings):
     if kind == "electra-replaced":
         return transformers.ElectraForPreTraining(transformers.ElectraConfig(**settings)).eval()
+    if kind.endswith("-tokens"):
+        config, classifier, _ = CLASSES[kind.removesuffix("-tokens")]
+        tagger = getattr(transformers, classifier.__name__.replace("Sequence", "Token"))
+        return tagger(config(**settings)).eval()
     family = {"cls": "bert", "mlm": "bert"}.get(kind, kind.removesuffix("-mlm"))
     config, classifier, masked = CLASSES[family]
     return (masked if kind.endswith("mlm") else classifier)(config(**settings)).eval()
@@ -131,6 +135,11 @@ def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2,
         x["labels"][0, 0] = x["input_ids"][0, 0]
     elif kind.endswith("replaced"):
         x["labels"] = torch.randint(0, 2, (B, T))
+    elif kind.endswith("tokens"):
+        x["labels"] = torch.randint(0, config.num_labels, (B, T))
+        x["labels"][torch.rand(B, T) > share] = -100
+        x["labels"][x.get("attention_mask", torch.ones(B, T)) == 0] = -100
+        x["labels"][0, 0] = 0
     else:
         x["labels"] = torch.randint(0, config.num_labels, (B,))
     return x
@@ -204,7 +213,12 @@ def random_modernbert(masked):
         settings.update(num_labels=random.randint(2, 9), classifier_pooling=random.choice(["cls", "mean"]))
     shape = dict(B=random.randint(1, 6), T=random.randint(2, positions), mask=random.random() < 0.7,
                  positions=random.random() < 0.3, share=random.choice([0.0, 0.15, 1.0]), holes=random.random() < 0.3)
-    return "modernbert-mlm" if masked else "modernbert", settings, shape
+    return "modernbert-mlm" if masked else one_of_classes("modernbert"), settings, shape
+
+
+def one_of_classes(kind):
+    """Classes of texts, or of tokens."""
+    return kind + random.choice(["", "-tokens"])
 
 
 def random_variant(family=None):
@@ -245,7 +259,7 @@ def random_variant(family=None):
                  holes=random.random() < 0.3)
     if kind == "electra" and random.random() < 0.3:
         return "electra-replaced", settings, shape
-    return kind + "-mlm" if masked else kind, settings, shape
+    return kind + "-mlm" if masked else one_of_classes(kind), settings, shape
 
 
 def check(czero, n, family=None):

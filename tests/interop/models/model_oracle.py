@@ -238,12 +238,23 @@ FAMILIES = {
 }
 
 # Endings of transformers' classes, and what labels of B rows of T tokens are like.
-Head = collections.namedtuple("Head", "ending labels")
-HEADS = {
-    "classes": Head("ForSequenceClassification", lambda c, B, T: torch.randint(0, c.num_labels, (B,))),
+Head = collections.namedtuple("Head", "ending labels lacking")  # lacking: families without it
+
+
+def tags(config, B, T):
+    """A class of most tokens."""
+    labels = torch.randint(0, config.num_labels, (B, T))
+    labels[torch.rand(B, T) < 0.3] = -100
+    labels[:, T // 2] = 0
+    return labels
+
+
+HEADS = {  # transformers has no classifier of granite's, czero none of qwen3_moe's
+    "classes": Head("ForSequenceClassification", lambda c, B, T: torch.randint(0, c.num_labels, (B,)),
+                    ("granite", "qwen3_moe")),
+    "tokens": Head("ForTokenClassification", tags, ("granite", "qwen3_moe", "olmo2", "gemma3_text")),
 }
-NO_CLASSIFIER = ("granite", "qwen3_moe")  # transformers has none of the first, czero of the second
-HEADED = [f"{family}:{head}" for head in HEADS for family in FAMILIES if family not in NO_CLASSIFIER]
+HEADED = [f"{family}:{head}" for head in HEADS for family in FAMILIES if family not in HEADS[head].lacking]
 
 
 def class_of(family, head):
@@ -296,6 +307,8 @@ def add_head_labels(model, inputs, head):
     elif mask is not None:
         mask[:, -1] = 1
     inputs["labels"] = HEADS[head].labels(config, *ids.shape)
+    if mask is not None and inputs["labels"].shape == ids.shape:
+        inputs["labels"][mask == 0] = -100
     return inputs
 
 

@@ -336,7 +336,7 @@ START_TEST(bad_configs_are_named)
          "pruned_heads"},
         {"{\"model_type\": \"gpt2\", \"quantization_config\": {\"bits\": 4}}", CZ_UNSUPPORTED,
          "quantization_config"},
-        {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2ForTokenClassification\"]}",
+        {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2DoubleHeadsModel\"]}",
          CZ_UNSUPPORTED, "architectures[0]"},
     };
     const char *dir = test_tmp_make();

@@ -131,7 +131,7 @@ static const struct decoder_block_names names = {"model.layers", "attn.Wqkv", "a
                                                  "mlp.Wo",       "attn_norm", "mlp_norm"};
 static uint8_t key_mask[B * T];
 
-enum { BLOCK_FIRST, BLOCK, BLOCK_BIASES, NORM, SUMMARY, SUMMARY_BIASES, MEAN, N_LAYERS };
+enum { BLOCK_FIRST, BLOCK, BLOCK_BIASES, NORM, SUMMARY, SUMMARY_BIASES, MEAN, EACH, N_LAYERS };
 
 static struct decoder_block_hp block_hp(int kind)
 {
@@ -170,7 +170,9 @@ static void open_layer(struct rig *r, int kind, enum cz_dtype dtype, float dropo
                                     .dense_bias_name = kind == SUMMARY_BIASES ? "d.bias" : NULL,
                                     .norm_weight_name = "n.weight",
                                     .norm_bias_name = kind == SUMMARY_BIASES ? "n.bias" : NULL,
-                                    .mean = kind == MEAN,
+                                    .pooling = kind == MEAN   ? SUMMARY_MEAN
+                                               : kind == EACH ? SUMMARY_EACH
+                                                              : SUMMARY_FIRST,
                                     .act = ACT_GELU_ERF,
                                     .C = C,
                                     .eps = 1e-5f,

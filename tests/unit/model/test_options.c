@@ -82,7 +82,7 @@ START_TEST(labels_replace_what_the_config_says)
     ck_assert_int_eq(json_type(json_get(root, "problem_type")), JSON_NULL);
     ck_assert_uint_eq(json_count(json_get(root, "architectures")), 1);
     int64_t n = 0;
-    ck_ok(config_n_classes(root, &n));
+    ck_ok(config_n_classes(root, CZ_TASK_CLASSIFICATION, &n));
     ck_assert_int_eq(n, 4);
     const struct json_node *hidden = json_get(root, "hidden_size");
     size_t nbytes;
@@ -228,7 +228,7 @@ START_TEST(number_of_classes_is_what_transformers_counts)
         struct json_doc *doc;
         int64_t n = 0;
         ck_ok(json_parse(cases[i].text, strlen(cases[i].text), "c", JSON_STRICT, &doc));
-        cz_status st = config_n_classes(json_root(doc), &n);
+        cz_status st = config_n_classes(json_root(doc), CZ_TASK_CLASSIFICATION, &n);
         ck_assert_msg((st == CZ_OK) == (cases[i].n > 0), "%s", cases[i].text);
         if (st == CZ_OK)
             ck_assert_int_eq(n, cases[i].n);

@@ -10,6 +10,7 @@
 #include "tools/czero/train/score.h"
 
 #include "engine/report/class_report.h"
+#include "engine/report/entity_report.h"
 #include <czero/data.h>
 
 #include <math.h>
@@ -31,7 +32,8 @@ static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(score.model), "DIR", "Hugging Face folder", .required = true},
     ADAPTER_OPTION(FIELD(score.adapter)),
     {"--data", ARG_WORDS, FIELD(data), "PATH",
-     "labelled texts (.json, .jsonl, .csv, .tsv); language models: text, .jsonl or token files",
+     "labelled texts (.json, .jsonl, .csv, .tsv; words: .conll, .jsonl); language models: text, "
+     ".jsonl or token files",
      .required = true},
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder)"},
@@ -67,8 +69,9 @@ const struct arg_command eval_command = {
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "For a classifier czero prints precision, recall, F1 and support of each class,\n"
-                "their averages, and the confusion matrix; for a language model loss and\n"
-                "perplexity.",
+                "their averages, and the confusion matrix; for a classifier of words (named\n"
+                "entities) precision, recall and F1 of entities; for a language model loss\n"
+                "and perplexity.",
     .examples = "  czero eval --model classifier/ --data test.csv\n"
                 "  czero eval --model gpt/ --data test.txt --json",
 };
@@ -82,10 +85,11 @@ struct tally {
     size_t n;
 };
 
-/* Called once per example, in the order of the batches. */
-static void count(void *user, size_t example, const float *logits)
+/* Called once per example. */
+static void count(void *user, size_t example, size_t word, const float *logits)
 {
     struct tally *t = user;
+    (void)word;
     const size_t label = (size_t)cz_texts_label(t->texts, example);
     t->confusion[label * t->n + class_likeliest(logits, t->n)]++;
     t->loss_sum += class_loss(logits, t->n, label);
@@ -178,6 +182,132 @@ static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
     if (st == CZ_OK && o->picture) st = draw_matrix(o, s, &t);
     cz_texts_close(texts);
     free(t.confusion);
+    return st;
+}
+
+/* ---- classifiers of words -------------------------------------------------------------------- */
+
+struct word_tally {
+    struct tally t; /* loss and confusion of words */
+    struct entity_scheme *scheme;
+    struct entity_counts *counts;
+    int32_t *predicted; /* as word_scores, of all texts */
+};
+
+static void count_word(void *user, size_t example, size_t word, const float *logits)
+{
+    struct word_tally *w = user;
+    size_t n;
+    const int32_t label = cz_texts_words(w->t.texts, example, &n)[word].label;
+    const size_t cls = class_likeliest(logits, w->t.n);
+    if (label < 0) return;
+    w->predicted[word_scores_at(w->t.texts, example) + word] = (int32_t)cls;
+    w->t.confusion[(size_t)label * w->t.n + cls]++;
+    w->t.loss_sum += class_loss(logits, w->t.n, (size_t)label);
+}
+
+/* Words behind the end of a row, and those without a token, count for nothing, as in other
+ * evaluations of this task. */
+static cz_status count_sentence(struct word_tally *w, size_t example, int32_t *labels)
+{
+    size_t n, n_counted = 0;
+    const struct cz_text_word *words = cz_texts_words(w->t.texts, example, &n);
+    int32_t *predicted = w->predicted + word_scores_at(w->t.texts, example);
+    for (size_t i = 0; i < n; i++) {
+        if (predicted[i] < 0) continue;
+        labels[n_counted] = words[i].label;
+        predicted[n_counted++] = predicted[i];
+    }
+    return entity_count(w->scheme, labels, predicted, n_counted, w->counts);
+}
+
+static cz_status word_tally_make(struct word_tally *w, struct scorer *s)
+{
+    const size_t n_texts = cz_texts_count(w->t.texts);
+    size_t n, n_longest = 0;
+    for (size_t i = 0; i < n_texts; i++) {
+        cz_texts_words(w->t.texts, i, &n);
+        if (n > n_longest) n_longest = n;
+    }
+    cz_texts_words(w->t.texts, n_texts - 1, &n);
+    const size_t n_words = word_scores_at(w->t.texts, n_texts - 1) + n;
+    TRY(entity_scheme_create(s->labels, w->t.n, &w->scheme));
+    w->counts = calloc(entity_scheme_n_types(w->scheme), sizeof *w->counts);
+    w->predicted = malloc((n_words + 1) * sizeof *w->predicted);
+    int32_t *labels = malloc((n_longest + 1) * sizeof *labels);
+    cz_status st = CZ_OK;
+    if (!w->counts || !w->predicted || !labels)
+        st = err_set(CZ_NOMEM, 0, "no memory for the figures of %zu words", n_words);
+    for (size_t i = 0; i < n_words && st == CZ_OK; i++) w->predicted[i] = -1;
+    if (st == CZ_OK) st = score_texts(s, w->t.texts, count_word, w);
+    for (size_t i = 0; i < n_texts && st == CZ_OK; i++) st = count_sentence(w, i, labels);
+    free(labels);
+    return st;
+}
+
+static cz_status print_word_json(const struct word_tally *w)
+{
+    const size_t n_types = entity_scheme_n_types(w->scheme);
+    struct class_figures *each = calloc(n_types, sizeof *each);
+    if (!each) return err_set(CZ_NOMEM, 0, "no memory for %zu types", n_types);
+    const struct class_summary words = class_report_compute(w->t.confusion, w->t.n, NULL);
+    const struct entity_summary all = entity_report_compute(w->counts, n_types, each);
+    size_t n_printed = 0;
+    printf("{\"examples\": %zu, \"words\": %.0f, \"loss\": ", cz_texts_count(w->t.texts),
+           words.n_examples);
+    tool_put_json_number(stdout, w->t.loss_sum / words.n_examples);
+    printf(", \"accuracy\": %.9g, ", words.accuracy);
+    print_json_figures("micro avg", &all.micro);
+    printf(", ");
+    print_json_figures("macro avg", &all.macro);
+    printf(", ");
+    print_json_figures("weighted avg", &all.weighted);
+    printf(", \"types\": {");
+    for (size_t i = 0; i < n_types; i++) {
+        if (w->counts[i].there + w->counts[i].found == 0) continue;
+        if (n_printed++) printf(", ");
+        print_json_figures(entity_scheme_type(w->scheme, i), &each[i]);
+    }
+    printf("}}\n");
+    free(each);
+    return CZ_OK;
+}
+
+static cz_status print_word_tables(const struct eval_options *o, const struct word_tally *w)
+{
+    const struct class_summary words = class_report_compute(w->t.confusion, w->t.n, NULL);
+    const int digits = o->digits > 0 ? (int)o->digits : 4;
+    TRY(entity_report_print(stdout, w->scheme, w->counts, digits));
+    printf("\naccuracy of words %.*f\nloss %.6f over %.0f words of %zu examples\n", digits,
+           words.accuracy, w->t.loss_sum / words.n_examples, words.n_examples,
+           cz_texts_count(w->t.texts));
+    return CZ_OK;
+}
+
+static cz_status eval_words(const struct eval_options *o, struct scorer *s)
+{
+    const size_t n = (size_t)s->n_classes;
+    const struct cz_texts_options options = {.size = sizeof options,
+                                             .paths = o->data.items,
+                                             .n_paths = o->data.n,
+                                             .text_column = o->text_column,
+                                             .label_column = o->label_column,
+                                             .labels = s->labels,
+                                             .n_labels = n,
+                                             .words = true};
+    struct cz_texts *texts = NULL;
+    struct word_tally w = {.t = {.n = n, .confusion = calloc(n * n, sizeof *w.t.confusion)}};
+    cz_status st = w.t.confusion ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    if (st == CZ_OK) st = cz_texts_open(&options, &texts);
+    w.t.texts = texts;
+    if (st == CZ_OK) st = word_tally_make(&w, s);
+    if (st == CZ_OK) st = o->json ? print_word_json(&w) : print_word_tables(o, &w);
+    if (st == CZ_OK && o->picture) st = draw_matrix(o, s, &w.t);
+    cz_texts_close(texts);
+    entity_scheme_destroy(w.scheme);
+    free(w.t.confusion);
+    free(w.counts);
+    free(w.predicted);
     return st;
 }
 
@@ -275,7 +405,12 @@ static cz_status eval_tokens(const struct eval_options *o, struct cz_model *mode
 /* Options that this kind of model has no use for are refused. */
 static cz_status check_options(const struct eval_options *o, enum cz_labels labels)
 {
-    const bool is_classifier = labels == CZ_LABELS_CLASS;
+    const bool is_words = labels == CZ_LABELS_TOKEN_CLASS;
+    const bool is_classifier = labels == CZ_LABELS_CLASS || is_words;
+    const char *for_texts = o->pair_column    ? "--pair-column"
+                            : o->strip_spaces ? "--strip-spaces"
+                            : o->no_matrix    ? "--no-matrix"
+                                              : NULL;
     const char *for_classes = o->text_column    ? "--text-column"
                               : o->pair_column  ? "--pair-column"
                               : o->label_column ? "--label-column"
@@ -287,6 +422,9 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
     if (!is_classifier && for_classes)
         return err_set(CZ_INVALID, 0, "%s applies to classifiers only; %s is a language model",
                        for_classes, o->score.model);
+    if (is_words && for_texts)
+        return err_set(CZ_INVALID, 0, "%s is for classifiers of texts; %s classifies words",
+                       for_texts, o->score.model);
     if (o->picture) TRY(plot_check_name("--confusion", o->picture));
     if (o->json && (o->no_matrix || o->digits > 0))
         return err_set(CZ_INVALID, 0, "%s applies to tables only; --json always writes everything",
@@ -302,7 +440,7 @@ static cz_status eval_classifier(const struct eval_options *o, struct cz_model *
 {
     struct scorer scorer;
     cz_status st = score_open(&scorer, &o->score, model);
-    if (st == CZ_OK) st = eval_texts(o, &scorer);
+    if (st == CZ_OK) st = scorer.words ? eval_words(o, &scorer) : eval_texts(o, &scorer);
     score_close(&scorer);
     return st;
 }
@@ -318,7 +456,7 @@ static cz_status run(const struct eval_options *o)
         cz_model_destroy(model);
         return st;
     }
-    const bool is_classifier = cz_model_labels(model) == CZ_LABELS_CLASS;
+    const bool is_classifier = cz_model_n_classes(model) > 0;
     return is_classifier ? eval_classifier(o, model) : eval_tokens(o, model);
 }
 

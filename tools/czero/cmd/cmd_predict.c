@@ -1,22 +1,16 @@
-/* czero predict: the classes of texts, in the order of the input. */
+/* czero predict: the classes of texts, in the order of the input. Those of words are in
+ * predict_words.c. */
 #include "base/printable.h"
 #include "tools/czero/args.h"
+#include "tools/czero/cmd/predict.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
-#include "tools/czero/train/score.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct predict_options {
-    struct score_options score;
-    const char *text, *pair, *output, *text_column, *pair_column;
-    struct arg_list data;
-    bool strip_spaces, json;
-};
 
 #define FIELD(member) offsetof(struct predict_options, member)
 static const struct arg_spec specs[] = {
@@ -26,8 +20,8 @@ static const struct arg_spec specs[] = {
     {"--text", ARG_STRING, FIELD(text), "TEXT", "text to classify"},
     {"--pair", ARG_STRING, FIELD(pair), "TEXT", "second text, for models of text pairs"},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
-     "files to classify: one text per line, or .json, .jsonl, .csv, .tsv; - reads lines from "
-     "standard input"},
+     "files to classify: one text per line, or .json, .jsonl, .csv, .tsv; words: also .conll; - "
+     "reads lines from standard input"},
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder)"},
     {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
@@ -52,7 +46,9 @@ const struct arg_command predict_command = {
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "The output for files is a tab-separated table in the order of the texts: the\n"
-                "class, its probability, the probability of every class, the text.",
+                "class, its probability, the probability of every class, the text. A model of\n"
+                "token classification gives the entities of --text, and of files a line per\n"
+                "word with its class and probability; --json gives both.",
     .examples = "  czero predict --model classifier/ --text \"what a day\"\n"
                 "  czero predict --model classifier/ --data posts.txt -o labels.tsv",
 };
@@ -64,9 +60,10 @@ struct results {
     FILE *out;
 };
 
-static void keep(void *user, size_t example, const float *logits)
+static void keep(void *user, size_t example, size_t word, const float *logits)
 {
     struct results *r = user;
+    (void)word;
     score_probabilities(logits, r->n, r->p + example * r->n);
 }
 
@@ -80,8 +77,7 @@ static size_t likeliest(const double *p, size_t n)
 
 /* ---- printing ------------------------------------------------------------------------------- */
 
-/* A cell of the table: tabs and line ends, which would be others' cells, become spaces. */
-static void put_cell(FILE *out, const char *text, size_t nbytes)
+void predict_put_cell(FILE *out, const char *text, size_t nbytes)
 {
     for (size_t at = 0; at < nbytes;) {
         size_t n = 0;
@@ -98,18 +94,18 @@ static void print_table(const struct results *r, const struct scorer *s,
     fprintf(r->out, "label\tprobability");
     for (size_t k = 0; k < r->n; k++) {
         fputc('\t', r->out);
-        put_cell(r->out, s->labels[k], strlen(s->labels[k]));
+        predict_put_cell(r->out, s->labels[k], strlen(s->labels[k]));
     }
     fprintf(r->out, "\ttext\n");
     for (size_t i = 0; i < cz_texts_count(texts); i++) {
         const double *p = r->p + i * r->n;
         const size_t best = likeliest(p, r->n);
         const struct cz_tokenizer_input text = cz_texts_at(texts, i);
-        put_cell(r->out, s->labels[best], strlen(s->labels[best]));
+        predict_put_cell(r->out, s->labels[best], strlen(s->labels[best]));
         fprintf(r->out, "\t%.6f", p[best]);
         for (size_t k = 0; k < r->n; k++) fprintf(r->out, "\t%.6f", p[k]);
         fputc('\t', r->out);
-        put_cell(r->out, text.text, text.nbytes);
+        predict_put_cell(r->out, text.text, text.nbytes);
         fputc('\n', r->out);
     }
 }
@@ -166,18 +162,30 @@ static void print_results(const struct predict_options *o, const struct results 
     }
 }
 
+FILE *predict_output_open(const struct predict_options *o)
+{
+    FILE *out = o->output ? fopen(o->output, "we") : stdout;
+    if (!out) err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+    return out;
+}
+
+cz_status predict_output_close(const struct predict_options *o, FILE *out)
+{
+    if (!o->output) return CZ_OK;
+    const bool failed = ferror(out) != 0;
+    if (fclose(out) == 0 && !failed) return CZ_OK;
+    return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+}
+
 /* Only now that there are results: an earlier file is not emptied for nothing. */
 static cz_status write_results(const struct predict_options *o, struct results *r,
                                const struct scorer *s, const struct cz_texts *texts,
                                const struct cz_tokenizer_input *one)
 {
-    r->out = o->output ? fopen(o->output, "we") : stdout;
-    if (!r->out) return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+    r->out = predict_output_open(o);
+    if (!r->out) return cz_last_status();
     print_results(o, r, s, texts, one);
-    if (!o->output) return CZ_OK;
-    const bool failed = ferror(r->out) != 0;
-    if (fclose(r->out) == 0 && !failed) return CZ_OK;
-    return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
+    return predict_output_close(o, r->out);
 }
 
 static cz_status predict_text(const struct predict_options *o, struct scorer *s)
@@ -188,11 +196,8 @@ static cz_status predict_text(const struct predict_options *o, struct scorer *s)
                                             .pair_nbytes = o->pair ? strlen(o->pair) : 0};
     struct results r;
     TRY(results_init(&r, s, 1));
-    cz_status st = score_one(s, &text, s->logits);
-    if (st == CZ_OK) {
-        keep(&r, 0, s->logits);
-        st = write_results(o, &r, s, NULL, &text);
-    }
+    cz_status st = score_one(s, &text, NULL, 0, keep, &r);
+    if (st == CZ_OK) st = write_results(o, &r, s, NULL, &text);
     free(r.p);
     return st;
 }
@@ -236,7 +241,9 @@ static cz_status run(const struct predict_options *o)
                        : o->pair_column ? "--pair-column"
                                         : "--strip-spaces");
     cz_status st = score_open(&scorer, &o->score, adapter_open(o->score.model, o->score.adapter));
-    if (st == CZ_OK) st = o->text ? predict_text(o, &scorer) : predict_files(o, &scorer);
+    if (st == CZ_OK && scorer.words) st = predict_words(o, &scorer);
+    if (st == CZ_OK && !scorer.words)
+        st = o->text ? predict_text(o, &scorer) : predict_files(o, &scorer);
     score_close(&scorer);
     return st;
 }

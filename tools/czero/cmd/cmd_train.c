@@ -17,8 +17,8 @@ static const struct arg_spec train_specs[] = {
      "Hugging Face folder, or a preset: ", .list = model_preset_examples, .required = true},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
      "text, .jsonl or .json with \"text\", or token files (.bin, Megatron .bin/.idx); "
-     "classification: labelled texts (.json, .jsonl, .csv, .tsv); all may be .gz or .zst, or in a "
-     "folder",
+     "classification: labelled texts (.json, .jsonl, .csv, .tsv); token classification: words "
+     "(.conll, .jsonl); all may be .gz or .zst, or in a folder",
      .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T",
      "tokens per row; classification: at most T (default: 128)", .min = 1},
@@ -26,7 +26,8 @@ static const struct arg_spec train_specs[] = {
     {"--epochs", ARG_DOUBLE, FIELD(epochs), "N",
      "passes over the data, instead of --steps; 0.5 is half of one"},
     {"", ARG_HEADING, 0, NULL, "Model and data:"},
-    {"--task", ARG_CHOICE, FIELD(task), "causal-lm|masked-lm|classification|replaced-tokens",
+    {"--task", ARG_CHOICE, FIELD(task),
+     "causal-lm|masked-lm|classification|token-classification|replaced-tokens",
      "training task (default: the task of the model's head)"},
     {"--init", ARG_STRING, FIELD(init), "random|DIR",
      "initial weights: random, a Hugging Face folder, or a checkpoint, of which only the weights "
@@ -63,7 +64,7 @@ static const struct arg_spec train_specs[] = {
     {"--eval-interval", ARG_STRING, FIELD(eval_interval), "N|epoch",
      "evaluate after every N steps, or after every epoch"},
     {"--best-metric", ARG_CHOICE, FIELD(best_metric),
-     "loss|accuracy|macro_f1|weighted_f1|macro_precision|macro_recall",
+     "loss|accuracy|macro_f1|weighted_f1|macro_precision|macro_recall|f1|precision|recall",
      "keep the checkpoint of the best evaluation in SAVE/best, and export it"},
     {"--early-stopping", ARG_INT, FIELD(early_stopping), "N",
      "stop after N evaluations without an improvement (of --best-metric; default: loss)", .min = 1},

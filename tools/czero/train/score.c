@@ -27,7 +27,8 @@ cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_
     *s = (struct scorer){.model = model};
     if (!model) return cz_last_status();
     /* Only a trained classifier has scores. */
-    if (cz_model_labels(s->model) != CZ_LABELS_CLASS)
+    s->words = cz_model_labels(s->model) == CZ_LABELS_TOKEN_CLASS;
+    if (!s->words && cz_model_labels(s->model) != CZ_LABELS_CLASS)
         return err_set(CZ_INVALID, 0, "%s is not a classifier: its config.json names another head",
                        o->model);
     if (!cz_model_has_weights(s->model))
@@ -48,10 +49,12 @@ cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_
     /* Sized once, for the largest batch. */
     const size_t n = (size_t)s->n_classes;
     s->labels = calloc(n, sizeof *s->labels);
-    s->logits = malloc((size_t)s->batch * n * sizeof *s->logits);
+    const size_t n_rows = (size_t)s->batch * (s->words ? (size_t)s->max_len : 1);
+    s->logits = malloc(n_rows * n * sizeof *s->logits);
+    s->starts = calloc((size_t)s->max_len, sizeof *s->starts);
     s->ids = calloc((size_t)s->max_len, sizeof *s->ids);
     s->types = calloc((size_t)s->max_len, sizeof *s->types);
-    if (!s->labels || !s->logits || !s->ids || !s->types)
+    if (!s->labels || !s->logits || !s->ids || !s->types || !s->starts)
         return err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
     for (size_t k = 0; k < n; k++) s->labels[k] = cz_model_label_name(s->model, (int64_t)k);
     const struct cz_infer_options options = {.size = sizeof options,
@@ -71,15 +74,38 @@ void score_close(struct scorer *s)
     free(s->logits);
     free(s->ids);
     free(s->types);
+    free(s->starts);
 }
 
-cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text, float *logits)
+/* Row b of a batch of T tokens per row: its text, or its words. */
+static void take_row(const struct scorer *s, int64_t b, int64_t T, const int32_t *starts,
+                     size_t example, score_take take, void *user)
+{
+    const int64_t n = s->n_classes;
+    if (!s->words) take(user, example, 0, s->logits + b * n);
+    for (int64_t t = 0; s->words && t < T; t++)
+        if (starts[t] >= 0) take(user, example, (size_t)starts[t], s->logits + (b * T + t) * n);
+}
+
+cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
+                    const struct cz_text_word *words, size_t n_words, score_take take, void *user)
 {
     int64_t n = 0;
-    TRY(cz_tokenizer_encode_input(s->tokenizer, text, s->max_len, s->ids, s->types, &n, NULL));
+    size_t n_cut = 0;
+    if (s->words)
+        TRY(cz_tokenizer_encode_words(s->tokenizer, text->text, words, n_words, s->max_len, s->ids,
+                                      s->types, s->starts, &n, &n_cut));
+    else
+        TRY(cz_tokenizer_encode_input(s->tokenizer, text, s->max_len, s->ids, s->types, &n, NULL));
     const struct cz_batch batch = {
         .size = sizeof batch, .B = 1, .T = n, .ids = s->ids, .types = s->types};
-    return cz_infer_forward(s->infer, &batch, NULL, logits);
+    if (n_cut > 0)
+        LOGV(LOG_WARN, SUB_DATA, "%zu of %zu words are behind the first %lld tokens (--seq-len)",
+             n_cut, n_words, (long long)s->max_len);
+    if (n == 0) return CZ_OK; /* no words, and a tokenizer without special tokens */
+    TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
+    take_row(s, 0, n, s->starts, 0, take, user);
+    return CZ_OK;
 }
 
 static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, score_take take,
@@ -90,10 +116,12 @@ static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, sco
         TRY(cz_text_loader_next(loader, &batch));
         if (batch.B == 0) return CZ_OK;
         const size_t *rows = cz_text_loader_rows(loader);
+        const int32_t *starts = cz_text_loader_words(loader);
         batch.labels = NULL;
         TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
         for (int64_t b = 0; b < batch.B; b++)
-            if (rows[b] != SIZE_MAX) take(user, rows[b], s->logits + b * s->n_classes);
+            if (rows[b] != SIZE_MAX)
+                take_row(s, b, batch.T, starts ? starts + b * batch.T : NULL, rows[b], take, user);
     }
 }
 
@@ -126,4 +154,65 @@ void score_probabilities(const float *logits, size_t n, double *p)
     double sum = 0;
     for (size_t k = 0; k < n; k++) sum += p[k] = exp((double)logits[k] - largest);
     for (size_t k = 0; k < n; k++) p[k] /= sum;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static cz_status word_scores_init(struct word_scores *w, size_t n_words)
+{
+    w->classes = malloc((n_words + 1) * sizeof *w->classes);
+    w->p = calloc(n_words + 1, sizeof *w->p);
+    if (!w->classes || !w->p)
+        return err_set(CZ_NOMEM, 0, "no memory for the classes of %zu words", n_words);
+    for (size_t i = 0; i < n_words; i++) w->classes[i] = -1;
+    return CZ_OK;
+}
+
+void word_scores_free(struct word_scores *w)
+{
+    free(w->classes);
+    free(w->p);
+    *w = (struct word_scores){0};
+}
+
+/* The words of all examples are one array. */
+size_t word_scores_at(const struct cz_texts *texts, size_t example)
+{
+    size_t n;
+    const struct cz_text_word *first = cz_texts_words(texts, 0, &n);
+    return (size_t)(cz_texts_words(texts, example, &n) - first);
+}
+
+struct word_taker {
+    const struct scorer *scorer;
+    const struct cz_texts *texts; /* NULL: one example */
+    struct word_scores *out;
+};
+
+static void take_word(void *user, size_t example, size_t word, const float *logits)
+{
+    struct word_taker *t = user;
+    const size_t n = (size_t)t->scorer->n_classes;
+    const size_t at = (t->texts ? word_scores_at(t->texts, example) : 0) + word;
+    const size_t cls = class_likeliest(logits, n);
+    t->out->classes[at] = (int32_t)cls;
+    t->out->p[at] = exp(-class_loss(logits, n, cls));
+}
+
+cz_status score_words(struct scorer *s, const struct cz_texts *texts, struct word_scores *out)
+{
+    const size_t n = cz_texts_count(texts);
+    size_t n_last;
+    struct word_taker taker = {s, texts, out};
+    cz_texts_words(texts, n - 1, &n_last);
+    TRY(word_scores_init(out, word_scores_at(texts, n - 1) + n_last));
+    return score_texts(s, texts, take_word, &taker);
+}
+
+cz_status score_words_of(struct scorer *s, const struct cz_tokenizer_input *text,
+                         const struct cz_text_word *words, size_t n_words, struct word_scores *out)
+{
+    struct word_taker taker = {s, NULL, out};
+    TRY(word_scores_init(out, n_words));
+    return score_one(s, text, words, n_words, take_word, &taker);
 }

@@ -1,4 +1,5 @@
-/* Texts through a classifier at rest: what czero eval and czero predict share. One process. */
+/* Texts through a classifier of texts or words at rest: what czero eval and czero predict share.
+ * One process. */
 #ifndef CZ_TOOLS_CZERO_TRAIN_SCORE_H
 #define CZ_TOOLS_CZERO_TRAIN_SCORE_H
 
@@ -20,8 +21,9 @@ struct scorer {
     struct cz_infer *infer;
     const char **labels; /* (n_classes) the model's names */
     int64_t n_classes, max_len, batch;
-    int32_t *ids, *types; /* (max_len) of one text */
-    float *logits;        /* (batch,n_classes) */
+    bool words;                    /* classes are those of words */
+    int32_t *ids, *types, *starts; /* (max_len) of one text */
+    float *logits;                 /* (batch,n_classes); of words (batch,max_len,n_classes) */
 };
 
 /* Take over cz_model_open(options->model)'s result (NULL: its error) and open the tokenizer;
@@ -30,12 +32,26 @@ struct scorer {
 cz_status score_open(struct scorer *s, const struct score_options *options, struct cz_model *model);
 void score_close(struct scorer *s);
 
-/* Called once per example, in any order. logits: fp32 (n_classes). */
-typedef void (*score_take)(void *user, size_t example, const float *logits);
+/* Called once per example, in any order; of words (texts opened with `words`) once for each that
+ * has a token in its row, those of an example in their order. logits: fp32 (n_classes). */
+typedef void (*score_take)(void *user, size_t example, size_t word, const float *logits);
 cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take take, void *user);
 
-/* The logits (n_classes) of one text. */
-cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text, float *logits);
+/* The same of one text, or of its words. */
+cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
+                    const struct cz_text_word *words, size_t n_words, score_take take, void *user);
+
+/* What a classifier of words says of each: its class, -1 of words behind the row's end and of those
+ * without a token, and the class's probability. Example i's begin at word_scores_at(). */
+struct word_scores {
+    int32_t *classes;
+    double *p;
+};
+cz_status score_words(struct scorer *s, const struct cz_texts *texts, struct word_scores *out);
+cz_status score_words_of(struct scorer *s, const struct cz_tokenizer_input *text,
+                         const struct cz_text_word *words, size_t n_words, struct word_scores *out);
+void word_scores_free(struct word_scores *w);
+size_t word_scores_at(const struct cz_texts *texts, size_t example);
 
 /* The dtype of --dtype; fp32 for NULL. */
 enum cz_dtype score_dtype(const char *name);

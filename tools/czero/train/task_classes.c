@@ -1,4 +1,5 @@
-/* Classifiers: labelled texts, their classes in the model's config, accuracy and related figures.
+/* Classifiers of texts, and of the words of texts: the classes in the model's config, accuracy and
+ * related figures, entities of words.
  * The classes come from the data or, when a trained classifier is trained further, from the model:
  * ids of labels must stay what the weights learnt. */
 #include "tools/czero/train/train.h"
@@ -6,6 +7,7 @@
 #include "base/log.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +27,7 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
         .strip_spaces = o->strip_spaces,
         .labels = labels,
         .n_labels = n_labels,
+        .words = r->task == &train_task_words,
     };
     return cz_texts_open(&options, out);
 }
@@ -34,7 +37,7 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
 static cz_status texts_read_known(struct run *r)
 {
     const struct cz_model_options options = {
-        .size = sizeof options, .task = CZ_TASK_CLASSIFICATION, .config_only = true};
+        .size = sizeof options, .task = r->task->model_task, .config_only = true};
     struct cz_model *m = cz_model_open_ex(r->options->model, &options);
     if (!m) return cz_last_status() == CZ_UNSUPPORTED ? CZ_INVALID : cz_last_status();
     const size_t n = (size_t)cz_model_n_classes(m);
@@ -67,12 +70,16 @@ static cz_status classes_open_inputs(struct run *r)
 static void say_classes(const struct run *r)
 {
     const size_t n = cz_texts_n_labels(r->texts);
-    size_t largest = 0;
-    for (size_t k = 1; k < n; k++)
+    size_t largest = 0, n_all = 0;
+    for (size_t k = 0; k < n; k++) {
+        n_all += cz_texts_n_of_label(r->texts, k);
         if (cz_texts_n_of_label(r->texts, k) > cz_texts_n_of_label(r->texts, largest)) largest = k;
-    LOGV(LOG_INFO, SUB_DATA, "data: %zu texts in %zu classes; the largest, \"%s\", has %.1f %%",
-         cz_texts_count(r->texts), n, cz_texts_labels(r->texts)[largest],
-         100.0 * (double)cz_texts_n_of_label(r->texts, largest) / (double)cz_texts_count(r->texts));
+    }
+    char words[48] = "";
+    if (r->scheme) snprintf(words, sizeof words, " of %zu words", n_all);
+    LOGV(LOG_INFO, SUB_DATA, "data: %zu texts%s in %zu classes; the largest, \"%s\", has %.1f %%",
+         cz_texts_count(r->texts), words, n, cz_texts_labels(r->texts)[largest],
+         100.0 * (double)cz_texts_n_of_label(r->texts, largest) / (double)(n_all ? n_all : 1));
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -108,16 +115,30 @@ static cz_status check_eval_rows(const struct run *r)
     return CZ_OK;
 }
 
+/* Entities are found by the names of classes. */
+static cz_status open_entities(struct run *r, size_t n_classes)
+{
+    const size_t T = (size_t)r->T;
+    TRY(entity_scheme_create(cz_texts_labels(r->texts), n_classes, &r->scheme));
+    r->entities = malloc(2 * entity_scheme_n_types(r->scheme) * sizeof *r->entities);
+    r->tags = malloc(2 * T * sizeof *r->tags);
+    return r->entities && r->tags ? CZ_OK
+                                  : err_set(CZ_NOMEM, 0, "no memory for tags of %zu words", T);
+}
+
 /* Two confusion matrices: this rank's counts and the sum over ranks. */
 static cz_status classes_open_data(struct run *r)
 {
     const size_t n = (size_t)cz_model_n_classes(r->model);
+    const bool words = r->task == &train_task_words;
+    const size_t n_rows = (size_t)r->micro * (size_t)(words ? r->T : 1);
     const struct cz_text_loader_options options = loader_options(r, r->texts, false);
-    if (run_is_first_rank(r)) say_classes(r);
-    r->logits = malloc((size_t)r->micro * n * sizeof *r->logits);
+    r->logits = malloc(n_rows * n * sizeof *r->logits);
     r->confusion = malloc(2 * n * n * sizeof *r->confusion);
     if (!r->logits || !r->confusion)
         return err_set(CZ_NOMEM, 0, "no memory for the figures of %zu classes", n);
+    if (words) TRY(open_entities(r, n));
+    if (run_is_first_rank(r)) say_classes(r);
     TRY(check_eval_rows(r));
     return cz_text_loader_open(&options, &r->loader);
 }
@@ -127,6 +148,12 @@ static uint64_t classes_steps_per_epoch(const struct run *r)
     return cz_text_loader_steps_per_epoch(r->loader);
 }
 
+/* One label per row, or one per token. */
+static size_t n_labels_of(const struct run *r, const struct cz_batch *batch)
+{
+    return (size_t)(r->scheme ? batch->B * batch->T : batch->B);
+}
+
 /* The forward's logits give accuracy of training at no cost. */
 static cz_status classes_train_micro(struct run *r)
 {
@@ -134,15 +161,29 @@ static cz_status classes_train_micro(struct run *r)
     struct cz_batch batch = {.size = sizeof batch};
     TRY(cz_text_loader_next(r->loader, &batch));
     TRY(engine_forward_logits(r->engine, &batch, NULL, r->logits));
-    for (int64_t b = 0; b < batch.B; b++) {
-        if (batch.labels[b] == CZ_IGNORE_LABEL) continue;
-        r->n_hits += class_likeliest(r->logits + (size_t)b * n, n) == (size_t)batch.labels[b];
+    for (size_t i = 0; i < n_labels_of(r, &batch); i++) {
+        if (batch.labels[i] == CZ_IGNORE_LABEL) continue;
+        r->n_hits += class_likeliest(r->logits + i * n, n) == (size_t)batch.labels[i];
         r->n_examples++;
     }
     return engine_backward(r->engine);
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------- */
+
+/* The entities of row b: of its labelled words alone, as published results count them. */
+static cz_status count_entities(struct run *r, const struct cz_batch *batch, int64_t b)
+{
+    const size_t n = (size_t)cz_model_n_classes(run_model(r));
+    int32_t *labels = r->tags, *predicted = r->tags + r->T;
+    size_t n_words = 0;
+    for (int64_t i = b * batch->T; i < (b + 1) * batch->T; i++) {
+        if (batch->labels[i] == CZ_IGNORE_LABEL) continue;
+        labels[n_words] = batch->labels[i];
+        predicted[n_words++] = (int32_t)class_likeliest(r->logits + (size_t)i * n, n);
+    }
+    return entity_count(r->scheme, labels, predicted, n_words, r->entities);
+}
 
 /* Every example counts on exactly one rank. Rows with an ignored label only fill a batch, because
  * all ranks must run the same number of them. */
@@ -154,14 +195,28 @@ static cz_status evaluate_rows(struct run *r, struct cz_text_loader *loader, dou
         TRY(cz_text_loader_next(loader, &batch));
         if (batch.B == 0) return CZ_OK;
         TRY(engine_predict(r->engine, &batch, r->logits));
-        for (int64_t b = 0; b < batch.B; b++) {
-            if (batch.labels[b] == CZ_IGNORE_LABEL) continue; /* keeps others company */
-            const float *logits = r->logits + (size_t)b * n;
-            const size_t label = (size_t)batch.labels[b];
+        for (size_t i = 0; i < n_labels_of(r, &batch); i++) {
+            if (batch.labels[i] == CZ_IGNORE_LABEL) continue; /* keeps others company */
+            const float *logits = r->logits + i * n;
+            const size_t label = (size_t)batch.labels[i];
             *loss_sum += class_loss(logits, n, label);
             r->confusion[label * n + class_likeliest(logits, n)]++;
         }
+        for (int64_t b = 0; r->scheme && b < batch.B; b++) TRY(count_entities(r, &batch, b));
     }
+}
+
+/* Accuracy is that of words, averages are those over entities. */
+static cz_status gather_entities(struct run *r, struct evaluation *out)
+{
+    const size_t n = entity_scheme_n_types(r->scheme);
+    const size_t n_numbers = n * sizeof *r->entities / sizeof(double);
+    TRY(engine_gather_metrics(r->engine, &r->entities[0].there, n_numbers, &r->entities[n].there));
+    out->has_entities = true;
+    out->entities = entity_report_compute(r->entities + n, n, NULL);
+    out->classes.macro = out->entities.macro;
+    out->classes.weighted = out->entities.weighted;
+    return CZ_OK;
 }
 
 /* Counts and losses are summed over ranks, so every rank has the same result and decides the same
@@ -174,12 +229,14 @@ static cz_status classes_evaluate(struct run *r, struct evaluation *out)
     double mine = 0, loss, *all = r->confusion + n * n;
     cz_status st;
     memset(r->confusion, 0, n * n * sizeof *r->confusion);
+    if (r->scheme) memset(r->entities, 0, entity_scheme_n_types(r->scheme) * sizeof *r->entities);
     TRY_GOTO(cz_text_loader_open(&options, &loader), done);
     TRY_GOTO(evaluate_rows(r, loader, &mine), done);
     TRY_GOTO(engine_gather_metrics(r->engine, r->confusion, n * n, all), done);
     TRY_GOTO(engine_gather_metrics(r->engine, &mine, 1, &loss), done);
     *out = (struct evaluation){.has_classes = true, .classes = class_report_compute(all, n, NULL)};
     out->loss = loss / out->classes.n_examples;
+    if (r->scheme) TRY_GOTO(gather_entities(r, out), done);
 done:
     cz_text_loader_close(loader);
     return st;
@@ -212,11 +269,27 @@ static void classes_close(struct run *r)
     cz_texts_close(r->eval_texts);
     free(r->logits);
     free(r->confusion);
+    free(r->entities);
+    free(r->tags);
+    entity_scheme_destroy(r->scheme);
 }
 
 const struct train_task train_task_classes = {
     .name = "classification",
     .model_task = CZ_TASK_CLASSIFICATION,
+    .open_inputs = classes_open_inputs,
+    .open_data = classes_open_data,
+    .steps_per_epoch = classes_steps_per_epoch,
+    .train_micro = classes_train_micro,
+    .evaluate = classes_evaluate,
+    .tell = classes_tell,
+    .seek = classes_seek,
+    .close = classes_close,
+};
+
+const struct train_task train_task_words = {
+    .name = "token-classification",
+    .model_task = CZ_TASK_TOKEN_CLASSIFICATION,
     .open_inputs = classes_open_inputs,
     .open_data = classes_open_data,
     .steps_per_epoch = classes_steps_per_epoch,

@@ -6,7 +6,8 @@
  * train_loop.c     steps, evaluations, saves
  * train_say.c      what a run says of itself at its beginning and its end
  * train_best.c     the best evaluation, its checkpoint
- * task_tokens.c    language models on text; task_classes.c: classifiers on labelled texts */
+ * task_tokens.c    language models on text; task_classes.c: classifiers of labelled texts or words
+ */
 #ifndef CZ_TOOLS_CZERO_TRAIN_TRAIN_H
 #define CZ_TOOLS_CZERO_TRAIN_TRAIN_H
 
@@ -21,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/report/best.h"
 #include "engine/report/class_report.h"
+#include "engine/report/entity_report.h"
 #include <czero/data.h>
 
 struct train_options {
@@ -39,8 +41,10 @@ struct train_options {
 /* What an evaluation found, the same on every rank. NAN: not measured. */
 struct evaluation {
     double loss;
-    bool has_classes;
-    struct class_summary classes;
+    bool has_classes;             /* of texts, or of words */
+    struct class_summary classes; /* of words: their accuracy, and the averages over entities */
+    bool has_entities;
+    struct entity_summary entities;
 };
 
 struct run;
@@ -64,7 +68,7 @@ struct train_task {
 };
 
 extern const struct train_task train_task_tokens, train_task_masked, train_task_replaced,
-    train_task_classes;
+    train_task_classes, train_task_words;
 
 /* Everything a run holds; run_close() accepts any half-built state. */
 struct run {
@@ -98,12 +102,21 @@ struct run {
 
     struct cz_data_loader *data, *eval_data; /* token tasks */
 
-    struct cz_texts *texts, *eval_texts; /* classification */
+    struct cz_texts *texts, *eval_texts; /* classification, of texts or words */
     struct cz_text_loader *loader;
-    float *logits;             /* (rows of a batch, n_classes) */
-    double *confusion;         /* (n_classes,n_classes), twice: of this rank and of all ranks */
-    double n_hits, n_examples; /* of the step under way, on this rank */
+    float *logits;                /* (rows of a batch, n_classes); of words: (rows, T, n_classes) */
+    double *confusion;            /* (n_classes,n_classes), twice: of this rank and of all ranks */
+    struct entity_scheme *scheme; /* of words; NULL otherwise */
+    struct entity_counts *entities; /* (n_types), twice, as confusion */
+    int32_t *tags;                  /* (T) of a sentence, twice: labels and what was predicted */
+    double n_hits, n_examples;      /* of the step under way, on this rank */
 };
+
+/* Whether the run learns classes of labelled texts, or of their words. */
+static inline bool run_has_classes(const struct run *r)
+{
+    return r->task == &train_task_classes || r->task == &train_task_words;
+}
 
 /* Rank 0 prints and writes what belongs to the whole run. */
 static inline bool run_is_first_rank(const struct run *r)

@@ -20,7 +20,10 @@ struct run_place run_tell(const struct run *r)
 
 static double metric_of(const struct run *r, const struct evaluation *e)
 {
-    return r->best.smaller_is_better ? e->loss : class_report_metric(&e->classes, r->best.metric);
+    const char *name = r->best.metric;
+    if (r->best.smaller_is_better) return e->loss;
+    const double value = e->has_entities ? entity_report_metric(&e->entities, name) : NAN;
+    return isnan(value) ? class_report_metric(&e->classes, name) : value;
 }
 
 /* Every rank has the same figures, so all answer the same. */

@@ -109,6 +109,9 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     if (o->log_json) {
         printf("{\"step\": %lld, \"eval_loss\": ", (long long)step);
         tool_put_json_number(stdout, e->loss);
+        if (e->has_entities)
+            printf(", \"eval_precision\": %.9g, \"eval_recall\": %.9g, \"eval_f1\": %.9g",
+                   e->entities.micro.precision, e->entities.micro.recall, e->entities.micro.f1);
         if (e->has_classes)
             printf(", \"eval_accuracy\": %.9g, \"eval_macro_f1\": %.9g, \"eval_weighted_f1\": %.9g",
                    e->classes.accuracy, e->classes.macro.f1, e->classes.weighted.f1);
@@ -120,7 +123,11 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     if (o->quiet) return;
     fprintf(stderr, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step,
             run_epoch(r, step), e->loss);
-    if (e->has_classes)
+    if (e->has_entities)
+        fprintf(stderr, "  F1 %.4f  precision %.4f  recall %.4f  accuracy of words %.4f",
+                e->entities.micro.f1, e->entities.micro.precision, e->entities.micro.recall,
+                e->classes.accuracy);
+    else if (e->has_classes)
         fprintf(stderr, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
     else
         fprintf(stderr, "  perplexity %.2f", exp(e->loss));
@@ -214,7 +221,11 @@ static cz_status report_end(struct run *r)
         if (run_is_first_rank(r) && !r->went_back) TRY(log_evaluation(r, e));
     }
     if (!run_is_first_rank(r)) return CZ_OK;
-    if (e->has_classes && !r->options->log_json) {
+    if (e->has_entities && !r->options->log_json) {
+        const size_t n = entity_scheme_n_types(r->scheme);
+        TRY(entity_report_print(stdout, r->scheme, r->entities + n, 4));
+        printf("eval_f1 %.6f\neval_accuracy %.6f\n", e->entities.micro.f1, e->classes.accuracy);
+    } else if (e->has_classes && !r->options->log_json) {
         const size_t n = cz_texts_n_labels(r->texts);
         TRY(class_report_print(stdout, r->confusion + n * n, n, cz_texts_labels(r->texts), 4,
                                true));

@@ -91,10 +91,9 @@ static cz_status find_resume_point(struct run *r)
 static cz_status choose_task(struct run *r)
 {
     static const struct train_task *const tasks[] = {
-        [CZ_LABELS_NEXT] = &train_task_tokens,
-        [CZ_LABELS_SAME] = &train_task_masked,
-        [CZ_LABELS_CLASS] = &train_task_classes,
-        [CZ_LABELS_REPLACED] = &train_task_replaced,
+        [CZ_LABELS_NEXT] = &train_task_tokens,       [CZ_LABELS_SAME] = &train_task_masked,
+        [CZ_LABELS_CLASS] = &train_task_classes,     [CZ_LABELS_REPLACED] = &train_task_replaced,
+        [CZ_LABELS_TOKEN_CLASS] = &train_task_words,
     };
     const char *name = r->options->task;
     for (size_t i = 0; name && i < CZ_ARRAY_LEN(tasks); i++)
@@ -115,8 +114,16 @@ static cz_status choose_metric(struct run *r)
     const char *metric = o->best_metric ? o->best_metric : o->early_stopping > 0 ? "loss" : NULL;
     const bool is_loss = metric && strcmp(metric, "loss") == 0;
     engine_best_init(&r->best, metric, is_loss);
-    if (!metric || is_loss || r->task == &train_task_classes) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "--best-metric %s is for classification; this run has loss",
+    if (!metric || is_loss) return CZ_OK;
+    if (!run_has_classes(r))
+        return err_set(CZ_INVALID, 0, "--best-metric %s is for classification; this run has loss",
+                       metric);
+    const bool is_micro = strcmp(metric, "f1") == 0 || strcmp(metric, "precision") == 0 ||
+                          strcmp(metric, "recall") == 0;
+    if (!is_micro || r->task == &train_task_words) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "--best-metric %s is for token classification; classification has accuracy, "
+                   "macro_f1 and weighted_f1",
                    metric);
 }
 
@@ -131,11 +138,11 @@ static cz_status check_task_options(const struct run *r)
     } options[] = {
         {"--mask-probability", !isnan(o->mask_probability), &train_task_masked,
          &train_task_replaced},
-        {"--text-column", o->text_column != NULL, &train_task_classes, NULL},
+        {"--text-column", o->text_column != NULL, &train_task_classes, &train_task_words},
         {"--pair-column", o->pair_column != NULL, &train_task_classes, NULL},
-        {"--label-column", o->label_column != NULL, &train_task_classes, NULL},
+        {"--label-column", o->label_column != NULL, &train_task_classes, &train_task_words},
         {"--strip-spaces", o->strip_spaces, &train_task_classes, NULL},
-        {"--bucket", o->bucket != NULL, &train_task_classes, NULL},
+        {"--bucket", o->bucket != NULL, &train_task_classes, &train_task_words},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
         if (options[i].is_given && options[i].task != r->task && options[i].other != r->task)
@@ -207,7 +214,7 @@ static cz_status open_model(struct run *r)
      * tokens. */
     const int64_t usual = 128, t_max = cz_model_t_max(r->model);
     r->T = r->options->seq_len;
-    if (r->T == 0 && r->task != &train_task_classes)
+    if (r->T == 0 && !run_has_classes(r))
         return err_set(CZ_INVALID, 0, "--seq-len, the number of tokens per row, is missing");
     if (r->T == 0) r->T = t_max < usual ? t_max : usual;
     TRY(cz_model_set_shape(r->model, r->T));
@@ -227,7 +234,7 @@ static cz_status choose_steps(struct run *r)
     r->steps = o->steps > 0 ? o->steps : (int64_t)steps;
     if (o->eval_data.n == 0) return CZ_OK;
     const char *text = o->eval_interval;
-    if (!text && r->task != &train_task_classes && !o->best_metric && o->early_stopping == 0)
+    if (!text && !run_has_classes(r) && !o->best_metric && o->early_stopping == 0)
         return CZ_OK; /* at the end alone */
     r->eval_interval = per_epoch;
     if (!text || strcmp(text, "epoch") == 0) return CZ_OK;
