@@ -1,17 +1,16 @@
-/* A vocabulary made from texts: counting words, choosing characters, the files, and what share of
- * the texts it covers. Words are counted once and then stand for all their occurrences, so training
+/* A vocabulary made from texts: counting words, choosing characters, and what share of the texts it
+ * covers. Words are counted once and then stand for all their occurrences, so training
  * takes as long as the text has different words. */
 #include "data/tokenizer/vocab_impl.h"
 
 #include "base/utf8.h"
-#include "formats/file_io.h"
-#include "formats/json/json_write.h"
+#include "data/tokenizer/bpe/bpe_impl.h"
+#include "data/tokenizer/bpe/bpe_split_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const specials[VOCAB_N_SPECIALS] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]",
-                                                       "[MASK]"};
+const char *const vocab_specials[VOCAB_N_SPECIALS] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
@@ -20,6 +19,12 @@ static const char *const specials[VOCAB_N_SPECIALS] = {"[PAD]", "[UNK]", "[CLS]"
 cz_status vocab_create(const struct vocab_options *options, struct vocab **out)
 {
     *out = NULL;
+    if (options->kind == VOCAB_BPE && options->size < VOCAB_BPE_LEAST)
+        return err_set(
+            CZ_INVALID, 0,
+            "a byte-level vocabulary of %lld tokens: the 256 bytes and " VOCAB_END_OF_TEXT
+            " are %d",
+            (long long)options->size, VOCAB_BPE_LEAST);
     if (options->size <= VOCAB_N_SPECIALS || options->size > WP_ID_MAX)
         return err_set(CZ_INVALID, 0,
                        "a vocabulary of %lld tokens: %d are special ones, and at most %d are made",
@@ -47,6 +52,7 @@ void vocab_destroy(struct vocab *v)
     strings_free(&v->words);
     strings_free(&v->symbols);
     strings_free(&v->tokens);
+    free(v->merges);
     free(v);
 }
 
@@ -67,8 +73,25 @@ static cz_status count_word(void *user, const char *word, size_t nbytes, size_t 
     return CZ_OK;
 }
 
+/* GPT-2's pieces of the text. */
+static cz_status add_pieces(struct vocab *v, const char *text, size_t nbytes)
+{
+    uint32_t idx;
+    size_t n;
+    if (!utf8_is_valid(text, nbytes)) return err_set(CZ_INVALID, 0, "a text is not UTF-8");
+    for (size_t at = 0; at < nbytes; at += n) {
+        n = bpe_split_gpt2.next(text + at, nbytes - at);
+        v->report.n_words++;
+        if (n > VOCAB_WORD_MAX) continue;
+        TRY(strings_need(&v->words, text + at, n, &idx));
+        v->words.rows[idx].count++;
+    }
+    return CZ_OK;
+}
+
 cz_status vocab_add(struct vocab *v, const char *text, size_t nbytes)
 {
+    if (vocab_is_bpe(v)) return add_pieces(v, text, nbytes);
     return wp_words(v->chars, text, nbytes, &v->word, count_word, v);
 }
 
@@ -122,6 +145,34 @@ static cz_status measure(struct vocab *v)
     return CZ_OK;
 }
 
+/* Bytes in the order of the characters that stand for them, as GPT-2 has them: first those that
+ * stand for themselves. */
+static cz_status add_bytes(struct vocab *v)
+{
+    TRY(add_token(v, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT)));
+    for (int32_t c = 0; v->tokens.n < VOCAB_BPE_LEAST; c++) {
+        char written[3];
+        const int byte = bpe_alphabet_byte(c);
+        if (byte < 0) continue;
+        bpe_alphabet_char((unsigned char)byte, written);
+        TRY(add_token(v, written, strlen(written)));
+    }
+    return CZ_OK;
+}
+
+static cz_status build_bpe(struct vocab *v, struct vocab_report *report)
+{
+    TRY(add_bytes(v));
+    TRY(vocab_train(v));
+    v->report.n_specials = 1;
+    v->report.n_characters = VOCAB_BPE_LEAST - 1;
+    v->report.n_tokens = v->tokens.n;
+    v->report.n_pieces = v->report.n_tokens - VOCAB_BPE_LEAST;
+    v->report.n_different_words = v->words.n;
+    *report = v->report;
+    return CZ_OK;
+}
+
 /* The order of tokens is part of a vocabulary: specials, characters by frequency, pieces in the
  * order of merges. */
 cz_status vocab_build(struct vocab *v, struct vocab_report *report)
@@ -129,7 +180,10 @@ cz_status vocab_build(struct vocab *v, struct vocab_report *report)
     if (v->words.n == 0)
         return err_set(CZ_INVALID, 0,
                        "the texts contain no words, so there is no vocabulary to make");
-    for (int i = 0; i < VOCAB_N_SPECIALS; i++) TRY(add_token(v, specials[i], strlen(specials[i])));
+    if (vocab_is_bpe(v)) return build_bpe(v, report);
+    v->report.n_specials = VOCAB_N_SPECIALS;
+    for (int i = 0; i < VOCAB_N_SPECIALS; i++)
+        TRY(add_token(v, vocab_specials[i], strlen(vocab_specials[i])));
     for (uint32_t i = 0; i < v->words.n; i++) {
         const struct string_row *row = &v->words.rows[i];
         const char *word = strings_text(&v->words, i);
@@ -161,53 +215,4 @@ cz_status vocab_build(struct vocab *v, struct vocab_report *report)
     TRY(measure(v));
     *report = v->report;
     return CZ_OK;
-}
-
-/* ---- files ----------------------------------------------------------------------------------- */
-
-static cz_status save_in(const char *dir, const char *name, struct json_writer *w)
-{
-    char *text = NULL, *path = NULL;
-    size_t nbytes;
-    cz_status st;
-    TRY_GOTO(json_writer_take(w, &text, &nbytes), done);
-    path = file_join(dir, name);
-    if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
-    TRY_GOTO(file_save(path, text, nbytes), done);
-done:
-    free(path);
-    free(text);
-    return st;
-}
-
-/* The rules that were used to count, so that transformers and czero read the vocabulary alike. */
-static cz_status save_config(const struct vocab *v, const char *dir)
-{
-    static const char *const names[VOCAB_N_SPECIALS] = {"pad_token", "unk_token", "cls_token",
-                                                        "sep_token", "mask_token"};
-    struct json_writer w;
-    json_writer_init(&w, 2);
-    json_begin_object(&w);
-    json_put_string(&w, "tokenizer_class", "BertTokenizer");
-    json_put_bool(&w, "do_lower_case", v->options.lowercase);
-    json_put_bool(&w, "strip_accents", v->options.lowercase);
-    json_put_bool(&w, "tokenize_chinese_chars", true);
-    for (int i = 0; i < VOCAB_N_SPECIALS; i++) json_put_string(&w, names[i], specials[i]);
-    json_end_object(&w);
-    json_write_text(&w, "\n");
-    return save_in(dir, "tokenizer_config.json", &w);
-}
-
-/* A token's line is its id, so nothing else may be in the file. */
-cz_status vocab_save(const struct vocab *v, const char *dir)
-{
-    TRY(file_make_dirs(dir));
-    struct json_writer w;
-    json_writer_init(&w, 0);
-    for (uint32_t i = 0; i < v->tokens.n; i++) {
-        json_write_bytes(&w, strings_text(&v->tokens, i), v->tokens.rows[i].nbytes);
-        json_write_text(&w, "\n");
-    }
-    TRY(save_in(dir, "vocab.txt", &w));
-    return save_config(v, dir);
 }

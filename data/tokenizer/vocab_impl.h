@@ -1,6 +1,7 @@
 /* Building a vocabulary: its parts.
  *
- * vocab.c         counting words, characters, writing files, what is covered
+ * vocab.c         counting words, characters, what is covered
+ * vocab_save.c    the files
  * vocab_strings.c strings with running numbers and counts
  * vocab_train.c   pieces from pairs */
 #ifndef CZ_DATA_TOKENIZER_VOCAB_IMPL_H
@@ -41,21 +42,35 @@ cz_status strings_order(const struct strings *s, uint32_t **order);
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
 
+struct vocab_merge {
+    uint32_t left, right; /* tokens */
+};
+
 struct vocab {
     struct vocab_options options;
     const struct wp_chars *chars;
     struct wp_word word;
     char word_text[4 * WP_N_CHARS_DEFAULT];
-    struct strings words;   /* of at most WP_N_CHARS_DEFAULT characters */
-    struct strings symbols; /* characters as tokens: "a" begins a word, "##a" does not */
-    struct strings tokens;  /* the result, in order of ids */
+    struct strings words;       /* of at most WP_N_CHARS_DEFAULT characters */
+    struct strings symbols;     /* characters as tokens: "a" begins a word, "##a" does not */
+    struct strings tokens;      /* the result, in order of ids */
+    struct vocab_merge *merges; /* BPE: in order */
+    size_t n_merges, cap_merges;
     struct vocab_report report;
 };
+
+extern const char *const vocab_specials[VOCAB_N_SPECIALS];
+
+static inline bool vocab_is_bpe(const struct vocab *v)
+{
+    return v->options.kind == VOCAB_BPE;
+}
 
 /* Characters [0, n_symbols) of v->tokens behind the special ones are there: add pieces until there
  * are options.size. CZ_NOMEM. */
 cz_status vocab_train(struct vocab *v);
 
+#define VOCAB_END_OF_TEXT   "<|endoftext|>"
 #define VOCAB_PREFIX        "##"
 #define VOCAB_PREFIX_NBYTES 2
 #define VOCAB_SYMBOL_NBYTES (VOCAB_PREFIX_NBYTES + 4)

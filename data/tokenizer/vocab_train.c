@@ -1,8 +1,11 @@
 /* Pieces of a vocabulary: the pair of neighbours that occurs most often becomes one, again and
- * again (Sennrich et al. 2016, over "a" and "##b"). Pairs know the words they are in, so that a
- * merge touches those alone; a heap has the counts as they were when a pair was last pushed, and
- * what is out of date there is pushed anew when it comes up. Equal counts go by token numbers. */
+ * again (Sennrich et al. 2016, over "a" and "##b", or over bytes). Pairs know the words they are
+ * in, so that a merge touches those alone; a heap has the counts as they were when a pair was last
+ * pushed, and what is out of date there is pushed anew when it comes up. Equal counts go by token
+ * numbers. */
 #include "data/tokenizer/vocab_impl.h"
+
+#include "data/tokenizer/bpe/bpe_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +42,7 @@ struct train {
     size_t n_heap, cap_heap;
     uint32_t *risen; /* pairs to push after a merge */
     size_t n_risen, cap_risen;
+    uint32_t bytes[256]; /* BPE: their tokens */
 };
 
 static cz_status no_memory(void)
@@ -167,27 +171,48 @@ static cz_status push_risen(struct train *t)
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* Replaces the pair in one word by `both`; its neighbours form new pairs. */
+/* Replaces the pair in one word by `both`, from the left; its neighbours form new pairs. */
 static cz_status merge_in(struct train *t, uint32_t word_idx, uint32_t left, uint32_t right,
                           uint32_t both)
 {
     struct train_word *w = &t->words[word_idx];
-    int64_t count = (int64_t)w->count;
-    for (uint32_t i = 0; i + 1 < w->n; i++) {
-        if (w->tokens[i] != left || w->tokens[i + 1] != right) continue;
+    const int64_t count = (int64_t)w->count;
+    uint32_t n = 0; /* tokens of the word as it will be */
+    for (uint32_t i = 0; i < w->n; i++) {
+        const uint32_t *at = w->tokens + i, rest = w->n - i;
+        if (rest < 2 || at[0] != left || at[1] != right) {
+            w->tokens[n++] = at[0];
+            continue;
+        }
         TRY(change_pair(t, left, right, word_idx, -count));
-        if (i > 0) {
-            TRY(change_pair(t, w->tokens[i - 1], left, word_idx, -count));
-            TRY(change_pair(t, w->tokens[i - 1], both, word_idx, count));
+        if (n > 0) {
+            TRY(change_pair(t, w->tokens[n - 1], left, word_idx, -count));
+            TRY(change_pair(t, w->tokens[n - 1], both, word_idx, count));
         }
-        if (i + 2 < w->n) {
-            TRY(change_pair(t, right, w->tokens[i + 2], word_idx, -count));
-            TRY(change_pair(t, both, w->tokens[i + 2], word_idx, count));
+        if (rest > 2) {
+            TRY(change_pair(t, right, at[2], word_idx, -count));
+            TRY(change_pair(t, both, at[2], word_idx, count));
         }
-        w->tokens[i] = both;
-        memmove(w->tokens + i + 1, w->tokens + i + 2, (w->n - i - 2) * sizeof *w->tokens);
-        w->n--;
+        w->tokens[n++] = both;
+        i++;
     }
+    w->n = n;
+    return CZ_OK;
+}
+
+/* "ab" of "a" and "##b", "##ab" of "##a" and "##b"; of bytes "ab" of "a" and "b". */
+static cz_status join(struct vocab *v, uint32_t left, uint32_t right, uint32_t *both)
+{
+    char text[VOCAB_PREFIX_NBYTES + 2 * VOCAB_WORD_MAX];
+    const size_t left_nbytes = v->tokens.rows[left].nbytes;
+    const size_t skipped = vocab_is_bpe(v) ? 0 : VOCAB_PREFIX_NBYTES;
+    const size_t right_nbytes = v->tokens.rows[right].nbytes - skipped;
+    memcpy(text, strings_text(&v->tokens, left), left_nbytes);
+    memcpy(text + left_nbytes, strings_text(&v->tokens, right) + skipped, right_nbytes);
+    TRY(strings_need(&v->tokens, text, left_nbytes + right_nbytes, both));
+    if (!vocab_is_bpe(v)) return CZ_OK;
+    TRY(reserve(&v->merges, v->n_merges, &v->cap_merges, sizeof *v->merges));
+    v->merges[v->n_merges++] = (struct vocab_merge){left, right};
     return CZ_OK;
 }
 
@@ -195,13 +220,7 @@ static cz_status merge(struct train *t, uint32_t pair)
 {
     uint32_t left = t->pairs[pair].left, right = t->pairs[pair].right, both;
     uint32_t *words = t->pairs[pair].words, n = t->pairs[pair].n;
-    /* "ab" of "a" and "##b", "##ab" of "##a" and "##b". */
-    const struct string_row *l = &t->v->tokens.rows[left], *r = &t->v->tokens.rows[right];
-    char text[VOCAB_PREFIX_NBYTES + 4 * WP_N_CHARS_DEFAULT];
-    size_t n_right = r->nbytes - VOCAB_PREFIX_NBYTES;
-    memcpy(text, strings_text(&t->v->tokens, left), l->nbytes);
-    memcpy(text + l->nbytes, strings_text(&t->v->tokens, right) + VOCAB_PREFIX_NBYTES, n_right);
-    TRY(strings_need(&t->v->tokens, text, l->nbytes + n_right, &both));
+    TRY(join(t->v, left, right, &both));
     t->pairs[pair].words = NULL; /* a merge makes other pairs only, so none is added meanwhile */
     t->pairs[pair].n = t->pairs[pair].cap = 0;
     cz_status st = CZ_OK;
@@ -231,8 +250,8 @@ static cz_status merge_all(struct train *t)
 /* ---- words ----------------------------------------------------------------------------------- */
 
 /* A word as characters; one with a character that is no token takes no part. */
-static bool split_word(struct train *t, const char *text, size_t nbytes, uint32_t *tokens,
-                       uint32_t *n)
+static bool split_chars(struct train *t, const char *text, size_t nbytes, uint32_t *tokens,
+                        uint32_t *n)
 {
     size_t len;
     *n = 0;
@@ -246,6 +265,24 @@ static bool split_word(struct train *t, const char *text, size_t nbytes, uint32_
     return *n > 1;
 }
 
+static bool split_bytes(struct train *t, const char *text, size_t nbytes, uint32_t *tokens,
+                        uint32_t *n)
+{
+    *n = (uint32_t)nbytes;
+    for (size_t i = 0; i < nbytes; i++) tokens[i] = t->bytes[(unsigned char)text[i]];
+    return true;
+}
+
+/* The token of each byte. */
+static void find_bytes(struct train *t)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        char written[3];
+        bpe_alphabet_char((unsigned char)byte, written);
+        t->bytes[byte] = (uint32_t)strings_find(&t->v->tokens, written, strlen(written));
+    }
+}
+
 static cz_status split_words(struct train *t)
 {
     const struct strings *words = &t->v->words;
@@ -253,13 +290,16 @@ static cz_status split_words(struct train *t)
     t->pool = malloc((words->n_bytes + 1) * sizeof *t->pool);
     t->words = malloc((words->n + (size_t)1) * sizeof *t->words);
     uint32_t *order;
+    bool (*const split)(struct train *, const char *, size_t, uint32_t *, uint32_t *) =
+        vocab_is_bpe(t->v) ? split_bytes : split_chars;
+    if (vocab_is_bpe(t->v)) find_bytes(t);
     if (!t->pool || !t->words) return no_memory();
     TRY(strings_order(words, &order)); /* not the order of the texts */
     for (uint32_t i = 0; i < words->n; i++) {
         const struct string_row *row = &words->rows[order[i]];
         struct train_word *w = &t->words[t->n_words];
         *w = (struct train_word){.tokens = t->pool + used, .count = row->count};
-        if (!split_word(t, strings_text(words, order[i]), row->nbytes, w->tokens, &w->n)) continue;
+        if (!split(t, strings_text(words, order[i]), row->nbytes, w->tokens, &w->n)) continue;
         used += w->n;
         t->n_words++;
     }
@@ -284,6 +324,10 @@ cz_status vocab_train(struct vocab *v)
     TRY_GOTO(split_words(&t), done);
     TRY_GOTO(count_pairs(&t), done);
     TRY_GOTO(merge_all(&t), done);
+    for (uint32_t i = 0; i < t.n_words; i++)
+        v->report.n_pieces_used += t.words[i].n * t.words[i].count;
+    for (uint32_t i = 0; i < v->words.n; i++)
+        v->report.n_bytes += v->words.rows[i].nbytes * v->words.rows[i].count;
 done:
     for (uint32_t i = 0; i < t.n_pairs; i++) free(t.pairs[i].words);
     free(t.pairs);

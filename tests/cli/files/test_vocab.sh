@@ -43,6 +43,29 @@ vocab --data a.txt --size 12 --kind char -o e
 lines e 12
 grep -q ' in words that become \[UNK\]' out || complain "what is unknown: $(cat out)"
 
+# Byte pairs: the tokens and merges that the trainer of the tokenizers library (0.23.3) makes of these lines.
+printf '%s\n' 'low low low low low lower lower newest newest newest newest newest newest widest widest widest' \
+  "aaaa aaaaa 中文中文  aaa" "it's 1234 1234  low" >p.txt
+tac p.txt >q.txt
+vocab --data p.txt --type bpe --size 290 -o p
+grep -q '^tokens *283: 1 special, 256 bytes, 26 pieces' out || complain "bpe: $(cat out)"
+grep -q 'smaller' out || complain "bpe says nothing about fewer tokens than --size"
+python3 - p/tokenizer.json <<'EOF' || complain "bpe: other merges than the library's"
+import json, sys
+model = json.load(open(sys.argv[1], encoding="utf-8"))["model"]
+want = ("a a, e s, es t, l o, lo w, Ġ low, e w, n ew, Ġ new, Ġnew est, d est, i dest, w idest, Ġ widest, 1 2, 3 4, e r, ¸ Ń, ä ¸Ń, "
+        "æ ĸ, Ġ aa, Ġ 12, Ġlow er, ä¸Ń æĸ, Ġ12 34, ä¸Ńæĸ ĩ")
+have = ", ".join(" ".join(m) for m in model["merges"])
+ids = sorted(model["vocab"].values())
+sys.exit(have != want or ids != list(range(283)) or model["vocab"]["<|endoftext|>"] != 0 or model["vocab"]["Ġ12"] != 278)
+EOF
+vocab --data q.txt --kind bpe --size 290 -o q
+cmp -s p/tokenizer.json q/tokenizer.json || complain "bpe: the order of the texts matters"
+vocab --data a.txt --type bpe --size 300 -o r
+echo '{"train_micro_batch_size_per_gpu": 1}' >ds.json
+"$czero" train --config ds.json --model gpt2-tiny --tokenizer r --data a.txt --seq-len 8 \
+  --steps 1 --quiet >out 2>err || complain "a vocabulary of byte pairs does not train: $(cat err)"
+
 # Labelled texts, several files, spaces inside texts.
 echo '[["a b", 0], ["c d", 1], ["a b", 0], ["c d", 1]]' >l.json
 printf 'id,body,label\n1,"x, y",p\n2,"x, y",q\n' >t.csv
@@ -66,7 +89,9 @@ echo '{"other": 1, "label": 2}' >bad.jsonl
 expect 2 'contains a tokenizer already' -- --data a.txt --size 40 -o a
 expect 2 'less than 6' -- --data a.txt --size 5 -o x
 expect 2 'size' -- --data a.txt -o x
-expect 2 'not one of' -- --data a.txt --size 9 --kind bpe -o x
+expect 2 'not one of' -- --data a.txt --size 9 --type unigram -o x
+expect 2 'the 256 bytes and <|endoftext|> are 257' -- --data a.txt --type bpe --size 256 -o x
+expect 2 'keeps texts as they are' -- --data a.txt --type bpe --size 300 --lowercase off -o x
 expect 2 'nowhere' -- --data nowhere.txt --size 9 -o x
 expect 2 'blank\|no word\|no example' -- --data blank.txt --size 9 -o x
 expect 2 'plain text has no columns' -- --data a.txt --text-column body --size 9 -o x

@@ -1,5 +1,6 @@
-/* czero vocab: builds a WordPiece or character vocabulary from texts. It reads texts as training
- * does (columns, --strip-spaces), otherwise the vocabulary would not match what is trained on. */
+/* czero vocab: builds a vocabulary from texts: WordPiece, characters or byte-level BPE. It reads
+ * texts as training does (columns, --strip-spaces), otherwise the vocabulary would not match what
+ * is trained on. */
 #include "base/printable.h"
 #include "base/status.h"
 #include "data/tokenizer/vocab.h"
@@ -23,14 +24,18 @@ struct vocab_cli {
 static const struct arg_spec specs[] = {
     {"--data", ARG_WORDS, AT(data), "PATH",
      "JSON, CSV and TSV as for classification; all other files are plain text", 0, true},
-    {"-o", ARG_STRING, AT(out), "DIR", "output folder for vocab.txt and tokenizer_config.json", 0,
-     true},
+    {"-o", ARG_STRING, AT(out), "DIR", "output folder for the vocabulary and tokenizer_config.json",
+     0, true},
     {"--size", ARG_INT, AT(size), "N",
-     "maximum number of tokens, including the five special tokens", 6, true},
-    {"--kind", ARG_CHOICE, AT(kind), "wordpiece|char",
-     "wordpiece: characters and word pieces (default); char: characters only", 0, false},
+     "maximum number of tokens, including the special ones (five; bpe: one)", 6, true},
+    {"--type", ARG_CHOICE, AT(kind), "wordpiece|char|bpe",
+     "wordpiece: characters and word pieces (default); char: characters only; bpe: byte pairs, as "
+     "GPT-2",
+     0, false},
+    {"--kind", ARG_CHOICE, AT(kind), "wordpiece|char|bpe", "the same, in earlier versions", 0,
+     false},
     {"--lowercase", ARG_CHOICE, AT(lowercase), "on|off",
-     "convert to lower case and remove accents (default: on)", 0, false},
+     "convert to lower case and remove accents (default: on; not for bpe)", 0, false},
     {"--min-count", ARG_INT, AT(min_count), "N", "omit tokens that occur fewer times (default: 2)",
      1, false},
     {"--text-column", ARG_STRING, AT(text_column), "NAME",
@@ -43,13 +48,14 @@ static const struct arg_spec specs[] = {
 
 const struct arg_command vocab_command = {
     .name = "czero vocab",
-    .summary = "Build a WordPiece or character vocabulary from texts.",
+    .summary = "Build a vocabulary from texts: WordPiece, characters or byte-level BPE.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "czero reads the folder with --tokenizer DIR, transformers with\n"
-                "BertTokenizerFast.from_pretrained(DIR); both give the same ids.\n"
+                "AutoTokenizer.from_pretrained(DIR); both give the same ids.\n"
                 "czero vocab refuses a folder that already contains a tokenizer.",
-    .examples = "  czero vocab --data train.json --strip-spaces --kind char --size 8000 -o vocab",
+    .examples = "  czero vocab --data train.json --strip-spaces --type char --size 8000 -o vocab\n"
+                "  czero vocab --data corpus.txt --type bpe --size 16000 -o vocab",
 };
 
 static bool is_labelled(const char *path)
@@ -111,27 +117,37 @@ static cz_status check_columns(const struct vocab_cli *o)
 static void print_report(const struct vocab_cli *o, const struct vocab_report *r,
                          const struct totals *sum)
 {
-    double known = 100.0 - 100.0 * (double)r->n_chars_unknown / (double)r->n_chars;
+    const bool is_bpe = strcmp(o->kind, "bpe") == 0;
     printf("texts      %llu, %.1f MB; %llu words, %llu different ones\n",
            (unsigned long long)sum->n_texts, (double)sum->n_bytes / 1e6,
            (unsigned long long)r->n_words, (unsigned long long)r->n_different_words);
-    printf("tokens     %lld: %d special, %lld characters, %lld pieces\n", (long long)r->n_tokens,
-           VOCAB_N_SPECIALS, (long long)r->n_characters, (long long)r->n_pieces);
-    printf("coverage   %.3f %% of the characters; %llu of %llu are in words that become [UNK]\n",
-           known, (unsigned long long)r->n_chars_unknown, (unsigned long long)r->n_chars);
+    printable_print(stdout, "tokens     %lld: %lld special, %lld %s, %lld pieces\n",
+                    (long long)r->n_tokens, (long long)r->n_specials, (long long)r->n_characters,
+                    is_bpe ? "bytes" : "characters", (long long)r->n_pieces);
+    if (is_bpe)
+        printf("coverage   every text; %.2f bytes per token of these\n",
+               (double)r->n_bytes / (double)r->n_pieces_used);
+    else
+        printf(
+            "coverage   %.3f %% of the characters; %llu of %llu are in words that become [UNK]\n",
+            100.0 - 100.0 * (double)r->n_chars_unknown / (double)r->n_chars,
+            (unsigned long long)r->n_chars_unknown, (unsigned long long)r->n_chars);
     if (r->n_tokens < o->size)
         printf("smaller    than --size %lld: nothing else occurs --min-count (%lld) times\n",
                (long long)o->size, (long long)o->min_count);
-    printable_print(stdout, "written    %s/vocab.txt, tokenizer_config.json\n", o->out);
+    printable_print(stdout, "written    %s/%s, tokenizer_config.json\n", o->out,
+                    is_bpe ? "tokenizer.json" : "vocab.txt");
 }
 
 static cz_status run(const struct vocab_cli *o)
 {
-    struct vocab_options options = {.kind =
-                                        strcmp(o->kind, "char") == 0 ? VOCAB_CHAR : VOCAB_WORDPIECE,
+    const bool is_bpe = strcmp(o->kind, "bpe") == 0;
+    struct vocab_options options = {.kind = is_bpe                         ? VOCAB_BPE
+                                            : strcmp(o->kind, "char") == 0 ? VOCAB_CHAR
+                                                                           : VOCAB_WORDPIECE,
                                     .size = o->size,
                                     .min_count = (uint64_t)o->min_count,
-                                    .lowercase = strcmp(o->lowercase, "on") == 0};
+                                    .lowercase = !o->lowercase || strcmp(o->lowercase, "on") == 0};
     struct vocab *v = NULL;
     struct vocab_report report;
     struct totals sum = {0};
@@ -141,6 +157,8 @@ static cz_status run(const struct vocab_cli *o)
         return err_set(CZ_INVALID, 0,
                        "%s: contains a tokenizer already; czero vocab does not overwrite it",
                        o->out);
+    if (is_bpe && o->lowercase)
+        return err_set(CZ_INVALID, 0, "--lowercase: byte-level BPE keeps texts as they are");
     TRY(check_columns(o));
     TRY(vocab_create(&options, &v));
     for (size_t i = 0; i < o->data.n; i++)
@@ -155,7 +173,7 @@ done:
 
 int cmd_vocab(int argc, char **argv)
 {
-    struct vocab_cli o = {.kind = "wordpiece", .lowercase = "on", .min_count = 2};
+    struct vocab_cli o = {.kind = "wordpiece", .min_count = 2};
     enum args_result parsed = args_parse(&vocab_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
