@@ -91,6 +91,14 @@ typedef cz_status (*model_fetch)(void *user, size_t param_idx, size_t elem_off, 
 cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
                           model_fetch fetch, void *user);
 
+/* A hash of what a model with an adapter is without it: names, shapes and fp32 values of all
+ * parameters that the adapter does not hold, equal in all processes. Reads them once, and remembers
+ * the result. Errors: CZ_INVALID (no adapter), those of reading. */
+cz_status model_base_hash(struct cz_model *m, uint64_t *out);
+
+/* Only the adapter_config.json of the folder below. */
+cz_status model_export_adapter_config(const struct cz_model *m, const char *dir);
+
 /* Write the model's adapter as PEFT does: adapter_config.json and adapter_model.safetensors in
  * `dtype`, both durable, the config last. `fetch` as above. Errors: the same; CZ_INVALID without an
  * adapter. */

@@ -287,6 +287,7 @@ cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const cha
     }
     const uint64_t seed = m->weights.seed;
     weights_free(&m->weights);
+    if (m->lora) m->lora->has_hash = false;
     m->weights = (struct weight_source){.files = files, .tensor = b.tensor, .seed = seed};
     return CZ_OK;
 }
@@ -323,6 +324,7 @@ bool cz_model_has_weights(const struct cz_model *m)
 void cz_model_set_seed(struct cz_model *m, uint64_t seed)
 {
     m->weights.seed = seed;
+    if (m->lora) m->lora->has_hash = false;
 }
 
 /* Replaces the source; what was read before stays as it is. */

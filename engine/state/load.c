@@ -82,6 +82,24 @@ static size_t group_of_name(const char *name, void *user)
     return table->params[idx].trainable ? e->group_of[idx] : SIZE_MAX;
 }
 
+/* An adapter on another model than its own would train, but from a far higher loss. */
+static cz_status check_base(const struct load *l)
+{
+    struct cz_model *m = l->e->model;
+    uint64_t hash;
+    if (!l->has_run_state || !l->run.has_base || !cz_model_has_adapter(m) || l->options->lenient ||
+        l->e->comm->rank != 0)
+        return CZ_OK;
+    TRY(model_base_hash(m, &hash));
+    if (hash == l->run.base_hash) return CZ_OK;
+    return err_set(
+        CZ_INVALID, 0,
+        "%s: its adapter was trained on a model with other weights than %s (hash %016llx "
+        "there, %016llx here)",
+        ckpt_get_info(l->ck)->tag_dir, cz_model_name(m), (unsigned long long)l->run.base_hash,
+        (unsigned long long)hash);
+}
+
 /* weights_only: optimizer files of another world size need not even be there. */
 static cz_status open_checkpoint(struct load *l, const char *dir)
 {
@@ -101,7 +119,8 @@ static cz_status open_checkpoint(struct load *l, const char *dir)
     cz_status st = run_state_load(ckpt_get_info(l->ck)->tag_dir, &l->run);
     if (st != CZ_OK && st != CZ_NOTFOUND) return st;
     l->has_run_state = st == CZ_OK;
-    return load_match(l);
+    TRY(load_match(l));
+    return check_base(l);
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */

@@ -12,6 +12,30 @@
 
 /* ---- which tensor is which ------------------------------------------------------------------ */
 
+/* PEFT's names, under which DeepSpeed stores an adapter that it trains: "<prefix>X.lora_A.default.
+ * weight", "<prefix>X.base_layer.weight", "<prefix>X.modules_to_save.default.weight". */
+static size_t find_by_peft_name(const struct ckpt *ck, const char *name)
+{
+    static const char prefix[] = "base_model.model.";
+    static const char *const inserts[] = {"", "default.", "base_layer.",
+                                          "modules_to_save.default."};
+    const char *dot = strrchr(name, '.');
+    char peft[512];
+    for (size_t i = 0; dot && i < CZ_ARRAY_LEN(inserts); i++) {
+        snprintf(peft, sizeof peft, "%s%.*s%s%s", prefix, (int)(dot + 1 - name), name, inserts[i],
+                 dot + 1);
+        const size_t idx = ckpt_find(ck, peft);
+        if (idx < ckpt_count(ck)) return idx;
+    }
+    return ckpt_count(ck);
+}
+
+/* What modules_to_save stand for in PEFT's models is stored beside them. */
+static bool is_replaced_module(const char *name)
+{
+    return strncmp(name, "base_model.model.", 17) == 0 && strstr(name, ".original_module.");
+}
+
 /* By the parameter's name, or by one of the names it is tied to. */
 static size_t find_tensor(const struct load *l, size_t param_idx)
 {
@@ -20,10 +44,19 @@ static size_t find_tensor(const struct load *l, size_t param_idx)
     for (size_t a = 0; idx == ckpt_count(l->ck) && a < table->n_aliases; a++)
         if (table->aliases[a].param_idx == param_idx)
             idx = ckpt_find(l->ck, table->aliases[a].name);
+    if (idx == ckpt_count(l->ck) && cz_model_has_adapter(l->e->model))
+        idx = find_by_peft_name(l->ck, table->params[param_idx].name);
     return idx;
 }
 
-/* Frozen parameters may be missing (exclude_frozen_parameters); others only in a lenient load. */
+/* The model of an adapter may be missing: it is in its own folder. */
+static bool may_be_missing(const struct load *l, size_t param_idx)
+{
+    return cz_model_has_adapter(l->e->model) &&
+           !model_params(l->e->model)->params[param_idx].trainable;
+}
+
+/* Others may be missing only in a lenient load. */
 static cz_status find_weights(struct load *l)
 {
     const struct param_table *table = model_params(l->e->model);
@@ -52,7 +85,7 @@ static cz_status find_weights(struct load *l)
                                ckpt_get_info(l->ck)->tag_dir, p->name, saved, ours);
             }
             l->n_restored++;
-        } else if (n_missing++ == 0) {
+        } else if (!may_be_missing(l, i) && n_missing++ == 0) {
             missing = table->params[i].name;
         }
     }
@@ -186,6 +219,8 @@ cz_status load_match(struct load *l)
     for (size_t i = 0; i < model_params(l->e->model)->n_params; i++) known[l->tensor_of[i]] = true;
     for (size_t t = 0; t < n; t++) {
         if (known[t] || ckpt_at(l->ck, t)->kind == CKPT_BUFFER) continue;
+        if (cz_model_has_adapter(l->e->model) && is_replaced_module(ckpt_at(l->ck, t)->name))
+            continue;
         if (n_strangers++ == 0) stranger = ckpt_at(l->ck, t)->name;
     }
     free(known);

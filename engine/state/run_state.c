@@ -124,6 +124,30 @@ static void put_onebit(struct json_writer *w, const struct run_state *s)
     json_end_object(w);
 }
 
+static void put_base(struct json_writer *w, const struct run_state *s)
+{
+    char text[24];
+    if (!s->has_base) return;
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)s->base_hash);
+    json_put_string(w, "adapter_base", text);
+}
+
+static cz_status read_base(const struct json_node *root, struct run_state *s)
+{
+    const struct json_node *node = json_get(root, "adapter_base");
+    const char *text;
+    char *end, where[256];
+    s->has_base = node != NULL;
+    if (!node) return CZ_OK;
+    TRY(json_as_string(node, &text));
+    if (strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16) {
+        s->base_hash = strtoull(text, &end, 16);
+        return CZ_OK;
+    }
+    return err_set(CZ_CORRUPT, 0, "%s: 16 hexadecimal digits are expected",
+                   json_where(node, where, sizeof where));
+}
+
 cz_status run_state_to_json(const struct run_state *s, const char *tag, char **text, size_t *nbytes)
 {
     struct json_writer w;
@@ -163,6 +187,7 @@ cz_status run_state_to_json(const struct run_state *s, const char *tag, char **t
     }
     json_end_array(&w);
     put_onebit(&w, s);
+    put_base(&w, s);
     put_data(&w, s);
     json_end_object(&w);
     json_write_text(&w, "\n");
@@ -397,6 +422,7 @@ static cz_status read_state(const struct json_node *root, struct run_state *s)
         TRY(need_u64(n, "seed", &s->cursor.seed));
         TRY(json_need_bool(n, "shuffle", &s->cursor.shuffle));
     }
+    TRY(read_base(root, s));
     return read_onebit(root, s);
 }
 

@@ -45,6 +45,8 @@ struct run_state {
     bool has_cursor;
     struct cz_data_cursor cursor;
     struct run_onebit onebit;
+    bool has_base; /* an adapter's: the model that it belongs to */
+    uint64_t base_hash;
 };
 
 /* Of a run at a boundary. cursor may be NULL; the 1-bit part is save_onebit.c's. */

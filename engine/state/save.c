@@ -246,11 +246,16 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     /* The JSON is made now, while the step stands still; a thread writes it later. */
     struct run_state state;
     run_state_take(e, o->cursor, &state);
+    /* The frozen model of an adapter is named by its hash instead of stored. */
+    const bool adapts = cz_model_has_adapter(e->model);
     cz_status st = save_take_onebit(e, &state);
+    state.has_base = adapts && e->comm->rank == 0;
+    if (st == CZ_OK && state.has_base) st = model_base_hash(e->model, &state.base_hash);
     if (st == CZ_OK) st = run_state_to_json(&state, s->tag, &s->state_json, &s->state_nbytes);
     run_state_free(&state);
     TRY(st);
-    TRY(save_describe(e, s->staging, o->client_state_json, o->exclude_frozen, &s->description));
+    TRY(save_describe(e, s->staging, o->client_state_json, o->exclude_frozen || adapts,
+                      &s->description));
     return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }
 

@@ -3,6 +3,7 @@
  * under "base_model.model.<name>". Which modules have a branch, and its rank, is read off the
  * tensors; of the config only what tensors do not say is read, and whatever would change the
  * computation is refused by name. */
+#include "base/hash.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_write.h"
@@ -331,8 +332,9 @@ static const char *task_type(const struct cz_model *m)
     }
 }
 
-static cz_status config_write(const struct cz_model *m, const char *dir)
+cz_status model_export_adapter_config(const struct cz_model *m, const char *dir)
 {
+    if (!m->lora) return err_set(CZ_INVALID, 0, "%s has no adapter to export", m->name);
     const struct model_lora *lora = m->lora;
     struct json_writer w;
     char *text, *path;
@@ -368,6 +370,35 @@ static cz_status config_write(const struct cz_model *m, const char *dir)
 static bool is_stored(const struct cz_model *m, const struct param_info *p)
 {
     return p->is_adapter || lora_names_hold(&m->lora->saved, p->name);
+}
+
+/* In pieces, each hashed under the hash of those before it. */
+cz_status model_base_hash(struct cz_model *m, uint64_t *out)
+{
+    struct model_lora *lora = m->lora;
+    uint64_t h = 0;
+    cz_status st = CZ_OK;
+    if (!lora) return err_set(CZ_INVALID, 0, "%s has no adapter", m->name);
+    *out = lora->hash;
+    if (lora->has_hash) return CZ_OK;
+    float *piece = malloc(EXPORT_PIECE_NUMEL * sizeof *piece);
+    if (!piece) return err_set(CZ_NOMEM, 0, "no memory to hash a model");
+    for (size_t i = 0; i < m->params.n_params && st == CZ_OK; i++) {
+        const struct param_info *p = &m->params.params[i];
+        if (is_stored(m, p)) continue;
+        h = hash_sip(1, 3, h, i, p->name, strlen(p->name));
+        h = hash_sip(1, 3, h, (uint64_t)p->ndim, p->shape, (size_t)p->ndim * sizeof *p->shape);
+        for (size_t off = 0, n; off < p->numel && st == CZ_OK; off += n) {
+            n = p->numel - off < EXPORT_PIECE_NUMEL ? p->numel - off : EXPORT_PIECE_NUMEL;
+            st = model_read_weights(m, i, off, n, piece);
+            h = hash_sip(1, 3, h, off, piece, st == CZ_OK ? n * sizeof *piece : 0);
+        }
+    }
+    free(piece);
+    if (st != CZ_OK) return st;
+    lora->hash = *out = h;
+    lora->has_hash = true;
+    return CZ_OK;
 }
 
 static cz_status tensors_write(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
@@ -418,5 +449,5 @@ cz_status model_export_adapter(const struct cz_model *m, const char *dir, enum c
                        dtype_name(dtype));
     TRY(file_make_dirs(dir));
     TRY(tensors_write(m, dir, dtype, fetch, user));
-    return config_write(m, dir);
+    return model_export_adapter_config(m, dir);
 }

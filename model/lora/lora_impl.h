@@ -26,6 +26,8 @@ struct model_lora {
     /* Where values come from; NULL: the init rules, or for other parameters the model's files. */
     struct safetensors *files;
     const struct safetensors_info **source; /* (n_params), owned by `files`; NULL without */
+    bool has_hash;
+    uint64_t hash; /* of model_base_hash() */
 };
 
 void lora_free(struct model_lora *lora); /* accepts NULL */

@@ -29,7 +29,7 @@ train() {
   shift 3
   cat >"$tmp/config.json"
   "$czero" launch -n "$world" -- train --config "$tmp/config.json" --model "$model" --quiet --export "$out" \
-    --data "$fixtures/text/fortunes-64k.txt" --tokenizer bytes --seq-len 24 --steps 3 "$@"
+    --data "$fixtures/text/fortunes-64k.txt" --tokenizer bytes --seq-len 24 --steps "${steps:-3}" "$@"
 }
 
 # same WORLD ZERO… : all of these configs give the bytes of the first
@@ -89,6 +89,24 @@ text() { "$czero" generate --tokenizer bytes --prompt "The " --max-new-tokens 24
 [ "$(text --model "$tmp/base" --adapter "$tmp/c")" != "$(text --model "$tmp/base")" ] || fail "the adapter changes no text"
 [ "$(text --model "$tmp/base" --adapter "$tmp/c" --no-cache)" = "$(text --model "$tmp/merged")" ] ||
   fail "another text without the cache"
+
+# A checkpoint holds the adapter alone; a resumed run makes the same bytes, at another stage too, and on no other model.
+lora='--lora rank=4,dropout=0.1'
+config '"stage": 0' | steps=6 train "$tmp/base" "$tmp/whole" 1 $lora
+config '"stage": 2' | train "$tmp/base" "$tmp/part" 2 $lora --save "$tmp/saved" # two ranks: other rows
+"$czero" inspect "$tmp/saved" | grep -q 'parameters *28 trained ([0-9]* elements)$' || fail 'a checkpoint holds more than the adapter'
+config '"stage": 0' | train "$tmp/base" "$tmp/part" 1 $lora --save "$tmp/single" --force
+config '"stage": 3' | steps=6 train "$tmp/base" "$tmp/part" 1 $lora --save "$tmp/single" --resume --force
+cmp "$tmp/whole/adapter_model.safetensors" "$tmp/part/adapter_model.safetensors"
+config '"stage": 0' | train llama-tiny "$tmp/other" 1 --init random --seed 7
+config '"stage": 0' | steps=7 train "$tmp/other" "$tmp/part" 1 $lora --resume "$tmp/single" --force 2>"$tmp/said" &&
+  fail "resumed on another model"
+grep -q 'trained on a model with other weights than' "$tmp/said" || fail "$(cat "$tmp/said")"
+
+# From the checkpoint the same files as from the run.
+"$czero" export --adapter "$tmp/single" "$tmp/exported" --quiet
+cmp "$tmp/whole/adapter_model.safetensors" "$tmp/exported/adapter_model.safetensors"
+cmp "$tmp/whole/adapter_config.json" "$tmp/exported/adapter_config.json"
 
 # refused SENTENCE ARGS…
 refused() {

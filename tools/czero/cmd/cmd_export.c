@@ -8,6 +8,9 @@
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
 #include "formats/beneath.h"
+#include "formats/file_io.h"
+#include "formats/json/json.h"
+#include "formats/safetensors/safetensors.h"
 #include "model/model.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
@@ -21,13 +24,16 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 struct export_options {
-    const char *dir, *out_dir, *model, *tag, *dtype, *max_shard_size;
-    bool verify, quiet, json, merge;
+    const char *dir, *out_dir, *model, *tag, *dtype, *max_shard_size, *adapter_config;
+    bool verify, quiet, json, merge, adapter;
 };
+
+enum { ADAPTER_PIECE = 1 << 20 };
 
 #define FIELD(name) offsetof(struct export_options, name)
 
@@ -43,11 +49,17 @@ static const struct arg_spec specs[] = {
     {"--tag", ARG_STRING, FIELD(tag), "TAG",
      "tag, such as global_step100 (default: the one that `latest` names)", 0, false},
     {"--dtype", ARG_CHOICE, FIELD(dtype), "fp32|bf16|fp16",
-     "type of the written weights (default: fp32)", 0, false},
+     "type of the written weights (default: fp32; of --adapter from DeepSpeed's checkpoints: the "
+     "model's)",
+     0, false},
     {"--max-shard-size", ARG_STRING, FIELD(max_shard_size), "SIZE",
      "start a new file before one exceeds SIZE, such as 5GB, 200MB, none (default: 5GB)", 0, false},
     {"--merge", ARG_FLAG, FIELD(merge), NULL,
      "add the adapter of this folder into the weights of --model", 0, false},
+    {"--adapter", ARG_FLAG, FIELD(adapter), NULL,
+     "write the adapter (LoRA) that the checkpoint holds, as PEFT saves it", 0, false},
+    {"--adapter-config", ARG_STRING, FIELD(adapter_config), "FILE",
+     "its adapter_config.json (default: the one beside the checkpoints)", 0, false},
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
      "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
@@ -63,6 +75,7 @@ const struct arg_command export_command = {
                 "depend on the size of the model.",
     .examples = "  czero export runs/a out/ --dtype bf16\n"
                 "  czero export checkpoints/ out/ --model gpt2\n"
+                "  czero export --adapter checkpoints/ adapter/\n"
                 "  czero export adapter/ out/ --merge --model path/to/llama",
 };
 
@@ -208,6 +221,156 @@ static cz_status find_described(const char *dir, char path[PATH_MAX])
     return CZ_OK;
 }
 
+/* ---- an adapter out of a checkpoint ---------------------------------------------------------- */
+
+#define ADAPTER_PREFIX "base_model.model."
+
+/* PEFT's name in its file: without the adapter's own ("default"), and of a module that is trained
+ * whole without what wraps it. NULL: not enough memory. */
+static char *adapter_name(const char *name)
+{
+    static const char *const dropped[] = {"modules_to_save.default.", "default."};
+    const size_t n = strlen(ADAPTER_PREFIX) + strlen(name) + 1;
+    char *out = malloc(n);
+    if (!out) return NULL;
+    snprintf(out, n, "%s%s",
+             strncmp(name, ADAPTER_PREFIX, strlen(ADAPTER_PREFIX)) == 0 ? "" : ADAPTER_PREFIX,
+             name);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(dropped); i++) {
+        char *at = strstr(out, dropped[i]);
+        if (!at || (at != out && at[-1] != '.')) continue;
+        memmove(at, at + strlen(dropped[i]), strlen(at + strlen(dropped[i])) + 1);
+    }
+    return out;
+}
+
+/* What the run held its parameters in: PEFT saves that. */
+static enum cz_dtype adapter_dtype(const struct export_options *o, const struct ckpt *ck)
+{
+    const struct ckpt_info *info = ckpt_get_info(ck);
+    if (o->dtype) return parse_dtype(o->dtype);
+    const bool is_narrow = info->model_dtype && info->model_dtype->has_base &&
+                           dtype_size(info->model_dtype->base) == 2;
+    return is_narrow && !info->is_ours ? info->model_dtype->base : DTYPE_F32;
+}
+
+/* Masters, rounded in place: 16-bit parameters are just that. */
+static cz_status write_adapter_tensor(struct safetensors_writer *w, size_t decl, struct ckpt *ck,
+                                      size_t idx, enum cz_dtype dtype, float *piece)
+{
+    const uint64_t numel = ckpt_at(ck, idx)->numel;
+    for (uint64_t off = 0, n; off < numel; off += n) {
+        n = numel - off < ADAPTER_PIECE ? numel - off : ADAPTER_PIECE;
+        TRY(ckpt_read(ck, idx, CKPT_MASTER, off, n, piece));
+        for (size_t k = 0; dtype != DTYPE_F32 && k < n; k++) dtype_put(piece, k, dtype, piece[k]);
+        TRY(safetensors_write(w, decl, off, n, piece));
+    }
+    return CZ_OK;
+}
+
+/* The trained tensors of a run whose others are frozen: its adapter. */
+static cz_status write_adapter(const struct export_options *o, struct ckpt *ck, const char *path,
+                               size_t *n_written)
+{
+    const size_t n_all = ckpt_count(ck);
+    const enum cz_dtype dtype = adapter_dtype(o, ck);
+    struct safetensors_decl *decls = calloc(n_all + 1, sizeof *decls);
+    char **names = calloc(n_all + 1, sizeof *names);
+    size_t *from = calloc(n_all + 1, sizeof *from), n = 0;
+    float *piece = malloc(ADAPTER_PIECE * sizeof *piece);
+    struct safetensors_writer *w = NULL;
+    bool has_branch = false;
+    cz_status st = decls && names && from && piece
+                       ? CZ_OK
+                       : err_set(CZ_NOMEM, 0, "no memory to export an adapter");
+    for (size_t i = 0; i < n_all && st == CZ_OK; i++) {
+        const struct ckpt_tensor *t = ckpt_at(ck, i);
+        if (t->kind != CKPT_TRAINED) continue;
+        has_branch = has_branch || strstr(t->name, ".lora_A.");
+        names[n] = adapter_name(t->name);
+        if (!names[n]) st = err_set(CZ_NOMEM, 0, "no memory to export an adapter");
+        decls[n] = (struct safetensors_decl){names[n], safetensors_dtype_from_base(dtype), t->shape,
+                                             (size_t)t->ndim};
+        from[n++] = i;
+    }
+    if (st == CZ_OK && !has_branch)
+        st = err_set(CZ_INVALID, 0,
+                     "--adapter: %s has no trained tensor of an adapter (lora_A): it is a whole "
+                     "model's checkpoint",
+                     ckpt_get_info(ck)->tag_dir);
+    if (st == CZ_OK) st = file_make_dirs(o->out_dir);
+    if (st == CZ_OK) st = safetensors_create(path, decls, n, NULL, 0, &w);
+    for (size_t k = 0; k < n && st == CZ_OK; k++)
+        st = write_adapter_tensor(w, k, ck, from[k], dtype, piece);
+    if (st == CZ_OK) st = safetensors_finish(w);
+    safetensors_writer_destroy(w);
+    for (size_t k = 0; names && k < n; k++) free(names[k]);
+    free(piece);
+    free(from);
+    free(names);
+    free(decls);
+    *n_written = n;
+    return st;
+}
+
+/* Trainers write it beside their checkpoints, czero train --save into model/. *text is the
+ * caller's. */
+static cz_status read_adapter_config(const struct export_options *o, char **text, size_t *nbytes)
+{
+    static const char *const places[] = {"", "model/", "../", "../model/", "../../"};
+    const size_t most = JSON_NAMED_NBYTES_MAX;
+    char folder[PATH_MAX];
+    if (o->adapter_config) return file_load_named(o->adapter_config, most, text, nbytes);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++) {
+        int fd;
+        uint64_t size;
+        if (snprintf(folder, sizeof folder, "%s/%s", o->dir, places[i]) >= PATH_MAX ||
+            !beneath_is_there(folder, "adapter_config.json"))
+            continue;
+        TRY(beneath_open(folder, "adapter_config.json", &fd, &size));
+        return file_load_opened(fd, folder, size, most, text, nbytes);
+    }
+    return err_set(CZ_NOTFOUND, 0,
+                   "--adapter: there is no adapter_config.json in %s or beside it, which says what "
+                   "the adapter's alpha is; --adapter-config names one",
+                   o->dir);
+}
+
+/* --adapter: the config last, as in all folders. */
+static cz_status export_adapter(const struct export_options *o)
+{
+    const struct ckpt_open_options open = {.dir = o->dir, .tag = o->tag, .weights_only = true};
+    const int64_t begin = clock_now_ns();
+    struct ckpt *ck = NULL;
+    char *text = NULL, *path = NULL;
+    size_t nbytes = 0, n = 0;
+    cz_status st;
+    if (o->model || o->verify || o->max_shard_size || o->json || o->merge)
+        return err_set(
+            CZ_INVALID, 0,
+            "--adapter takes no --model, --merge, --verify, --max-shard-size and --json");
+    TRY_GOTO(read_adapter_config(o, &text, &nbytes), done);
+    TRY_GOTO(ckpt_open(&open, &ck), done);
+    path = file_join(o->out_dir, "adapter_model.safetensors");
+    if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
+    TRY_GOTO(write_adapter(o, ck, path, &n), done);
+    free(path);
+    path = file_join(o->out_dir, "adapter_config.json");
+    if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
+    TRY_GOTO(file_save(path, text, nbytes), done);
+    if (!o->quiet)
+        printable_print(stdout, "wrote %s: the adapter of %s, %zu tensors, %s, in %.1f s\n",
+                        o->out_dir, ckpt_get_info(ck)->tag_dir, n, dtype_name(adapter_dtype(o, ck)),
+                        (double)(clock_now_ns() - begin) * 1e-9);
+done:
+    ckpt_close(ck);
+    free(path);
+    free(text);
+    return st;
+}
+
+/* ---- an adapter into its model --------------------------------------------------------------- */
+
 static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
 {
     return model_read_weights(user, param_idx, off, numel, dst);
@@ -242,6 +405,8 @@ static cz_status run(struct export_options *o)
     char described[PATH_MAX] = "";
     if (access(o->dir, F_OK) != 0)
         return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", o->dir);
+    if (o->adapter) return export_adapter(o);
+    if (o->adapter_config) return err_set(CZ_INVALID, 0, "--adapter-config is for --adapter");
     if (o->merge) return merge(o);
     if (!o->model) TRY(find_described(o->dir, described));
     if (!o->model && !*described)

@@ -53,6 +53,7 @@ cz_status saver_describe(const struct saver *s, const struct cz_model *model,
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return err_set(CZ_IO, errno, "--save: cannot create %s", dir);
     TRY(model_export_config(model, dir, DTYPE_F32));
+    if (cz_model_has_adapter(model)) TRY(model_export_adapter_config(model, dir));
     return cz_tokenizer_export(tokenizer, dir);
 }
 

@@ -91,6 +91,7 @@ struct run {
     uint64_t seed;
     bool shuffle;
     bool init_from_checkpoint;
+    bool adapts; /* an adapter is trained: --lora, the config's, or --adapter */
     bool is_random;                      /* weights are not those of any file */
     bool finished;                       /* a resumed run that has made all its steps already */
     int64_t first_step;                  /* what it resumed at; 0 */

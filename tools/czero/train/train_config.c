@@ -32,6 +32,7 @@ cz_status config_look(struct run *r)
     TRY(st);
     r->micro = config->train_micro_batch_size_per_gpu;
     r->accumulation = config->gradient_accumulation_steps;
+    r->adapts = r->options->adapter || config->czero.lora.given;
     r->fp16 = config->model_dtype == DTYPE_F16;
     r->drop_last = config->dataloader_drop_last;
     r->steps_managed = config->managed_gradient_accumulation;

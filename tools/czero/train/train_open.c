@@ -246,11 +246,26 @@ static cz_status choose_steps(struct run *r)
     return CZ_OK;
 }
 
+/* Checkpoints of an adapter do not hold its model. */
+static cz_status open_base(struct run *r)
+{
+    const struct train_options *o = r->options;
+    if (!r->adapts) return CZ_OK;
+    if (r->init_from_checkpoint)
+        return err_set(CZ_INVALID, 0,
+                       "--init %s: an adapter needs its model in a folder of its own: czero export "
+                       "writes one of the checkpoint",
+                       o->init);
+    if (!r->resume.dir || o->init || !is_folder(o->model)) return CZ_OK;
+    return cz_model_init_from(r->model, o->model, r->seed);
+}
+
 /* The config's batch sizes decide how many steps an epoch has. */
 static cz_status open_rows(struct run *r)
 {
     TRY(config_args_wanted(&r->options->values, &r->wanted));
     TRY(config_look(r));
+    TRY(open_base(r));
     TRY(r->task->open_data(r));
     return choose_steps(r);
 }

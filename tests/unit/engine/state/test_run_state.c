@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* One file of the corpus, in a folder by itself. */
-static cz_status load(const char *name, struct run_state *out)
+/* One file of the corpus, in a folder by itself, with `more` as its first member. */
+static cz_status load_with(const char *name, const char *more, struct run_state *out)
 {
     char path[256], *text;
     size_t nbytes;
@@ -18,12 +18,19 @@ static cz_status load(const char *name, struct run_state *out)
     snprintf(path, sizeof path, "%s/%s", dir, CKPT_STATE);
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(text, 1, nbytes, file), nbytes);
+    ck_assert_int_eq(text[0], '{');
+    ck_assert_int_ge(fprintf(file, "{%s", more), 1);
+    ck_assert_uint_eq(fwrite(text + 1, 1, nbytes - 1, file), nbytes - 1);
     ck_assert_int_eq(fclose(file), 0);
     free(text);
     cz_status st = run_state_load(dir, out);
     test_tmp_remove(dir);
     return st;
+}
+
+static cz_status load(const char *name, struct run_state *out)
+{
+    return load_with(name, "", out);
 }
 
 START_TEST(a_state_is_read)
@@ -56,6 +63,28 @@ START_TEST(the_1_bit_optimizers_part_is_read)
     run_state_free(&s);
     ck_ok(load("good", &s));
     ck_assert(!s.onebit.present);
+}
+END_TEST
+
+START_TEST(the_model_of_an_adapter_is_named_by_a_hash)
+{
+    struct run_state s;
+    ck_ok(load("good", &s));
+    ck_assert(!s.has_base);
+    ck_ok(load_with("good", "\"adapter_base\": \"fedcba9876543210\",", &s));
+    ck_assert(s.has_base && s.base_hash == 0xfedcba9876543210u);
+    static const char *const bad[] = {"\"fedcba987654321\"",
+                                      "\"fedcba98765432100\"",
+                                      "\"0xdcba9876543210\"",
+                                      "-1",
+                                      "null",
+                                      "\"\""};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
+        char more[64];
+        snprintf(more, sizeof more, "\"adapter_base\": %s,", bad[i]);
+        ck_fails(load_with("good", more, &s), CZ_CORRUPT);
+        ck_assert_msg(strstr(cz_last_error(), "adapter_base"), "%s", cz_last_error());
+    }
 }
 END_TEST
 
@@ -93,4 +122,5 @@ START_TEST(a_folder_without_one_says_so)
 END_TEST
 
 TEST_MAIN("engine/run_state", a_state_is_read, the_1_bit_optimizers_part_is_read,
-          numbers_out_of_range_are_refused, a_folder_without_one_says_so)
+          the_model_of_an_adapter_is_named_by_a_hash, numbers_out_of_range_are_refused,
+          a_folder_without_one_says_so)
