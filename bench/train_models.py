@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""BERT and LLaMA training steps on the CPU beside PyTorch eager, as ratios of samples/s.
+"""Training steps of BERT, LLaMA, Qwen3, ModernBERT and Gemma 3 on the CPU beside PyTorch eager, as ratios of samples/s.
 
     scripts/peers.sh && python3 bench/train_models.py [--model bert-base llama-160m] [--precision bf16 fp32]
 
@@ -7,7 +7,7 @@ One process per side holds the model of one config.json, and they take whole ste
 backward, clipping, AdamW) on the same cores, so that a machine which others use too hits all alike;
 the two first rounds are not counted. Printed are each side's median and best step, its processor
 time, and the ratio round by round. bf16 has two peers: the model and its states all in bf16, which
-is PyTorch's fastest form, and autocast over fp32 weights, which keeps what czero keeps. Dropout is
+is PyTorch's fastest form, and autocast over fp32 weights, which keeps what czero keeps; with it peak memory is compared, too. Dropout is
 as in the config (BERT 0.1, LLaMA none); --no-dropout turns it off on both sides.
 """
 import argparse
@@ -35,12 +35,37 @@ LLAMA = {
     "initializer_range": 0.02, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
     "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False,
 }
+QWEN3 = {
+    "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 151936, "hidden_size": 1024,
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 3072, "hidden_act": "silu", "max_position_embeddings": 40960, "initializer_range": 0.02,
+    "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "tie_word_embeddings": True, "attention_bias": False,
+}
+MODERNBERT = {
+    "model_type": "modernbert", "architectures": ["ModernBertForSequenceClassification"], "vocab_size": 50368,
+    "hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12, "intermediate_size": 1152,
+    "hidden_activation": "gelu", "max_position_embeddings": 8192, "norm_eps": 1e-5, "norm_bias": False,
+    "global_attn_every_n_layers": 3, "local_attention": 128, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0,
+    "pad_token_id": 50283, "bos_token_id": 50281, "eos_token_id": 50282, "cls_token_id": 50281, "sep_token_id": 50282,
+    "classifier_pooling": "cls", "num_labels": 2,
+}
+GEMMA3 = {
+    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "vocab_size": 262144, "hidden_size": 640,
+    "num_hidden_layers": 18, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
+    "intermediate_size": 2048, "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "sliding_window": 512,
+    "query_pre_attn_scalar": 256, "attention_bias": False, "tie_word_embeddings": True,
+    "layer_types": ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(18)],
+}
 # name -> config, batch, tokens a row, goal in bf16
 MODELS = {
     "bert-base": (BERT, 32, 128, 1.5),
     "bert-tiny": ({**BERT, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
                    "intermediate_size": 512}, 32, 128, None),
     "llama-160m": (LLAMA, 4, 256, 2.0),
+    "qwen3-0.6b": (QWEN3, 1, 256, 1.5),
+    "modernbert-base": (MODERNBERT, 16, 128, 1.5),
+    "gemma-3-270m": (GEMMA3, 2, 256, 1.5),
     "llama-tiny": ({**LLAMA, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
                     "num_key_value_heads": 2, "intermediate_size": 512}, 4, 256, None),
 }
@@ -131,7 +156,8 @@ def report(what, sides, batch, goal):
         best = min(peer.counted(0)) / min(ours.counted(0))
         print(f"{what} czero / {peer.name}: {statistics.median(pairs):.2f}x"
               f" ({min(pairs):.2f} to {max(pairs):.2f}), best steps {best:.2f}x,"
-              f" processor time {statistics.median(cpu):.2f}x" + (f", goal {goal}x" if goal else ""),
+              f" processor time {statistics.median(cpu):.2f}x, memory {ours.rows[-1][3] / peer.rows[-1][3]:.2f}x"
+              + (f", goal {goal}x" if goal else ""),
               flush=True)
 
 

@@ -62,6 +62,10 @@ czero train --config configs/quickstart.json --model gpt2-tiny --data "$work/tex
   --export "$work/lm" 2>"$work/err" || complain "no language model: $(cat "$work/err")"
 json 0 'czero eval' '' czero eval --model "$work/lm" --data "$work/text.txt" --seq-len 16
 
+json 0 'czero vocab' '' czero vocab --data "$work/text.txt" --type bpe --size 300 -o "$work/v1"
+grep -q '"tokens": 300' "$work/out" || complain "vocab: $(cat "$work/out")"
+json 0 'czero vocab' '' czero vocab --data "$work/text.txt" --size 100 -o "$work/v2"
+
 # a classifier, trained for a step, and an export of its checkpoint
 printf 'text,label\ngood day,a\nbad day,b\ngood,a\nbad,b\n' >"$work/data.csv"
 echo '{"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}' >"$work/ds.json"

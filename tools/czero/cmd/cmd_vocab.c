@@ -4,6 +4,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "data/tokenizer/vocab.h"
+#include "formats/json/json_write.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
@@ -17,7 +18,7 @@ struct vocab_cli {
     struct arg_list data;
     const char *text_column, *pair_column, *kind, *lowercase, *out;
     int64_t size, min_count;
-    bool strip_spaces;
+    bool strip_spaces, json;
 };
 
 #define AT(field) offsetof(struct vocab_cli, field)
@@ -44,6 +45,7 @@ static const struct arg_spec specs[] = {
      "column or member with a second text, if any", 0, false},
     {"--strip-spaces", ARG_FLAG, AT(strip_spaces), NULL,
      "remove white space inside texts (of corpora segmented into words)", 0, false},
+    {"--json", ARG_FLAG, AT(json), NULL, "print one JSON object instead of the report", 0, false},
 };
 
 const struct arg_command vocab_command = {
@@ -139,6 +141,33 @@ static void print_report(const struct vocab_cli *o, const struct vocab_report *r
                     is_bpe ? "tokenizer.json" : "vocab.txt");
 }
 
+static cz_status print_json(const struct vocab_cli *o, const struct vocab_report *r,
+                            const struct totals *sum)
+{
+    struct json_writer w;
+    char *text;
+    json_writer_init(&w, 2);
+    json_begin_object(&w);
+    json_put_string(&w, "output", o->out);
+    json_put_string(&w, "type", o->kind);
+    json_put_int(&w, "texts", (int64_t)sum->n_texts);
+    json_put_int(&w, "bytes", (int64_t)sum->n_bytes);
+    json_put_int(&w, "words", (int64_t)r->n_words);
+    json_put_int(&w, "different_words", (int64_t)r->n_different_words);
+    json_put_int(&w, "tokens", r->n_tokens);
+    json_put_int(&w, "special", r->n_specials);
+    json_put_int(&w, "characters", r->n_characters);
+    json_put_int(&w, "pieces", r->n_pieces);
+    if (strcmp(o->kind, "bpe") == 0)
+        json_put_double(&w, "bytes_per_token", (double)r->n_bytes / (double)r->n_pieces_used);
+    else
+        json_put_double(&w, "unknown", (double)r->n_chars_unknown / (double)r->n_chars);
+    json_end_object(&w);
+    TRY(json_writer_take(&w, &text, NULL));
+    tool_put_report(text, true);
+    return CZ_OK;
+}
+
 static cz_status run(const struct vocab_cli *o)
 {
     const bool is_bpe = strcmp(o->kind, "bpe") == 0;
@@ -165,7 +194,10 @@ static cz_status run(const struct vocab_cli *o)
         TRY_GOTO(add_texts(v, o, o->data.items[i], is_labelled(o->data.items[i]), &sum), done);
     TRY_GOTO(vocab_build(v, &report), done);
     TRY_GOTO(vocab_save(v, o->out), done);
-    print_report(o, &report, &sum);
+    if (o->json)
+        TRY_GOTO(print_json(o, &report, &sum), done);
+    else
+        print_report(o, &report, &sum);
 done:
     vocab_destroy(v);
     return st;
