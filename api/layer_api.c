@@ -83,7 +83,8 @@ static struct cz_batch batch_out(const struct batch *b)
                              .key_mask = b->key_mask,
                              .loss_weights = b->loss_weights,
                              .loss_divisor = b->loss_divisor,
-                             .sample = b->sample};
+                             .sample = b->sample,
+                             .documents = b->documents};
 }
 
 _Static_assert((int)CZ_LAYER_TRAIN == LAYER_TRAIN && (int)CZ_LAYER_EVAL == LAYER_EVAL &&

@@ -28,6 +28,7 @@ struct batch {
     const int32_t *types;      /* (B,T) segment ids (BERT) */
     const int32_t *positions;  /* (B,T); NULL: 0 … T-1 in each row */
     const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding */
+    const int32_t *documents;  /* (B,T) attention stays within equal numbers; NULL: a row is one */
     const float *loss_weights; /* per label; NULL: all 1 */
     float loss_divisor;        /* what the weighted sum of losses is divided by: when this batch is
                                   one of several of unequal size, their mean number of labels; 0:
@@ -52,6 +53,7 @@ static inline struct batch batch_of(const struct cz_batch *b)
     own.types = b->types;
     own.positions = b->positions;
     own.key_mask = b->key_mask;
+    own.documents = b->documents;
     own.loss_weights = b->loss_weights;
     own.loss_divisor = b->loss_divisor;
     own.sample = b->sample;

@@ -29,6 +29,13 @@ static cz_status check_ids(const struct cz_model *model, const struct cz_batch *
     const int64_t S = cz_model_n_types(model);
     bad = batch->types && S > 0 ? first_outside(batch->types, n, S, 0) : n;
     if (bad < n) return outside(batch, "token type", bad, batch->types[bad], "token types", S);
+    for (size_t i = 1; batch->documents && i < n; i++)
+        if (i % (size_t)batch->T != 0 && batch->documents[i] < batch->documents[i - 1])
+            return err_set(CZ_INVALID, 0,
+                           "document %d in row %lld at position %lld follows document %d: numbers "
+                           "do not decrease in a row",
+                           batch->documents[i], (long long)i / (long long)batch->T,
+                           (long long)i % (long long)batch->T, batch->documents[i - 1]);
     if (!batch->positions) return CZ_OK;
     const int64_t P = model_n_positions(model);
     bad = first_outside(batch->positions, n, P, 0);

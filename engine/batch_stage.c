@@ -18,10 +18,11 @@ static size_t piece(size_t n, size_t elem_nbytes)
     return size_round_up(n * elem_nbytes, CHAIN_ALIGN);
 }
 
-/* ids, labels, types, positions, loss weights, key mask; a GPU's: the four of the labelled rows. */
+/* ids, labels, types, positions, documents, loss weights, key mask; a GPU's: the four of the
+ * labelled rows. */
 static size_t arrays_nbytes(enum device_kind kind, int64_t B, int64_t T)
 {
-    const size_t n = (size_t)B * (size_t)T, n_words = kind == DEVICE_HOST ? 5 : 9;
+    const size_t n = (size_t)B * (size_t)T, n_words = kind == DEVICE_HOST ? 6 : 10;
     return n_words * piece(n, sizeof(int32_t)) + piece(n, 1);
 }
 
@@ -113,6 +114,7 @@ static void pack(struct batch_stage *s, const struct cz_model *model, const stru
                                    .types = put(p, b->types, n, word),
                                    .positions = put_positions(p, model, b),
                                    .key_mask = put(p, b->key_mask, n, 1),
+                                   .documents = put(p, b->documents, n, word),
                                    .loss_weights = put(p, b->loss_weights, n_labels, word),
                                    .loss_divisor = b->loss_divisor,
                                    .sample = b->sample};
@@ -163,6 +165,7 @@ static void address(struct batch_stage *s, const struct packing *p, bool has_lab
     s->batch.types = there(s, p, h->types);
     s->batch.positions = there(s, p, h->positions);
     s->batch.key_mask = there(s, p, h->key_mask);
+    s->batch.documents = there(s, p, h->documents);
     s->batch.loss_weights = there(s, p, h->loss_weights);
     s->batch.host = h;
     s->batch.labelled = has_labelled ? l : NULL;

@@ -64,8 +64,7 @@ static cz_status fail_missing(const struct document_feed *f, bool is_instruction
     return text_source_fail(&f->in, CZ_INVALID, "no member \"text\"; there is %.*s%s", n,
                             f->names.n ? f->names.s : "nothing",
                             is_instruction
-                                ? ": instructions and chats are not read, --task sft is not there "
-                                  "yet; write each as one \"text\""
+                                ? ": instructions and chats are read by --task sft"
                                 : "");
 }
 

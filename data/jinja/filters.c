@@ -576,7 +576,8 @@ static cz_status choose(struct jinja_run *r, struct jv v, const struct jinja_arg
     if (!jv_truth(v)) return jv_list_new(r, JV_ITER, 0, out); /* None, too */
     if (by_attribute && !attribute) return run_fail(r, "the filter needs an attribute");
     if (args->n_kw > 0) return run_lacks(r, "named arguments of tests are not supported");
-    struct jinja_args rest = {.at = args->at + at + 1, .n = args->n > at ? args->n - at - 1 : 0};
+    struct jinja_args rest = {0};
+    if (args->n > at) rest = (struct jinja_args){.at = args->at + at + 1, .n = args->n - at - 1};
     if (args->n > at) {
         if (args->at[at].type == JV_STR) test = jinja_test_find(args->at[at]);
         if (!test) return run_lacks(r, "a filter by this test is not supported");

@@ -23,7 +23,7 @@
 
 #define JINJA_TEMPLATE_NBYTES_MAX ((size_t)4 << 20)
 #define JINJA_NBYTES_MAX          ((size_t)64 << 20)
-#define JINJA_STEPS_MAX           ((uint64_t)1 << 25)
+#define JINJA_STEPS_MAX           ((uint64_t)1 << 24)
 #define JINJA_DEPTH_MAX           1200
 
 struct jinja_template;

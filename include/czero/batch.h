@@ -31,6 +31,9 @@ struct cz_batch {
     uint64_t sample;           /* global index of the first row: part of every random key, so that
                                   dropout differs from sample to sample and repeats in a resumed
                                   run */
+    const int32_t *documents;  /* (B,T) for rows that hold several texts: attention stays within
+                                  equal numbers, which do not decrease in a row (positions should
+                                  begin anew with each text); NULL: a row is one text */
 };
 
 CZ_EXTERN_C_END

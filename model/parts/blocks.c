@@ -378,11 +378,12 @@ void norm_workspace(const struct batch_shape *shape, const struct norm *n, int64
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-/* Mask and dropout are the batch's, in forward and backward alike. */
+/* Mask, documents and dropout are the batch's, in forward and backward alike. */
 void attention_complete(struct attention_args *args, const struct layer_args *a, float p,
                         uint32_t site, struct op_space space)
 {
     args->key_mask = a->batch->key_mask;
+    args->documents = a->batch->documents;
     if (dropout_acts(a, p)) {
         args->dropout_p = p;
         args->rng = a->rng;

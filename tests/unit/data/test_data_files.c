@@ -469,8 +469,8 @@ START_TEST(rows_without_a_text_are_refused_by_line)
     refused(put_text("a.jsonl", GOOD GOOD "{\"content\": \"b\", \"id\": 1}\n"), NULL, CZ_INVALID,
             "a.jsonl:3: no member \"text\"; there is content, id");
     refused(put_text("a.jsonl", GOOD "{\"messages\": [{\"role\": \"user\"}]}\n"), NULL, CZ_INVALID,
-            "a.jsonl:2: no member \"text\"; there is messages: instructions and chats are not "
-            "read, --task sft is not there yet");
+            "a.jsonl:2: no member \"text\"; there is messages: instructions and chats are "
+            "read by --task sft");
     refused(put_text("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n"), NULL, CZ_INVALID,
             "--task sft");
     refused(put_text("a.jsonl", GOOD "{\"text\": 5}\n"), NULL, CZ_INVALID,

@@ -17,17 +17,19 @@ static const struct arg_spec train_specs[] = {
      "Hugging Face folder, or a preset: ", .list = model_preset_examples, .required = true},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
      "text, .jsonl or .json with \"text\", or token files (.bin, Megatron .bin/.idx); "
+     "sft: .jsonl or .json of chats or instructions; "
      "classification: labelled texts (.json, .jsonl, .csv, .tsv); token classification: words "
      "(.conll, .jsonl); all may be .gz or .zst, or in a folder",
      .required = true},
     {"--seq-len", ARG_INT, FIELD(seq_len), "T",
-     "tokens per row; classification: at most T (default: 128)", .min = 1},
+     "tokens per row; classification: at most T (default: 128); sft: at most T (default: 1024)",
+     .min = 1},
     {"--steps", ARG_INT, FIELD(steps), "N", "optimizer steps, including skipped steps", .min = 1},
     {"--epochs", ARG_DOUBLE, FIELD(epochs), "N",
      "passes over the data, instead of --steps; 0.5 is half of one"},
     {"", ARG_HEADING, 0, NULL, "Model and data:"},
     {"--task", ARG_CHOICE, FIELD(task),
-     "causal-lm|masked-lm|classification|token-classification|replaced-tokens",
+     "causal-lm|masked-lm|classification|token-classification|replaced-tokens|sft",
      "training task (default: the task of the model's head)"},
     {"--init", ARG_STRING, FIELD(init), "random|DIR",
      "initial weights: random, a Hugging Face folder, or a checkpoint, of which only the weights "
@@ -47,6 +49,15 @@ static const struct arg_spec train_specs[] = {
      "no optimizer, else one)"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
      "masked-lm: share of tokens to predict; replaced-tokens: to replace (default: 0.15)"},
+    {"", ARG_HEADING, 0, NULL, "Instructions and chats (--task sft):"},
+    {"--chat-template", ARG_STRING, FIELD(chat_template), "NAME|FILE",
+     "chat template: one that the tokenizer's folder has under this name, or a file (default: the "
+     "folder's)"},
+    {"--loss-on", ARG_CHOICE, FIELD(loss_on), "assistant|completion|all",
+     "train what the assistant writes, the completion or last answer, or all tokens (default: "
+     "assistant for chats, completion where a row has one, all for plain text)"},
+    {"--packing", ARG_FLAG, FIELD(packing), NULL,
+     "put several examples into one row, each with its own attention and positions"},
     {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
      "column or member with the text (default: text, sentence, …)"},

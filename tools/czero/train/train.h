@@ -7,7 +7,7 @@
  * train_say.c      what a run says of itself at its beginning and its end
  * train_best.c     the best evaluation, its checkpoint
  * task_tokens.c    language models on text; task_classes.c: classifiers of labelled texts or words
- */
+ * task_sft.c       language models on instructions and chats */
 #ifndef CZ_TOOLS_CZERO_TRAIN_TRAIN_H
 #define CZ_TOOLS_CZERO_TRAIN_TRAIN_H
 
@@ -19,6 +19,7 @@
 #include "tools/czero/train/progress.h"
 #include "tools/czero/train/saver.h"
 
+#include "data/chat/chat_loader.h"
 #include "engine/engine.h"
 #include "engine/report/best.h"
 #include "engine/report/class_report.h"
@@ -28,14 +29,14 @@
 struct train_options {
     const char *adapter;
     const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
-    const char *text_column, *pair_column, *label_column;
+    const char *text_column, *pair_column, *label_column, *chat_template, *loss_on;
     const char *save, *resume, *export_dir, *export_dtype, *curve, *groups;
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
     struct config_args values; /* for the config */
     struct arg_list data, eval_data;
     int64_t seq_len, steps, seed, save_interval, save_keep, early_stopping;
     double epochs, mask_probability; /* NAN: not given */
-    bool log_json, quiet, strip_spaces, dry_run_lr, force;
+    bool log_json, quiet, strip_spaces, packing, dry_run_lr, force;
 };
 
 /* What an evaluation found, the same on every rank. NAN: not measured. */
@@ -68,7 +69,7 @@ struct train_task {
 };
 
 extern const struct train_task train_task_tokens, train_task_masked, train_task_replaced,
-    train_task_classes, train_task_words;
+    train_task_classes, train_task_words, train_task_sft;
 
 /* Everything a run holds; run_close() accepts any half-built state. */
 struct run {
@@ -102,6 +103,10 @@ struct run {
     int64_t start_ns;
 
     struct cz_data_loader *data, *eval_data; /* token tasks */
+
+    struct chat_encoder chat; /* instructions */
+    struct chat_set *chats, *eval_chats;
+    struct chat_loader *chat_loader;
 
     struct cz_texts *texts, *eval_texts; /* classification, of texts or words */
     struct cz_text_loader *loader;

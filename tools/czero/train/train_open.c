@@ -98,6 +98,7 @@ static cz_status choose_task(struct run *r)
     const char *name = r->options->task;
     for (size_t i = 0; name && i < CZ_ARRAY_LEN(tasks); i++)
         if (strcmp(tasks[i]->name, name) == 0) r->task = tasks[i];
+    if (name && strcmp(train_task_sft.name, name) == 0) r->task = &train_task_sft;
     if (r->task) return CZ_OK;
     const struct cz_model_options look = {.size = sizeof look, .config_only = true};
     struct cz_model *probe = cz_model_open_ex(r->options->model, &look);
@@ -143,6 +144,9 @@ static cz_status check_task_options(const struct run *r)
         {"--label-column", o->label_column != NULL, &train_task_classes, &train_task_words},
         {"--strip-spaces", o->strip_spaces, &train_task_classes, NULL},
         {"--bucket", o->bucket != NULL, &train_task_classes, &train_task_words},
+        {"--chat-template", o->chat_template != NULL, &train_task_sft, NULL},
+        {"--loss-on", o->loss_on != NULL, &train_task_sft, NULL},
+        {"--packing", o->packing, &train_task_sft, NULL},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
         if (options[i].is_given && options[i].task != r->task && options[i].other != r->task)
@@ -211,10 +215,11 @@ static cz_status open_model(struct run *r)
     if (o->init && !random && !r->init_from_checkpoint)
         TRY(cz_model_init_from(r->model, o->init, r->seed));
     /* A language model has no natural length; texts of a classifier rarely need more than 128
-     * tokens. */
-    const int64_t usual = 128, t_max = cz_model_t_max(r->model);
+     * tokens, those of an instruction model 1024. */
+    const bool is_sft = r->task == &train_task_sft;
+    const int64_t usual = is_sft ? 1024 : 128, t_max = cz_model_t_max(r->model);
     r->T = r->options->seq_len;
-    if (r->T == 0 && !run_has_classes(r))
+    if (r->T == 0 && !run_has_classes(r) && !is_sft)
         return err_set(CZ_INVALID, 0, "--seq-len, the number of tokens per row, is missing");
     if (r->T == 0) r->T = t_max < usual ? t_max : usual;
     TRY(cz_model_set_shape(r->model, r->T));

@@ -1,0 +1,368 @@
+/* Rows to tokens and what is trained of them.
+ *
+ * What the assistant writes is what a template marks by {% generation %}. Where it marks nothing,
+ * an answer is the text between two renderings: of the messages before it with the beginning of an
+ * answer (add_generation_prompt), and of the messages up to it. Both must be beginnings of the
+ * whole text, to the byte; a template that writes earlier turns in another way (reasoning that is
+ * removed from them) is met by looking for the answer behind the first of the two. What cannot be
+ * found is an error, because a wrong mask trains silently.
+ *
+ * A token is trained if it holds a byte of such a span. Where tokens end in the text is found by
+ * decoding them one after the other; it must give the text again. */
+#include "data/chat/chat_encode.h"
+
+#include "data/jinja/jinja_impl.h"
+#include "data/tokenizer/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The end-of-text token: what the folder names, or what the vocabulary has. */
+static cz_status find_end_token(struct chat_encoder *e)
+{
+    const char *named = e->chat ? chat_template_token(e->chat, "eos_token") : NULL, *text;
+    int64_t id = cz_tokenizer_end_id(e->tokenizer);
+    struct cz_tokenizer_decoder *decoder;
+    size_t n;
+    if (named && strlen(named) < sizeof e->end) strcpy(e->end, named);
+    if (named || id < 0) return CZ_OK;
+    TRY(cz_tokenizer_decoder_create(e->tokenizer, &decoder));
+    cz_status st = cz_tokenizer_decode(decoder, id, &text, &n);
+    if (st == CZ_OK && n < sizeof e->end) memcpy(e->end, text, n);
+    cz_tokenizer_decoder_destroy(decoder);
+    return st;
+}
+
+cz_status chat_encoder_open(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
+                            const char *given, const char *loss)
+{
+    static const char *const names[] = {[CHAT_LOSS_ASSISTANT] = "assistant",
+                                        [CHAT_LOSS_COMPLETION] = "completion",
+                                        [CHAT_LOSS_ALL] = "all"};
+    *e = (struct chat_encoder){.tokenizer = tokenizer, .now = (int64_t)time(NULL)};
+    for (int i = 1; loss && i < (int)CZ_ARRAY_LEN(names); i++)
+        if (strcmp(loss, names[i]) == 0) e->loss = (enum chat_loss)i;
+    cz_status st = chat_template_open(tokenizer->dir, given, &e->chat);
+    if (st == CZ_NOTFOUND && !given) {
+        err_clear();
+        st = CZ_OK;
+    }
+    TRY(st);
+    return find_end_token(e);
+}
+
+void chat_encoder_close(struct chat_encoder *e)
+{
+    chat_template_close(e->chat);
+    memset(e, 0, sizeof *e);
+}
+
+#define ROW_FAIL(where, ...) (err_set(CZ_INVALID, 0, __VA_ARGS__), err_prefix("%s", where))
+
+struct work {
+    const struct chat_encoder *e;
+    const struct chat_row *row;
+    const char *where;
+    struct jinja_text text, part;
+    struct chat_tokens *out;
+    size_t first; /* special tokens before the text's own */
+    size_t *ends; /* (n) of each token in the text */
+};
+
+void chat_tokens_free(struct chat_tokens *t)
+{
+    free(t->ids);
+    free(t->trained);
+    memset(t, 0, sizeof *t);
+}
+
+static bool begins(const struct text_buf *text, const struct text_buf *part)
+{
+    return part->n <= text->n && (part->n == 0 || memcmp(text->s, part->s, part->n) == 0);
+}
+
+/* ---- where tokens are
+ * ---------------------------------------------------------------------------- */
+
+/* By decoding. *fits: the tokens give the text again. A token that ends inside of a character
+ * reaches to the end of that character. */
+static cz_status find_ends_by_decoding(struct work *w, bool *fits)
+{
+    struct cz_tokenizer_decoder *decoder;
+    const struct text_buf *text = &w->text.text;
+    const char *piece;
+    size_t at = 0, n, waiting = w->first;
+    *fits = true;
+    TRY(cz_tokenizer_decoder_create(w->e->tokenizer, &decoder));
+    for (size_t i = w->first; i < w->out->n && *fits; i++) {
+        cz_status st = cz_tokenizer_decode(decoder, w->out->ids[i], &piece, &n);
+        if (st != CZ_OK) {
+            cz_tokenizer_decoder_destroy(decoder);
+            return st;
+        }
+        *fits = n <= text->n - at && (n == 0 || memcmp(text->s + at, piece, n) == 0);
+        at += n;
+        if (n == 0) continue;
+        while (waiting <= i) w->ends[waiting++] = at;
+    }
+    cz_tokenizer_decoder_destroy(decoder);
+    *fits = *fits && at == text->n && waiting == w->out->n;
+    return CZ_OK;
+}
+
+/* How many tokens are all before byte `at`: those that the text up to there has, too. */
+static cz_status count_before(const struct work *w, size_t at, size_t *count, bool *is_whole)
+{
+    int32_t *ids;
+    size_t n, i = 0;
+    TRY(cz_tokenizer_encode(w->e->tokenizer, w->text.text.s, at, &ids, &n));
+    while (i < n && w->first + i < w->out->n && ids[i] == w->out->ids[w->first + i]) i++;
+    free(ids);
+    *count = w->first + i;
+    *is_whole = i == n;
+    return CZ_OK;
+}
+
+/* Train the tokens of [begin, end). */
+static cz_status train_span(struct work *w, bool has_ends, size_t begin, size_t end)
+{
+    struct chat_tokens *t = w->out;
+    size_t from = w->first, to;
+    bool is_whole;
+    if (begin >= end) return CZ_OK;
+    if (has_ends) {
+        size_t low = w->first, high = t->n; /* the first token that ends behind `begin` */
+        while (low < high) {
+            size_t mid = (low + high) / 2;
+            if (w->ends[mid] <= begin)
+                low = mid + 1;
+            else
+                high = mid;
+        }
+        for (from = to = low; to < t->n && (to == low || w->ends[to - 1] < end); to++) continue;
+        while (to < t->n && w->ends[to] == w->ends[to - 1]) to++; /* parts of one character */
+    } else {
+        TRY(count_before(w, begin, &from, &is_whole));
+        TRY(count_before(w, end, &to, &is_whole));
+        if (!is_whole && to < t->n) to++;
+    }
+    for (size_t i = from; i < to; i++) t->trained[i] = 1;
+    return CZ_OK;
+}
+
+/* An answer that the end-of-text token follows without being trained never learns to stop. */
+static bool lacks_end(const struct work *w, size_t end)
+{
+    size_t n = strlen(w->e->end);
+    const struct text_buf *text = &w->text.text;
+    return n > 0 && end < text->n && text->n - end >= n && memcmp(text->s + end, w->e->end, n) == 0;
+}
+
+/* ---- answers without marks
+ * ------------------------------------------------------------------------ */
+
+static cz_status add_span(struct work *w, size_t begin, size_t end)
+{
+    struct jinja_text *t = &w->text;
+    if (t->n_spans == t->spans_cap) {
+        size_t cap = t->spans_cap ? 2 * t->spans_cap : 16;
+        struct jinja_span *spans = realloc(t->spans, cap * sizeof *spans);
+        if (!spans) return err_set(CZ_NOMEM, 0, "no memory for the answers of a row");
+        t->spans = spans;
+        t->spans_cap = cap;
+    }
+    t->spans[t->n_spans++] = (struct jinja_span){begin, end};
+    return CZ_OK;
+}
+
+/* What an answer says behind its reasoning, without the white space around it. */
+static const char *said_of(const struct json_node *message, size_t *n)
+{
+    static const char ends[] = "</think>";
+    const struct json_node *content = json_get(message, "content");
+    const char *text = NULL;
+    *n = 0;
+    if (!content || json_type(content) != JSON_STRING || json_as_string(content, &text) != CZ_OK)
+        return NULL;
+    for (const char *next; (next = strstr(text, ends)); text = next + sizeof ends - 1) continue;
+    struct jv said = str_strip(jv_of_str(text, strlen(text)), STR_LEFT | STR_RIGHT, NULL);
+    *n = said.n;
+    return said.s;
+}
+
+/* The end of an answer that begins at `begin`, although the messages up to it (w->part) are not a
+ * beginning of the text: what it says and what the template writes behind that, found in both. */
+static bool find_end(const struct work *w, size_t i, size_t begin, size_t *end)
+{
+    const struct text_buf *alone = &w->part.text, *text = &w->text.text;
+    size_t n_said;
+    const char *said = said_of(json_child(w->row->chat.messages, i), &n_said), *found = NULL;
+    if (n_said == 0 || begin >= alone->n) return false;
+    /* The last place: the content may stand in the reasoning, too. */
+    for (const char *s = alone->s + begin; (size_t)(alone->s + alone->n - s) >= n_said; s++) {
+        s = memmem(s, (size_t)(alone->s + alone->n - s), said, n_said);
+        if (!s) break;
+        found = s;
+    }
+    if (!found) return false;
+    size_t n = (size_t)(alone->s + alone->n - found);
+    if (n > text->n - begin || memcmp(text->s + begin, found, n) != 0) return false;
+    *end = begin + n;
+    return true;
+}
+
+static cz_status find_answer(struct work *w, size_t i)
+{
+    const struct chat_encoder *e = w->e;
+    const struct text_buf *text = &w->text.text;
+    bool is_last = i + 1 == w->row->n_messages;
+    cz_status st = chat_template_render(e->chat, &w->row->chat, i, true, e->now, &w->part);
+    if (st != CZ_OK || !begins(text, &w->part.text)) goto fail;
+    size_t begin = w->part.text.n, end = text->n;
+    if (!is_last) {
+        st = chat_template_render(e->chat, &w->row->chat, i + 1, false, e->now, &w->part);
+        if (st != CZ_OK) goto fail;
+        if (begins(text, &w->part.text) && w->part.text.n >= begin)
+            end = w->part.text.n;
+        else if (!find_end(w, i, begin, &end))
+            goto fail;
+    }
+    return add_span(w, begin, end);
+fail:
+    if (st != CZ_OK && st != CZ_INVALID) return st;
+    if (st == CZ_OK)
+        err_set(CZ_INVALID, 0, "the text of the messages before it is written differently");
+    return err_prefix(
+        "%s: the answer in message %zu cannot be found in the text, so a template with "
+        "{%% generation %%} is needed (--chat-template)",
+        w->where, i + 1);
+}
+
+/* Spans of all answers, or of the last message. */
+static cz_status find_answers(struct work *w, bool last_only)
+{
+    w->text.n_spans = 0;
+    for (size_t i = last_only ? w->row->n_messages - 1 : 0; i < w->row->n_messages; i++)
+        if (chat_row_is_answer(w->row, i)) TRY(find_answer(w, i));
+    return CZ_OK;
+}
+
+/* ---- rows
+ * ---------------------------------------------------------------------------------------- */
+
+/* The text's ids; with the special tokens that the tokenizer puts around a text. */
+static cz_status encode_text(struct work *w, bool with_frame)
+{
+    const struct cz_tokenizer *tok = w->e->tokenizer;
+    struct chat_tokens *out = w->out;
+    int32_t *ids;
+    size_t n, before = 0, after = 0;
+    if (w->text.text.n == 0) TRY(text_buf_reserve(&w->text.text, 1));
+    TRY(cz_tokenizer_encode(tok, w->text.text.s, w->text.text.n, &ids, &n));
+    while (with_frame && before < tok->one.n && tok->one.items[before] != TOKENIZER_FIRST) before++;
+    if (with_frame && before < tok->one.n) after = tok->one.n - before - 1;
+    if (before == tok->one.n) before = 0;
+    out->n = before + n + after;
+    out->ids = malloc((out->n + 1) * sizeof *out->ids);
+    out->trained = calloc(out->n + 1, 1);
+    w->ends = malloc((out->n + 1) * sizeof *w->ends);
+    if (!out->ids || !out->trained || !w->ends) {
+        free(ids);
+        return err_set(CZ_NOMEM, 0, "no memory for a row of %zu tokens", out->n);
+    }
+    for (size_t i = 0; i < before; i++) out->ids[i] = tok->one.items[i];
+    memcpy(out->ids + before, ids, n * sizeof *ids);
+    for (size_t i = 0; i < after; i++) out->ids[before + n + i] = tok->one.items[before + 1 + i];
+    free(ids);
+    w->first = before;
+    out->n -= after; /* what follows is no part of the text */
+    return CZ_OK;
+}
+
+static cz_status train_spans(struct work *w)
+{
+    bool has_ends = false;
+    if (w->text.n_spans > 0) TRY(find_ends_by_decoding(w, &has_ends));
+    for (size_t i = 0; i < w->text.n_spans; i++) {
+        struct jinja_span s = w->text.spans[i];
+        if (s.end > w->text.text.n) s.end = w->text.text.n;
+        TRY(train_span(w, has_ends, s.begin, s.end));
+        if (lacks_end(w, s.end)) w->out->lacks_end = true;
+    }
+    return CZ_OK;
+}
+
+static cz_status encode_chat(struct work *w)
+{
+    const struct chat_encoder *e = w->e;
+    const struct chat_row *row = w->row;
+    if (!e->chat) {
+        struct chat_template *none; /* its sentence says where one is looked for */
+        TRY(chat_template_open(e->tokenizer->dir, NULL, &none));
+        chat_template_close(none);
+        return err_set(CZ_BUSY, 0, "%s: the chat template appeared while it was read", w->where);
+    }
+    enum chat_loss loss = e->loss;
+    if (loss == CHAT_LOSS_FORM) loss = row->has_prompt ? CHAT_LOSS_COMPLETION : CHAT_LOSS_ASSISTANT;
+    cz_status st =
+        chat_template_render(e->chat, &row->chat, row->n_messages, false, e->now, &w->text);
+    if (st != CZ_OK) return err_prefix("%s", w->where);
+    bool marks = chat_template_marks_answers(e->chat, row->chat.tools != NULL);
+    if (loss == CHAT_LOSS_COMPLETION && row->has_prompt) {
+        st = chat_template_render(e->chat, &row->chat, row->n_prompt, true, e->now, &w->part);
+        if (st != CZ_OK) return err_prefix("%s", w->where);
+        if (!begins(&w->text.text, &w->part.text))
+            return ROW_FAIL(w->where,
+                            "the template writes the prompt alone differently from the prompt with "
+                            "its completion, so the completion cannot be found");
+        w->text.n_spans = 0;
+        TRY(add_span(w, w->part.text.n, w->text.text.n));
+    } else if (loss == CHAT_LOSS_ASSISTANT && !marks) {
+        TRY(find_answers(w, false));
+    } else if (loss == CHAT_LOSS_COMPLETION) {
+        TRY(find_answers(w, true));
+    }
+    TRY(encode_text(w, false));
+    if (loss != CHAT_LOSS_ALL) return train_spans(w);
+    memset(w->out->trained, 1, w->out->n);
+    return CZ_OK;
+}
+
+/* Plain texts end with the end-of-text token. */
+static cz_status encode_plain(struct work *w)
+{
+    const struct chat_row *row = w->row;
+    struct text_buf *text = &w->text.text;
+    const char *end = w->e->end;
+    if (w->e->loss == CHAT_LOSS_ASSISTANT)
+        return ROW_FAIL(w->where, "plain text has no assistant; --loss-on completion or all");
+    if (w->e->loss == CHAT_LOSS_COMPLETION && !row->has_prompt)
+        return ROW_FAIL(w->where, "a plain text has no completion; --loss-on all");
+    if (row->has_prompt) TRY(text_buf_put(text, row->prompt, strlen(row->prompt)));
+    size_t begin = text->n;
+    TRY(text_buf_put(text, row->text, strlen(row->text)));
+    size_t n_end = strlen(end);
+    if (n_end > 0 && (text->n < n_end || memcmp(text->s + text->n - n_end, end, n_end) != 0))
+        TRY(text_buf_put(text, end, n_end));
+    TRY(encode_text(w, true));
+    if (row->has_prompt && w->e->loss != CHAT_LOSS_ALL) {
+        TRY(add_span(w, begin, text->n));
+        return train_spans(w);
+    }
+    memset(w->out->trained, 1, w->out->n);
+    return CZ_OK;
+}
+
+cz_status chat_encode(const struct chat_encoder *e, const struct chat_row *row, const char *where,
+                      struct chat_tokens *out)
+{
+    struct work w = {.e = e, .row = row, .where = where, .out = out};
+    memset(out, 0, sizeof *out);
+    cz_status st = row->form == CHAT_MESSAGES ? encode_chat(&w) : encode_plain(&w);
+    for (size_t i = 1; st == CZ_OK && i < out->n; i++) out->n_trained += out->trained[i];
+    jinja_text_free(&w.text);
+    jinja_text_free(&w.part);
+    free(w.ends);
+    return st;
+}

@@ -1,0 +1,48 @@
+/* One row of instruction data to tokens, each of which is trained or not. */
+#ifndef CZ_DATA_CHAT_CHAT_ENCODE_H
+#define CZ_DATA_CHAT_CHAT_ENCODE_H
+
+#include "data/chat/chat_row.h"
+
+#include <czero/data.h>
+
+/* What the loss is on. */
+enum chat_loss {
+    CHAT_LOSS_FORM = 0,   /* as the row's form has it: answers, the completion, a whole text */
+    CHAT_LOSS_ASSISTANT,  /* all that the assistant writes, with the end of each turn */
+    CHAT_LOSS_COMPLETION, /* the completion; of a conversation the last answer */
+    CHAT_LOSS_ALL
+};
+
+struct chat_encoder {
+    const struct cz_tokenizer *tokenizer;
+    struct chat_template *chat; /* NULL: plain texts only */
+    enum chat_loss loss;
+    int64_t now;   /* for strftime_now() */
+    char end[256]; /* the end-of-text token, put behind plain texts; "": none */
+};
+
+/* The encoder of a tokenizer (lent until close) with the chat template of its folder, or `given`
+ * (chat_template_open()). A folder without one will do for plain texts. loss: "assistant",
+ * "completion", "all", or NULL for what the form of a row has. To be closed, also after an error.
+ */
+cz_status chat_encoder_open(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
+                            const char *given, const char *loss);
+void chat_encoder_close(struct chat_encoder *e); /* accepts a zeroed one */
+
+/* Tokens of a row. trained[i]: whether the loss counts it. */
+struct chat_tokens {
+    int32_t *ids;
+    uint8_t *trained;
+    size_t n, n_trained; /* n_trained: of those behind the first, which nothing predicts */
+    bool lacks_end;      /* an answer is followed by the end-of-text token, which is not trained */
+};
+
+/* Encode. To be released by chat_tokens_free(), also after an error. Errors: what a template
+ * refuses (CZ_INVALID), CZ_INVALID (an answer cannot be found in the text), the tokenizer's,
+ * CZ_NOMEM. */
+cz_status chat_encode(const struct chat_encoder *e, const struct chat_row *row, const char *where,
+                      struct chat_tokens *out);
+void chat_tokens_free(struct chat_tokens *t); /* accepts a zeroed one */
+
+#endif

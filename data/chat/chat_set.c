@@ -1,0 +1,286 @@
+/* Files of rows to tokens. One thread cuts the files into rows, block by block, all threads encode
+ * a block; examples keep the order of the rows, so that the result does not depend on the threads.
+ */
+#include "data/chat/chat_set.h"
+
+#include "base/log.h"
+#include "data/source/json_stream.h"
+#include "data/source/paths.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_ROWS = 2048, NAMED_MAX = 5 };
+#define BLOCK_NBYTES ((size_t)32 << 20)
+
+static const char *const suffixes[] = {".jsonl", ".ndjson", ".json", NULL};
+
+/* A row that waits to be encoded, and what became of it. */
+struct waiting {
+    size_t begin, n; /* in reader.text */
+    uint64_t line;
+    struct chat_tokens tokens;
+    cz_status status;
+    struct err *err;
+};
+
+struct reader {
+    const struct chat_set_options *o;
+    struct chat_set *set;
+    struct text_source in;
+    const char *shown;
+    bool started, is_list, ended;
+    struct text_buf text;
+    struct waiting *rows; /* BLOCK_ROWS */
+    size_t n_rows;
+    unsigned n_named[CHAT_N_FAULTS];
+};
+
+/* ---- rows
+ * ---------------------------------------------------------------------------------------- */
+
+/* One JSON object, as it stands in the file. */
+static cz_status take_object(struct reader *r)
+{
+    size_t depth = 0;
+    bool in_string = false, escaped = false;
+    for (;;) {
+        int c = text_source_take(&r->in);
+        if (c < 0)
+            return r->in.status != CZ_OK
+                       ? r->in.status
+                       : text_source_fail(&r->in, CZ_CORRUPT, "a row does not end");
+        TRY(text_buf_put_char(&r->text, (char)c));
+        if (in_string) {
+            if (!escaped && c == '"') in_string = false;
+            escaped = !escaped && c == '\\';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if ((c == '}' || c == ']') && --depth == 0) {
+            return CZ_OK;
+        }
+    }
+}
+
+/* The next row, or r->ended. */
+static cz_status take_row(struct reader *r)
+{
+    struct text_source *in = &r->in;
+    int c = json_stream_peek(in);
+    if (!r->started && c == '[') {
+        text_source_skip(in);
+        c = json_stream_peek(in);
+        r->is_list = true;
+        r->ended = c == ']';
+    }
+    r->started = true;
+    if (c < 0 && in->status != CZ_OK) return in->status;
+    if (c < 0 && !r->is_list) r->ended = true;
+    if (r->ended) return CZ_OK;
+    if (c != '{') return json_stream_fail(in, c, "a row: an object");
+    struct waiting *row = &r->rows[r->n_rows];
+    *row = (struct waiting){.begin = r->text.n, .line = in->line};
+    TRY(take_object(r));
+    row->n = r->text.n - row->begin;
+    r->n_rows++;
+    if (!r->is_list) return CZ_OK;
+    return json_stream_separator(in, ']', &r->ended);
+}
+
+static void encode_one(const struct reader *r, struct waiting *row)
+{
+    struct chat_row read;
+    char where[600];
+    snprintf(where, sizeof where, "%s:%" PRIu64, r->shown, row->line);
+    row->status = chat_row_read(r->text.s + row->begin, row->n, where, &read);
+    bool is_form = row->status == CZ_OK;
+    if (is_form) row->status = chat_encode(&r->o->encoder, &read, where, &row->tokens);
+    chat_row_free(&read);
+    if (row->status == CZ_OK) return;
+    row->err = malloc(sizeof *row->err);
+    if (row->err) err_capture(row->err);
+    /* A row of no form ends the run; one that its template refuses is left out. */
+    if (row->status == CZ_INVALID && !is_form) row->status = CZ_CORRUPT;
+}
+
+/* ---- examples
+ * ------------------------------------------------------------------------------------ */
+
+static cz_status grow(void **at, size_t n, size_t more, size_t *cap, size_t size)
+{
+    if (*cap - n >= more) return CZ_OK;
+    size_t wanted = 2 * *cap + more + 1024;
+    void *grown = wanted < SIZE_MAX / size / 2 ? realloc(*at, wanted * size) : NULL;
+    if (!grown) return err_set(CZ_NOMEM, 0, "no memory for %zu tokens of the data", wanted);
+    *at = grown;
+    *cap = wanted;
+    return CZ_OK;
+}
+
+static void name_fault(struct reader *r, enum chat_fault fault, const struct waiting *row)
+{
+    static const char *const reasons[] = {
+        [CHAT_UNTRAINED] = "nothing of this row is trained: it has no answer",
+        [CHAT_CUT_AWAY] = "all that is trained of this row is behind the longest length",
+    };
+    r->set->n_faults[fault]++;
+    if (r->n_named[fault]++ >= NAMED_MAX) return;
+    if (fault == CHAT_REFUSED)
+        LOGV(LOG_WARN, SUB_DATA, "data: %s; the row is left out", row->err ? row->err->text : "");
+    else
+        LOGV(LOG_WARN, SUB_DATA, "data: %s:%" PRIu64 ": %s; it is left out", r->shown, row->line,
+             reasons[fault]);
+}
+
+/* A row's tokens, cut, into the set. */
+static cz_status add_example(struct reader *r, const struct waiting *row)
+{
+    struct chat_set *s = r->set;
+    const struct chat_tokens *t = &row->tokens;
+    size_t n = t->n < (size_t)r->o->max_len ? t->n : (size_t)r->o->max_len, n_trained = 0;
+    for (size_t i = 1; i < n; i++) n_trained += t->trained[i];
+    s->n_rows++;
+    s->n_cut += n < t->n;
+    s->n_without_end += t->lacks_end;
+    if (n_trained == 0) {
+        name_fault(r, t->n_trained > 0 ? CHAT_CUT_AWAY : CHAT_UNTRAINED, row);
+        if (!r->o->keeps_all) return CZ_OK;
+    }
+    TRY(grow((void **)&s->tokens, s->n_tokens, n, &s->tokens_cap, sizeof *s->tokens));
+    TRY(grow((void **)&s->examples, s->n_examples, 1, &s->examples_cap, sizeof *s->examples));
+    for (size_t i = 0; i < n; i++)
+        s->tokens[s->n_tokens + i] = t->trained[i] ? t->ids[i] | CHAT_TRAINED : t->ids[i];
+    s->examples[s->n_examples++] = (struct chat_example){.begin = s->n_tokens,
+                                                         .n = n,
+                                                         .n_full = t->n,
+                                                         .n_trained = n_trained,
+                                                         .file = (uint32_t)(s->n_files - 1),
+                                                         .line = row->line};
+    s->n_tokens += n;
+    s->n_trained += n_trained;
+    return CZ_OK;
+}
+
+/* Encode the rows that wait, and take them over in their order. */
+static cz_status end_block(struct reader *r)
+{
+    cz_status st = CZ_OK;
+#pragma omp parallel for schedule(dynamic, 8)
+    for (size_t i = 0; i < r->n_rows; i++) encode_one(r, &r->rows[i]);
+    for (size_t i = 0; i < r->n_rows; i++) {
+        struct waiting *row = &r->rows[i];
+        if (st == CZ_OK && row->status == CZ_INVALID) {
+            r->set->n_rows++;
+            name_fault(r, CHAT_REFUSED, row);
+        } else if (st == CZ_OK && row->status != CZ_OK) {
+            st = row->err ? err_restore(row->err)
+                          : err_set(row->status, 0, "%s:%" PRIu64 ": a row cannot be read",
+                                    r->shown, row->line);
+        } else if (st == CZ_OK) {
+            st = add_example(r, row);
+        }
+        chat_tokens_free(&row->tokens);
+        free(row->err);
+    }
+    r->n_rows = 0;
+    r->text.n = 0;
+    return st;
+}
+
+/* ---- files
+ * --------------------------------------------------------------------------------------- */
+
+static cz_status read_file(struct reader *r, const struct data_path *path)
+{
+    struct chat_set *s = r->set;
+    char **files = realloc(s->files, (s->n_files + 1) * sizeof *files);
+    if (!files) return err_set(CZ_NOMEM, 0, "no memory for the names of files");
+    s->files = files;
+    s->files[s->n_files] = strdup(path->shown);
+    if (!s->files[s->n_files++]) return err_set(CZ_NOMEM, 0, "no memory for the names of files");
+    r->shown = path->shown;
+    r->started = r->is_list = r->ended = false;
+    TRY(text_source_open(&r->in, path->dir, path->name, path->shown));
+    while (!r->ended) {
+        TRY(take_row(r));
+        if (r->ended || r->n_rows == BLOCK_ROWS || r->text.n >= BLOCK_NBYTES) TRY(end_block(r));
+    }
+    return CZ_OK;
+}
+
+static cz_status check_faults(const struct chat_set *s, const struct chat_set_options *o)
+{
+    const uint64_t *f = s->n_faults, n = f[CHAT_REFUSED] + f[CHAT_UNTRAINED] + f[CHAT_CUT_AWAY];
+    if (s->n_rows == 0) return err_set(CZ_INVALID, 0, "%s: no rows", o->paths[0]);
+    if (n == 0 || o->keeps_all) return CZ_OK;
+    if (2 * n > s->n_rows)
+        return err_set(CZ_INVALID, 0,
+                       "%" PRIu64 " of %" PRIu64
+                       " rows cannot be trained on: the template refuses %" PRIu64 ", %" PRIu64
+                       " have nothing to train, %" PRIu64
+                       " have it behind --seq-len %lld; czero data show FILE shows them",
+                       n, s->n_rows, f[CHAT_REFUSED], f[CHAT_UNTRAINED], f[CHAT_CUT_AWAY],
+                       (long long)o->max_len);
+    LOGV(LOG_WARN, SUB_DATA,
+         "data: %" PRIu64 " of %" PRIu64 " rows are left out: the template refuses %" PRIu64
+         ", %" PRIu64 " have nothing to train, %" PRIu64 " have it behind the longest length",
+         n, s->n_rows, f[CHAT_REFUSED], f[CHAT_UNTRAINED], f[CHAT_CUT_AWAY]);
+    return CZ_OK;
+}
+
+static cz_status read_all(struct reader *r)
+{
+    struct data_paths paths = {0};
+    const struct chat_set_options *o = r->o;
+    r->rows = calloc(BLOCK_ROWS, sizeof *r->rows);
+    if (!r->rows) return err_set(CZ_NOMEM, 0, "no memory for rows");
+    cz_status st = data_paths_expand(o->paths, o->n_paths, suffixes, &paths);
+    for (size_t i = 0; i < paths.n && st == CZ_OK; i++) {
+        st = read_file(r, &paths.items[i]);
+        text_source_close(&r->in);
+    }
+    data_paths_free(&paths);
+    TRY(st);
+    TRY(check_faults(r->set, o));
+    if (r->set->n_without_end > 0)
+        LOGV(
+            LOG_WARN, SUB_DATA,
+            "data: the token that ends an answer is not trained in %" PRIu64 " of %" PRIu64
+            " rows, since the template leaves it outside of {%% generation %%}: the model will not "
+            "learn to stop",
+            r->set->n_without_end, r->set->n_rows);
+    return chat_set_pack(r->set, o->max_len, o->packs);
+}
+
+cz_status chat_set_open(const struct chat_set_options *options, struct chat_set **out)
+{
+    struct reader r = {.o = options};
+    *out = NULL;
+    r.set = calloc(1, sizeof *r.set);
+    if (!r.set) return err_set(CZ_NOMEM, 0, "no memory for the data");
+    cz_status st = read_all(&r);
+    text_buf_free(&r.text);
+    free(r.rows);
+    if (st != CZ_OK) {
+        chat_set_close(r.set);
+        return st;
+    }
+    *out = r.set;
+    return CZ_OK;
+}
+
+void chat_set_close(struct chat_set *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->n_files; i++) free(s->files[i]);
+    free(s->files);
+    free(s->tokens);
+    free(s->examples);
+    free(s->order);
+    free(s->bins);
+    free(s);
+}

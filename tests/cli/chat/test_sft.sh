@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Claim: czero train --task sft trains on chats in all forms of rows, plain, gzipped and as a list, with the same
+# curve; two ranks have the curve of one rank with the same steps, packed or not; a resumed run continues exactly;
+# rows that cannot be trained on are named by line, and more than half of them end the run before its first step;
+# a missing, broken or refusing template is a sentence with its place.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+czero=$build/czero
+work=$(mktemp -d /tmp/czero-sft-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+unset CZERO_LOG
+export OMP_NUM_THREADS=1
+
+fail() {
+  echo "$1" >&2
+  tail -n 20 out err >&2 || true
+  exit 1
+}
+refused() { # code, words, arguments
+  local code=$1 words=$2 got=0
+  shift 2
+  "$czero" "$@" >out 2>err || got=$?
+  [ $got = "$code" ] || fail "$*: exit code $got instead of $code"
+  grep -qF -- "$words" err || fail "$*: no \"$words\""
+}
+cat >t.jinja <<'JINJA'
+{%- for m in messages %}<{{ m.role[0] }}>{{ m.content }}.{% endfor %}
+{%- if add_generation_prompt %}<a>{% endif %}
+JINJA
+python3 - <<'PY'
+import gzip, json
+rows, turns = [], ["red", "blue sky", "a cat", "one two", "yes", "no way"]
+for i in range(24):
+    q, a = turns[i % 6] * (1 + i % 2), turns[(i + 1) % 6]
+    chat = [{"role": "user", "content": q}, {"role": "assistant", "content": a}]
+    rows.append([{"messages": chat}, {"prompt": chat[:1], "completion": chat[1:]}, {"instruction": q, "input": "", "output": a},
+                 {"conversations": [{"from": "human", "value": q}, {"from": "gpt", "value": a}]}][i % 4])
+lines = "".join(json.dumps(r) + "\n" for r in rows)
+open("chat.jsonl", "w").write(lines)
+open("chat.json", "w").write(json.dumps(rows))
+gzip.open("chat.jsonl.gz", "wt").write(lines)
+open("bad.jsonl", "w").write(lines + '{"messages": [{"role": "user", "content": "alone"}]}\n')
+open("half.jsonl", "w").write((lines.split("\n")[0] + "\n") + '{"messages": [{"role": "user", "content": "alone"}]}\n' * 2)
+for name, micro, gas in (("one", 2, 4), ("two", 2, 2)):
+    json.dump({"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": gas,
+               "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}, open(name + ".json", "w"))
+PY
+train=(train --model gpt2-tiny --tokenizer bytes --task sft --chat-template t.jinja --seq-len 48 --quiet)
+
+for data in chat.jsonl chat.json chat.jsonl.gz; do
+  "$czero" "${train[@]}" --config one.json --data $data --steps 7 --curve $data.csv >out 2>err || fail "$data: training failed"
+  cmp chat.jsonl.csv $data.csv || fail "$data: another curve"
+done
+awk -F, 'NR == 2 { first = $2 } END { exit !($2 < 0.9 * first) }' chat.jsonl.csv || fail "nothing was learnt"
+
+# 24 rows in steps of 8 and, packed, an incomplete last step
+for packing in "" --packing; do
+  "$czero" "${train[@]}" --config one.json --data chat.jsonl --eval-data chat.json --steps 7 $packing --curve one.csv >one.out 2>err ||
+    fail "one rank $packing"
+  "$czero" launch -n 2 "${train[@]}" --config two.json --data chat.jsonl --eval-data chat.json --steps 7 $packing --curve two.csv \
+    >two.out 2>err || fail "two ranks $packing"
+  paste -d, one.csv two.csv | awk -F, 'NR > 1 && ($2 - $7 > 1e-5 || $7 - $2 > 1e-5) { bad = 1 } END { exit bad }' ||
+    fail "two ranks differ $packing"
+  grep -q '^eval_loss [0-9.]*$' one.out || fail "no eval_loss"
+  "$czero" "${train[@]}" --config one.json --data chat.jsonl --steps 4 $packing --save run >out 2>err || fail "saving $packing"
+  "$czero" "${train[@]}" --config one.json --data chat.jsonl --steps 7 $packing --resume run --curve rest.csv >out 2>err ||
+    fail "resuming $packing"
+  cmp <(tail -n 3 one.csv) <(tail -n 3 rest.csv) || fail "a resumed run differs $packing"
+  rm -r run
+done
+
+"$czero" "${train[@]}" --config one.json --data bad.jsonl --steps 1 >out 2>err || fail "a bad row"
+grep -q "bad.jsonl:25: nothing of this row is trained" err || fail "the bad row is not named"
+refused 2 "2 of 3 rows cannot be trained on" "${train[@]}" --config one.json --data half.jsonl --steps 1
+echo '{"question": 1}' >none.jsonl
+refused 2 "none.jsonl:1: no messages" "${train[@]}" --config one.json --data none.jsonl --steps 1
+echo '{{ x | nosuch }}' >broken.jinja
+plain=(train --model gpt2-tiny --tokenizer bytes --task sft --seq-len 48 --quiet --config one.json --data chat.jsonl --steps 1)
+refused 2 "broken.jinja:1: the filter nosuch is not supported" "${plain[@]}" --chat-template broken.jinja
+refused 2 "has no chat template" "${plain[@]}"
+refused 2 "--chat-template nosuch: is no file" "${plain[@]}" --chat-template nosuch
+refused 2 "--packing needs --task sft" train --model gpt2-tiny --config one.json --data t.jinja --seq-len 8 --steps 1 --packing
+refused 2 "--packing is not supported on a GPU" "${train[@]}" --config one.json --data chat.jsonl --steps 1 --packing --device cuda

@@ -1,0 +1,165 @@
+/* Instruction tuning: language models on chats and instructions, whose loss is on what the
+ * assistant writes. Labels of other tokens are ignored; every step has one mean over all its
+ * trained tokens. */
+#include "tools/czero/train/train.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static cz_status sft_open_inputs(struct run *r)
+{
+    const struct train_options *o = r->options;
+    return chat_encoder_open(&r->chat, r->tokenizer, o->chat_template, o->loss_on);
+}
+
+static cz_status open_set(struct run *r, const struct arg_list *paths, struct chat_set **out)
+{
+    const struct chat_set_options options = {.paths = paths->items,
+                                             .n_paths = paths->n,
+                                             .encoder = r->chat,
+                                             .max_len = r->T,
+                                             .packs = r->options->packing};
+    TRY(chat_set_open(&options, out));
+    const int64_t V = cz_model_vocab_size(run_model(r));
+    for (size_t i = 0; i < (*out)->n_tokens; i++)
+        if (((*out)->tokens[i] & INT32_MAX) >= V)
+            return err_set(CZ_INVALID, 0, "token %d is outside the model's vocabulary of %lld",
+                           (*out)->tokens[i] & INT32_MAX, (long long)V);
+    return CZ_OK;
+}
+
+static cz_status open_loader(const struct run *r, const struct chat_set *set, bool once,
+                             struct chat_loader **out)
+{
+    const struct chat_loader_options options = {
+        .set = set,
+        .max_len = r->T,
+        .micro_batch = r->micro,
+        .accumulation = once ? 1 : r->accumulation,
+        .rank = engine_world_rank(r->world),
+        .world_size = engine_world_size(r->world),
+        .pad_id = cz_tokenizer_padding_id(r->tokenizer),
+        .seed = r->seed,
+        .shuffle = !once && r->shuffle,
+        .is_packed = r->options->packing,
+        .drop_last = !once && r->drop_last,
+        .once = once,
+    };
+    return chat_loader_open(&options, out);
+}
+
+static void say_data(const struct run *r)
+{
+    const struct chat_set *s = r->chats;
+    LOGV(LOG_INFO, SUB_DATA,
+         "data: %zu examples of %zu tokens, %.1f %% of them trained, in %zu rows; %llu were cut to "
+         "%lld tokens",
+         s->n_examples, s->n_tokens, 100.0 * (double)s->n_trained / (double)s->n_tokens, s->n_bins,
+         (unsigned long long)s->n_cut, (long long)r->T);
+}
+
+static cz_status sft_open_data(struct run *r)
+{
+    const struct train_options *o = r->options;
+    if (o->packing && o->device && strncmp(o->device, "cuda", 4) == 0)
+        return err_set(
+            CZ_UNSUPPORTED, 0,
+            "--packing is not supported on a GPU yet; leave it out, or train on the CPU");
+    TRY(open_set(r, &o->data, &r->chats));
+    if (run_is_first_rank(r)) say_data(r);
+    if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, &r->eval_chats));
+    return open_loader(r, r->chats, false, &r->chat_loader);
+}
+
+static uint64_t sft_steps_per_epoch(const struct run *r)
+{
+    return chat_loader_steps_per_epoch(r->chat_loader);
+}
+
+static cz_status sft_train_micro(struct run *r)
+{
+    struct cz_batch batch;
+    chat_loader_next(r->chat_loader, &batch);
+    TRY(engine_forward(r->engine, &batch, NULL));
+    return engine_backward(r->engine);
+}
+
+/* ---- evaluation ----------------------------------------------------------------------------- */
+
+/* Sums of losses and of labels over this rank's rows. All ranks have the same number of batches;
+ * one without labels has no loss, but takes part. */
+static cz_status evaluate_rows(struct run *r, struct chat_loader *loader, double sums[2])
+{
+    while (!chat_loader_is_done(loader)) {
+        struct cz_batch batch;
+        float loss;
+        double n = 0;
+        chat_loader_next(loader, &batch);
+        for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != CZ_IGNORE_LABEL;
+        batch.loss_divisor = n > 0 ? (float)n : 1.0f;
+        TRY(engine_eval(r->engine, &batch, &loss));
+        sums[0] += (double)loss * n;
+        sums[1] += n;
+    }
+    return CZ_OK;
+}
+
+/* Mean loss over every trained token of --eval-data. */
+static cz_status sft_evaluate(struct run *r, struct evaluation *out)
+{
+    struct chat_loader *loader = NULL;
+    double mine[2] = {0}, sums[2];
+    cz_status st;
+    *out = (struct evaluation){.loss = NAN};
+    TRY_GOTO(open_loader(r, r->eval_chats, true, &loader), done);
+    TRY_GOTO(evaluate_rows(r, loader, mine), done);
+    TRY_GOTO(engine_gather_metrics(r->engine, mine, 2, sums), done);
+    out->loss = sums[0] / sums[1];
+done:
+    chat_loader_close(loader);
+    return st;
+}
+
+/* ---- the place ------------------------------------------------------------------------------ */
+
+static void sft_tell(const struct run *r, struct cz_data_cursor *out)
+{
+    chat_loader_tell(r->chat_loader, out);
+}
+
+/* A checkpoint without a cursor (DeepSpeed's): every step has taken its share of an epoch. */
+static cz_status sft_seek(struct run *r, const struct cz_load_result *result)
+{
+    if (result->has_cursor) return chat_loader_seek(r->chat_loader, &result->cursor);
+    struct cz_data_cursor cursor;
+    const uint64_t steps = (uint64_t)engine_get_global_steps(r->engine);
+    const uint64_t per_epoch = chat_loader_steps_per_epoch(r->chat_loader);
+    chat_loader_tell(r->chat_loader, &cursor);
+    cursor.epoch = steps / per_epoch;
+    cursor.sample = steps % per_epoch * (uint64_t)engine_get_train_batch(r->engine);
+    return chat_loader_seek(r->chat_loader, &cursor);
+}
+
+static void sft_close(struct run *r)
+{
+    chat_loader_close(r->chat_loader);
+    chat_set_close(r->chats);
+    chat_set_close(r->eval_chats);
+    chat_encoder_close(&r->chat);
+}
+
+const struct train_task train_task_sft = {
+    .name = "sft",
+    .model_task = CZ_TASK_CAUSAL_LM,
+    .open_inputs = sft_open_inputs,
+    .open_data = sft_open_data,
+    .steps_per_epoch = sft_steps_per_epoch,
+    .train_micro = sft_train_micro,
+    .evaluate = sft_evaluate,
+    .tell = sft_tell,
+    .seek = sft_seek,
+    .close = sft_close,
+};
