@@ -33,6 +33,7 @@ struct batch {
     float loss_divisor;        /* what the weighted sum of losses is divided by: when this batch is
                                   one of several of unequal size, their mean number of labels; 0:
                                   the weights of this batch's labels, added up */
+    const float *targets;      /* (B,K) instead of labels; a NaN in front: the row has none */
     uint64_t sample;           /* global index of the first row: part of every random key */
 
     /* What the engine adds for layers on a device that does not share the host's memory: the
@@ -56,6 +57,7 @@ static inline struct batch batch_of(const struct cz_batch *b)
     own.documents = b->documents;
     own.loss_weights = b->loss_weights;
     own.loss_divisor = b->loss_divisor;
+    own.targets = b->targets;
     own.sample = b->sample;
     return own;
 }

@@ -3,6 +3,8 @@
  * position that a caller can look up; kernels do not check. */
 #include "engine/batch_check.h"
 
+#include <math.h>
+
 /* The first of n values outside [0, bound) and not `other`; n when all are inside. */
 static size_t first_outside(const int32_t *v, size_t n, int64_t bound, int32_t other)
 {
@@ -43,11 +45,30 @@ static cz_status check_ids(const struct cz_model *model, const struct cz_batch *
     return CZ_OK;
 }
 
+/* A row has all its targets, or NaN in front of them. */
+static cz_status check_targets(const struct cz_model *model, const struct cz_batch *batch)
+{
+    const int64_t K = model_n_targets(model);
+    const bool is_share = cz_model_labels(model) == CZ_LABELS_MULTI;
+    if (!batch->targets)
+        return err_set(CZ_INVALID, 0, "the batch has no targets, which this model's loss is made of");
+    for (int64_t b = 0; b < batch->B; b++)
+        for (int64_t k = 0; k < K && !isnan(batch->targets[b * K]); k++) {
+            const float t = batch->targets[b * K + k];
+            if (isfinite(t) && (!is_share || (t >= 0 && t <= 1))) continue;
+            return err_set(CZ_INVALID, 0, "target %lld of row %lld is %g: %s is needed",
+                           (long long)k, (long long)b, (double)t,
+                           is_share ? "a number from 0 to 1" : "a finite number");
+        }
+    return CZ_OK;
+}
+
 /* CZ_IGNORE_LABEL marks rows without a label. A classifier of rows has one label per row, other
  * models have one per token. */
 static cz_status check_labels(const struct cz_model *model, const struct cz_batch *batch, size_t n)
 {
     const int64_t V = cz_model_vocab_size(model), n_classes = cz_model_n_classes(model);
+    if (model_n_targets(model) > 0) return check_targets(model, batch);
     if (!batch->labels) return err_set(CZ_INVALID, 0, "the batch has no labels");
     if (cz_model_labels(model) == CZ_LABELS_TOKEN_CLASS) {
         const size_t other = first_outside(batch->labels, n, n_classes, CZ_IGNORE_LABEL);
@@ -81,5 +102,5 @@ cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch
                        (long long)cz_model_t_max(model));
     const size_t n = (size_t)batch->B * (size_t)batch->T;
     TRY(check_ids(model, batch, n));
-    return labels_wanted || batch->labels ? check_labels(model, batch, n) : CZ_OK;
+    return labels_wanted || batch->labels || batch->targets ? check_labels(model, batch, n) : CZ_OK;
 }

@@ -18,30 +18,34 @@ static size_t piece(size_t n, size_t elem_nbytes)
     return size_round_up(n * elem_nbytes, CHAIN_ALIGN);
 }
 
-/* ids, labels, types, positions, documents, loss weights, key mask; a GPU's: the four of the
- * labelled rows. */
-static size_t arrays_nbytes(enum device_kind kind, int64_t B, int64_t T)
+/* ids, labels, types, positions, documents, loss weights, key mask, targets; a GPU's: the four of
+ * the labelled rows. */
+static size_t arrays_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
+                            int64_t T)
 {
     const size_t n = (size_t)B * (size_t)T, n_words = kind == DEVICE_HOST ? 6 : 10;
-    return n_words * piece(n, sizeof(int32_t)) + piece(n, 1);
+    const size_t n_targets = (size_t)B * (size_t)model_n_targets(model);
+    return n_words * piece(n, sizeof(int32_t)) + piece(n, 1) + piece(n_targets, sizeof(float));
 }
 
-size_t batch_stage_nbytes(enum device_kind kind, int64_t B, int64_t T)
+size_t batch_stage_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B, int64_t T)
 {
-    return arrays_nbytes(kind, B, T) + CHAIN_ALIGN; /* and the loss */
+    return arrays_nbytes(kind, model, B, T) + CHAIN_ALIGN; /* and the loss */
 }
 
-size_t batch_stage_host_nbytes(enum device_kind kind, int64_t B, int64_t T)
+size_t batch_stage_host_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
+                               int64_t T)
 {
     if (kind == DEVICE_HOST) return 0;
-    return 2 * arrays_nbytes(kind, B, T) + piece(STAGE_LOSSES_MAX, sizeof(float));
+    return 2 * arrays_nbytes(kind, model, B, T) + piece(STAGE_LOSSES_MAX, sizeof(float));
 }
 
-cz_status batch_stage_bind(struct batch_stage *s, int64_t B, int64_t T, struct device *device,
+cz_status batch_stage_bind(struct batch_stage *s, const struct cz_model *model, int64_t B,
+                           int64_t T, struct device *device,
                            struct dev_stream *stream, void *memory, void *host_memory)
 {
     const enum device_kind kind = device->ops->kind;
-    const size_t nbytes = arrays_nbytes(kind, B, T);
+    const size_t nbytes = arrays_nbytes(kind, model, B, T);
     memset(s, 0, sizeof *s);
     s->B = B;
     s->T = T;
@@ -107,15 +111,19 @@ static void pack(struct batch_stage *s, const struct cz_model *model, const stru
 {
     const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
     const size_t n_labels = model_n_labels(model, b->B, b->T);
+    const size_t n_targets = (size_t)(b->B * model_n_targets(model));
     s->host_batch = (struct batch){.B = b->B,
                                    .T = b->T,
                                    .ids = put(p, b->ids, n, word),
-                                   .labels = put(p, b->labels, n_labels, word),
+                                   .labels = n_targets ? NULL : put(p, b->labels, n_labels, word),
                                    .types = put(p, b->types, n, word),
                                    .positions = put_positions(p, model, b),
                                    .key_mask = put(p, b->key_mask, n, 1),
                                    .documents = put(p, b->documents, n, word),
-                                   .loss_weights = put(p, b->loss_weights, n_labels, word),
+                                   .loss_weights = put(p, b->loss_weights,
+                                                       n_targets ? (size_t)b->B : n_labels, word),
+                                   .targets =
+                                       n_targets ? put(p, b->targets, n_targets, word) : NULL,
                                    .loss_divisor = b->loss_divisor,
                                    .sample = b->sample};
 }
@@ -167,6 +175,7 @@ static void address(struct batch_stage *s, const struct packing *p, bool has_lab
     s->batch.key_mask = there(s, p, h->key_mask);
     s->batch.documents = there(s, p, h->documents);
     s->batch.loss_weights = there(s, p, h->loss_weights);
+    s->batch.targets = there(s, p, h->targets);
     s->batch.host = h;
     s->batch.labelled = has_labelled ? l : NULL;
     if (!has_labelled) return;

@@ -113,7 +113,7 @@ static cz_status load_weights(struct cz_engine *e)
 static cz_status bind(struct cz_engine *e)
 {
     TRY(zero_bind(e->zero, e->blocks, e->swap));
-    TRY(batch_stage_bind(&e->stage, e->plan.B, e->plan.T, e->device, e->stream,
+    TRY(batch_stage_bind(&e->stage, e->model, e->plan.B, e->plan.T, e->device, e->stream,
                          e->blocks[BLOCK_BATCH], e->blocks[BLOCK_BATCH_HOST]));
     const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
                                         .workspace = e->blocks[BLOCK_WORKSPACE],

@@ -83,6 +83,19 @@ static cz_status desc_check(const struct model_desc *desc)
 }
 
 /* On failure everything that was copied is freed by cz_model_destroy(). */
+/* Those of a classifier follow from its head. */
+static enum cz_labels labels_of(const struct model_desc *desc)
+{
+    const struct layer_desc *last = &desc->layers[desc->n_layers - 1];
+    const struct class_head_hp *head = last->cls == &class_head_class ? last->hp : NULL;
+    if (desc->n_classes == 0) return desc->labels;
+    if (!head) return CZ_LABELS_CLASS;
+    return head->rows == HEAD_EACH              ? CZ_LABELS_TOKEN_CLASS
+           : head->loss == HEAD_SQUARED_ERROR ? CZ_LABELS_VALUES
+           : head->loss == HEAD_BINARY        ? CZ_LABELS_MULTI
+                                              : CZ_LABELS_CLASS;
+}
+
 cz_status model_build(const struct model_desc *desc, struct cz_model **out)
 {
     *out = NULL;
@@ -105,8 +118,7 @@ cz_status model_build(const struct model_desc *desc, struct cz_model **out)
     m->n_positions = desc->n_positions;
     m->counts_positions = desc->counts_positions;
     m->padding_id = desc->padding_id;
-    m->labels = desc->labels;
-    if (desc->n_classes > 0 && m->labels != CZ_LABELS_TOKEN_CLASS) m->labels = CZ_LABELS_CLASS;
+    m->labels = labels_of(desc);
     m->t_max = m->t_max_limit = m->t_context = desc->t_max;
     for (size_t i = 0; i < desc->n_layers; i++) TRY_GOTO(layer_add(m, &desc->layers[i], i), fail);
     if (m->params.n_params == 0) {
@@ -238,7 +250,13 @@ enum cz_labels cz_model_labels(const struct cz_model *m)
 
 size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T)
 {
+    if (model_n_targets(m) > 0) return 0;
     return (size_t)(m->labels == CZ_LABELS_CLASS ? B : B * T);
+}
+
+int64_t model_n_targets(const struct cz_model *m)
+{
+    return m->labels == CZ_LABELS_VALUES || m->labels == CZ_LABELS_MULTI ? m->n_classes : 0;
 }
 
 int64_t model_n_positions(const struct cz_model *m)

@@ -34,8 +34,7 @@ struct model_desc {
      * from padding_id + 1 in each row (RoBERTa). */
     bool counts_positions;
     int64_t padding_id;
-    enum cz_labels
-        labels;  /* with n_classes: CZ_LABELS_TOKEN_CLASS, else CZ_LABELS_CLASS is meant */
+    enum cz_labels labels; /* without n_classes; with them it follows from the last layer */
     void *block; /* from malloc(), freed with the model: what its layers point into; or NULL */
 };
 
@@ -53,8 +52,11 @@ bool model_counts_positions(const struct cz_model *m);
 void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t B, int64_t T,
                            int32_t *positions);
 
-/* How many labels a batch of B rows of T tokens has: one per row, or one per token. */
+/* How many labels a batch of B rows of T tokens has: one per row, one per token, or none. */
 size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T);
+
+/* How many targets a row has instead; 0: it has labels. */
+int64_t model_n_targets(const struct cz_model *m);
 
 /* Whether the last layer norms its input itself: that input is no last hidden state then. */
 bool model_head_norms(const struct cz_model *m);

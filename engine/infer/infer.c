@@ -72,9 +72,9 @@ static cz_status plan_gpu(const struct cz_infer *in, size_t *total, size_t *seen
     const struct param_table *t = model_params(in->model);
     const int64_t B = in->options.B, T = in->options.T;
     const enum device_kind kind = in->device->ops->kind;
-    TRY(plan_add(total, batch_stage_nbytes(kind, B, T)));
+    TRY(plan_add(total, batch_stage_nbytes(kind, in->model, B, T)));
     TRY(plan_add(total, fp32_nbytes(in)));
-    TRY(plan_add(seen, batch_stage_host_nbytes(kind, B, T)));
+    TRY(plan_add(seen, batch_stage_host_nbytes(kind, in->model, B, T)));
     for (size_t i = 0; in->options.gradients && i < t->n_params; i++)
         TRY(plan_add(seen, t->params[i].numel * sizeof(float)));
     return CZ_OK;
@@ -154,11 +154,11 @@ static cz_status place_gpu(struct cz_infer *in)
     const int64_t B = in->options.B, T = in->options.T;
     const enum device_kind kind = in->device->ops->kind;
     void *batch, *fp32, *seen;
-    TRY(take(in, batch_stage_nbytes(kind, B, T), "micro-batch", &batch));
+    TRY(take(in, batch_stage_nbytes(kind, in->model, B, T), "micro-batch", &batch));
     TRY(take(in, fp32_nbytes(in), "weights on their way", &fp32));
     in->fp32 = fp32;
-    TRY(arena_take(&in->arena, batch_stage_host_nbytes(kind, B, T), "micro-batch", &seen));
-    TRY(batch_stage_bind(&in->stage, B, T, in->device, NULL, batch, seen));
+    TRY(arena_take(&in->arena, batch_stage_host_nbytes(kind, in->model, B, T), "micro-batch", &seen));
+    TRY(batch_stage_bind(&in->stage, in->model, B, T, in->device, NULL, batch, seen));
     for (size_t i = 0; in->options.gradients && i < t->n_params; i++) {
         TRY(arena_take(&in->arena, t->params[i].numel * sizeof(float), t->params[i].name, &seen));
         if (in->grads[i]) in->seen_grads[i] = seen;

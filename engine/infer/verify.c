@@ -21,6 +21,7 @@ struct verifier {
     struct cz_infer *infer;
     struct cz_batch batch;
     int32_t *ids, *labels, *types, *positions; /* behind batch */
+    float *targets;
     uint8_t *key_mask;
     int64_t logits_shape[3];
     size_t logits_ndim, n_logits;
@@ -38,6 +39,7 @@ static void verifier_free(struct verifier *v)
     safetensors_close(v->oracle);
     free(v->ids);
     free(v->labels);
+    free(v->targets);
     free(v->types);
     free(v->positions);
     free(v->key_mask);
@@ -106,12 +108,28 @@ static void ignore_padding(struct verifier *v)
         if (!v->key_mask[i]) v->labels[i] = CZ_IGNORE_LABEL;
 }
 
+/* A number per row (B), or (B,classes). */
+static cz_status read_targets(struct verifier *v, const struct safetensors_info *t)
+{
+    const int64_t K = model_n_targets(v->model), B = v->batch.B;
+    const bool fits = t->ndim >= 1 && t->ndim <= 2 && t->shape[0] == B &&
+                      (t->ndim == 1 ? K == 1 : t->shape[1] == K);
+    if (!fits)
+        return err_set(CZ_CORRUPT, 0, "%s: in.labels must be (%lld, %lld)", t->path, (long long)B,
+                       (long long)K);
+    v->targets = malloc((size_t)(B * K) * sizeof *v->targets);
+    if (!v->targets) return err_set(CZ_NOMEM, 0, "no memory for %s", t->name);
+    v->batch.targets = v->targets;
+    return safetensors_read_f32(v->oracle, t, 0, (size_t)(B * K), v->targets);
+}
+
 /* Hugging Face's labels stand under their own token: a language model's target of position t is
  * labels[t + 1], a masked one's is labels[t]. */
 static cz_status read_labels(struct verifier *v, const struct safetensors_info *t)
 {
     const int64_t B = v->batch.B, T = v->batch.T;
     const bool classes = cz_model_labels(v->model) == CZ_LABELS_CLASS;
+    if (model_n_targets(v->model) > 0) return read_targets(v, t);
     if (classes ? !is_a_class_per_row(v, t) : !is_batch_shaped(v, t))
         return err_set(CZ_CORRUPT, 0, "%s: in.labels must be (%lld%s", t->path, (long long)B,
                        classes ? ")" : ", T) as in.input_ids");
@@ -203,6 +221,11 @@ static bool is_encoder(const struct verifier *v)
     return !model_head_norms(v->model);
 }
 
+static bool has_labels(const struct verifier *v)
+{
+    return v->labels || v->targets;
+}
+
 /* Gradients are wanted when the file has labels. */
 static cz_status run(struct verifier *v)
 {
@@ -210,13 +233,14 @@ static cz_status run(struct verifier *v)
                                              .B = v->batch.B,
                                              .T = v->batch.T,
                                              .dtype = DTYPE_F32,
-                                             .gradients = v->labels != NULL,
+                                             .gradients = has_labels(v),
                                              .device = v->device};
     TRY(cz_infer_create(v->model, &options, &v->infer));
     /* A classifier has a row per sample (B,classes) or per token (B,T,classes), a language model
      * one per token (B,T,V), a discriminator one logit per token (B,T). */
     const int64_t n_classes = cz_model_n_classes(v->model);
-    const bool classes = cz_model_labels(v->model) == CZ_LABELS_CLASS;
+    const bool classes =
+        cz_model_labels(v->model) == CZ_LABELS_CLASS || model_n_targets(v->model) > 0;
     v->logits_ndim = classes || detects(v) ? 2 : 3;
     v->logits_shape[0] = v->batch.B;
     v->logits_shape[1] = classes ? n_classes : v->batch.T;
@@ -237,7 +261,7 @@ static cz_status run(struct verifier *v)
         if (!v->hidden) return err_set(CZ_NOMEM, 0, "no memory for %zu values", v->n_hidden);
         TRY(cz_infer_hidden(v->infer, &v->batch, v->hidden));
     }
-    return v->labels ? cz_infer_gradients(v->infer, &v->batch, &v->loss) : CZ_OK;
+    return has_labels(v) ? cz_infer_gradients(v->infer, &v->batch, &v->loss) : CZ_OK;
 }
 
 /* Positions that no key is visible to (padding in front, under a causal mask): implementations
@@ -282,7 +306,7 @@ static cz_status find_ours(const struct verifier *v, const struct safetensors_in
         *ours = v->hidden;
         *numel = v->n_hidden;
     } else if (strcmp(t->name, "out.loss") == 0) {
-        *ours = v->labels ? &v->loss : NULL;
+        *ours = has_labels(v) ? &v->loss : NULL;
         *numel = 1;
     } else if (strncmp(t->name, "grad.", 5) == 0) {
         TRY(find_gradient(v, t, ours, numel));
@@ -418,7 +442,7 @@ static size_t dump_list(const struct verifier *v, struct safetensors_decl *decls
             (struct safetensors_decl){"out.last_hidden_state", SAFETENSORS_F32, v->hidden_shape, 3};
         items[n++] = (struct dump_item){NULL, v->hidden, v->n_hidden};
     }
-    if (!v->labels) return n;
+    if (!has_labels(v)) return n;
     decls[n] = (struct safetensors_decl){"out.loss", SAFETENSORS_F32, one, 1};
     items[n++] = (struct dump_item){NULL, &v->loss, 1};
     for (size_t i = 0; i < t->n_params; i++) {

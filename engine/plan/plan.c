@@ -234,9 +234,9 @@ static void chain_rows(struct cz_engine *e)
     row(p, BLOCK_WORKSPACE, "workspace", sizes.workspace, "shared; the most by layer %zu (%s)",
         hungriest, chain_layer(e->chain, hungriest)->cls->name);
     const enum device_kind kind = p->on_cuda ? DEVICE_CUDA : e->device->ops->kind;
-    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(kind, p->B, p->T),
+    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(kind, e->model, p->B, p->T),
         "%lld × %lld tokens; and rounding to 2 MiB", (long long)p->B, (long long)p->T);
-    row(p, BLOCK_BATCH_HOST, "batch staging", batch_stage_host_nbytes(kind, p->B, p->T),
+    row(p, BLOCK_BATCH_HOST, "batch staging", batch_stage_host_nbytes(kind, e->model, p->B, p->T),
         "two micro-batches on their way to the device, and losses");
     row(p, BLOCK_KEPT, "kept activations", sizes.kept, "inputs of recomputed layers");
 }

@@ -9,7 +9,7 @@
 #ifndef CZERO_MODEL_H
 #define CZERO_MODEL_H
 
-#include <czero/status.h>
+#include <czero/batch.h>
 
 CZ_EXTERN_C_BEGIN
 
@@ -34,8 +34,10 @@ enum cz_labels {
     CZ_LABELS_CLASS,    /* (B) the class of each row */
     CZ_LABELS_REPLACED, /* (B,T) 1 where the token was replaced, 0 where not; CZ_IGNORE_LABEL where
                            padding is. Logits are (B,T) */
-    CZ_LABELS_TOKEN_CLASS /* (B,T) the class of each token, CZ_IGNORE_LABEL where it has none.
+    CZ_LABELS_TOKEN_CLASS, /* (B,T) the class of each token, CZ_IGNORE_LABEL where it has none.
                              Logits are (B,T,n_classes) */
+    CZ_LABELS_VALUES, /* targets (B,n_classes): numbers, as which logits are to be read */
+    CZ_LABELS_MULTI   /* targets (B,n_classes): 1 of the classes that a row has, 0 of others */
 };
 
 struct cz_model_options {
@@ -55,6 +57,9 @@ struct cz_model_options {
      * token of a row, as decoders do, names it in config.json where that names none. */
     bool has_padding_id;
     int64_t padding_id;
+    /* Classification of rows: what is learnt, stored as problem_type. CZ_PROBLEM_REGRESSION without
+     * labels has one value. CZ_PROBLEM_AUTO: one class with labels, the config's own without. */
+    enum cz_problem problem;
 };
 
 /* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging

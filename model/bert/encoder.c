@@ -52,7 +52,7 @@ cz_status encoder_config_common(const struct json_node *config, enum cz_task tas
     TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->init_std));
     TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tied));
     TRY(read_padding(config, c->V, &c->padding_id));
-    return config_n_classes(config, task, &c->K);
+    return config_n_classes(config, task, &c->K, &c->loss);
 }
 
 /* Defaults are transformers': a key that the file leaves out means what BertConfig says, or that of
@@ -131,7 +131,8 @@ static struct encoder_block_hp block_hp(const struct encoder_config *c,
 static struct class_head_hp class_head_hp(const struct encoder_config *c,
                                           const struct encoder_names *n)
 {
-    return (struct class_head_hp){.pool_weight_name = n->pool_w,
+    return (struct class_head_hp){.loss = c->loss,
+                                  .pool_weight_name = n->pool_w,
                                   .pool_bias_name = n->pool_b,
                                   .class_weight_name = n->class_w,
                                   .class_bias_name = n->class_b,
@@ -232,10 +233,7 @@ static struct layer_desc head_layer(const struct parts *p, enum cz_task task)
 
 static enum cz_labels labels_of(enum cz_task task)
 {
-    return task == CZ_TASK_CLASSIFICATION         ? CZ_LABELS_CLASS
-           : task == CZ_TASK_TOKEN_CLASSIFICATION ? CZ_LABELS_TOKEN_CLASS
-           : task == CZ_TASK_REPLACED_TOKENS      ? CZ_LABELS_REPLACED
-                                                  : CZ_LABELS_SAME;
+    return task == CZ_TASK_REPLACED_TOKENS ? CZ_LABELS_REPLACED : CZ_LABELS_SAME;
 }
 
 /* One embedding, the blocks, one head. Before a classification head the last block makes only what

@@ -123,6 +123,7 @@ extern const struct layer_class replaced_head_class;
 struct encoder_config {
     int64_t V, P, S, C, n_layers, H, F;
     int64_t K;             /* classes; 0 under another head */
+    enum head_loss loss;
     int64_t E;             /* 0: C */
     int64_t padding_id;    /* before encoder_config_common(): its default */
     bool counts_positions; /* tokens other than padding_id count from padding_id + 1, and it has

@@ -33,6 +33,7 @@ struct config {
     int64_t K;
     double embedding_dropout, class_dropout;
     bool norm_bias, classifier_bias, decoder_bias, mean;
+    enum head_loss loss;
     enum activation head_act;
 };
 
@@ -147,7 +148,7 @@ static cz_status config_read(const struct json_node *config, enum cz_task task, 
     TRY(json_opt_bool(config, "tie_word_embeddings", true, &c->tie_word_embeddings));
     TRY(config_activation(config, "classifier_activation", "gelu", &m->head_act));
     TRY(read_pooling(config, &m->mean));
-    return config_n_classes(config, task, &m->K);
+    return config_n_classes(config, task, &m->K, &m->loss);
 }
 
 /* ---- the chain ------------------------------------------------------------------------------ */
@@ -215,6 +216,7 @@ static void fill_ends(const struct config *m, enum cz_task task, struct parts *p
         .eps = eps,
         .init_std = out_std(c)};
     p->class_head = (struct class_head_hp){.rows = is_tokens ? HEAD_EACH : HEAD_FIRST,
+                                           .loss = m->loss,
                                            .class_weight_name = "classifier.weight",
                                            .class_bias_name = "classifier.bias",
                                            .C = c->hidden_size,
@@ -267,7 +269,7 @@ static cz_status chain_build(const struct config *m, const char *name, enum cz_t
         .padding_id = p->embedding.padding_id,
         .hidden_size = m->c.hidden_size,
         .n_classes = m->K,
-        .labels = task == CZ_TASK_TOKEN_CLASSIFICATION ? CZ_LABELS_TOKEN_CLASS : CZ_LABELS_SAME};
+        .labels = CZ_LABELS_SAME};
     return model_build(&desc, out);
 }
 

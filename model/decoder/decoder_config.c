@@ -306,8 +306,10 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
 {
     const bool is_tokens = task == CZ_TASK_TOKEN_CLASSIFICATION;
     int64_t n_classes = 0;
-    TRY(config_n_classes(c->node, task, &n_classes));
+    enum head_loss loss;
+    TRY(config_n_classes(c->node, task, &n_classes, &loss));
     struct decoder_heads heads = {lm_head_hp(c), class_head_hp(c, n_classes)};
+    heads.class.loss = loss;
     if (is_tokens) TRY(token_head_read(c, n_classes, &heads.class));
     const struct model_embedding_hp embedding = {.token_name = tokens,
                                                  .V = c->vocab_size,
@@ -335,8 +337,7 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->max_positions,
                                     .hidden_size = c->hidden_size,
-                                    .n_classes = n_classes,
-                                    .labels = is_tokens ? CZ_LABELS_TOKEN_CLASS : CZ_LABELS_NEXT};
+                                    .n_classes = n_classes};
     return model_build(&desc, out);
 }
 

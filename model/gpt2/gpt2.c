@@ -25,6 +25,7 @@ struct gpt2_config {
     int64_t padding_id; /* -1: none is named */
     int64_t n_classes;  /* 0: a language model */
     bool classifies_tokens;
+    enum head_loss loss;
     double token_dropout; /* in front of that classifier */
 };
 
@@ -103,6 +104,7 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                           .init_std = (float)c->initializer_range};
     const bool each = c->classifies_tokens;
     const struct class_head_hp class_head = {.rows = each ? HEAD_EACH : HEAD_LAST,
+                                             .loss = c->loss,
                                              .padding_id = c->padding_id,
                                              .norm_weight_name = "transformer.ln_f.weight",
                                              .norm_bias_name = "transformer.ln_f.bias",
@@ -129,8 +131,7 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->n_positions,
                                     .hidden_size = c->n_embd,
-                                    .n_classes = c->n_classes,
-                                    .labels = each ? CZ_LABELS_TOKEN_CLASS : CZ_LABELS_NEXT};
+                                    .n_classes = c->n_classes};
     return model_build(&desc, out);
 }
 
@@ -144,7 +145,7 @@ static cz_status gpt2_build(const struct json_node *config, const char *name, en
     if (task == CZ_TASK_CLASSIFICATION && config_either(config, "pad_token_id", NULL))
         TRY(json_need_int(config, "pad_token_id", &c.padding_id));
     if (c.classifies_tokens) TRY(config_token_dropout(config, &c.token_dropout));
-    TRY(config_n_classes(config, task, &c.n_classes));
+    TRY(config_n_classes(config, task, &c.n_classes, &c.loss));
     struct gpt2_block_hp *blocks = calloc((size_t)c.n_layer, sizeof *blocks);
     struct layer_desc *layers = calloc((size_t)c.n_layer + 2, sizeof *layers);
     cz_status st = blocks && layers

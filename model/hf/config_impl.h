@@ -4,6 +4,7 @@
 #define CZ_MODEL_HF_CONFIG_IMPL_H
 
 #include "formats/json/json.h"
+#include "model/parts/class_head.h"
 #include "ops/activation/activation.h"
 
 #include <czero/model.h>
@@ -39,9 +40,11 @@ cz_status config_check_heads(const struct json_node *config, const char *key, co
                              int64_t n_heads, int64_t width);
 
 /* How many classes the config's classification head tells apart: id2label's, else num_labels, else
- * 2; 0 for a task without classes. Errors: CZ_UNSUPPORTED for one label, and for rows another
- * problem_type than of one class. */
-cz_status config_n_classes(const struct json_node *config, enum cz_task task, int64_t *out);
+ * 2; 0 for a task without classes. *loss, for rows: problem_type's, else squared error for one label
+ * and cross-entropy for more, as transformers has it. Errors: CZ_INVALID, CZ_UNSUPPORTED (another
+ * problem_type). */
+cz_status config_n_classes(const struct json_node *config, enum cz_task task, int64_t *out,
+                           enum head_loss *loss);
 
 /* The dropout in front of a decoder's classifier of tokens, as transformers finds it. */
 cz_status config_token_dropout(const struct json_node *config, double *out);

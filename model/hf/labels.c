@@ -11,46 +11,53 @@
 /* What a config that says nothing has, as in transformers. */
 enum { N_CLASSES_DEFAULT = 2 };
 
-/* Multi-label and regression losses are not implemented. */
-static cz_status check_problem_type(const struct json_node *config)
+/* *loss as it was where the key is absent or null. */
+static cz_status read_problem_type(const struct json_node *config, enum head_loss *loss)
 {
-    const char *type;
+    static const char *const types[] = {
+        [HEAD_CROSS_ENTROPY] = "single_label_classification",
+        [HEAD_SQUARED_ERROR] = "regression",
+        [HEAD_BINARY] = "multi_label_classification",
+    };
+    const char *type = NULL;
     char why[256];
-    TRY(json_opt_string(config, "problem_type", "single_label_classification", &type));
-    if (strcmp(type, "single_label_classification") == 0) return CZ_OK;
-    snprintf(why, sizeof why,
-             "\"%s\" is not supported; single_label_classification is, and so is null", type);
+    TRY(json_opt_string(config, "problem_type", types[*loss], &type));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(types); i++) {
+        if (strcmp(type, types[i]) != 0) continue;
+        *loss = (enum head_loss)i;
+        return CZ_OK;
+    }
+    snprintf(why, sizeof why, "\"%.64s\" is not supported; supported: %s, %s, %s, and null", type,
+             types[0], types[1], types[2]);
     return config_refuse(json_get(config, "problem_type"), CZ_UNSUPPORTED, why);
 }
 
 /* id2label has the last word in transformers, too; num_labels stands in older and in shorter files.
- * The key problem_type is about rows. */
-cz_status config_n_classes(const struct json_node *config, enum cz_task task, int64_t *out)
+ * The key problem_type is about rows; one label without it means regression to transformers. */
+cz_status config_n_classes(const struct json_node *config, enum cz_task task, int64_t *out,
+                           enum head_loss *loss)
 {
     const bool rows = task == CZ_TASK_CLASSIFICATION;
     *out = 0;
+    *loss = HEAD_CROSS_ENTROPY;
     if (!rows && task != CZ_TASK_TOKEN_CLASSIFICATION) return CZ_OK;
     const struct json_node *names = config_either(config, "id2label", NULL);
     const struct json_node *count = config_either(config, "num_labels", NULL);
     *out = N_CLASSES_DEFAULT;
-    if (rows) TRY(check_problem_type(config));
     if (names) {
         TRY(json_need(config, "id2label", JSON_OBJECT, &names));
         *out = (int64_t)json_count(names);
     } else if (count) {
         TRY(json_as_int(count, out));
     }
-    if (*out >= 2 && *out <= CZ_CLASSES_MAX) return CZ_OK;
-    /* One label means regression to Transformers. */
-    const int64_t n = *out;
-    const bool is_value = rows && n == 1;
+    if (rows && *out == 1) *loss = HEAD_SQUARED_ERROR;
+    if (rows) TRY(read_problem_type(config, loss));
+    const int64_t least = *loss == HEAD_CROSS_ENTROPY ? 2 : 1;
+    if (*out >= least && *out <= CZ_CLASSES_MAX) return CZ_OK;
     char why[160];
-    snprintf(why, sizeof why,
-             is_value ? "one label means regression, which is not supported; classification "
-                        "needs 2 or more"
-                      : "%lld labels are outside 2…%d",
-             (long long)n, CZ_CLASSES_MAX);
-    return config_refuse(names ? names : count, is_value ? CZ_UNSUPPORTED : CZ_INVALID, why);
+    snprintf(why, sizeof why, "%lld labels are outside %lld…%d", (long long)*out, (long long)least,
+             CZ_CLASSES_MAX);
+    return config_refuse(names ? names : count, CZ_INVALID, why);
 }
 
 cz_status config_token_dropout(const struct json_node *config, double *out)

@@ -173,6 +173,50 @@ static cz_status add_label_maps(const struct cz_model_options *o, struct edits *
     return st;
 }
 
+static cz_status check_labels(const struct cz_model_options *o, const struct model_head *head,
+                              size_t least)
+{
+    /* Names become ids by their order, so they must differ and be UTF-8. */
+    if (head->task != CZ_TASK_CLASSIFICATION && head->task != CZ_TASK_TOKEN_CLASSIFICATION)
+        return err_set(CZ_INVALID, 0, "names of classes are for classification only");
+    if (o->n_labels < least || o->n_labels > CZ_CLASSES_MAX)
+        return err_set(CZ_INVALID, 0, "classification takes %zu to %d classes, not %zu", least,
+                       CZ_CLASSES_MAX, o->n_labels);
+    for (size_t k = 0; k < o->n_labels; k++)
+        if (!o->labels[k] || !utf8_is_valid(o->labels[k], strlen(o->labels[k])))
+            return err_set(CZ_INVALID, 0, "the name of class %zu is not UTF-8", k);
+    return check_distinct(o);
+}
+
+/* The maps of labels and problem_type, of a caller that says anything about them. One class per row
+ * needs no problem_type, but takes one away. */
+static cz_status add_problem(const struct json_node *root, const struct cz_model_options *options,
+                             const struct model_head *head, struct edits *e)
+{
+    static const char *const types[] = {
+        [CZ_PROBLEM_REGRESSION] = "regression",
+        [CZ_PROBLEM_MULTI_LABEL] = "multi_label_classification",
+    };
+    static const char *const value = "LABEL_0";
+    struct cz_model_options o = *options;
+    const bool has_type =
+        o.problem == CZ_PROBLEM_REGRESSION || o.problem == CZ_PROBLEM_MULTI_LABEL;
+    if (o.problem == CZ_PROBLEM_REGRESSION && o.n_labels == 0) {
+        o.labels = &value;
+        o.n_labels = 1;
+    }
+    if (o.n_labels == 0) return CZ_OK;
+    TRY(check_labels(&o, head, has_type ? 1 : 2));
+    TRY(add_label_maps(&o, e));
+    if (json_get(root, "num_labels"))
+        TRY(edits_add_int(e, "num_labels", (int64_t)o.n_labels));
+    if (!has_type) return json_get(root, "problem_type") ? edits_add_null(e, "problem_type") : CZ_OK;
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_write_string(&w, types[o.problem]);
+    return edits_add(e, "problem_type", &w);
+}
+
 /* ---- the head and the vocabulary ------------------------------------------------------------ */
 
 static bool names_architecture(const struct json_node *root, const char *architecture)
@@ -224,26 +268,8 @@ cz_status options_write(const struct cz_model_options *options, const struct mod
         json_end_array(&w);
         TRY_GOTO(edits_add(&e, "architectures", &w), done);
     }
-    /* The maps of labels replace what the files say. */
-    if (options->n_labels != 0) {
-        /* Names become ids by their order, so they must differ and be UTF-8. */
-        if (head->task != CZ_TASK_CLASSIFICATION && head->task != CZ_TASK_TOKEN_CLASSIFICATION)
-            TRY_GOTO(err_set(CZ_INVALID, 0, "names of classes are for classification only"), done);
-        if (options->n_labels < 2 || options->n_labels > CZ_CLASSES_MAX)
-            TRY_GOTO(err_set(CZ_INVALID, 0, "classification takes 2 to %d classes, not %zu",
-                             CZ_CLASSES_MAX, options->n_labels),
-                     done);
-        for (size_t k = 0; k < options->n_labels; k++)
-            if (!options->labels[k] ||
-                !utf8_is_valid(options->labels[k], strlen(options->labels[k])))
-                TRY_GOTO(err_set(CZ_INVALID, 0, "the name of class %zu is not UTF-8", k), done);
-        TRY_GOTO(check_distinct(options), done);
-        TRY_GOTO(add_label_maps(options, &e), done);
-        if (json_get(root, "num_labels"))
-            TRY_GOTO(edits_add_int(&e, "num_labels", (int64_t)options->n_labels), done);
-        /* whatever the files' own head was for, this one names one class */
-        if (json_get(root, "problem_type")) TRY_GOTO(edits_add_null(&e, "problem_type"), done);
-    }
+    /* What the files' own head was for gives way to what this one learns. */
+    TRY_GOTO(add_problem(root, options, head, &e), done);
     if (is_preset) TRY_GOTO(set_vocab_size(root, options, &e), done);
     /* Rows could not be told from their padding without it: transformers refuses batches. */
     if (options->has_padding_id && head->reads_last && !config_either(root, "pad_token_id", NULL))

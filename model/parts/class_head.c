@@ -1,6 +1,6 @@
 /* The classification head of encoders and decoders.
  *   y = norm(x)   h = y·Wᵀ + b   p = dropout(act(h))   z = p·Uᵀ + c   loss = mean cross-entropy of
- * z of the rows x that hp->rows names; norm and pool are left out where they have no names. With
+ * z (or what hp->loss says) of the rows x that hp->rows names; norm and pool are left out where they have no names. With
  * drops_input, dropout(y) is in the place of y (RoBERTa, ELECTRA). z is fp32 in every dtype. A
  * TRAIN forward differentiates at once, as the language-model head does; `saved` is the gradient of
  * x (n,C), and backward puts it into zeros. */
@@ -9,6 +9,8 @@
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
+
+#include <math.h>
 
 enum { SITE_DROPOUT = 0, SITE_INPUT };
 
@@ -142,6 +144,10 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
     const struct norm norm = norm_of(hp);
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("classification head", s));
+    if (hp->loss != HEAD_CROSS_ENTROPY && !host_reads(s->ops))
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "problem_type \"%s\" is not supported on a GPU so far",
+                       hp->loss == HEAD_BINARY ? "multi_label_classification" : "regression");
     const int64_t n = n_rows_of(hp, s->B, s->T);
     size_t op_nbytes = 0, nbytes = 0;
     if (hp->pool_weight_name) TRY(linear_workspace(s, &pool, n, &op_nbytes));
@@ -246,6 +252,47 @@ static cz_status make_logits(const struct class_head_hp *hp, const struct layer_
     return a->logits && s->z != a->logits ? logits_copy_out(a, s->z, 0, n, hp->K) : CZ_OK;
 }
 
+/* The loss of one target and its derivative. */
+static double target_loss(enum head_loss loss, double z, double t, double *d)
+{
+    if (loss == HEAD_SQUARED_ERROR) {
+        *d = 2.0 * (z - t);
+        return (z - t) * (z - t);
+    }
+    const double e = exp(-fabs(z)); /* no overflow */
+    *d = (z >= 0 ? 1.0 : e) / (1.0 + e) - t;
+    return fmax(z, 0) - z * t + log1p(e);
+}
+
+static double weight_of(const struct batch *batch, int64_t K, int64_t b)
+{
+    if (isnan(batch->targets[b * K])) return 0;
+    return batch->loss_weights ? (double)batch->loss_weights[b] : 1.0;
+}
+
+/* Few numbers, in fp64 and one order: the same on any number of threads. */
+static void make_target_loss(const struct class_head_hp *hp, const struct layer_args *a,
+                             const struct head_space *s)
+{
+    const struct batch *batch = a->batch;
+    const int64_t K = hp->K;
+    double divisor = (double)batch->loss_divisor, sum = 0;
+    for (int64_t b = 0; b < batch->B && batch->loss_divisor == 0; b++)
+        divisor += weight_of(batch, K, b);
+    for (int64_t b = 0; b < batch->B; b++) {
+        const double weight = weight_of(batch, K, b);
+        const double part = weight > 0 && divisor > 0 ? weight / (divisor * (double)K) : 0;
+        for (int64_t i = b * K; i < (b + 1) * K; i++) {
+            double d = 0;
+            if (part > 0)
+                sum += part *
+                       target_loss(hp->loss, (double)s->z[i], (double)batch->targets[i], &d);
+            if (s->dz) s->dz[i] = (float)((double)a->dloss * part * d);
+        }
+    }
+    *(a->loss ? a->loss : s->loss) = (float)sum;
+}
+
 /* Rows without a label count nothing; the divisor is the batch's (docs/design.md, decision 14). */
 static cz_status make_loss(const struct class_head_hp *hp, const struct layer_args *a,
                            const struct head_space *s)
@@ -259,6 +306,10 @@ static cz_status make_loss(const struct class_head_hp *hp, const struct layer_ar
                                             .loss = a->loss ? a->loss : s->loss,
                                             .dloss = a->dloss,
                                             .dlogits = s->dz};
+    if (hp->loss != HEAD_CROSS_ENTROPY) {
+        make_target_loss(hp, a, s);
+        return CZ_OK;
+    }
     return ops_cross_entropy(a->ops, a->stream, &args);
 }
 
@@ -310,6 +361,11 @@ static cz_status differentiate(const struct class_head_hp *hp, const struct laye
     return norm_backward(a, &norm, n, &grad, w.norm_w.p, w.norm_w.g, w.norm_b.g, space);
 }
 
+static bool has_labels(const struct class_head_hp *hp, const struct batch *batch)
+{
+    return hp->loss == HEAD_CROSS_ENTROPY ? batch->labels != NULL : batch->targets != NULL;
+}
+
 /* Gradients now: logits need not be kept until backward. */
 static cz_status head_train(const struct class_head_hp *hp, const struct layer_args *a)
 {
@@ -317,7 +373,7 @@ static cz_status head_train(const struct class_head_hp *hp, const struct layer_a
     struct head_space s = layout_space(hp, n, a->dtype, true, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     const void *p = NULL;
-    if (!a->batch->labels)
+    if (!has_labels(hp, a->batch))
         return err_set(CZ_INVALID, 0, "the batch has no labels: training needs them");
     if (a->logits && host_reads(a->ops)) s.z = a->logits;
     TRY(make_logits(hp, a, &s, space, &p));
@@ -331,7 +387,7 @@ static cz_status head_eval(const struct class_head_hp *hp, const struct layer_ar
     const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
     struct head_space s = layout_space(hp, n, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
-    const bool wants_loss = a->loss && a->batch->labels;
+    const bool wants_loss = a->loss && has_labels(hp, a->batch);
     const void *p = NULL;
     if (!a->logits && !wants_loss) return CZ_OK; /* nothing requested */
     if (a->logits && host_reads(a->ops)) s.z = a->logits;

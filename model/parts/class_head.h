@@ -17,10 +17,17 @@ enum head_rows {
     HEAD_EACH       /* every position has a class of its own */
 };
 
+/* What the loss is: of the class of each row, or over B rows of K targets t
+ *   (z − t)²                                  HEAD_SQUARED_ERROR
+ *   log(1 + exp(z)) − t·z                     HEAD_BINARY
+ * the mean over K, then over rows; a row whose first target is NaN has none. On the host only. */
+enum head_loss { HEAD_CROSS_ENTROPY = 0, HEAD_SQUARED_ERROR, HEAD_BINARY };
+
 /* z (n,K) = dropout(act(norm(x)·Wᵀ + b))·Uᵀ + c of the rows x that are read, and the loss of z.
  * Names that are NULL leave their part out. class_head.c */
 struct class_head_hp {
     enum head_rows rows;
+    enum head_loss loss;
     int64_t padding_id; /* HEAD_LAST: tokens that are padding; -1: those that the mask hides */
     const char *norm_weight_name, *norm_bias_name;   /* (C); no bias: RMS norm */
     const char *pool_weight_name, *pool_bias_name;   /* W (C,C), b, and act behind it */

@@ -97,6 +97,9 @@ CLASSES = {
 }
 
 
+PROBLEMS = {"-values": "regression", "-sets": "multi_label_classification"}
+
+
 def build(kind, settings):
     if kind == "electra-replaced":
         return transformers.ElectraForPreTraining(transformers.ElectraConfig(**settings)).eval()
@@ -104,6 +107,9 @@ def build(kind, settings):
         config, classifier, _ = CLASSES[kind.removesuffix("-tokens")]
         tagger = getattr(transformers, classifier.__name__.replace("Sequence", "Token"))
         return tagger(config(**settings)).eval()
+    for ending, problem in PROBLEMS.items():
+        if kind.endswith(ending):
+            kind, settings = kind.removesuffix(ending), {**settings, "problem_type": problem}
     family = {"cls": "bert", "mlm": "bert"}.get(kind, kind.removesuffix("-mlm"))
     config, classifier, masked = CLASSES[family]
     return (masked if kind.endswith("mlm") else classifier)(config(**settings)).eval()
@@ -135,6 +141,10 @@ def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2,
         x["labels"][0, 0] = x["input_ids"][0, 0]
     elif kind.endswith("replaced"):
         x["labels"] = torch.randint(0, 2, (B, T))
+    elif kind.endswith("values"):
+        x["labels"] = torch.randn(B) if config.num_labels == 1 else torch.randn(B, config.num_labels)
+    elif kind.endswith("sets"):
+        x["labels"] = torch.randint(0, 2, (B, config.num_labels)).float()
     elif kind.endswith("tokens"):
         x["labels"] = torch.randint(0, config.num_labels, (B, T))
         x["labels"][torch.rand(B, T) > share] = -100
@@ -217,8 +227,8 @@ def random_modernbert(masked):
 
 
 def one_of_classes(kind):
-    """Classes of texts, or of tokens."""
-    return kind + random.choice(["", "-tokens"])
+    """Classes of texts, one or several, values, or classes of tokens."""
+    return kind + random.choice(["", "-tokens", "-values", "-sets"])
 
 
 def random_variant(family=None):

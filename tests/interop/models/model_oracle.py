@@ -252,8 +252,14 @@ def tags(config, B, T):
 HEADS = {  # transformers has no classifier of granite's, czero none of qwen3_moe's
     "classes": Head("ForSequenceClassification", lambda c, B, T: torch.randint(0, c.num_labels, (B,)),
                     ("granite", "qwen3_moe")),
+    "values": Head("ForSequenceClassification",
+                   lambda c, B, T: torch.randn(B) if c.num_labels == 1 else torch.randn(B, c.num_labels),
+                   ("granite", "qwen3_moe")),
+    "sets": Head("ForSequenceClassification", lambda c, B, T: torch.randint(0, 2, (B, c.num_labels)).float(),
+                 ("granite", "qwen3_moe")),
     "tokens": Head("ForTokenClassification", tags, ("granite", "qwen3_moe", "olmo2", "gemma3_text")),
 }
+PROBLEMS = {"values": "regression", "sets": "multi_label_classification"}
 HEADED = [f"{family}:{head}" for head in HEADS for family in FAMILIES if family not in HEADS[head].lacking]
 
 
@@ -410,6 +416,10 @@ def make(family, seed, settings=None, feed=None):
         model = build(family, settings)
         return model, make_inputs(model, rng, feed), settings
     settings = {"num_labels": rng.randint(2, 9), **settings}
+    if head == "values":
+        settings["num_labels"] = rng.choice([1, 1, 3])
+    if head in PROBLEMS:
+        settings["problem_type"] = PROBLEMS[head]
     if settings.get("pad_token_id") is None:
         feed = {**feed, "B": 1}  # transformers takes no more
     model = build(family, settings, head)

@@ -5,6 +5,9 @@
 #include "model/parts/class_head.h"
 #include "tests/unit/model/layer_rig.h"
 
+#include <math.h>
+#include <string.h>
+
 enum { B = 4, T = 5, C = 12, K = 3, PAD = 9 };
 
 static int32_t ids[B * T], classes[B * T];
@@ -47,6 +50,59 @@ static void open_rig(struct rig *r, const struct class_head_hp *hp)
     r->batch.ids = ids;
     r->batch.labels = classes;
 }
+
+/* ---- targets instead of classes -------------------------------------------------------------- */
+
+static float targets[B * K];
+
+static void open_targets(struct rig *r, const struct class_head_hp *hp)
+{
+    open_rig(r, hp);
+    for (int i = 0; i < B * K; i++)
+        targets[i] = hp->loss == HEAD_BINARY ? (float)(i % 2) : (float)(i % 5) - 1.5f;
+    targets[2 * K] = NAN; /* row 2 has none */
+    r->batch.labels = NULL;
+    r->batch.targets = targets;
+}
+
+START_TEST(gradients_of_targets_match_differences)
+{
+    for (int loss = HEAD_SQUARED_ERROR; loss <= HEAD_BINARY; loss++)
+        for (int weighted = 0; weighted < 2; weighted++) {
+            static const float weights[B] = {1, 0.5f, 3, 2};
+            struct class_head_hp hp = head_of(HEAD_FIRST, POOL | BIAS);
+            struct rig r;
+            hp.loss = (enum head_loss)loss;
+            open_targets(&r, &hp);
+            r.batch.loss_weights = weighted ? weights : NULL;
+            r.batch.loss_divisor = weighted ? 1.25f : 0;
+            rig_check_gradients(&r, 5e-3);
+            rig_close(&r);
+        }
+}
+END_TEST
+
+START_TEST(losses_of_targets_are_their_means)
+{
+    for (int loss = HEAD_SQUARED_ERROR; loss <= HEAD_BINARY; loss++) {
+        struct class_head_hp hp = head_of(HEAD_FIRST, BIAS);
+        struct rig r;
+        double want = 0;
+        hp.loss = (enum head_loss)loss;
+        open_targets(&r, &hp);
+        memset(rig_data(&r.in), 0, sizeof(float) * B * T * C); /* the logits are the biases */
+        const float *bias = rig_data(&r.params[1]);
+        rig_forward(&r, LAYER_EVAL);
+        for (int i = 0; i < B * K; i++) {
+            const double z = (double)bias[i % K], t = (double)targets[i];
+            if (i / K == 2) continue;
+            want += loss == HEAD_BINARY ? log(1 + exp(z)) - t * z : (z - t) * (z - t);
+        }
+        ck_assert_double_eq_tol((double)r.loss, want / (3 * K), 1e-6);
+        rig_close(&r);
+    }
+}
+END_TEST
 
 START_TEST(gradients_match_differences)
 {
@@ -106,4 +162,5 @@ START_TEST(the_last_token_is_no_padding)
 }
 END_TEST
 
-TEST_MAIN("model/class_head", gradients_match_differences, the_last_token_is_no_padding)
+TEST_MAIN("model/class_head", gradients_match_differences, the_last_token_is_no_padding,
+          gradients_of_targets_match_differences, losses_of_targets_are_their_means)

@@ -82,7 +82,8 @@ START_TEST(labels_replace_what_the_config_says)
     ck_assert_int_eq(json_type(json_get(root, "problem_type")), JSON_NULL);
     ck_assert_uint_eq(json_count(json_get(root, "architectures")), 1);
     int64_t n = 0;
-    ck_ok(config_n_classes(root, CZ_TASK_CLASSIFICATION, &n));
+    enum head_loss loss;
+    ck_ok(config_n_classes(root, CZ_TASK_CLASSIFICATION, &n, &loss));
     ck_assert_int_eq(n, 4);
     const struct json_node *hidden = json_get(root, "hidden_size");
     size_t nbytes;
@@ -208,30 +209,36 @@ START_TEST(number_of_classes_is_what_transformers_counts)
         const char *text;
         int64_t n; /* 0: refused */
         const char *says;
+        enum head_loss loss;
     } cases[] = {
         {"{}", 2, ""},
         {"{\"num_labels\": 5}", 5, ""},
         {"{\"num_labels\": 5, \"id2label\": {\"0\": \"x\", \"1\": \"y\", \"2\": \"z\"}}", 3, ""},
         {"{\"id2label\": null, \"num_labels\": null}", 2, ""},
         {"{\"problem_type\": \"single_label_classification\"}", 2, ""},
-        {"{\"num_labels\": 1}", 0, "num_labels: one label means regression"},
-        {"{\"id2label\": {\"0\": \"LABEL_0\"}}", 0, "id2label: one label"},
+        {"{\"num_labels\": 1}", 1, "", HEAD_SQUARED_ERROR},
+        {"{\"id2label\": {\"0\": \"LABEL_0\"}}", 1, "", HEAD_SQUARED_ERROR},
+        {"{\"problem_type\": \"regression\"}", 2, "", HEAD_SQUARED_ERROR},
+        {"{\"num_labels\": 1, \"problem_type\": \"single_label_classification\"}", 0,
+         "1 labels are outside 2"},
+        {"{\"problem_type\": \"ranking\"}", 0, "problem_type: \"ranking\" is not supported"},
         {"{\"id2label\": [\"a\", \"b\"]}", 0, "expected an object"},
         {"{\"num_labels\": 1048576}", CZ_CLASSES_MAX, ""},
         {"{\"num_labels\": 1048577}", 0, "1048577 labels"},
         {"{\"num_labels\": 0}", 0, "0 labels are outside 2"},
         {"{\"num_labels\": 99999999}", 0, "99999999 labels"},
         {"{\"num_labels\": \"two\"}", 0, "expected an integer"},
-        {"{\"problem_type\": \"multi_label_classification\"}", 0, "problem_type: \"multi_label"},
+        {"{\"problem_type\": \"multi_label_classification\"}", 2, "", HEAD_BINARY},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         struct json_doc *doc;
         int64_t n = 0;
+        enum head_loss loss;
         ck_ok(json_parse(cases[i].text, strlen(cases[i].text), "c", JSON_STRICT, &doc));
-        cz_status st = config_n_classes(json_root(doc), CZ_TASK_CLASSIFICATION, &n);
+        cz_status st = config_n_classes(json_root(doc), CZ_TASK_CLASSIFICATION, &n, &loss);
         ck_assert_msg((st == CZ_OK) == (cases[i].n > 0), "%s", cases[i].text);
         if (st == CZ_OK)
-            ck_assert_int_eq(n, cases[i].n);
+            ck_assert(n == cases[i].n && loss == cases[i].loss);
         else
             ck_assert_msg(strstr(cz_last_error(), cases[i].says) != NULL, "%s", cz_last_error());
         json_free(doc);

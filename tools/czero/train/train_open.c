@@ -93,7 +93,8 @@ static cz_status choose_task(struct run *r)
     static const struct train_task *const tasks[] = {
         [CZ_LABELS_NEXT] = &train_task_tokens,       [CZ_LABELS_SAME] = &train_task_masked,
         [CZ_LABELS_CLASS] = &train_task_classes,     [CZ_LABELS_REPLACED] = &train_task_replaced,
-        [CZ_LABELS_TOKEN_CLASS] = &train_task_words,
+        [CZ_LABELS_TOKEN_CLASS] = &train_task_words, [CZ_LABELS_VALUES] = &train_task_classes,
+        [CZ_LABELS_MULTI] = &train_task_classes,
     };
     const char *name = r->options->task;
     for (size_t i = 0; name && i < CZ_ARRAY_LEN(tasks); i++)
