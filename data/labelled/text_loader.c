@@ -15,6 +15,7 @@
 #include "base/size.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct slot {
     uint8_t *key_mask;    /* the same */
     int32_t *labels;      /* (micro_batch); of texts with words as ids */
     int32_t *words;       /* as ids; NULL: these texts have none */
+    float *targets;       /* (micro_batch,n_targets) */
     size_t *rows;         /* (micro_batch) */
     int64_t *n_ids;       /* (micro_batch) */
     uint64_t n_cut;
@@ -39,6 +41,7 @@ struct cz_text_loader {
     int64_t max_len, accumulation, rank, world_size;
     int32_t pad_id;
     bool once, has_words;
+    size_t n_targets; /* of an example; 0: it has a label */
     struct slot slots[N_SLOTS];
     void *memory; /* of the slots */
 
@@ -149,11 +152,13 @@ static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slo
         int32_t label = cz_texts_label(l->texts, example);
         s->rows[b] = example;
         if (!l->has_words) s->labels[b] = label >= 0 ? label : CZ_IGNORE_LABEL;
+        if (l->n_targets) cz_texts_targets(l->texts, example, s->targets + b * l->n_targets);
         TRY(l->has_words ? encode_words(l, s, b, example) : encode_row(l, s, b, &in));
     }
     if (part.n == 0) {
         s->rows[0] = SIZE_MAX;
         s->labels[0] = CZ_IGNORE_LABEL;
+        if (l->n_targets) s->targets[0] = NAN;
         for (int64_t t = 0; l->has_words && t < l->max_len; t++) s->words[t] = -1;
         TRY(encode_row(l, s, 0, &(struct cz_tokenizer_input){.text = ""}));
     }
@@ -162,6 +167,7 @@ static cz_status make_batch(struct cz_text_loader *l, uint64_t micro, struct slo
                                  .types = s->types,
                                  .key_mask = s->key_mask,
                                  .labels = s->labels,
+                                 .targets = l->n_targets ? s->targets : NULL,
                                  .loss_divisor = part.divisor,
                                  .sample = part.sample};
     pad_rows(l, s, part.n ? part.n : 1);
@@ -265,6 +271,9 @@ static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
     size_t per_token = sizeof *l->slots->ids + sizeof *l->slots->types + 1 +
                        (l->has_words ? sizeof *l->slots->labels + sizeof *l->slots->words : 0);
     TRY(size_mul(numel, per_token + per_row, &nbytes)); /* more than enough: numel ≥ 8 · B */
+    size_t target_nbytes;
+    TRY(size_mul(B, l->n_targets * sizeof *l->slots->targets, &target_nbytes));
+    TRY(size_add(nbytes, target_nbytes, &nbytes));
     TRY(size_mul(nbytes, N_SLOTS, &nbytes));
     l->memory = malloc(nbytes);
     if (!l->memory)
@@ -280,6 +289,8 @@ static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
         l->slots[i].labels = (int32_t *)(void *)at;
     for (size_t i = 0; l->has_words && i < N_SLOTS; i++, at += numel * sizeof *l->slots->words)
         l->slots[i].words = (int32_t *)(void *)at;
+    for (size_t i = 0; i < N_SLOTS; i++, at += target_nbytes)
+        l->slots[i].targets = (float *)(void *)at;
     for (size_t i = 0; i < N_SLOTS; i++, at += numel * sizeof *l->slots->ids)
         l->slots[i].ids = (int32_t *)(void *)at;
     for (size_t i = 0; i < N_SLOTS; i++, at += numel * sizeof *l->slots->types)
@@ -319,6 +330,10 @@ cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
     l->once = o.once;
     size_t n_words;
     l->has_words = cz_texts_count(o.texts) > 0 && cz_texts_words(o.texts, 0, &n_words) != NULL;
+    const enum cz_problem problem = cz_texts_problem(o.texts);
+    l->n_targets = problem == CZ_PROBLEM_REGRESSION    ? 1
+                   : problem == CZ_PROBLEM_MULTI_LABEL ? cz_texts_n_labels(o.texts)
+                                                       : 0;
     l->pad_id = cz_tokenizer_padding_id(o.tokenizer);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->filled, NULL);

@@ -164,6 +164,17 @@ cz_status texts_take_row(struct texts_reader *r)
         return text_source_fail(&r->in, CZ_INVALID, "the example has no label");
     TRY(texts_take_example(r, &e));
     if (r->o->words) return texts_take_raw_words(r, e);
+    const bool is_set = row->label_kind == LABEL_SET;
+    if (row->label_kind != LABEL_NONE) {
+        r->has_sets = r->has_sets || is_set;
+        r->has_singles = r->has_singles || !is_set;
+        if (r->has_sets && r->has_singles)
+            return text_source_fail(&r->in, CZ_INVALID,
+                                    "the label is %s list, those before it are not: one class per "
+                                    "example, or a list for each",
+                                    is_set ? "a" : "no");
+    }
+    if (is_set) return texts_take_set(r, e);
     if (row->label_kind != LABEL_NONE) {
         r->clean.n = 0;
         TRY(text_clean(row->label.s, row->label.n, false, &r->clean));
@@ -184,6 +195,8 @@ void cz_texts_close(struct cz_texts *t)
     }
     free(t->examples);
     free(t->words);
+    free(t->sets);
+    free(t->values);
     free(t->names);
     free(t->n_of_label);
     free(t);

@@ -5,6 +5,7 @@
  * texts_json.c    JSON lists and lines
  * texts_table.c   .csv, .tsv, plain lines
  * texts_words.c   examples of words with a class each: CoNLL, lists in JSON, raw text split
+ * texts_sets.c    labels that are values, or sets of classes
  * texts_labels.c  the classes
  *
  * A file is read once, through a buffer: memory held is the texts and what describes them. */
@@ -25,7 +26,9 @@ enum label_kind {
     LABEL_INT,
     LABEL_STRING,
     LABEL_BOOL,
-    LABEL_CELL, /* of a table: an integer or a string, as the others are */
+    LABEL_FLOAT, /* a number that is no integer */
+    LABEL_CELL,  /* of a table: an integer or a string, as the others are */
+    LABEL_SET,   /* a list of labels: r->lists[1] */
     LABEL_N_KINDS
 };
 
@@ -48,6 +51,7 @@ struct label_table {
     size_t n_slots;
     struct hash_index known;        /* into o->labels */
     size_t first_of[LABEL_N_KINDS]; /* 1 + entry; 0: none of this kind */
+    bool has_sets;                  /* one class will do */
     bool known_is_numbered;         /* integers in the data are places in the list of them */
 };
 
@@ -63,6 +67,9 @@ cz_status label_table_intern(struct label_table *l, const struct text_source *at
 /* Number the classes: sets every entry's cls, and *names (n_classes; names and list are one block
  * to free()). Errors: CZ_INVALID (fewer than two classes, a mix), CZ_NOMEM. */
 cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_classes);
+
+/* Pointers and texts in one block. */
+cz_status label_names_copy(const char *const *src, size_t n, char ***names);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -94,6 +101,8 @@ struct texts_reader {
     size_t n_fields, fields_cap;
     struct text_list lists[2]; /* of words, of their labels */
     size_t n_words;            /* of t->words that belong to examples */
+    size_t n_hot;              /* classes of sets of zeros and ones; 0: sets of names */
+    bool has_sets, has_singles;
 };
 
 /* r->row becomes an example. Errors: CZ_INVALID (no label, or label_table_intern()'s), CZ_NOMEM. */
@@ -119,6 +128,17 @@ cz_status texts_read_plain(struct texts_reader *r);
 
 /* r->row.label, of this JSON type, becomes a label: sets its kind. Errors: CZ_INVALID. */
 cz_status texts_set_label(struct texts_reader *r, enum json_type type);
+
+/* r->lists[1] becomes the set of `e`: texts_sets.c. Errors: CZ_INVALID, CZ_NOMEM. */
+cz_status texts_take_set(struct texts_reader *r, struct text_example *e);
+
+/* t->problem, when all labels have been read. Errors: CZ_INVALID (labels of another kind than the
+ * options say). */
+cz_status texts_find_problem(struct texts_reader *r);
+/* The values of a regression. Errors: CZ_INVALID (no number, beyond fp32), CZ_NOMEM. */
+cz_status texts_take_values(struct texts_reader *r);
+/* label_table_finish(), or the names of the classes that zeros and ones stand for. */
+cz_status texts_number_sets(struct texts_reader *r, char ***names, size_t *n);
 
 /* ---- with options.words: texts_words.c ------------------------------------------------------- */
 
@@ -151,7 +171,7 @@ struct text_example {
     uint32_t nbytes, pair_nbytes;
     int32_t label; /* while reading: the label's entry */
     bool has_pair;
-    uint32_t n_words; /* with options.words; from t->words[first_word] on */
+    uint32_t n_words; /* from t->words[first_word] on; or labels, from t->sets[first_word] on */
     size_t first_word;
 };
 
@@ -162,6 +182,10 @@ struct cz_texts {
     struct cz_text_word *words; /* of all examples; while reading a label is its entry */
     size_t n_words, words_cap;
     bool has_words;
+    enum cz_problem problem;
+    int32_t *sets; /* classes of examples [first_word, first_word + n_words) */
+    size_t n_sets, sets_cap;
+    float *values; /* (n) NaN: no label */
     char **names; /* (n_labels) */
     size_t n_labels;
     size_t *n_of_label; /* (n_labels) */

@@ -30,16 +30,15 @@ cz_status texts_set_label(struct texts_reader *r, enum json_type type)
         /* 1.0 and 2e0 are integers that a program wrote as numbers. */
         char digits[32];
         double number = strtod(row->label.s, NULL);
-        if (number != floor(number) || fabs(number) > 0x1p53)
-            return text_source_fail(
-                &r->in, CZ_INVALID,
-                "the label %.32s is not a class: expected an integer, a string, true or false",
-                row->label.s);
+        if (number != floor(number) || fabs(number) > 0x1p53) {
+            row->label_kind = LABEL_FLOAT;
+            return CZ_OK;
+        }
         int n = snprintf(digits, sizeof digits, "%.0f", number + 0.0);
         row->label.n = 0;
         return text_buf_put(&row->label, digits, (size_t)n);
     case JSON_STRING: row->label_kind = row->label.n ? LABEL_STRING : LABEL_NONE; return CZ_OK;
-    case JSON_ARRAY:
+    case JSON_ARRAY: row->label_kind = LABEL_SET; return CZ_OK;
     case JSON_OBJECT: break;
     }
     return text_source_fail(&r->in, CZ_INVALID, "the label is %s: an example has one class",
@@ -68,6 +67,10 @@ static cz_status read_list_row(struct texts_reader *r)
                                     "a row has more than three items: [text, label] and "
                                     "[text, pair, label] are read");
         TRY(json_stream_scalar(&r->in, into[n], &types[n]));
+        if (n > 0 && types[n] == JSON_ARRAY)
+            return text_source_fail(&r->in, CZ_INVALID,
+                                    "the label is an array: several labels are a member of an "
+                                    "object, \"labels\": [...]");
         if (types[n] == JSON_ARRAY || types[n] == JSON_OBJECT)
             return n == 0 ? need_string(r, TEXT_ROLE_TEXT, types[n]) : texts_set_label(r, types[n]);
         TRY(json_stream_separator(&r->in, ']', &done));
@@ -125,7 +128,8 @@ static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_R
                                 (int)r->key.n, r->key.s);
     enum json_type type;
     TRY(json_stream_scalar(&r->in, &r->clean, &type));
-    const bool is_list = r->o->words && role != TEXT_ROLE_PAIR && type == JSON_ARRAY;
+    const bool is_list =
+        type == JSON_ARRAY && (role == TEXT_ROLE_LABEL || (r->o->words && role == TEXT_ROLE_TEXT));
     if (is_list) {
         text_source_skip(&r->in);
         TRY(texts_read_list(r, &r->lists[role == TEXT_ROLE_LABEL]));

@@ -15,6 +15,7 @@ static const char *const kind_names[LABEL_N_KINDS] = {[LABEL_NONE] = "missing",
                                                       [LABEL_INT] = "an integer",
                                                       [LABEL_STRING] = "a string",
                                                       [LABEL_BOOL] = "true or false",
+                                                      [LABEL_FLOAT] = "a number with a fraction",
                                                       [LABEL_CELL] = "a table's cell"};
 
 /* Bytes of a name to show: whole characters. */
@@ -120,7 +121,7 @@ cz_status label_table_init(struct label_table *l, const struct cz_texts_options 
     memset(l, 0, sizeof *l);
     l->o = o;
     if (o->n_labels > 0) {
-        if (o->n_labels < 2)
+        if (o->n_labels < 2 && o->problem != CZ_PROBLEM_MULTI_LABEL)
             return err_set(CZ_INVALID, 0,
                            "classification needs at least two classes; \"%s\" is one",
                            o->labels[0]);
@@ -194,8 +195,10 @@ static cz_status check_mix(const struct label_table *l, const struct text_source
                            const struct label_entry *e)
 {
     if (l->o->n_labels > 0 || e->kind == LABEL_CELL) return CZ_OK;
-    for (int kind = LABEL_INT; kind <= LABEL_BOOL; kind++) {
-        if (kind == (int)e->kind || l->first_of[kind] == 0) continue;
+    for (int kind = LABEL_INT; kind <= LABEL_FLOAT; kind++) {
+        const bool are_numbers = (e->kind == LABEL_INT || e->kind == LABEL_FLOAT) &&
+                                 (kind == LABEL_INT || kind == LABEL_FLOAT);
+        if (kind == (int)e->kind || l->first_of[kind] == 0 || are_numbers) continue;
         const struct label_entry *other = &l->entries[l->first_of[kind] - 1];
         return text_source_fail(at, CZ_INVALID,
                                 "the label %.*s is %s, but %.*s (%s:%" PRIu64
@@ -267,7 +270,8 @@ static int compare_names(const void *a, const void *b)
 /* Cells are what the other labels are; with no others, integers if all of them are. */
 static cz_status choose_integers(const struct label_table *l, bool *integers)
 {
-    bool others = l->first_of[LABEL_STRING] != 0 || l->first_of[LABEL_BOOL] != 0;
+    bool others = l->first_of[LABEL_STRING] != 0 || l->first_of[LABEL_BOOL] != 0 ||
+                  l->first_of[LABEL_FLOAT] != 0;
     *integers = !others;
     for (size_t i = 0; i < l->n; i++) {
         const struct label_entry *e = &l->entries[i];
@@ -298,7 +302,7 @@ static size_t number_classes(struct label_entry **sorted, size_t n)
 }
 
 /* Pointers and texts in one block, which the owner frees at once. */
-static cz_status copy_names(const char *const *src, size_t n, char ***names)
+cz_status label_names_copy(const char *const *src, size_t n, char ***names)
 {
     size_t nbytes = n * sizeof **names;
     for (size_t k = 0; k < n; k++) nbytes += strlen(src[k]) + 1;
@@ -320,13 +324,13 @@ static cz_status collect(struct label_table *l, struct label_entry **sorted, con
     for (size_t i = 0; i < l->n; i++) sorted[i] = &l->entries[i];
     qsort(sorted, l->n, sizeof *sorted, integers ? compare_values : compare_names);
     *n_classes = number_classes(sorted, l->n);
-    if (*n_classes == 1 && !l->o->labels_optional)
+    if (*n_classes == 1 && !l->o->labels_optional && !l->has_sets)
         return err_set(CZ_INVALID, 0,
                        "all examples have the label \"%.*s\": classification needs at least two "
                        "classes",
                        shown(sorted[0]->name), sorted[0]->name);
     for (size_t i = 0; i < l->n; i++) src[sorted[i]->cls] = sorted[i]->name;
-    return copy_names(src, *n_classes, names);
+    return label_names_copy(src, *n_classes, names);
 }
 
 /* Known names keep their order: it is the order of the model's outputs. */
@@ -334,7 +338,7 @@ cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_cla
 {
     if (l->o->n_labels > 0) {
         *n_classes = l->o->n_labels;
-        return copy_names(l->o->labels, l->o->n_labels, names);
+        return label_names_copy(l->o->labels, l->o->n_labels, names);
     }
     struct label_entry **sorted = calloc(l->n + 1, sizeof *sorted);
     const char **src = calloc(l->n + 1, sizeof *src);

@@ -59,22 +59,6 @@ static cz_status read_open_file(struct texts_reader *r)
         "are named .csv or .tsv, lines of text .txt");
 }
 
-/* Classes that are all written as numbers, and not all as integers: probably grades or ratings. */
-static bool are_numbers(const struct cz_texts *t)
-{
-    bool has_fraction = false;
-    for (size_t k = 0; k < t->n_labels; k++) {
-        const char *name = t->names[k];
-        const size_t n = strspn(name, "+-.0123456789eE");
-        char *end;
-        if (n == 0 || name[n] != '\0') return false;
-        (void)strtod(name, &end);
-        if (*end != '\0') return false;
-        has_fraction = has_fraction || strpbrk(name, ".eE");
-    }
-    return has_fraction;
-}
-
 /* From a label's entry to its class, which is counted. */
 static void number_label(const struct texts_reader *r, int32_t *label)
 {
@@ -88,16 +72,19 @@ static void number_label(const struct texts_reader *r, int32_t *label)
 static cz_status number_examples(struct texts_reader *r)
 {
     struct cz_texts *t = r->t;
-    TRY(label_table_finish(&r->labels, &t->names, &t->n_labels));
+    TRY(texts_find_problem(r));
+    if (t->problem == CZ_PROBLEM_REGRESSION) return texts_take_values(r);
+    TRY(texts_number_sets(r, &t->names, &t->n_labels));
     t->n_of_label = calloc(t->n_labels + 1, sizeof *t->n_of_label);
     if (!t->n_of_label) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", t->n_labels);
-    for (size_t i = 0; i < t->n; i++) number_label(r, &t->examples[i].label);
+    for (size_t i = 0; i < t->n && !r->n_hot; i++)
+        if (t->problem == CZ_PROBLEM_SINGLE_LABEL) number_label(r, &t->examples[i].label);
+    for (size_t i = 0; i < t->n_sets; i++)
+        if (r->n_hot)
+            t->n_of_label[t->sets[i]]++;
+        else
+            number_label(r, &t->sets[i]);
     for (size_t i = 0; i < t->n_words; i++) number_label(r, &t->words[i].label);
-    if (r->o->n_labels == 0 && are_numbers(t))
-        LOGV(LOG_WARN, SUB_DATA,
-             "data: the labels look like numbers (\"%s\", \"%s\", …): %zu classes are made of "
-             "them; regression is not there yet",
-             t->names[0], t->names[1], t->n_labels);
     if (r->o->n_labels == 0 && t->n_labels > 100 && t->n_labels > t->n / 2)
         LOGV(LOG_WARN, SUB_DATA,
              "data: %zu classes among %zu examples, \"%s\" to \"%s\": is it labels that were read?",

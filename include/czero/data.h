@@ -287,6 +287,11 @@ struct cz_texts_options {
     /* Every example is words with a class each. An integer names class k of the known ones when
      * none of these is an integer. */
     bool words;
+    /* What the labels are. CZ_PROBLEM_AUTO: values where all are numbers and some have a fraction,
+     * sets of classes where they are lists, else one class each; with known names one class each.
+     * Sets are read from members of objects: a list of names or integers, or of zeros and ones, as
+     * many as there are classes (2 or more). */
+    enum cz_problem problem;
 };
 
 /* *out is released by cz_texts_close(); NULL on error. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT (not
@@ -313,6 +318,14 @@ CZ_API cz_status cz_text_split(const char *text, size_t nbytes, struct cz_text_w
 /* The classes, known or collected; the names are owned by `t`. */
 CZ_API size_t cz_texts_n_labels(const struct cz_texts *t);
 CZ_API const char *const *cz_texts_labels(const struct cz_texts *t);
+
+/* What the labels are: never CZ_PROBLEM_AUTO. Values have no classes. */
+CZ_API enum cz_problem cz_texts_problem(const struct cz_texts *t);
+
+/* The targets of example i into `targets`: its value (1), or 1 for each class that it has and 0 for
+ * the others (classes); NaN in front of those of an example without a label. cz_texts_label() is
+ * then 0 of examples with a label. */
+CZ_API void cz_texts_targets(const struct cz_texts *t, size_t i, float *targets);
 
 /* How many examples (words) have class k. */
 CZ_API size_t cz_texts_n_of_label(const struct cz_texts *t, size_t k);
@@ -355,9 +368,10 @@ CZ_API cz_status cz_text_loader_open(const struct cz_text_loader_options *option
                                      struct cz_text_loader **out);
 CZ_API void cz_text_loader_close(struct cz_text_loader *l); /* accepts NULL */
 
-/* The next micro-batch of this rank: ids, types, key_mask, labels (B), loss_divisor, sample. Its
- * arrays belong to the loader and stay unchanged until the next call. With `once`, B is 0 after the
- * last one. Errors: CZ_NOMEM, and what the tokenizer reports. */
+/* The next micro-batch of this rank: ids, types, key_mask, labels (B), loss_divisor, sample,
+ * and targets where the texts have values or sets. Its arrays belong to the loader and stay
+ * unchanged until the next call. With `once`, B is 0 after the last one. Errors: CZ_NOMEM, and what
+ * the tokenizer reports. */
 CZ_API cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch);
 
 /* Which examples the rows of the last batch are: (B) indices into texts, SIZE_MAX for a row that

@@ -150,7 +150,7 @@ static cz_status model_from_config(struct json_doc *config, const char *path, co
     TRY_GOTO(family->build(json_root(config), name, task, out), done);
     (*out)->family = family;
     (*out)->task = task;
-    (*out)->labels_given = options->n_labels > 0;
+    (*out)->labels_given = options->n_labels > 0 || options->problem == CZ_PROBLEM_REGRESSION;
     (*out)->config = config;
     config = NULL;
     TRY_GOTO(labels_init(*out), done);

@@ -135,9 +135,10 @@ grep -q '"4": "O"' again/config.json || fail "other classes"
 
 # ---- refusals ---------------------------------------------------------------------------------
 printf 'a O\nb\n' >bad.conll
+printf 'text,label\na,x\nb,y\n' >classes.csv
 train=(train --config stage0.json --tokenizer vocab --steps 1)
 refused "--best-metric f1 is for token classification" "${train[@]}" --model bert-tiny --task classification \
-  --data train.txt --eval-data dev.txt --best-metric f1 --save x
+  --data classes.csv --eval-data classes.csv --best-metric f1 --save x
 refused "--strip-spaces needs --task classification" "${train[@]}" --model bert-tiny --task token-classification \
   --data train.conll --strip-spaces
 refused "no head for token classification" "${train[@]}" --model olmo2-tiny --task token-classification --data train.conll

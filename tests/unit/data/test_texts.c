@@ -389,9 +389,11 @@ START_TEST(labels_are_of_one_kind)
     refused("a.json", "[[\"\",1],\n[\"\",\"1\"]]", CZ_INVALID,
             "a.json:2: item 2: the label 1 is a string, but 1 (");
     refused("b.json", "[[\"\",1],[\"\",true]]", CZ_INVALID, "true is true or false");
-    refused("c.json", "[[\"\",0.5],[\"\",true]]", CZ_INVALID, "the label 0.5 is not a class");
-    refused("d.json", "[[\"\",[1,2]],[\"\",true]]", CZ_INVALID, "the label is an array");
-    refused("e.json", "[[\"\",1e40],[\"\",2]]", CZ_INVALID, "1e40 is not a class");
+    refused("c.json", "[[\"\",0.5],[\"\",true]]", CZ_INVALID, "but 0.5 (");
+    refused("d.json", "[[\"\",[1,2]],[\"\",true]]", CZ_INVALID,
+            "several labels are a member of an object");
+    refused("e.json", "[[\"\",1e40],[\"\",2]]", CZ_INVALID,
+            "the label \"1e40\" is no number of fp32");
     refused("f.json", "[[\"\",123456789012345678901],[\"\",2]]", CZ_INVALID, "beyond 64 bits");
     const char *paths[] = {write_text("g.json", "[[\"x\", 10]]"),
                            write_text("g.csv", "text,label\ny,9\ny,z\n")};

@@ -11,6 +11,7 @@
 
 #include "engine/report/class_report.h"
 #include "engine/report/entity_report.h"
+#include "engine/report/target_report.h"
 #include <czero/data.h>
 
 #include <math.h>
@@ -182,6 +183,123 @@ static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
     if (st == CZ_OK && o->picture) st = draw_matrix(o, s, &t);
     cz_texts_close(texts);
     free(t.confusion);
+    return st;
+}
+
+/* ---- values, and sets of classes ------------------------------------------------------------ */
+
+struct target_tally {
+    const struct cz_texts *texts;
+    size_t n;       /* classes; 0: values */
+    double *pairs;  /* predicted, then targets */
+    float *targets; /* (n) of one example */
+    double right, loss_sum;
+    struct entity_counts *counts; /* (n) */
+};
+
+static void count_targets(void *user, size_t example, size_t word, const float *logits)
+{
+    struct target_tally *t = user;
+    (void)word;
+    cz_texts_targets(t->texts, example, t->targets);
+    if (t->n == 0) {
+        t->pairs[example] = (double)logits[0];
+        t->pairs[cz_texts_count(t->texts) + example] = (double)t->targets[0];
+        return;
+    }
+    t->right += set_report_count(logits, t->targets, t->n, 0.5, t->counts);
+    t->loss_sum += set_report_loss(logits, t->targets, t->n);
+}
+
+static cz_status print_values(const struct eval_options *o, const struct target_tally *t)
+{
+    static const char *const names[] = {"mse", "mae", "pearson", "spearman", "r2"};
+    const size_t n = cz_texts_count(t->texts);
+    struct value_summary s;
+    TRY(value_report_compute(t->pairs, t->pairs + n, n, &s));
+    if (!o->json) {
+        TRY(value_report_print(stdout, &s, o->digits > 0 ? (int)o->digits : 6));
+        printf("over %zu examples\n", n);
+        return CZ_OK;
+    }
+    printf("{\"examples\": %zu", n);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        printable_print(stdout, ", \"%s\": ", names[i]);
+        tool_put_json_number(stdout, value_report_metric(&s, names[i]));
+    }
+    printf("}\n");
+    return CZ_OK;
+}
+
+static cz_status print_sets(const struct eval_options *o, const struct scorer *s,
+                            const struct target_tally *t)
+{
+    const double n = (double)cz_texts_count(t->texts);
+    const int digits = o->digits > 0 ? (int)o->digits : 4;
+    const struct entity_summary all = set_report_compute(t->counts, t->n, NULL);
+    if (!o->json) {
+        TRY(set_report_print(stdout, t->counts, t->n, s->labels, digits));
+        printf("\nsubset accuracy %.*f\nloss %.6f over %.0f examples\n", digits, t->right / n,
+               t->loss_sum / n, n);
+        return CZ_OK;
+    }
+    printf("{\"examples\": %.0f, \"loss\": ", n);
+    tool_put_json_number(stdout, t->loss_sum / n);
+    printf(", \"accuracy\": %.9g, ", t->right / n);
+    print_json_figures("micro avg", &all.micro);
+    printf(", ");
+    print_json_figures("macro avg", &all.macro);
+    printf(", ");
+    print_json_figures("weighted avg", &all.weighted);
+    printf(", \"classes\": {");
+    for (size_t k = 0; k < t->n; k++) {
+        struct class_figures each;
+        if (k) printf(", ");
+        set_report_compute(&t->counts[k], 1, &each);
+        print_json_figures(s->labels[k], &each);
+    }
+    printf("}}\n");
+    return CZ_OK;
+}
+
+static cz_status eval_targets(const struct eval_options *o, struct scorer *s)
+{
+    const bool values = s->problem == CZ_PROBLEM_REGRESSION;
+    const size_t K = (size_t)s->n_classes;
+    const struct cz_texts_options options = {
+        .size = sizeof options,
+        .paths = o->data.items,
+        .n_paths = o->data.n,
+        .text_column = o->text_column,
+        .pair_column = o->pair_column,
+        .label_column = o->label_column,
+        .strip_spaces = o->strip_spaces,
+        .labels = values ? NULL : s->labels,
+        .n_labels = values ? 0 : K,
+        .problem = s->problem,
+    };
+    struct cz_texts *texts = NULL;
+    struct target_tally t = {.n = values ? 0 : K};
+    if (values && K > 1)
+        return err_set(CZ_UNSUPPORTED, 0, "%s has %zu values for a text: eval compares one",
+                       o->score.model, K);
+    if (o->picture || o->no_matrix)
+        return err_set(CZ_INVALID, 0, "%s is for models of one class per text",
+                       o->picture ? "--confusion" : "--no-matrix");
+    TRY(cz_texts_open(&options, &texts));
+    t.texts = texts;
+    t.targets = calloc(K, sizeof *t.targets);
+    t.counts = calloc(K, sizeof *t.counts);
+    t.pairs = calloc(2 * cz_texts_count(texts), sizeof *t.pairs);
+    cz_status st = t.targets && t.counts && t.pairs
+                       ? CZ_OK
+                       : err_set(CZ_NOMEM, 0, "no memory for %zu examples", cz_texts_count(texts));
+    if (st == CZ_OK) st = score_texts(s, texts, count_targets, &t);
+    if (st == CZ_OK) st = values ? print_values(o, &t) : print_sets(o, s, &t);
+    cz_texts_close(texts);
+    free(t.targets);
+    free(t.counts);
+    free(t.pairs);
     return st;
 }
 
@@ -406,7 +524,8 @@ static cz_status eval_tokens(const struct eval_options *o, struct cz_model *mode
 static cz_status check_options(const struct eval_options *o, enum cz_labels labels)
 {
     const bool is_words = labels == CZ_LABELS_TOKEN_CLASS;
-    const bool is_classifier = labels == CZ_LABELS_CLASS || is_words;
+    const bool is_classifier = labels == CZ_LABELS_CLASS || labels == CZ_LABELS_VALUES ||
+                               labels == CZ_LABELS_MULTI || is_words;
     const char *for_texts = o->pair_column    ? "--pair-column"
                             : o->strip_spaces ? "--strip-spaces"
                             : o->no_matrix    ? "--no-matrix"
@@ -440,7 +559,10 @@ static cz_status eval_classifier(const struct eval_options *o, struct cz_model *
 {
     struct scorer scorer;
     cz_status st = score_open(&scorer, &o->score, model);
-    if (st == CZ_OK) st = scorer.words ? eval_words(o, &scorer) : eval_texts(o, &scorer);
+    if (st == CZ_OK)
+        st = scorer.words                                ? eval_words(o, &scorer)
+             : scorer.problem != CZ_PROBLEM_SINGLE_LABEL ? eval_targets(o, &scorer)
+                                                         : eval_texts(o, &scorer);
     score_close(&scorer);
     return st;
 }

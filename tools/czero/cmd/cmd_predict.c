@@ -8,6 +8,7 @@
 #include "tools/czero/train/adapter.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,8 @@ static const struct arg_spec specs[] = {
      "column or member with the text (default: text, sentence, …)"},
     {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME",
      "column or member with a second text, if any"},
+    {"--threshold", ARG_DOUBLE, FIELD(threshold), "P",
+     "several labels: those of at least this probability (default: 0.5)"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object per text instead of a table"},
     {"-o", ARG_STRING, FIELD(output), "FILE", "output file (default: standard output)"},
@@ -55,8 +58,10 @@ const struct arg_command predict_command = {
 
 /* Everything is kept until the end: rows come sorted by length. */
 struct results {
-    double *p; /* (examples, n) */
+    double *p; /* (examples, n): probabilities, or values */
     size_t n;
+    enum cz_problem problem;
+    double threshold;
     FILE *out;
 };
 
@@ -64,6 +69,13 @@ static void keep(void *user, size_t example, size_t word, const float *logits)
 {
     struct results *r = user;
     (void)word;
+    if (r->problem != CZ_PROBLEM_SINGLE_LABEL) {
+        double *p = r->p + example * r->n;
+        for (size_t k = 0; k < r->n; k++)
+            p[k] = r->problem == CZ_PROBLEM_REGRESSION ? (double)logits[k]
+                                                       : 1 / (1 + exp(-(double)logits[k]));
+        return;
+    }
     score_probabilities(logits, r->n, r->p + example * r->n);
 }
 
@@ -88,22 +100,58 @@ void predict_put_cell(FILE *out, const char *text, size_t nbytes)
     }
 }
 
+static bool has_class(const struct results *r, const double *p, size_t k)
+{
+    return p[k] >= r->threshold;
+}
+
+/* The classes of a set, with `between` them. */
+static void put_set(const struct results *r, const struct scorer *s, const double *p)
+{
+    bool first = true;
+    for (size_t k = 0; k < r->n; k++) {
+        if (!has_class(r, p, k)) continue;
+        if (!first) fputc(',', r->out);
+        predict_put_cell(r->out, s->labels[k], strlen(s->labels[k]));
+        first = false;
+    }
+}
+
+/* What is in front of the numbers of all classes in a row of the table. */
+static void put_result(const struct results *r, const struct scorer *s, const double *p)
+{
+    const size_t best = likeliest(p, r->n);
+    if (r->problem == CZ_PROBLEM_MULTI_LABEL) {
+        put_set(r, s, p);
+    } else if (r->problem == CZ_PROBLEM_SINGLE_LABEL) {
+        predict_put_cell(r->out, s->labels[best], strlen(s->labels[best]));
+        fprintf(r->out, "\t%.6f", p[best]);
+    }
+}
+
 static void print_table(const struct results *r, const struct scorer *s,
                         const struct cz_texts *texts)
 {
-    fprintf(r->out, "label\tprobability");
-    for (size_t k = 0; k < r->n; k++) {
-        fputc('\t', r->out);
+    const bool values = r->problem == CZ_PROBLEM_REGRESSION;
+    if (values && r->n == 1)
+        fputs("value", r->out);
+    else if (r->problem == CZ_PROBLEM_MULTI_LABEL)
+        fputs("labels", r->out);
+    else if (!values)
+        fputs("label\tprobability", r->out);
+    for (size_t k = 0; k < r->n && !(values && r->n == 1); k++) {
+        if (k || !values) fputc('\t', r->out);
         predict_put_cell(r->out, s->labels[k], strlen(s->labels[k]));
     }
     fprintf(r->out, "\ttext\n");
     for (size_t i = 0; i < cz_texts_count(texts); i++) {
         const double *p = r->p + i * r->n;
-        const size_t best = likeliest(p, r->n);
         const struct cz_tokenizer_input text = cz_texts_at(texts, i);
-        predict_put_cell(r->out, s->labels[best], strlen(s->labels[best]));
-        fprintf(r->out, "\t%.6f", p[best]);
-        for (size_t k = 0; k < r->n; k++) fprintf(r->out, "\t%.6f", p[k]);
+        put_result(r, s, p);
+        for (size_t k = 0; k < r->n; k++) {
+            if (k || !values) fputc('\t', r->out);
+            fprintf(r->out, "%.6f", p[k]);
+        }
         fputc('\t', r->out);
         predict_put_cell(r->out, text.text, text.nbytes);
         fputc('\n', r->out);
@@ -116,11 +164,29 @@ static void print_json(const struct results *r, const struct scorer *s, size_t e
 {
     const double *p = r->p + example * r->n;
     const size_t best = likeliest(p, r->n);
-    fprintf(r->out, "{\"label\": ");
-    tool_put_json_string(r->out, s->labels[best], strlen(s->labels[best]));
-    fprintf(r->out, ", \"probability\": ");
-    tool_put_json_number(r->out, p[best]);
-    fprintf(r->out, ", \"probabilities\": {");
+    const bool values = r->problem == CZ_PROBLEM_REGRESSION;
+    fputc('{', r->out);
+    if (r->problem == CZ_PROBLEM_MULTI_LABEL) {
+        size_t n = 0;
+        fprintf(r->out, "\"labels\": [");
+        for (size_t k = 0; k < r->n; k++) {
+            if (!has_class(r, p, k)) continue;
+            if (n++) fprintf(r->out, ", ");
+            tool_put_json_string(r->out, s->labels[k], strlen(s->labels[k]));
+        }
+        fprintf(r->out, "], ");
+    } else if (!values) {
+        fprintf(r->out, "\"label\": ");
+        tool_put_json_string(r->out, s->labels[best], strlen(s->labels[best]));
+        fprintf(r->out, ", \"probability\": ");
+        tool_put_json_number(r->out, p[best]);
+        fprintf(r->out, ", ");
+    } else if (r->n == 1) {
+        fprintf(r->out, "\"value\": ");
+        tool_put_json_number(r->out, p[0]);
+        fprintf(r->out, ", ");
+    }
+    printable_print(r->out, "\"%s\": {", values ? "values" : "probabilities");
     for (size_t k = 0; k < r->n; k++) {
         if (k) fprintf(r->out, ", ");
         tool_put_json_string(r->out, s->labels[k], strlen(s->labels[k]));
@@ -134,9 +200,14 @@ static void print_json(const struct results *r, const struct scorer *s, size_t e
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static cz_status results_init(struct results *r, const struct scorer *s, size_t n_texts)
+static cz_status results_init(struct results *r, const struct predict_options *o,
+                              const struct scorer *s, size_t n_texts)
 {
-    *r = (struct results){.n = (size_t)s->n_classes};
+    *r = (struct results){
+        .n = (size_t)s->n_classes,
+        .problem = s->problem,
+        .threshold = isnan(o->threshold) ? 0.5 : o->threshold,
+    };
     r->p = calloc(n_texts * r->n, sizeof *r->p);
     return r->p ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu results", n_texts);
 }
@@ -147,10 +218,17 @@ static void print_results(const struct predict_options *o, const struct results 
                           const struct cz_tokenizer_input *one)
 {
     if (!texts && o->json) print_json(r, s, 0, one);
-    /* One text: its classes, the likeliest first. */
-    if (!texts && !o->json) {
+    if (!texts && !o->json && r->problem == CZ_PROBLEM_REGRESSION)
+        for (size_t k = 0; k < r->n; k++) {
+            fprintf(r->out, "%.6f", r->p[k]);
+            if (r->n > 1) printable_print(r->out, "  %s", s->labels[k]);
+            fputc('\n', r->out);
+        }
+    /* One text: its classes, the likeliest first; of a set those that it has. */
+    if (!texts && !o->json && r->problem != CZ_PROBLEM_REGRESSION) {
         for (size_t i = 0; i < r->n; i++) {
             const size_t best = likeliest(r->p, r->n);
+            if (r->problem == CZ_PROBLEM_MULTI_LABEL && !has_class(r, r->p, best)) break;
             printable_print(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
             r->p[best] = -1; /* the next one */
         }
@@ -195,7 +273,7 @@ static cz_status predict_text(const struct predict_options *o, struct scorer *s)
                                             .pair = o->pair,
                                             .pair_nbytes = o->pair ? strlen(o->pair) : 0};
     struct results r;
-    TRY(results_init(&r, s, 1));
+    TRY(results_init(&r, o, s, 1));
     cz_status st = score_one(s, &text, NULL, 0, keep, &r);
     if (st == CZ_OK) st = write_results(o, &r, s, NULL, &text);
     free(r.p);
@@ -214,13 +292,11 @@ static cz_status predict_files(const struct predict_options *o, struct scorer *s
         .text_column = o->text_column,
         .pair_column = o->pair_column,
         .strip_spaces = o->strip_spaces,
-        .labels = s->labels,
-        .n_labels = (size_t)s->n_classes,
         .labels_optional = true,
         .labels_ignored = true,
     };
     TRY(cz_texts_open(&options, &texts));
-    cz_status st = results_init(&r, s, cz_texts_count(texts));
+    cz_status st = results_init(&r, o, s, cz_texts_count(texts));
     if (st == CZ_OK) st = score_texts(s, texts, keep, &r);
     if (st == CZ_OK) st = write_results(o, &r, s, texts, NULL);
     free(r.p);
@@ -241,6 +317,14 @@ static cz_status run(const struct predict_options *o)
                        : o->pair_column ? "--pair-column"
                                         : "--strip-spaces");
     cz_status st = score_open(&scorer, &o->score, adapter_open(o->score.model, o->score.adapter));
+    if (st == CZ_OK && !isnan(o->threshold)) {
+        if (scorer.problem != CZ_PROBLEM_MULTI_LABEL)
+            st = err_set(CZ_INVALID, 0, "--threshold is for models of several labels; %s is none",
+                         o->score.model);
+        else if (!(o->threshold > 0 && o->threshold < 1))
+            st = err_set(CZ_INVALID, 0, "--threshold %g: a number between 0 and 1 is needed",
+                         o->threshold);
+    }
     if (st == CZ_OK && scorer.words) st = predict_words(o, &scorer);
     if (st == CZ_OK && !scorer.words)
         st = o->text ? predict_text(o, &scorer) : predict_files(o, &scorer);
@@ -250,7 +334,7 @@ static cz_status run(const struct predict_options *o)
 
 int cmd_predict(int argc, char **argv)
 {
-    struct predict_options o = {0};
+    struct predict_options o = {.threshold = NAN};
     enum args_result parsed = args_parse(&predict_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);

@@ -75,7 +75,8 @@ static const struct arg_spec train_specs[] = {
     {"--eval-interval", ARG_STRING, FIELD(eval_interval), "N|epoch",
      "evaluate after every N steps, or after every epoch"},
     {"--best-metric", ARG_CHOICE, FIELD(best_metric),
-     "loss|accuracy|macro_f1|weighted_f1|macro_precision|macro_recall|f1|precision|recall",
+     "loss|accuracy|macro_f1|weighted_f1|macro_precision|macro_recall|f1|precision|recall|mse|mae|"
+     "pearson|spearman|r2",
      "keep the checkpoint of the best evaluation in SAVE/best, and export it"},
     {"--early-stopping", ARG_INT, FIELD(early_stopping), "N",
      "stop after N evaluations without an improvement (of --best-metric; default: loss)", .min = 1},

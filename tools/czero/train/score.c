@@ -28,7 +28,11 @@ cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_
     if (!model) return cz_last_status();
     /* Only a trained classifier has scores. */
     s->words = cz_model_labels(s->model) == CZ_LABELS_TOKEN_CLASS;
-    if (!s->words && cz_model_labels(s->model) != CZ_LABELS_CLASS)
+    const enum cz_labels labels = cz_model_labels(s->model);
+    s->problem = labels == CZ_LABELS_VALUES  ? CZ_PROBLEM_REGRESSION
+                 : labels == CZ_LABELS_MULTI ? CZ_PROBLEM_MULTI_LABEL
+                                             : CZ_PROBLEM_SINGLE_LABEL;
+    if (!s->words && s->problem == CZ_PROBLEM_SINGLE_LABEL && labels != CZ_LABELS_CLASS)
         return err_set(CZ_INVALID, 0, "%s is not a classifier: its config.json names another head",
                        o->model);
     if (!cz_model_has_weights(s->model))
@@ -118,6 +122,7 @@ static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, sco
         const size_t *rows = cz_text_loader_rows(loader);
         const int32_t *starts = cz_text_loader_words(loader);
         batch.labels = NULL;
+        batch.targets = NULL;
         TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
         for (int64_t b = 0; b < batch.B; b++)
             if (rows[b] != SIZE_MAX)

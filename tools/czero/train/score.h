@@ -22,6 +22,7 @@ struct scorer {
     const char **labels; /* (n_classes) the model's names */
     int64_t n_classes, max_len, batch;
     bool words;                    /* classes are those of words */
+    enum cz_problem problem;
     int32_t *ids, *types, *starts; /* (max_len) of one text */
     float *logits;                 /* (batch,n_classes); of words (batch,max_len,n_classes) */
 };

@@ -14,7 +14,8 @@
 /* ---- labels --------------------------------------------------------------------------------- */
 
 static cz_status texts_read(const struct run *r, const struct arg_list *paths,
-                            const char *const *labels, size_t n_labels, struct cz_texts **out)
+                            const char *const *labels, size_t n_labels, enum cz_problem problem,
+                            struct cz_texts **out)
 {
     const struct train_options *o = r->options;
     const struct cz_texts_options options = {
@@ -28,23 +29,36 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
         .labels = labels,
         .n_labels = n_labels,
         .words = r->task == &train_task_words,
+        .problem = problem,
     };
     return cz_texts_open(&options, out);
 }
 
+static enum cz_problem problem_of(const struct cz_model *m)
+{
+    const enum cz_labels labels = cz_model_labels(m);
+    return labels == CZ_LABELS_VALUES  ? CZ_PROBLEM_REGRESSION
+           : labels == CZ_LABELS_MULTI ? CZ_PROBLEM_MULTI_LABEL
+                                       : CZ_PROBLEM_SINGLE_LABEL;
+}
+
 /* A classifier that continues to train keeps its classes, if they are all that the data have. One
- * that is refused as it stands (regression) may do with the data's. */
+ * that is refused as it stands may do with the data's. */
 static cz_status texts_read_known(struct run *r)
 {
     const struct cz_model_options options = {
         .size = sizeof options, .task = r->task->model_task, .config_only = true};
     struct cz_model *m = cz_model_open_ex(r->options->model, &options);
     if (!m) return cz_last_status() == CZ_UNSUPPORTED ? CZ_INVALID : cz_last_status();
-    const size_t n = (size_t)cz_model_n_classes(m);
-    const char **names = calloc(n, sizeof *names);
+    const enum cz_problem problem = problem_of(m);
+    const bool is_value = problem == CZ_PROBLEM_REGRESSION;
+    const size_t n = is_value ? 0 : (size_t)cz_model_n_classes(m);
+    const char **names = calloc(n + 1, sizeof *names);
     cz_status st = names ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
     for (size_t k = 0; names && k < n; k++) names[k] = cz_model_label_name(m, (int64_t)k);
-    if (st == CZ_OK) st = texts_read(r, &r->options->data, names, n, &r->texts);
+    if (st == CZ_OK && is_value && cz_model_n_classes(m) > 1)
+        st = err_set(CZ_INVALID, 0, "%s has several values for a text", r->options->model);
+    if (st == CZ_OK) st = texts_read(r, &r->options->data, names, n, problem, &r->texts);
     free(names);
     cz_model_destroy(m);
     return st;
@@ -57,12 +71,12 @@ static cz_status classes_open_inputs(struct run *r)
     cz_status st = texts_read_known(r);
     if (st == CZ_INVALID) { /* other classes than the model's: a new head for them */
         err_clear();
-        st = texts_read(r, &o->data, NULL, 0, &r->texts);
+        st = texts_read(r, &o->data, NULL, 0, CZ_PROBLEM_AUTO, &r->texts);
     }
     TRY(st);
     if (o->eval_data.n == 0) return CZ_OK;
     return texts_read(r, &o->eval_data, cz_texts_labels(r->texts), cz_texts_n_labels(r->texts),
-                      &r->eval_texts);
+                      cz_texts_problem(r->texts), &r->eval_texts);
 }
 
 /* The share of the largest class is the accuracy of guessing, which a result should be compared
@@ -71,6 +85,12 @@ static void say_classes(const struct run *r)
 {
     const size_t n = cz_texts_n_labels(r->texts);
     size_t largest = 0, n_all = 0;
+    if (cz_texts_problem(r->texts) != CZ_PROBLEM_SINGLE_LABEL) {
+        LOGV(LOG_INFO, SUB_DATA, "data: %zu texts, %s", cz_texts_count(r->texts),
+             cz_texts_problem(r->texts) == CZ_PROBLEM_REGRESSION ? "with values"
+                                                                 : "with sets of classes");
+        return;
+    }
     for (size_t k = 0; k < n; k++) {
         n_all += cz_texts_n_of_label(r->texts, k);
         if (cz_texts_n_of_label(r->texts, k) > cz_texts_n_of_label(r->texts, largest)) largest = k;
@@ -138,6 +158,9 @@ static cz_status classes_open_data(struct run *r)
     if (!r->logits || !r->confusion)
         return err_set(CZ_NOMEM, 0, "no memory for the figures of %zu classes", n);
     if (words) TRY(open_entities(r, n));
+    if (cz_texts_problem(r->texts) == CZ_PROBLEM_MULTI_LABEL &&
+        !(r->entities = malloc(2 * n * sizeof *r->entities)))
+        return err_set(CZ_NOMEM, 0, "no memory for the figures of %zu classes", n);
     if (run_is_first_rank(r)) say_classes(r);
     TRY(check_eval_rows(r));
     return cz_text_loader_open(&options, &r->loader);
@@ -161,7 +184,7 @@ static cz_status classes_train_micro(struct run *r)
     struct cz_batch batch = {.size = sizeof batch};
     TRY(cz_text_loader_next(r->loader, &batch));
     TRY(engine_forward_logits(r->engine, &batch, NULL, r->logits));
-    for (size_t i = 0; i < n_labels_of(r, &batch); i++) {
+    for (size_t i = 0; !batch.targets && i < n_labels_of(r, &batch); i++) {
         if (batch.labels[i] == CZ_IGNORE_LABEL) continue;
         r->n_hits += class_likeliest(r->logits + i * n, n) == (size_t)batch.labels[i];
         r->n_examples++;
@@ -219,6 +242,91 @@ static cz_status gather_entities(struct run *r, struct evaluation *out)
     return CZ_OK;
 }
 
+/* ---- values, and sets of classes ------------------------------------------------------------ */
+
+enum { SUM_RIGHT = 0, SUM_LOSS, SUM_EXAMPLES, N_SUMS };
+
+/* What a pass over the evaluation's rows fills: pairs (2n) of the n examples, each on one rank. */
+struct target_pass {
+    double *pairs; /* values: predicted (n), targets (n) */
+    double sums[N_SUMS];
+};
+
+static cz_status target_rows(struct run *r, struct cz_text_loader *loader, struct target_pass *p)
+{
+    const size_t K = (size_t)cz_model_n_classes(run_model(r)), n = cz_texts_count(r->eval_texts);
+    for (;;) {
+        struct cz_batch batch = {.size = sizeof batch};
+        TRY(cz_text_loader_next(loader, &batch));
+        if (batch.B == 0) return CZ_OK;
+        const size_t *rows = cz_text_loader_rows(loader);
+        TRY(engine_predict(r->engine, &batch, r->logits));
+        for (size_t b = 0; b < (size_t)batch.B; b++) {
+            const float *logits = r->logits + b * K, *targets = batch.targets + b * K;
+            if (batch.labels[b] == CZ_IGNORE_LABEL) continue;
+            p->sums[SUM_EXAMPLES]++;
+            if (p->pairs) {
+                p->pairs[rows[b]] = (double)logits[0];
+                p->pairs[n + rows[b]] = (double)targets[0];
+                continue;
+            }
+            p->sums[SUM_RIGHT] += set_report_count(logits, targets, K, 0.5, r->entities);
+            p->sums[SUM_LOSS] += set_report_loss(logits, targets, K);
+        }
+    }
+}
+
+static cz_status summarize_values(struct run *r, const double *mine, struct evaluation *out)
+{
+    const size_t n = cz_texts_count(r->eval_texts);
+    double *all = malloc(2 * n * sizeof *all);
+    if (!all) return err_set(CZ_NOMEM, 0, "no memory for %zu values", n);
+    cz_status st = engine_gather_metrics(r->engine, mine, 2 * n, all);
+    if (st == CZ_OK) st = value_report_compute(all, all + n, n, &out->values);
+    free(all);
+    out->has_values = true;
+    out->loss = out->values.mse;
+    return st;
+}
+
+static cz_status summarize_sets(struct run *r, const double *mine, struct evaluation *out)
+{
+    const size_t K = (size_t)cz_model_n_classes(run_model(r));
+    const size_t n_numbers = K * sizeof *r->entities / sizeof(double);
+    double sums[N_SUMS];
+    TRY(engine_gather_metrics(r->engine, &r->entities[0].there, n_numbers, &r->entities[K].there));
+    TRY(engine_gather_metrics(r->engine, mine, N_SUMS, sums));
+    out->has_classes = out->has_entities = true;
+    out->entities = set_report_compute(r->entities + K, K, NULL);
+    out->loss = sums[SUM_LOSS] / sums[SUM_EXAMPLES];
+    out->classes = (struct class_summary){.accuracy = sums[SUM_RIGHT] / sums[SUM_EXAMPLES],
+                                          .macro = out->entities.macro,
+                                          .weighted = out->entities.weighted,
+                                          .n_examples = sums[SUM_EXAMPLES]};
+    return CZ_OK;
+}
+
+static cz_status targets_evaluate(struct run *r, struct evaluation *out)
+{
+    const struct cz_text_loader_options options = loader_options(r, r->eval_texts, true);
+    const size_t n = cz_texts_count(r->eval_texts);
+    const bool values = cz_texts_problem(r->eval_texts) == CZ_PROBLEM_REGRESSION;
+    struct cz_text_loader *loader = NULL;
+    struct target_pass pass = {.pairs = values ? calloc(2 * n, sizeof *pass.pairs) : NULL};
+    cz_status st = CZ_OK;
+    *out = (struct evaluation){.loss = NAN};
+    if (values && !pass.pairs) return err_set(CZ_NOMEM, 0, "no memory for %zu values", n);
+    if (!values)
+        memset(r->entities, 0, (size_t)cz_model_n_classes(run_model(r)) * sizeof *r->entities);
+    st = cz_text_loader_open(&options, &loader);
+    if (st == CZ_OK) st = target_rows(r, loader, &pass);
+    if (st == CZ_OK)
+        st = values ? summarize_values(r, pass.pairs, out) : summarize_sets(r, pass.sums, out);
+    cz_text_loader_close(loader);
+    free(pass.pairs);
+    return st;
+}
+
 /* Counts and losses are summed over ranks, so every rank has the same result and decides the same
  * (best, stop). */
 static cz_status classes_evaluate(struct run *r, struct evaluation *out)
@@ -228,6 +336,7 @@ static cz_status classes_evaluate(struct run *r, struct evaluation *out)
     struct cz_text_loader *loader = NULL;
     double mine = 0, loss, *all = r->confusion + n * n;
     cz_status st;
+    if (cz_texts_problem(r->eval_texts) != CZ_PROBLEM_SINGLE_LABEL) return targets_evaluate(r, out);
     memset(r->confusion, 0, n * n * sizeof *r->confusion);
     if (r->scheme) memset(r->entities, 0, entity_scheme_n_types(r->scheme) * sizeof *r->entities);
     TRY_GOTO(cz_text_loader_open(&options, &loader), done);

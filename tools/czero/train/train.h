@@ -24,6 +24,7 @@
 #include "engine/report/best.h"
 #include "engine/report/class_report.h"
 #include "engine/report/entity_report.h"
+#include "engine/report/target_report.h"
 #include <czero/data.h>
 
 struct train_options {
@@ -44,8 +45,10 @@ struct evaluation {
     double loss;
     bool has_classes;             /* of texts, or of words */
     struct class_summary classes; /* of words: their accuracy, and the averages over entities */
-    bool has_entities;
-    struct entity_summary entities;
+    bool has_entities;            /* or sets of classes */
+    struct entity_summary entities; /* of sets: over classes; accuracy is that of whole sets */
+    bool has_values;
+    struct value_summary values;
 };
 
 struct run;

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct run_place run_tell(const struct run *r)
 {
@@ -21,7 +22,8 @@ struct run_place run_tell(const struct run *r)
 static double metric_of(const struct run *r, const struct evaluation *e)
 {
     const char *name = r->best.metric;
-    if (r->best.smaller_is_better) return e->loss;
+    if (strcmp(name, "loss") == 0) return e->loss;
+    if (e->has_values) return value_report_metric(&e->values, name);
     const double value = e->has_entities ? entity_report_metric(&e->entities, name) : NAN;
     return isnan(value) ? class_report_metric(&e->classes, name) : value;
 }

@@ -101,6 +101,15 @@ static cz_status log_evaluation(struct run *r, const struct evaluation *e)
     return metrics_write(r->metrics, &row);
 }
 
+static void put_values_json(const struct value_summary *v)
+{
+    static const char *const names[] = {"mae", "pearson", "spearman", "r2"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        printable_print(stdout, ", \"eval_%s\": ", names[i]);
+        tool_put_json_number(stdout, value_report_metric(v, names[i]));
+    }
+}
+
 /* One line, or with --log-json one object. */
 static void say_evaluation(const struct run *r, const struct evaluation *e, bool is_best)
 {
@@ -115,8 +124,11 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
         if (e->has_classes)
             printf(", \"eval_accuracy\": %.9g, \"eval_macro_f1\": %.9g, \"eval_weighted_f1\": %.9g",
                    e->classes.accuracy, e->classes.macro.f1, e->classes.weighted.f1);
-        if (!e->has_classes) printf(", \"eval_perplexity\": ");
-        if (!e->has_classes) tool_put_json_number(stdout, exp(e->loss));
+        if (e->has_values) put_values_json(&e->values);
+        if (!e->has_classes && !e->has_values) {
+            printf(", \"eval_perplexity\": ");
+            tool_put_json_number(stdout, exp(e->loss));
+        }
         printable_print(stdout, ", \"best\": %s}\n", is_best ? "true" : "false");
         fflush(stdout);
     }
@@ -124,9 +136,12 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     fprintf(stderr, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step,
             run_epoch(r, step), e->loss);
     if (e->has_entities)
-        fprintf(stderr, "  F1 %.4f  precision %.4f  recall %.4f  accuracy of words %.4f",
+        fprintf(stderr, "  F1 %.4f  precision %.4f  recall %.4f  accuracy %.4f",
                 e->entities.micro.f1, e->entities.micro.precision, e->entities.micro.recall,
                 e->classes.accuracy);
+    else if (e->has_values)
+        fprintf(stderr, "  MAE %.4f  Pearson %.4f  Spearman %.4f  R2 %.4f", e->values.mae,
+                e->values.pearson, e->values.spearman, e->values.r2);
     else if (e->has_classes)
         fprintf(stderr, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
     else
@@ -221,7 +236,13 @@ static cz_status report_end(struct run *r)
         if (run_is_first_rank(r) && !r->went_back) TRY(log_evaluation(r, e));
     }
     if (!run_is_first_rank(r)) return CZ_OK;
-    if (e->has_entities && !r->options->log_json) {
+    if (e->has_values && !r->options->log_json) {
+        TRY(value_report_print(stdout, &e->values, 6));
+    } else if (e->has_entities && !r->scheme && !r->options->log_json) {
+        const size_t n = cz_texts_n_labels(r->texts);
+        TRY(set_report_print(stdout, r->entities + n, n, cz_texts_labels(r->texts), 4));
+        printf("eval_f1 %.6f\neval_accuracy %.6f\n", e->entities.micro.f1, e->classes.accuracy);
+    } else if (e->has_entities && !r->options->log_json) {
         const size_t n = entity_scheme_n_types(r->scheme);
         TRY(entity_report_print(stdout, r->scheme, r->entities + n, 4));
         printf("eval_f1 %.6f\neval_accuracy %.6f\n", e->entities.micro.f1, e->classes.accuracy);
@@ -232,7 +253,7 @@ static cz_status report_end(struct run *r)
         printf("eval_accuracy %.6f\n", e->classes.accuracy);
     }
     printf("eval_loss %.6f\n", e->loss);
-    if (!e->has_classes && !r->options->quiet)
+    if (!e->has_classes && !e->has_values && !r->options->quiet)
         fprintf(stderr, "eval of the end  loss %.4f  perplexity %.2f\n", e->loss, exp(e->loss));
     return CZ_OK;
 }

@@ -109,20 +109,35 @@ static cz_status choose_task(struct run *r)
     return CZ_OK;
 }
 
-/* What "best" means; early stopping alone looks at the loss. */
+static bool is_one_of(const char *name, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0) return true;
+    return false;
+}
+
+/* What "best" means; early stopping alone looks at the loss. Which figures there are depends on the
+ * labels, so this comes behind the data. */
 static cz_status choose_metric(struct run *r)
 {
+    static const char *const values[] = {"mse", "mae", "pearson", "spearman", "r2", NULL};
+    static const char *const small[] = {"loss", "mse", "mae", NULL};
+    static const char *const micro[] = {"f1", "precision", "recall", NULL};
     const struct train_options *o = r->options;
     const char *metric = o->best_metric ? o->best_metric : o->early_stopping > 0 ? "loss" : NULL;
-    const bool is_loss = metric && strcmp(metric, "loss") == 0;
-    engine_best_init(&r->best, metric, is_loss);
-    if (!metric || is_loss) return CZ_OK;
+    engine_best_init(&r->best, metric, metric && is_one_of(metric, small));
+    if (!metric || strcmp(metric, "loss") == 0) return CZ_OK;
     if (!run_has_classes(r))
         return err_set(CZ_INVALID, 0, "--best-metric %s is for classification; this run has loss",
                        metric);
-    const bool is_micro = strcmp(metric, "f1") == 0 || strcmp(metric, "precision") == 0 ||
-                          strcmp(metric, "recall") == 0;
-    if (!is_micro || r->task == &train_task_words) return CZ_OK;
+    const enum cz_problem problem = cz_texts_problem(r->texts);
+    if (is_one_of(metric, values) != (problem == CZ_PROBLEM_REGRESSION))
+        return err_set(CZ_INVALID, 0, "--best-metric %s is for %s; the labels of this run are %s",
+                       metric, problem == CZ_PROBLEM_REGRESSION ? "classes" : "values",
+                       problem == CZ_PROBLEM_REGRESSION ? "values" : "classes");
+    if (!is_one_of(metric, micro) || r->task == &train_task_words ||
+        problem == CZ_PROBLEM_MULTI_LABEL)
+        return CZ_OK;
     return err_set(CZ_INVALID, 0,
                    "--best-metric %s is for token classification; classification has accuracy, "
                    "macro_f1 and weighted_f1",
@@ -185,6 +200,7 @@ static cz_status model_make(struct run *r)
     if (r->texts) {
         options.labels = cz_texts_labels(r->texts);
         options.n_labels = cz_texts_n_labels(r->texts);
+        options.problem = cz_texts_problem(r->texts);
         options.has_padding_id = true;
         options.padding_id = cz_tokenizer_padding_id(r->tokenizer);
     }
@@ -314,9 +330,9 @@ static cz_status open_inputs(struct run *r)
     TRY(find_resume_point(r));
     TRY(choose_task(r));
     TRY(check_task_options(r));
-    TRY(choose_metric(r));
     TRY(open_tokenizer(r));
     TRY(r->task->open_inputs(r));
+    TRY(choose_metric(r));
     TRY(open_model(r));
     return open_rows(r);
 }
