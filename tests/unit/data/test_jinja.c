@@ -69,6 +69,9 @@ START_TEST(expressions_give_what_python_gives)
          "[('b', 1), ('A', 2), ('items', 'mine')] mine False"},
         {"{{ d | dictsort }} {{ d | tojson }}",
          "[('A', 2), ('b', 1), ('items', 'mine')] {\"b\": 1, \"A\": 2, \"items\": \"mine\"}"},
+        {"{{ {'a': 2, 'b': 1} | dictsort(by='key') }} {{ {'a': 2, 'b': 1} | dictsort(by='value') "
+         "}}",
+         "[('a', 2), ('b', 1)] [('b', 1), ('a', 2)]"},
         {"{{ {'a': [1, {}], 'b': []} | tojson(indent=2) }}",
          "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}"},
         {"{{ s | trim | upper }} {{ 'straße ﬁ' | upper }} {{ 'ΑΣ ΑΣΑ' | lower }}",
@@ -172,6 +175,8 @@ START_TEST(refusals_name_the_line)
                   "t:2: the statement include is not supported");
     check_refused("{{ s.center(3) }}", CZ_UNSUPPORTED, "the method center() of a string");
     check_refused("{{ '%d' % 1 }}", CZ_UNSUPPORTED, "formatting a string by %");
+    check_refused("{{ d | dictsort(by='size') }}", CZ_INVALID,
+                  "dictsort sorts by 'key' or 'value'");
     check_refused("{{ l.append(1) }}", CZ_INVALID, "may not change lists");
     check_refused("{% set d.b = 1 %}", CZ_INVALID, "only a namespace has members");
     check_refused("{{ 9223372036854775807 + 1 }}", CZ_INVALID, "outside of 64 bits");
