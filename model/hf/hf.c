@@ -14,17 +14,88 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Keys that say nothing about a model's arithmetic, or that most families read. */
+static bool is_bookkeeping(const char *key)
+{
+    static const char *const keys[] = {"_name_or_path", "architectures",
+                                       "auto_map",      "dtype",
+                                       "id2label",      "label2id",
+                                       "model_type",    "num_labels",
+                                       "problem_type",  "rope_parameters",
+                                       "rope_scaling",  "tie_word_embeddings",
+                                       "torch_dtype",   "transformers_version",
+                                       "use_cache"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++)
+        if (strcmp(keys[i], key) == 0) return true;
+    return strstr(key, "token_id") != NULL;
+}
+
+/* How many keys of `config` a family's preset has, too; *missing: up to `nbytes` of those that it
+ * has not. −1: the family has no preset. */
+static int shared_keys(const struct json_node *config, const struct model_family *f, char *missing,
+                       size_t nbytes)
+{
+    char *text = NULL;
+    struct json_doc *preset = NULL;
+    size_t used = 0;
+    int n = 0;
+    if (!f->preset_config || f->preset_config(f->preset_example, &text) != CZ_OK ||
+        json_parse(text, strlen(text), f->preset_example, JSON_STRICT, &preset) != CZ_OK) {
+        free(text);
+        err_clear();
+        return -1;
+    }
+    missing[0] = '\0';
+    for (size_t i = 0; i < json_count(config); i++) {
+        const char *key = json_key(json_child(config, i));
+        if (is_bookkeeping(key)) continue;
+        if (json_get(json_root(preset), key)) {
+            n++;
+            continue;
+        }
+        const size_t len = strlen(key);
+        if (used + len + 3 >= nbytes) continue;
+        used += (size_t)snprintf(missing + used, nbytes - used, "%s%s", used ? ", " : "", key);
+    }
+    json_free(preset);
+    free(text);
+    return n;
+}
+
+/* The known family whose config.json has most keys of this one's. What differs is at least the keys
+ * that it lacks; whether the arithmetic is the same, keys do not tell. */
+static cz_status refuse_unknown(const struct json_node *config, const char *model_type)
+{
+    char known[512], where[512], missing[200], best_missing[200] = "";
+    size_t n;
+    int most = 0;
+    const struct model_family *const *families = model_families(&n), *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const int shared = shared_keys(config, families[i], missing, sizeof missing);
+        if (shared <= most) continue;
+        most = shared;
+        best = families[i];
+        strcpy(best_missing, missing);
+    }
+    json_where(json_get(config, "model_type"), where, sizeof where);
+    model_type_names(known, sizeof known);
+    if (most < 3)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: \"%s\" is not among the supported models: %s", where,
+                       model_type, known);
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s: \"%s\" is not among the supported models: %s. Nearest by its keys is %s, "
+                   "whose config.json %s%s",
+                   where, model_type, known, best->model_type,
+                   best_missing[0] ? "does not have " : "has all of them", best_missing);
+}
+
 static cz_status family_of(const struct json_node *config, const struct model_family **out)
 {
     const char *model_type;
-    char where[512];
     TRY(json_need_string(config, "model_type", &model_type));
     *out = model_family_find(model_type);
     if (*out) return CZ_OK;
-    char known[256];
-    return err_set(CZ_UNSUPPORTED, 0, "%s: \"%s\" is not among the supported models: %s",
-                   json_where(json_get(config, "model_type"), where, sizeof where), model_type,
-                   model_type_names(known, sizeof known));
+    return refuse_unknown(config, model_type);
 }
 
 /* ---- heads ---------------------------------------------------------------------------------- */

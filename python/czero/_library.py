@@ -67,7 +67,8 @@ class Batch(ctypes.Structure):
                 ("labels", POINTER(c_int32)), ("types", POINTER(c_int32)),
                 ("positions", POINTER(c_int32)), ("key_mask", POINTER(c_uint8)),
                 ("loss_weights", POINTER(c_float)), ("loss_divisor", c_float),
-                ("sample", c_uint64), ("documents", POINTER(c_int32))]
+                ("sample", c_uint64), ("documents", POINTER(c_int32)),
+                ("targets", POINTER(c_float))]
 
 
 class EngineOptions(ctypes.Structure):

@@ -17,8 +17,9 @@ from .checkpoints import dtype_number
 Config = Union[PathLike, Mapping[str, Any]]
 IGNORE_LABEL = -100  # takes no part in the loss, as in torch
 _TASKS = {"auto": 0, "causal_lm": 1, "masked_lm": 2, "classification": 3,
-          "replaced_tokens": 4}
-_NEXT, _SAME, _CLASS, _REPLACED = range(4)  # enum cz_labels
+          "replaced_tokens": 4, "token_classification": 5}
+_NEXT, _SAME, _CLASS, _REPLACED, _TOKEN_CLASS, _VALUES, _MULTI = range(7)  # enum cz_labels
+_OF_ROWS = (_CLASS, _VALUES, _MULTI)  # the head has a row of outputs per row, not per token
 
 
 def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "auto",
@@ -64,8 +65,8 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
     config      a DeepSpeed config: a file or a dictionary
     seq_len     the longest row, for which memory is planned (default: the model's maximum)
     device      "cpu", "cuda" or "cuda:N" (docs/gpu.md)
-    task        "auto", "causal_lm", "masked_lm" or "classification", the last with the names of
-                its classes in `labels`
+    task        "auto", "causal_lm", "masked_lm", "classification" or "token_classification", the
+                last two with the names of their classes in `labels`
     freeze      a regular expression: parameters whose names match are not trained
     seed        of dropout, and of weights that the folder does not have
     total_steps for schedules with "auto"; 0: unknown
@@ -120,7 +121,7 @@ class Engine:
         self._training = True
         model = C.engine_get_model(handle)
         self._labels = C.cz_model_labels(model)
-        self._n_outputs = (C.cz_model_n_classes if self._labels == _CLASS
+        self._n_outputs = (C.cz_model_n_classes if self._labels in (*_OF_ROWS, _TOKEN_CLASS)
                            else C.cz_model_vocab_size)(model)
         self._params: Dict[str, _Param] = {}
         info = lib.new(lib.ParamInfo)
@@ -172,6 +173,12 @@ class Engine:
             arrays["positions"] = _int32(position_ids, shape, "position_ids")
         if labels is not None and self._labels == _CLASS:
             arrays["labels"] = _int32(labels, shape[:1], "labels")
+        elif labels is not None and self._labels in _OF_ROWS:
+            targets = numpy.ascontiguousarray(labels, dtype=numpy.float32)
+            if targets.size != shape[0] * self._n_outputs:
+                raise ValueError(f"labels: shape {targets.shape}, not "
+                                 f"({shape[0]}, {self._n_outputs})")
+            arrays["targets"] = targets
         elif labels is not None:
             arrays["labels"] = _int32(labels, shape, "labels")
             if self._labels == _NEXT:  # the library's are shifted, Hugging Face's are not
@@ -181,7 +188,8 @@ class Engine:
             if self._labels == _REPLACED and attention_mask is not None:  # padding does not count
                 arrays["labels"] = numpy.where(arrays["key_mask"] != 0, arrays["labels"],
                                                numpy.int32(IGNORE_LABEL))
-        pointers = {name: _pointer(array, ctypes.c_uint8 if name == "key_mask" else ctypes.c_int32)
+        types = {"key_mask": ctypes.c_uint8, "targets": ctypes.c_float}
+        pointers = {name: _pointer(array, types.get(name, ctypes.c_int32))
                     for name, array in arrays.items()}
         row = (self.micro_steps * self.world_size + self.global_rank) \
             * self.train_micro_batch_size_per_gpu()
@@ -197,7 +205,8 @@ class Engine:
         Arrays are (B,T), B at most the config's micro-batch, T at most seq_len. labels are as
         Hugging Face's models take them: for language models (B,T), usually the input_ids
         themselves, -100 for what does not count; the shift by one token happens here. For
-        classifiers they are (B). After eval() nothing of the run changes: no dropout, no gradients.
+        classifiers they are (B), for those of tokens (B,T), for regression and several labels
+        (B,classes) float. After eval() nothing of the run changes: no dropout, no gradients.
         """
         batch, _arrays = self._batch(input_ids, labels, attention_mask, token_type_ids,
                                      position_ids)
@@ -218,10 +227,10 @@ class Engine:
     def predict(self, input_ids: ArrayLike, attention_mask: Optional[ArrayLike] = None,
                 token_type_ids: Optional[ArrayLike] = None,
                 position_ids: Optional[ArrayLike] = None) -> numpy.ndarray:
-        """The logits, float32: (B,T,vocabulary), (B,classes) of a classifier, (B,T) of a
-        discriminator."""
+        """The logits, float32: (B,T,vocabulary), (B,classes) of a classifier of rows, (B,T,classes)
+        of one of tokens, (B,T) of a discriminator."""
         batch, arrays = self._batch(input_ids, None, attention_mask, token_type_ids, position_ids)
-        shape = arrays[0].shape if self._labels != _CLASS else arrays[0].shape[:1]
+        shape = arrays[0].shape[:1] if self._labels in _OF_ROWS else arrays[0].shape
         if self._labels != _REPLACED:  # one logit of each token
             shape += (self._n_outputs,)
         logits = numpy.empty(shape, numpy.float32)
