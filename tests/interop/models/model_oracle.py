@@ -313,7 +313,7 @@ def add_head_labels(model, inputs, head):
     elif mask is not None:
         mask[:, -1] = 1
     inputs["labels"] = HEADS[head].labels(config, *ids.shape)
-    if mask is not None and inputs["labels"].shape == ids.shape:
+    if mask is not None and head == "tokens":
         inputs["labels"][mask == 0] = -100
     return inputs
 
