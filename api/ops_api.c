@@ -189,7 +189,10 @@ cz_status cz_norm_workspace(const struct cz_ops *ops, const struct cz_norm_args 
 _Static_assert((int)CZ_ACTIVATION_GELU_TANH == ACT_GELU_TANH &&
                    (int)CZ_ACTIVATION_GELU_ERF == ACT_GELU_ERF &&
                    (int)CZ_ACTIVATION_SILU == ACT_SILU && (int)CZ_ACTIVATION_RELU == ACT_RELU &&
-                   (int)CZ_ACTIVATION_TANH == ACT_TANH,
+                   (int)CZ_ACTIVATION_TANH == ACT_TANH &&
+                   (int)CZ_ACTIVATION_QUICK_GELU == ACT_QUICK_GELU &&
+                   (int)CZ_ACTIVATION_SIGMOID == ACT_SIGMOID &&
+                   (int)CZ_ACTIVATION_MISH == ACT_MISH && (int)CZ_ACTIVATION_RELU2 == ACT_RELU2,
                "the op checks the range of the cast value");
 
 static struct activation_args activation_in(const struct cz_activation_args *a)
@@ -219,7 +222,8 @@ cz_status cz_activation_backward(const struct cz_ops *ops, const struct cz_activ
 
 static struct swiglu_args swiglu_in(const struct cz_swiglu_args *a)
 {
-    return (struct swiglu_args){.dtype = a->dtype,
+    return (struct swiglu_args){.act = ACT_SILU,
+                                .dtype = a->dtype,
                                 .N = a->N,
                                 .C = a->C,
                                 .stride = a->stride ? a->stride : a->C,

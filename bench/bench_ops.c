@@ -108,7 +108,8 @@ static cz_status run_gelu_erf_backward(struct bench *b, const struct shape *s)
 
 static struct swiglu_args swiglu_of(struct bench *b, const struct shape *s)
 {
-    return (struct swiglu_args){.dtype = s->dtype,
+    return (struct swiglu_args){.act = ACT_SILU,
+                                .dtype = s->dtype,
                                 .N = s->N,
                                 .C = s->C,
                                 .stride = s->C,

@@ -150,7 +150,11 @@ enum cz_activation {
                                     arXiv 1606.08415 */
     CZ_ACTIVATION_SILU,          /* x/(1 + exp(-x)) */
     CZ_ACTIVATION_RELU,
-    CZ_ACTIVATION_TANH
+    CZ_ACTIVATION_TANH,
+    CZ_ACTIVATION_QUICK_GELU, /* x/(1 + exp(-1.702 x)) */
+    CZ_ACTIVATION_SIGMOID,
+    CZ_ACTIVATION_MISH, /* x*tanh(ln(1 + exp(x))): Misra, arXiv 1908.08681 */
+    CZ_ACTIVATION_RELU2 /* max(x, 0)^2: So et al., arXiv 2109.08668 */
 };
 
 /* forward: y = f(x); backward: dx = dy*f'(x). Element by element: a tensor may be cut anywhere. */

@@ -49,18 +49,6 @@ static cz_status refuse_dropout(const struct json_node *config, const char *key)
                          "a dropout other than 0 is not supported here");
 }
 
-static cz_status read_gate(const struct json_node *config, enum gate *gate)
-{
-    enum activation act;
-    TRY(config_activation(config, "hidden_activation", "gelu", &act));
-    *gate = act == ACT_SILU ? GATE_SILU : act == ACT_GELU_TANH ? GATE_GELU_TANH : GATE_GELU_ERF;
-    if (act == ACT_SILU || act == ACT_GELU_TANH || act == ACT_GELU_ERF) return CZ_OK;
-    return config_refuse(
-        json_get(config, "hidden_activation"), CZ_UNSUPPORTED,
-        "a gated MLP with another activation than gelu, gelu_pytorch_tanh and silu "
-        "is not supported");
-}
-
 static cz_status read_pooling(const struct json_node *config, bool *mean)
 {
     const char *key = "classifier_pooling", *kind = NULL;
@@ -133,7 +121,7 @@ static cz_status config_read(const struct json_node *config, enum cz_task task, 
     TRY(read_sizes(config, c));
     TRY(config_number(config, "norm_eps", 1e-5, 0, 1, &c->eps));
     TRY(config_number(config, "initializer_range", 0.02, 0, 100, &c->initializer_range));
-    TRY(read_gate(config, &c->block.gate));
+    TRY(config_activation(config, "hidden_activation", "gelu", &c->block.gate));
     TRY(read_positions(config, c));
     TRY(read_padding(config, c));
     TRY(refuse_dropout(config, "attention_dropout"));

@@ -64,14 +64,8 @@ static cz_status read_gate(const struct json_node *config, const struct decoder_
                            struct decoder_config *c)
 {
     const char *key = defaults->activation_key ? defaults->activation_key : "hidden_act";
-    enum activation act;
-    TRY(config_activation(config, key, defaults->gate == GATE_SILU ? "silu" : "gelu_pytorch_tanh",
-                          &act));
-    c->block.gate = act == ACT_SILU ? GATE_SILU : GATE_GELU_TANH;
-    if (act == ACT_SILU || act == ACT_GELU_TANH) return CZ_OK;
-    return config_refuse(json_get(config, key), CZ_UNSUPPORTED,
-                         "a gated MLP with another activation than silu (swish) and "
-                         "gelu_pytorch_tanh (gelu_new) is not supported");
+    return config_activation(config, key, defaults->activation_key ? "gelu_pytorch_tanh" : "silu",
+                             &c->block.gate);
 }
 
 /* Sizes first: later keys are checked against them. */

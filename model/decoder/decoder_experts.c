@@ -165,7 +165,7 @@ static cz_status map_forward(const struct block_run *r, const struct expert *x, 
 
 static struct swiglu_args swiglu_over(const struct block_run *r, const struct expert *x)
 {
-    return (struct swiglu_args){.gate_kind = r->hp->gate,
+    return (struct swiglu_args){.act = r->hp->gate,
                                 .dtype = r->a->dtype,
                                 .N = x->n,
                                 .C = r->hp->F,

@@ -55,7 +55,7 @@ struct decoder_block_hp {
     /* Queries and keys: as they are, each head normed, all heads of a token normed as one row. */
     enum { QK_NORM_NONE = 0, QK_NORM_HEADS, QK_NORM_WHOLE } qk_norm;
     bool no_rope;
-    enum gate gate;
+    enum activation gate;
     float norm_offset;     /* of the weights of norms: 0, or 1, and then they start from 0 */
     float attention_scale; /* of the scores; 0: 1/sqrt(D) */
     float softcap;         /* of the scores; 0: none */
@@ -128,8 +128,7 @@ struct decoder_defaults {
     int64_t max_positions;
     double eps;
     struct rope_defaults rope;
-    const char *activation_key; /* NULL: hidden_act */
-    enum gate gate;
+    const char *activation_key; /* with its gelu_pytorch_tanh; NULL: hidden_act, silu */
     bool tie_word_embeddings;
     bool has_padding;
     int64_t padding_id;

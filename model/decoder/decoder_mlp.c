@@ -29,7 +29,7 @@ cz_status mlp_widen(const struct block_run *r, const void *h)
 static struct swiglu_args swiglu_over(const struct block_run *r)
 {
     const int64_t F = r->hp->F;
-    return (struct swiglu_args){.gate_kind = r->hp->gate,
+    return (struct swiglu_args){.act = r->hp->gate,
                                 .dtype = r->a->dtype,
                                 .N = r->N,
                                 .C = F,

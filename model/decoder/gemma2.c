@@ -49,7 +49,6 @@ static cz_status gemma2_build(const struct json_node *config, const char *name, 
                                                      .head_dim = 256,
                                                      .max_positions = 8192,
                                                      .activation_key = "hidden_activation",
-                                                     .gate = GATE_GELU_TANH,
                                                      .tie_word_embeddings = true,
                                                      .has_padding = true,
                                                      .padding_id = 0};

@@ -19,7 +19,6 @@ static cz_status gemma3_build(const struct json_node *config, const char *name, 
         .max_positions = 131072,
         .rope = {.theta = 1e6, .kind = "full_attention"},
         .activation_key = "hidden_activation",
-        .gate = GATE_GELU_TANH,
         .tie_word_embeddings = true,
         .has_padding = true,
         .padding_id = 0};

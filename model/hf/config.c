@@ -58,12 +58,18 @@ cz_status config_activation(const struct json_node *config, const char *key, con
         {"gelu_new", ACT_GELU_TANH},
         {"gelu_pytorch_tanh", ACT_GELU_TANH},
         {"gelu_fast", ACT_GELU_TANH},
+        {"gelu_python_tanh", ACT_GELU_TANH},
+        {"gelu_accurate", ACT_GELU_TANH},
         {"gelu", ACT_GELU_ERF},
         {"gelu_python", ACT_GELU_ERF},
         {"relu", ACT_RELU},
         {"silu", ACT_SILU},
         {"swish", ACT_SILU},
         {"tanh", ACT_TANH},
+        {"quick_gelu", ACT_QUICK_GELU},
+        {"sigmoid", ACT_SIGMOID},
+        {"mish", ACT_MISH},
+        {"relu2", ACT_RELU2},
     };
     const char *name = NULL;
     TRY(json_opt_string(config, key, fallback, &name));
@@ -72,11 +78,10 @@ cz_status config_activation(const struct json_node *config, const char *key, con
             *out = known[i].act;
             return CZ_OK;
         }
-    char why[256];
-    snprintf(why, sizeof why,
-             "\"%s\" is not supported; supported: gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, "
-             "gelu_python, relu, silu, swish, tanh",
-             name);
+    char why[320];
+    int n = snprintf(why, sizeof why, "\"%.64s\" is not supported; supported:", name);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(known); i++)
+        n += snprintf(why + n, sizeof why - (size_t)n, "%s %s", i > 0 ? "," : "", known[i].name);
     return config_refuse(json_get(config, key), CZ_UNSUPPORTED, why);
 }
 

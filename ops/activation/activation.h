@@ -2,8 +2,12 @@
  *
  *   gelu tanh: y = ½x(1 + tanh(√(2/π)(x + 0.044715x³)))        ("gelu_new")
  *   gelu erf:  y = ½x(1 + erf(x/√2))                            ("gelu")
- *   silu:      y = x·σ(x);   swiglu: y = silu(gate)·up, geglu: y = gelu(gate)·up
- *   relu, tanh: as named (classification heads)
+ *   silu:      y = x·σ(x);   quick gelu: y = x·σ(1.702x)
+ *   mish:      y = x·tanh(ln(1 + eˣ)), Misra, arXiv 1908.08681
+ *   relu2:     y = max(x, 0)², So et al., arXiv 2109.08668
+ *   sigmoid, relu, tanh: as named
+ *   gated products, Shazeer, arXiv 2002.05202: y = f(gate)·up with any of them as f: silu makes
+ *   SwiGLU, gelu GeGLU, relu ReGLU, sigmoid GLU
  *
  * Vector rows differ from the definition by their exp (1 ulp) and by what it magnifies: see
  * tests/unit/ops/test_activation_agree.c for the bounds. An element's result depends on nothing
@@ -19,7 +23,18 @@ CZ_EXTERN_C_BEGIN
 struct ops;
 struct dev_stream;
 
-enum activation { ACT_GELU_TANH = 0, ACT_GELU_ERF, ACT_SILU, ACT_RELU, ACT_TANH };
+enum activation {
+    ACT_GELU_TANH = 0,
+    ACT_GELU_ERF,
+    ACT_SILU,
+    ACT_RELU,
+    ACT_TANH,
+    ACT_QUICK_GELU,
+    ACT_SIGMOID,
+    ACT_MISH,
+    ACT_RELU2
+};
+#define ACTIVATIONS (ACT_RELU2 + 1) /* how many there are */
 
 struct activation_args {
     enum activation kind;
@@ -31,12 +46,10 @@ struct activation_args {
     void *dx;
 };
 
-enum gate { GATE_SILU = 0, GATE_GELU_TANH, GATE_GELU_ERF };
-
-/* y = f(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. dgate
+/* y = act(gate)·up over N rows of C; gate and up may be columns of one (N, stride) matrix. dgate
  * and dup may alias gate and up; so may y with dense ones. */
 struct swiglu_args {
-    enum gate gate_kind; /* f: silu, or gelu in one of its forms */
+    enum activation act;
     enum cz_dtype dtype;
     int64_t N, C, stride; /* elements between rows of gate, up, dgate, dup; y and dy are dense */
     const void *gate, *up;

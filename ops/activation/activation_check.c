@@ -4,7 +4,7 @@
 cz_status activation_check(const struct activation_args *a, const char *op, bool tensors)
 {
     TRY(ops_check_dtype(op, a->dtype));
-    if ((unsigned)a->kind > ACT_TANH)
+    if ((unsigned)a->kind >= ACTIVATIONS)
         return err_set(CZ_INVALID, 0, "%s: there is no activation %d", op, (int)a->kind);
     if (a->numel > 0 && (!a->x || !tensors))
         return err_set(CZ_INVALID, 0, "%s: a tensor is missing for %zu elements", op, a->numel);
@@ -14,8 +14,8 @@ cz_status activation_check(const struct activation_args *a, const char *op, bool
 cz_status swiglu_check(const struct swiglu_args *a, const char *op, bool tensors)
 {
     TRY(ops_check_dtype(op, a->dtype));
-    if ((unsigned)a->gate_kind > GATE_GELU_ERF)
-        return err_set(CZ_INVALID, 0, "%s: there is no gate %d", op, (int)a->gate_kind);
+    if ((unsigned)a->act >= ACTIVATIONS)
+        return err_set(CZ_INVALID, 0, "%s: there is no activation %d", op, (int)a->act);
     if (a->N < 0 || a->C < 0 || (a->N > 1 && a->stride < a->C))
         return err_set(CZ_INVALID, 0, "%s: N %lld, C %lld, stride %lld do not describe a matrix",
                        op, (long long)a->N, (long long)a->C, (long long)a->stride);

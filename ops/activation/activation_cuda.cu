@@ -10,6 +10,7 @@
 
 #define SQRT_2_OVER_PI 0x1.988454p-1f
 #define GELU_CUBIC     0.044715f
+#define QUICK_GELU     1.702f
 
 /* ---- one element -------------------------------------------------------------------------------
  */
@@ -59,15 +60,26 @@ CUDA_FN struct sigmoid sigmoid_of(float e)
     return {s, e < 0x1p60f ? e * s : 1.0f};
 }
 
+/* tanh(ln(1 + eˣ)) = n/(n + 2), n = eˣ(eˣ + 2); it is 1 from 20 on, where n is still finite. */
+CUDA_FN float mish_n(float x, float *e)
+{
+    *e = exp2_approx((x > 20.0f ? 20.0f : x) * CUDA_LOG2E); /* NaN passes */
+    return *e * (*e + 2.0f);
+}
+
 template <enum activation KIND> CUDA_FN float value(float x)
 {
-    float cdf, density;
+    float cdf, density, e;
     switch (KIND) {
     case ACT_GELU_TANH: return x * reciprocal_approx(1.0f + gelu_exp(x, x * x));
     case ACT_GELU_ERF: normal(x, &cdf, &density); return x * cdf;
     case ACT_SILU: return x * reciprocal_approx(1.0f + exp_minus(x));
     case ACT_RELU: return x < 0 ? 0.0f : x;
     case ACT_TANH: return tanhf(x);
+    case ACT_QUICK_GELU: return x * reciprocal_approx(1.0f + exp_minus(QUICK_GELU * x));
+    case ACT_SIGMOID: return reciprocal_approx(1.0f + exp_minus(x));
+    case ACT_MISH: e = mish_n(x, &e); return x * (e * reciprocal_approx(e + 2.0f));
+    case ACT_RELU2: return x < 0 ? 0.0f : x * x;
     }
     return x;
 }
@@ -88,15 +100,32 @@ CUDA_FN float gelu_tanh_gradient(float x, float dy)
     return dy * fmaf(x, of_2u.s * of_2u.rest * slope, of_2u.s);
 }
 
+/* dy·f'(x) for mish, f' = t + x·σ(x)·(1 − t²): with n + 1 = (1 + eˣ)² the second term is
+ * x·4eˣ(1 + eˣ)/(n + 2)², without a difference. */
+CUDA_FN float mish_gradient(float x, float dy)
+{
+    float e;
+    const float n = mish_n(x, &e), inverse = reciprocal_approx(n + 2.0f);
+    const float second = (x > 20.0f ? 20.0f : x) * (4.0f * fmaf(e, e, e) * inverse);
+    return dy * ((n + second) * inverse);
+}
+
 template <enum activation KIND> CUDA_FN float gradient(float x, float dy)
 {
     float cdf, density, y;
+    struct sigmoid s;
     switch (KIND) {
     case ACT_GELU_TANH: return gelu_tanh_gradient(x, dy);
     case ACT_GELU_ERF: normal(x, &cdf, &density); return dy * fmaf(x, density, cdf);
     case ACT_SILU: return silu_gradient(x, sigmoid_of(exp_minus(x)), dy);
     case ACT_RELU: return x <= 0 ? 0.0f : dy;
     case ACT_TANH: y = tanhf(x); return dy * fmaf(-y, y, 1.0f);
+    case ACT_QUICK_GELU:
+        s = sigmoid_of(exp_minus(QUICK_GELU * x)); /* s + x·1.702·s·(1 − s) */
+        return dy * fmaf(x, s.s * s.rest * QUICK_GELU, s.s);
+    case ACT_SIGMOID: s = sigmoid_of(exp_minus(x)); return dy * (s.s * s.rest);
+    case ACT_MISH: return mish_gradient(x, dy);
+    case ACT_RELU2: return x <= 0 ? 0.0f : 2.0f * (dy * x);
     }
     return dy;
 }
@@ -152,6 +181,10 @@ static cz_status launch_kind(struct dev_stream *stream, const struct activation_
     case ACT_SILU: return launch<ACT_SILU, T, N>(stream, a, backward);
     case ACT_RELU: return launch<ACT_RELU, T, N>(stream, a, backward);
     case ACT_TANH: return launch<ACT_TANH, T, N>(stream, a, backward);
+    case ACT_QUICK_GELU: return launch<ACT_QUICK_GELU, T, N>(stream, a, backward);
+    case ACT_SIGMOID: return launch<ACT_SIGMOID, T, N>(stream, a, backward);
+    case ACT_MISH: return launch<ACT_MISH, T, N>(stream, a, backward);
+    case ACT_RELU2: return launch<ACT_RELU2, T, N>(stream, a, backward);
     }
     return CZ_OK; /* activation_check() has seen the kind */
 }
@@ -252,12 +285,18 @@ template <typename T, int N>
 static cz_status launch_swiglu(struct dev_stream *stream, const struct swiglu_args *a,
                                bool backward)
 {
-    switch (a->gate_kind) {
-    case GATE_GELU_TANH: return launch_gate<ACT_GELU_TANH, T, N>(stream, a, backward);
-    case GATE_GELU_ERF: return launch_gate<ACT_GELU_ERF, T, N>(stream, a, backward);
-    case GATE_SILU: break;
+    switch (a->act) {
+    case ACT_GELU_TANH: return launch_gate<ACT_GELU_TANH, T, N>(stream, a, backward);
+    case ACT_GELU_ERF: return launch_gate<ACT_GELU_ERF, T, N>(stream, a, backward);
+    case ACT_SILU: return launch_gate<ACT_SILU, T, N>(stream, a, backward);
+    case ACT_RELU: return launch_gate<ACT_RELU, T, N>(stream, a, backward);
+    case ACT_TANH: return launch_gate<ACT_TANH, T, N>(stream, a, backward);
+    case ACT_QUICK_GELU: return launch_gate<ACT_QUICK_GELU, T, N>(stream, a, backward);
+    case ACT_SIGMOID: return launch_gate<ACT_SIGMOID, T, N>(stream, a, backward);
+    case ACT_MISH: return launch_gate<ACT_MISH, T, N>(stream, a, backward);
+    case ACT_RELU2: return launch_gate<ACT_RELU2, T, N>(stream, a, backward);
     }
-    return launch_gate<ACT_SILU, T, N>(stream, a, backward);
+    return CZ_OK; /* swiglu_check() has seen the kind */
 }
 
 /* Whether rows begin at multiples of 16 bytes in all tensors of this direction. */

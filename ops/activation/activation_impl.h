@@ -25,17 +25,6 @@ cz_status swiglu_check(const struct swiglu_args *a, const char *op, bool tensors
 
 CZ_EXTERN_C_END
 
-/* f of a gated product. */
-static inline enum activation gate_activation(enum gate gate)
-{
-    switch (gate) {
-    case GATE_GELU_TANH: return ACT_GELU_TANH;
-    case GATE_GELU_ERF: return ACT_GELU_ERF;
-    case GATE_SILU: break;
-    }
-    return ACT_SILU;
-}
-
 /* The table, slowest first. */
 const struct activation_row *const *activation_rows(size_t *n);
 
@@ -48,6 +37,10 @@ const struct activation_row *const *activation_rows(size_t *n);
         case ACT_SILU: fn(ACT_SILU, __VA_ARGS__); break;                                           \
         case ACT_RELU: fn(ACT_RELU, __VA_ARGS__); break;                                           \
         case ACT_TANH: fn(ACT_TANH, __VA_ARGS__); break;                                           \
+        case ACT_QUICK_GELU: fn(ACT_QUICK_GELU, __VA_ARGS__); break;                               \
+        case ACT_SIGMOID: fn(ACT_SIGMOID, __VA_ARGS__); break;                                     \
+        case ACT_MISH: fn(ACT_MISH, __VA_ARGS__); break;                                           \
+        case ACT_RELU2: fn(ACT_RELU2, __VA_ARGS__); break;                                         \
         }                                                                                          \
     } while (0)
 

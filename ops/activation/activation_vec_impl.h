@@ -5,6 +5,7 @@
 
 #define SQRT_2_OVER_PI 0x1.988454p-1f
 #define GELU_CUBIC     0.044715f
+#define QUICK_GELU     1.702f
 
 /* 1 + e^(−2u) of the tanh form, u = √(2/π)(x + 0.044715x³); σ(2u) is its inverse. sq is x², which
  * may be infinite. */
@@ -15,15 +16,26 @@ VEC_FN vf gelu_denominator(vf x, vf sq)
     return vf_set1(1.0f) + vf_exp2(x * slope);
 }
 
+/* tanh(ln(1 + eˣ)) = n/(n + 2), n = eˣ(eˣ + 2); it is 1 from 20 on, where n is still finite. */
+VEC_FN vf mish_n(vf x, vf *e)
+{
+    *e = vf_exp(vf_min(vf_set1(20.0f), x)); /* NaN passes */
+    return *e * (*e + vf_set1(2.0f));
+}
+
 VEC_FN vf act_value(enum activation kind, vf x)
 {
-    vf cdf, density;
+    vf cdf, density, e;
     switch (kind) {
     case ACT_GELU_TANH: return x / gelu_denominator(x, x * x);
     case ACT_GELU_ERF: vf_normal(x, &cdf, &density); return x * cdf;
     case ACT_SILU: return x / vf_one_plus_exp_minus(x);
     case ACT_RELU: return vf_select(vf_lt(x, vf_zero()), vf_zero(), x);
     case ACT_TANH: return vf_tanh(x);
+    case ACT_QUICK_GELU: return x / vf_one_plus_exp_minus(x * vf_set1(QUICK_GELU));
+    case ACT_SIGMOID: return vf_sigmoid(x);
+    case ACT_MISH: e = mish_n(x, &e); return x * (e / (e + vf_set1(2.0f)));
+    case ACT_RELU2: return vf_select(vf_lt(x, vf_zero()), vf_zero(), x * x);
     }
     return x;
 }
@@ -45,6 +57,16 @@ VEC_FN vf gelu_tanh_gradient(vf x, vf dy)
     return dy * vf_fma(x, s * (vf_set1(1.0f) - s) * slope, s);
 }
 
+/* dy·f'(x) for mish, f' = t + x·σ(x)·(1 − t²): with n + 1 = (1 + eˣ)² the second term is
+ * x·4eˣ(1 + eˣ)/(n + 2)², without a difference. */
+VEC_FN vf mish_gradient(vf x, vf dy)
+{
+    vf e, n = mish_n(x, &e);
+    vf inverse = vf_set1(1.0f) / (n + vf_set1(2.0f));
+    vf second = vf_min(vf_set1(20.0f), x) * (vf_set1(4.0f) * vf_fma(e, e, e) * inverse);
+    return dy * ((n + second) * inverse);
+}
+
 VEC_FN vf act_gradient(enum activation kind, vf x, vf dy)
 {
     vf cdf, density, y;
@@ -54,6 +76,12 @@ VEC_FN vf act_gradient(enum activation kind, vf x, vf dy)
     case ACT_SILU: return silu_gradient(x, vf_sigmoid(x), dy);
     case ACT_RELU: return vf_select(vf_le(x, vf_zero()), vf_zero(), dy);
     case ACT_TANH: y = vf_tanh(x); return dy * vf_fnma(y, y, vf_set1(1.0f));
+    case ACT_QUICK_GELU: /* s + x·1.702·s·(1 − s); x alone: 1.702x may be infinite */
+        y = vf_sigmoid(x * vf_set1(QUICK_GELU));
+        return dy * vf_fma(x, y * vf_fnma(y, vf_set1(QUICK_GELU), vf_set1(QUICK_GELU)), y);
+    case ACT_SIGMOID: y = vf_sigmoid(x); return dy * (y * (vf_set1(1.0f) - y));
+    case ACT_MISH: return mish_gradient(x, dy);
+    case ACT_RELU2: return vf_select(vf_le(x, vf_zero()), vf_zero(), vf_set1(2.0f) * (dy * x));
     }
     return dy;
 }
@@ -127,14 +155,10 @@ VEC_FN void swiglu_forward_by(enum activation act, enum cz_dtype dtype, const vo
     if (i < numel) swiglu_step(act, dtype, gate, up, y, i, numel - i);
 }
 
-VEC_FN void swiglu_forward_of(enum cz_dtype dtype, enum gate kind, const void *gate, const void *up,
-                              void *y, size_t numel)
+VEC_FN void swiglu_forward_of(enum cz_dtype dtype, enum activation act, const void *gate,
+                              const void *up, void *y, size_t numel)
 {
-    switch (kind) {
-    case GATE_SILU: swiglu_forward_by(ACT_SILU, dtype, gate, up, y, numel); break;
-    case GATE_GELU_TANH: swiglu_forward_by(ACT_GELU_TANH, dtype, gate, up, y, numel); break;
-    case GATE_GELU_ERF: swiglu_forward_by(ACT_GELU_ERF, dtype, gate, up, y, numel); break;
-    }
+    ACT_BY_KIND(swiglu_forward_by, act, dtype, gate, up, y, numel);
 }
 
 static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
@@ -142,7 +166,7 @@ static void swiglu_forward(const struct swiglu_args *a, int64_t n, size_t begin,
     const size_t unit = dtype_size(a->dtype);
     const size_t in = ((size_t)(n * a->stride) + begin) * unit;
     const size_t out = ((size_t)(n * a->C) + begin) * unit;
-    DTYPE_CALL(swiglu_forward_of, a->dtype, a->gate_kind, (const char *)a->gate + in,
+    DTYPE_CALL(swiglu_forward_of, a->dtype, a->act, (const char *)a->gate + in,
                (const char *)a->up + in, (char *)a->y + out, end - begin);
 }
 
@@ -182,14 +206,10 @@ VEC_FN void swiglu_backward_by(enum activation act, enum cz_dtype dtype,
     if (i < numel) swiglu_backward_step(act, dtype, l, i, numel - i);
 }
 
-VEC_FN void swiglu_backward_of(enum cz_dtype dtype, enum gate kind, struct swiglu_line l,
+VEC_FN void swiglu_backward_of(enum cz_dtype dtype, enum activation act, struct swiglu_line l,
                                size_t numel)
 {
-    switch (kind) {
-    case GATE_SILU: swiglu_backward_by(ACT_SILU, dtype, &l, numel); break;
-    case GATE_GELU_TANH: swiglu_backward_by(ACT_GELU_TANH, dtype, &l, numel); break;
-    case GATE_GELU_ERF: swiglu_backward_by(ACT_GELU_ERF, dtype, &l, numel); break;
-    }
+    ACT_BY_KIND(swiglu_backward_by, act, dtype, &l, numel);
 }
 
 static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin, size_t end)
@@ -200,5 +220,5 @@ static void swiglu_backward(const struct swiglu_args *a, int64_t n, size_t begin
     const struct swiglu_line l = {(const char *)a->gate + in, (const char *)a->up + in,
                                   (const char *)a->dy + out, (char *)a->dgate + in,
                                   (char *)a->dup + in};
-    DTYPE_CALL(swiglu_backward_of, a->dtype, a->gate_kind, l, end - begin);
+    DTYPE_CALL(swiglu_backward_of, a->dtype, a->act, l, end - begin);
 }

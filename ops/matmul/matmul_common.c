@@ -19,7 +19,7 @@ static cz_status check_width(const char *name, int64_t given, int64_t width)
 static cz_status check_epilogue(const struct matmul_args *a)
 {
     if (a->epilogue == MATMUL_PLAIN) return CZ_OK;
-    if ((unsigned)a->epilogue > MATMUL_ACT_GRAD || (unsigned)a->act > ACT_TANH)
+    if ((unsigned)a->epilogue > MATMUL_ACT_GRAD || (unsigned)a->act >= ACTIVATIONS)
         return err_set(CZ_INVALID, 0, "matmul: there is no epilogue %d of activation %d",
                        (int)a->epilogue, (int)a->act);
     if (a->accumulate || a->c_dtype != a->dtype || !matmul_is_dense(matmul_ldc(a), a->n, a->m))

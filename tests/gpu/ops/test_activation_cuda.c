@@ -5,7 +5,8 @@
 #include "tests/support/gpu/cuda_orders.h"
 
 static const enum cz_dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-static const char *const kind_names[] = {"gelu_tanh", "gelu_erf", "silu", "relu", "tanh"};
+static const char *const kind_names[] = {"gelu_tanh",  "gelu_erf", "silu", "relu", "tanh",
+                                         "quick_gelu", "sigmoid",  "mish", "relu2"};
 
 static const struct agree_tol forward_tol = {
     .op = "activation forward",
@@ -59,7 +60,7 @@ static void activation_case(const struct cuda_rig *rig, enum activation kind, en
 static void every_activation_agrees(const struct cuda_rig *rig)
 {
     static const size_t numels[] = {0, 1, 4, 7, 8, 9, 2049, 3001};
-    for (int kind = 0; kind <= ACT_TANH; kind++)
+    for (int kind = 0; kind < ACTIVATIONS; kind++)
         for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++)
             for (size_t i = 0; i < CZ_ARRAY_LEN(numels); i++)
                 for (size_t offset = 0; offset<9; offset += numels[i]> 9 ? 8 : 3)
@@ -76,7 +77,7 @@ START_TEST(a_gradient_that_is_not_finite_comes_out_so)
     float dx[4];
     float *gx = rig_put_bytes(&rig, x, sizeof x), *gdy = rig_put_bytes(&rig, dys, sizeof dys);
     float *gdx = rig_put_bytes(&rig, dx, sizeof dx);
-    for (int kind = 0; kind <= ACT_TANH; kind++) {
+    for (int kind = 0; kind < ACTIVATIONS; kind++) {
         struct activation_args a = {
             .kind = (enum activation)kind, .numel = 4, .x = gx, .dy = gdy, .dx = gdx};
         ck_ok(ops_activation_backward(rig.ops, rig.stream, &a));
@@ -94,7 +95,7 @@ START_TEST(cuts_do_not_show)
 {
     enum { NUMEL = 3011 };
     struct cuda_rig rig = cuda_rig_open();
-    for (int kind = 0; kind <= ACT_TANH; kind++)
+    for (int kind = 0; kind < ACTIVATIONS; kind++)
         for (size_t n_pieces = 2; n_pieces <= 7; n_pieces += 5) {
             struct agree_buf x = agree_buf_make(DTYPE_F32, NUMEL, 0);
             struct agree_buf whole = agree_buf_make(DTYPE_F32, NUMEL, 0);
@@ -121,13 +122,13 @@ START_TEST(cuts_do_not_show)
 END_TEST
 
 /* gate and up as halves of one (N, 2C) matrix at `in`, as the models hold them. */
-static enum gate gate_kind; /* of the cases that follow */
+static enum activation gate_kind; /* of the cases that follow */
 
 static struct swiglu_args swiglu_over(enum cz_dtype dtype, void *in, void *y, void *dy, void *din,
                                       int64_t N, int64_t C)
 {
     size_t half = (size_t)C * dtype_size(dtype);
-    return (struct swiglu_args){.gate_kind = gate_kind,
+    return (struct swiglu_args){.act = gate_kind,
                                 .dtype = dtype,
                                 .N = N,
                                 .C = C,
@@ -173,7 +174,7 @@ static void swiglu_agrees(const struct cuda_rig *rig)
     for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++)
         for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
             for (size_t offset = 0; offset < 9; offset += 8) {
-                gate_kind = (enum gate)((s + d) % 3);
+                gate_kind = (enum activation)((s + 3 * d) % ACTIVATIONS);
                 swiglu_case(rig, dtypes[d], shapes[s][0], shapes[s][1], offset / 8);
             }
 }

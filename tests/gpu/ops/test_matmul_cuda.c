@@ -197,7 +197,7 @@ static void every_form(const struct cuda_rig *rig)
 
 static void activations_of(const struct cuda_rig *rig, struct matmul_args args, size_t offset)
 {
-    for (int act = ACT_GELU_TANH; act <= ACT_TANH; act++) {
+    for (int act = ACT_GELU_TANH; act < ACTIVATIONS; act++) {
         args.act = (enum activation)act;
         args.epilogue = MATMUL_ACT;
         for (int form = 0; form < 4; form++) compare(rig, &args, form & 1, 0, offset, form & 2);

@@ -169,8 +169,10 @@ def cases(seed, n):
         every.append((rng.choice(list(OPTIMIZERS)), rng.choice([0, 1, 2, 3]), rng.random() < 0.7))
     for i, (optimizer, stage, elastic) in enumerate(every[:n]):
         schedule, world = rng.choice(list(SCHEDULERS)), rng.choice([1, 1, 2, 3, 4])
-        if "adagrad" in optimizer and schedule == "torch-cycle":
-            schedule = "torch-cosine"  # Adagrad has no momentum to cycle
+        # Adagrad has no momentum to cycle, and under ZeRO DeepSpeed makes a second one, which the scheduler that
+        # a program made for the first does not reach.
+        if "adagrad" in optimizer and schedule.startswith("torch-"):
+            schedule = "torch-cosine" if stage == 0 else "decay"
         gas = rng.choice([1, 1, 2])
         elastic = elastic and stage in (1, 2)
         name = f"{optimizer} {schedule} stage {stage}{' elastic' if elastic else ''}, {world} ranks, gas {gas}"

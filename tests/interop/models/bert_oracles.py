@@ -22,7 +22,7 @@ from fixtures import FIXTURES
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu"]
+ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu", "tanh", "quick_gelu", "gelu_accurate", "sigmoid", "mish", "relu2"]
 NO_TOKENS = dict(bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None)
 
 # kind, settings of the config, settings of the batch
@@ -206,7 +206,7 @@ def random_modernbert(masked):
         hidden_size=heads * random.choice([4, 6, 8, 16, 24, 40, 72]), num_attention_heads=heads,
         intermediate_size=random.randint(1, 200), local_attention=random.choice([1, 2, 5, 16, 128]),
         initializer_range=random.choice([0.02, 0.02, 0.05]), pad_token_id=random.choice([0, 0, None, 1]),
-        hidden_activation=random.choice(["gelu", "gelu_new", "silu"]),
+        hidden_activation=random.choice(ACTIVATIONS),
         classifier_activation=random.choice(ACTIVATIONS), norm_eps=random.choice([1e-12, 1e-5]), **NO_TOKENS)
     for flag in ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias"):
         settings[flag] = random.random() < 0.5

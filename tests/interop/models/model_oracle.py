@@ -84,6 +84,8 @@ def decoder(rng, own_width=True, ropes=ALL_ROPES):
         settings["head_dim"] = head_dim
     if rng.random() < 0.3:
         settings["pad_token_id"] = rng.randrange(settings["vocab_size"])
+    if rng.random() < 0.5:
+        settings["hidden_act"] = rng.choice(bert_oracles.ACTIVATIONS)
     settings["rope_parameters"] = rope(rng, ropes, head_dim // 2, rng.choice([16, 40]))
     return settings
 
@@ -189,7 +191,7 @@ def draw_gemma(rng):
     settings = decoder(rng)
     settings["hidden_size"] = settings["num_attention_heads"] * rng.randint(3, 12)
     settings.update(biases(rng, "attention_bias"), query_pre_attn_scalar=rng.choice([16, 7, 256]),
-                    hidden_activation=rng.choice(["gelu_pytorch_tanh", "gelu_pytorch_tanh", "silu"]),
+                    hidden_activation=rng.choice(["gelu_pytorch_tanh", rng.choice(bert_oracles.ACTIVATIONS)]),
                     sliding_window=draw_window(rng), pad_token_id=rng.choice([None, 0]))
     if rng.random() < 0.4:
         settings["layer_types"] = [rng.choice(["sliding_attention", "full_attention"])
@@ -217,7 +219,7 @@ def draw_gpt2(rng):
     heads = rng.randint(1, 4)
     return dict(vocab_size=rng.randint(3, 300), n_embd=heads * rng.randint(2, 16), n_layer=rng.randint(1, 4), n_head=heads,
                 n_inner=rng.randint(1, 130), n_positions=128, initializer_range=rng.choice([0.02, 0.1]), bos_token_id=None,
-                eos_token_id=None, activation_function=rng.choice(["gelu_new", "gelu", "relu"]))
+                eos_token_id=None, activation_function=rng.choice(["gelu_new", rng.choice(bert_oracles.ACTIVATIONS)]))
 
 
 Family = collections.namedtuple("Family", "config model draw")

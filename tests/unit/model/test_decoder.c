@@ -84,7 +84,7 @@ static struct decoder_block_hp block_hp(const struct shape *s, float dropout_p)
         .attn_dropout_p = dropout_p,
         .resid_dropout_p = dropout_p > 0 ? s->resid_dropout_p : 0,
         .init_std = 0.02f,
-        .gate = s->gelu ? GATE_GELU_TANH : GATE_SILU,
+        .gate = s->gelu ? ACT_GELU_TANH : ACT_SILU,
         .norm_offset = s->norm_offset,
         .softcap = s->softcap,
         .window = s->window,

@@ -125,8 +125,8 @@ END_TEST
 
 START_TEST(what_cannot_be_run_is_refused)
 {
-    refused("llama", "\"hidden_act\": \"gelu\"", CZ_UNSUPPORTED, "silu");
-    refused("llama", "\"hidden_act\": \"mish\"", CZ_UNSUPPORTED, "mish");
+    refused("llama", "\"hidden_act\": \"laplace\"", CZ_UNSUPPORTED, "\"laplace\" is not supported");
+    opens("llama", "\"hidden_act\": \"relu2\"");
     opens("llama", "\"hidden_act\": \"swish\"");
     refused("llama", "\"quantization_config\": {\"bits\": 4}", CZ_UNSUPPORTED, "quantized");
     refused("llama", "\"pad_token_id\": 31", CZ_INVALID, "not a token");
@@ -294,7 +294,7 @@ START_TEST(gemma_has_its_caps_norms_and_bases)
     struct cz_model *m = model_of("gemma2", "\"query_pre_attn_scalar\": 64");
     ck_assert_float_eq(block_of(m)->attention_scale, 0.125f);
     ck_assert_float_eq(block_of(m)->softcap, 50.0f); /* the default there */
-    ck_assert_int_eq(block_of(m)->gate, GATE_GELU_TANH);
+    ck_assert_int_eq(block_of(m)->gate, ACT_GELU_TANH);
     ck_assert_str_eq(model_params(m)->params[10].name,
                      "model.layers.0.pre_feedforward_layernorm.weight");
     ck_assert_int_eq(model_params(m)->params[10].init, PARAM_INIT_ZERO); /* 1 is added */
@@ -309,7 +309,7 @@ START_TEST(gemma_has_its_caps_norms_and_bases)
     cz_model_destroy(m);
     refused("gemma2", "\"use_bidirectional_attention\": true", CZ_UNSUPPORTED, "not supported");
     refused("gemma2", "\"attn_logit_softcapping\": 0", CZ_INVALID, "or null");
-    refused("gemma2", "\"hidden_activation\": \"relu\"", CZ_UNSUPPORTED, "gelu_pytorch_tanh");
+    refused("gemma2", "\"hidden_activation\": \"prelu\"", CZ_UNSUPPORTED, "gelu_pytorch_tanh");
 }
 END_TEST
 

@@ -427,7 +427,7 @@ START_TEST(other_models_are_refused_by_place)
         {"\"position_embedding_type\": 5", "position_embedding_type", CZ_CORRUPT},
         {"\"problem_type\": \"ranking\"", "\"ranking\" is not supported", CZ_UNSUPPORTED},
         {"\"num_labels\": 0", "config.json:2", CZ_INVALID},
-        {"\"hidden_act\": \"mish\"", "mish", CZ_UNSUPPORTED},
+        {"\"hidden_act\": \"hardswish\"", "hardswish", CZ_UNSUPPORTED},
         {"\"num_attention_heads\": 3", "3 heads", CZ_INVALID},
         {"\"pad_token_id\": 11", "outside the vocabulary of 11", CZ_INVALID},
         {"\"hidden_dropout_prob\": 1.0", "outside [0, 1)", CZ_INVALID},

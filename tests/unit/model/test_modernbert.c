@@ -70,7 +70,7 @@ START_TEST(layers_are_of_two_kinds)
         ck_assert_int_eq(hp->window, i % 3 == 0 ? 0 : 65);
         ck_assert_float_eq(hp->rope.freq[1], powf(i % 3 == 0 ? 160000 : 10000, -1.0f / 32));
         ck_assert_int_eq(hp->no_first_norm, i == 0);
-        ck_assert_int_eq(hp->gate, GATE_GELU_ERF);
+        ck_assert_int_eq(hp->gate, ACT_GELU_ERF);
     }
     cz_model_destroy(m);
 }
@@ -105,7 +105,7 @@ START_TEST(other_variants_are_refused_by_place)
     } cases[] = {
         {"\"attention_dropout\": 0.1", "dropout", CZ_UNSUPPORTED},
         {"\"mlp_dropout\": 0.1", "dropout", CZ_UNSUPPORTED},
-        {"\"hidden_activation\": \"relu\"", "gated MLP", CZ_UNSUPPORTED},
+        {"\"hidden_activation\": \"relu6\"", "\"relu6\" is not supported", CZ_UNSUPPORTED},
         {"\"classifier_pooling\": \"max\"", "supported: cls, mean", CZ_UNSUPPORTED},
         {"\"rope_scaling\": {\"rope_type\": \"linear\"}", "rope_parameters", CZ_UNSUPPORTED},
         {"\"layer_types\": [\"full_attention\"]", "one kind per layer", CZ_INVALID},
@@ -145,7 +145,7 @@ static struct decoder_block_hp block_hp(int kind)
                                   .o_bias = biases,
                                   .mlp_bias = biases,
                                   .fused_maps = true,
-                                  .gate = GATE_GELU_ERF,
+                                  .gate = ACT_GELU_ERF,
                                   .window = kind == BLOCK_FIRST ? 0 : 3,
                                   .eps = 1e-5f,
                                   .init_std = 0.02f,

@@ -400,7 +400,7 @@ START_TEST(what_comes_along_has_the_bits_of_passes_alone)
                                    .c_dtype = kinds[kind].c_dtype,
                                    .trans_b = true};
         if (args.dtype == args.c_dtype)
-            for (int act = ACT_GELU_TANH; act <= ACT_TANH; act++) {
+            for (int act = ACT_GELU_TANH; act < ACTIVATIONS; act++) {
                 args.act = (enum activation)act;
                 args.epilogue = MATMUL_ACT;
                 along_case(&ops, &args, true, true);
