@@ -75,13 +75,15 @@ void lora_names_free(struct lora_names *names)
     *names = (struct lora_names){0};
 }
 
-/* "classifier" holds "classifier.dense.weight" and "bert.classifier.bias". */
+/* As PEFT matches them, by the end of a module's name: "classifier" holds "classifier.dense.weight",
+ * "bert.classifier.bias" and DistilBERT's "pre_classifier.weight". */
 bool lora_names_hold(const struct lora_names *names, const char *param_name)
 {
     for (size_t i = 0; i < names->n; i++) {
         const size_t n = strlen(names->name[i]);
-        for (const char *at = param_name; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL)
-            if (strncmp(at, names->name[i], n) == 0 && at[n] == '.') return true;
+        const char *at = n ? strstr(param_name, names->name[i]) : NULL;
+        for (; at; at = strstr(at + 1, names->name[i]))
+            if (at[n] == '.') return true;
     }
     return false;
 }

@@ -12,7 +12,7 @@ For each family a model and an adapter of it are drawn (rank, alpha, rsLoRA, tar
   fresh      czero's own adapter of all-linear targets: PEFT loads it, its modules are those that PEFT chooses, A is
              within Kaiming's bound and spread as its uniform numbers are, B is zero
 
-Exit 1 if anything disagreed. Run with a Python that has torch, transformers and peft."""
+Of encoders, classifiers whose head PEFT trains beside the branches, `verify` alone. Exit 1 if anything disagreed. Run with a Python that has torch, transformers and peft."""
 import argparse
 import csv
 import json
@@ -61,8 +61,28 @@ FAMILIES = {
     "gpt2": ("GPT2", gpt2()),
 }
 
+ENCODER = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
+               max_position_embeddings=64, initializer_range=0.1, pad_token_id=0, num_labels=3, hidden_dropout_prob=0.0,
+               attention_probs_dropout_prob=0.0)
+# Classifiers: the model, its settings, and an expression for the maps of its blocks.
+ENCODERS = {
+    "bert": ("Bert", ENCODER, r".*layer\.\d+\..*(query|key|value|dense)"),
+    "distilbert": ("DistilBert", dict(vocab_size=VOCAB, dim=32, hidden_dim=56, n_layers=2, n_heads=4, pad_token_id=0,
+                                      max_position_embeddings=64, dropout=0.0, attention_dropout=0.0, initializer_range=0.1,
+                                      seq_classif_dropout=0.0, num_labels=3), r".*layer\.\d+\..*lin[12]?"),
+    "roberta": ("Roberta", ENCODER, r".*layer\.\d+\..*(query|value|dense)"),
+    "electra": ("Electra", dict(ENCODER, embedding_size=16), r".*layer\.\d+\..*(query|key|value|dense)"),
+    "modernbert": ("ModernBert", dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_layers=3,
+                                      num_attention_heads=4, max_position_embeddings=64, pad_token_id=0, num_labels=3,
+                                      initializer_range=0.1, local_attention=8, bos_token_id=None, eos_token_id=None,
+                                      cls_token_id=None, sep_token_id=None), r".*layers\.\d+\..*(Wqkv|Wo|Wi)"),
+}
+
 
 def classes_of(family):
+    if family in ENCODERS:
+        name, settings, _ = ENCODERS[family]
+        return getattr(transformers, f"{name}Config")(**settings), getattr(transformers, f"{name}ForSequenceClassification")
     name, settings = FAMILIES[family]
     text = "Text" if name == "Gemma3" else ""
     config = getattr(transformers, f"{name}{text}Config")
@@ -76,6 +96,8 @@ def draw_adapter(rng, family):
         targets = rng.sample(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
                              rng.randint(1, 4))
     rank = rng.choice([1, 2, 3, 4, 8, 16])
+    if family in ENCODERS:
+        return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=ENCODERS[family][2], task_type="SEQ_CLS")
     return peft.LoraConfig(r=rank, lora_alpha=rng.choice([1, rank, 2 * rank, 6.5]), target_modules=targets,
                            lora_dropout=0.0, use_rslora=rng.random() < 0.3, fan_in_fan_out=family == "gpt2",
                            task_type="CAUSAL_LM")
@@ -114,7 +136,7 @@ class Case:
                 if "lora_B" in name:
                     p.normal_(std=0.1)
         self.peft.save_pretrained(self.folder / "adapter")
-        self.tokens = torch.randint(0, VOCAB, (STEPS * ROWS, LENGTH))
+        self.tokens = torch.randint(1, VOCAB, (STEPS * ROWS, LENGTH))
 
     def base(self):
         return self.model_class.from_pretrained(self.folder / "base", attn_implementation="eager", dtype=torch.float32)
@@ -127,13 +149,16 @@ class Case:
             target.write_bytes(path.read_bytes())
         ids = self.tokens[:ROWS]
         self.peft.zero_grad()
-        out = self.peft(input_ids=ids, labels=ids)
+        labels = torch.tensor([2, 0][:ROWS]) if self.family in ENCODERS else ids
+        self.peft.eval()  # none of them drops anything
+        out = self.peft(input_ids=ids, labels=labels)
         out.loss.backward()
-        tensors = {"in.input_ids": ids.to(torch.int32), "in.labels": ids.to(torch.int32), "out.logits": out.logits.detach(),
+        tensors = {"in.input_ids": ids.to(torch.int32), "in.labels": labels.to(torch.int32), "out.logits": out.logits.detach(),
                    "out.loss": out.loss.detach().reshape(1)}
         for name, p in self.peft.named_parameters():
             if p.requires_grad:
-                short = name.removeprefix("base_model.model.").replace(".default.", ".")
+                short = name.removeprefix("base_model.model.")
+                short = short.replace(".modules_to_save.default.", ".").replace(".default.", ".")
                 tensors["grad." + short] = p.grad.clone()
         save_file({k: v.contiguous() for k, v in tensors.items()}, self.folder / "oracle" / "oracle.safetensors")
         done = self.run("verify", self.folder / "oracle", "--json")
@@ -225,7 +250,8 @@ class Case:
         self.expect("spread", max(abs(s - 1) for s in spread), 0.1)
 
     def check(self):
-        for part in (self.make, self.verify, self.train, self.export, self.fresh):
+        parts = [self.make, self.verify, self.train, self.export, self.fresh]
+        for part in parts[:2] if self.family in ENCODERS else parts:
             part()
             if self.complaints:
                 break
@@ -234,7 +260,7 @@ class Case:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--family", default=",".join(FAMILIES))
+    parser.add_argument("--family", default=",".join([*FAMILIES, *ENCODERS]))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--build", default="build")
     options = parser.parse_args()
