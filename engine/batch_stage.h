@@ -34,15 +34,16 @@ struct batch_stage {
 
 /* Bytes for batches of up to B×T tokens: on the device, and, for a GPU, of page-locked host memory.
  * A GPU's hold a list of the labelled rows besides. */
-size_t batch_stage_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B, int64_t T);
+size_t batch_stage_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
+                          int64_t T);
 size_t batch_stage_host_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
                                int64_t T);
 
 /* Lend the memory until batch_stage_free(); host_memory NULL when that takes 0 bytes. Copies and
  * losses are in the stream's order. Errors: what making events gives. */
 cz_status batch_stage_bind(struct batch_stage *s, const struct cz_model *model, int64_t B,
-                           int64_t T, struct device *device,
-                           struct dev_stream *stream, void *memory, void *host_memory);
+                           int64_t T, struct device *device, struct dev_stream *stream,
+                           void *memory, void *host_memory);
 void batch_stage_free(struct batch_stage *s); /* accepts zeroed */
 
 /* Check a batch against the model and copy it: s->batch is for the layers, until the call after

@@ -23,17 +23,18 @@ static void rig_open(struct rig *r)
     memset(r, 0, sizeof *r);
     ck_ok(device_open("cuda", 0, &r->device));
     ck_ok(r->device->ops->stream_create(r->device, &r->stream));
-    r->nbytes = batch_stage_nbytes(DEVICE_CUDA, B, T);
-    r->host_nbytes = batch_stage_host_nbytes(DEVICE_CUDA, B, T);
+    r->model = cz_model_open(test_fixture("models/bert-old"));
+    ck_assert_msg(r->model != NULL, "%s", cz_last_error());
+    r->nbytes = batch_stage_nbytes(DEVICE_CUDA, r->model, B, T);
+    r->host_nbytes = batch_stage_host_nbytes(DEVICE_CUDA, r->model, B, T);
     r->host_nbytes = (r->host_nbytes + 4095) / 4096 * 4096;
     r->host_memory = aligned_alloc(4096, r->host_nbytes);
     ck_assert_ptr_nonnull(r->host_memory);
     memset(r->host_memory, 0xA5, r->host_nbytes);
     ck_ok(r->device->ops->mem_alloc(r->device, r->nbytes, "a batch", &r->memory));
     ck_ok(r->device->ops->host_register(r->device, r->host_memory, r->host_nbytes));
-    r->model = cz_model_open(test_fixture("models/bert-old"));
-    ck_assert_msg(r->model != NULL, "%s", cz_last_error());
-    ck_ok(batch_stage_bind(&r->stage, B, T, r->device, r->stream, r->memory, r->host_memory));
+    ck_ok(batch_stage_bind(&r->stage, r->model, B, T, r->device, r->stream, r->memory,
+                           r->host_memory));
 }
 
 static void rig_close(struct rig *r)
@@ -84,15 +85,16 @@ START_TEST(a_batch_arrives_whole)
             rows[n] = i, packed[n] = labels[i], packed_weights[n] = weights[i];
             places[i] = n++;
         }
-    const struct cz_batch batch = {.size = sizeof batch, .B = B,
-                                .T = T,
-                                .ids = ids,
-                                .labels = labels,
-                                .types = types,
-                                .key_mask = mask,
-                                .loss_weights = weights,
-                                .loss_divisor = 3,
-                                .sample = 77};
+    const struct cz_batch batch = {.size = sizeof batch,
+                                   .B = B,
+                                   .T = T,
+                                   .ids = ids,
+                                   .labels = labels,
+                                   .types = types,
+                                   .key_mask = mask,
+                                   .loss_weights = weights,
+                                   .loss_divisor = 3,
+                                   .sample = 77};
     ck_ok(batch_stage_copy(&r.stage, r.model, &batch, true));
     const struct batch *b = &r.stage.batch;
     ck_assert(b->B == B && b->T == T && b->sample == 77 && b->loss_divisor == 3.0f);

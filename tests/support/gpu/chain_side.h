@@ -112,14 +112,14 @@ static inline struct side side_open(const char *device, struct cz_model *model,
     s.nbytes[SIDE_WORKSPACE] = sizes.workspace;
     s.nbytes[SIDE_GRADIENTS] = sizes.gradients;
     s.nbytes[SIDE_CACHE] = sizes.cache;
-    s.nbytes[SIDE_BATCH] = batch_stage_nbytes(kind, options.B, options.T);
+    s.nbytes[SIDE_BATCH] = batch_stage_nbytes(kind, model, options.B, options.T);
     for (int b = 0; b < SIDE_N_BLOCKS; b++) s.blocks[b] = side_block(&s, s.nbytes[b]);
     s.kept_nbytes = sizes.kept;
     s.kept = side_pinned(&s, &s.kept_nbytes);
-    s.batch_seen_nbytes = batch_stage_host_nbytes(kind, options.B, options.T);
+    s.batch_seen_nbytes = batch_stage_host_nbytes(kind, model, options.B, options.T);
     s.batch_seen = side_pinned(&s, &s.batch_seen_nbytes);
-    ck_ok(batch_stage_bind(&s.stage, options.B, options.T, s.device, s.stream, s.blocks[SIDE_BATCH],
-                           s.batch_seen));
+    ck_ok(batch_stage_bind(&s.stage, model, options.B, options.T, s.device, s.stream,
+                           s.blocks[SIDE_BATCH], s.batch_seen));
     side_open_params(&s, options.training);
     const struct chain_memory memory = {.activations = s.blocks[SIDE_ACTIVATIONS],
                                         .workspace = s.blocks[SIDE_WORKSPACE],
