@@ -47,7 +47,7 @@ LC_ALL=C "$czero" man | cmp - "$work/czero.1" || complain "another page in anoth
 grep -q 'did you mean train?' "$work/err" || complain "$(cat "$work/err")"
 "$czero" man --output "$work/nothing" 2>"$work/err" && complain "a folder that is not there"
 if command -v mandoc >/dev/null; then
-  mandoc -T utf8 "$work/czero-train.1" | tr -d '\b' | grep -q 'learning' || complain "the page does not show its text"
+  mandoc -T utf8 "$work/czero-train.1" | tr -d '\b' | grep 'learning' >/dev/null || complain "the page does not show its text"
 else
   echo "note: no mandoc here"
 fi
