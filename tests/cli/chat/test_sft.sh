@@ -3,27 +3,8 @@
 # curve; two ranks have the curve of one rank with the same steps, packed or not; a resumed run continues exactly;
 # rows that cannot be trained on are named by line, and more than half of them end the run before its first step;
 # a missing, broken or refusing template is a sentence with its place.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-sft-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/../../support/command.sh"
 
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
-refused() { # code, words, arguments
-  local code=$1 words=$2 got=0
-  shift 2
-  "$czero" "$@" >out 2>err || got=$?
-  [ $got = "$code" ] || fail "$*: exit code $got instead of $code"
-  grep -qF -- "$words" err || fail "$*: no \"$words\""
-}
 cat >t.jinja <<'JINJA'
 {%- for m in messages %}<{{ m.role[0] }}>{{ m.content }}.{% endfor %}
 {%- if add_generation_prompt %}<a>{% endif %}

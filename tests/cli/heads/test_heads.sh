@@ -2,19 +2,8 @@
 # Claim: decoders classify: czero train learns a rule of a text's last words, from presets and from a language
 # model's folder; the export names the head and the padding token; every ZeRO stage, and two ranks at every stage,
 # give the same bytes; czero eval and predict read the export; a batch's padding changes no prediction.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-heads-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
+. "$(dirname "$0")/../../support/command.sh"
+
 python3 - <<'PY'
 import random
 random.seed(4)

@@ -3,25 +3,8 @@
 # every stage, give the same bytes; the export names the problem; figures choose the best checkpoint; czero eval
 # agrees with the report, from JSON or a table, by names or zeros and ones; czero predict prints values, or the classes above a
 # threshold; what is wrong gets a sentence.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-targets-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
-refused() { # TEXT ARGUMENTS…
-  local text=$1 code=0
-  shift
-  "$czero" "$@" >out 2>err || code=$?
-  [ $code = 2 ] && grep -qF -- "$text" err || fail "exit code $code, wanted 2 with '$text': $*"
-}
+. "$(dirname "$0")/../../support/command.sh"
+
 python3 - <<'PY'
 import json, random
 random.seed(3)
@@ -123,14 +106,14 @@ for a, b in zip(open("sets"), open("more"), strict=True):
     assert a["labels"] == [k for k, p in a["probabilities"].items() if p >= 0.5], a
     assert b["labels"] == [k for k, p in a["probabilities"].items() if p >= 0.1], b
 PY
-refused "--best-metric accuracy is for classes; the labels of this run are values" train --config stage0.json --model bert-tiny \
+refused 2 "--best-metric accuracy is for classes; the labels of this run are values" train --config stage0.json --model bert-tiny \
   --tokenizer vocab --task classification --data value-train.jsonl --eval-data value-dev.jsonl --steps 1 --save x \
   --best-metric accuracy
-refused "--best-metric mse is for values" train --config stage0.json --model bert-tiny --tokenizer vocab --task classification \
+refused 2 "--best-metric mse is for values" train --config stage0.json --model bert-tiny --tokenizer vocab --task classification \
   --data set-train.jsonl --eval-data set-dev.jsonl --steps 1 --save x --best-metric mse
-refused "--threshold is for models of several labels" predict --model value --text a --threshold 0.3
-refused "--threshold 2" predict --model set --text a --threshold 2
-refused "--no-matrix is for models of one class per text" eval --model set --data set-dev.jsonl --no-matrix
+refused 2 "--threshold is for models of several labels" predict --model value --text a --threshold 0.3
+refused 2 "--threshold 2" predict --model set --text a --threshold 2
+refused 2 "--no-matrix is for models of one class per text" eval --model set --data set-dev.jsonl --no-matrix
 printf 'text,label\na,good\nb,1\n' >words.csv
-refused "words.csv:2: the label \"good\" is no number" eval --model value --data words.csv
+refused 2 "words.csv:2: the label \"good\" is no number" eval --model value --data words.csv
 echo "values and sets are learnt"

@@ -4,25 +4,8 @@
 # the best checkpoint; the export names head and classes; czero eval agrees with the report, in one
 # format or another; czero predict gives the entities' places, and padding changes none; a run that is resumed is
 # the same run; what is wrong gets a sentence.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-words-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
-refused() { # TEXT ARGUMENTS…
-  local text=$1 code=0
-  shift
-  "$czero" "$@" >out 2>err || code=$?
-  [ $code = 2 ] && grep -qF -- "$text" err || fail "exit code $code, wanted 2 with '$text': $*"
-}
+. "$(dirname "$0")/../../support/command.sh"
+
 python3 - <<'PY'
 import json, random
 random.seed(7)
@@ -137,13 +120,13 @@ grep -q '"4": "O"' again/config.json || fail "other classes"
 printf 'a O\nb\n' >bad.conll
 printf 'text,label\na,x\nb,y\n' >classes.csv
 train=(train --config stage0.json --tokenizer vocab --steps 1)
-refused "--best-metric f1 is for token classification" "${train[@]}" --model bert-tiny --task classification \
+refused 2 "--best-metric f1 is for token classification" "${train[@]}" --model bert-tiny --task classification \
   --data classes.csv --eval-data classes.csv --best-metric f1 --save x
-refused "--strip-spaces needs --task classification" "${train[@]}" --model bert-tiny --task token-classification \
+refused 2 "--strip-spaces needs --task classification" "${train[@]}" --model bert-tiny --task token-classification \
   --data train.conll --strip-spaces
-refused "no head for token classification" "${train[@]}" --model olmo2-tiny --task token-classification --data train.conll
-refused "--pair is for classifiers of texts" predict --model model --text a --pair b
-refused "--no-matrix is for classifiers of texts" eval --model model --data dev.conll --no-matrix
+refused 2 "no head for token classification" "${train[@]}" --model olmo2-tiny --task token-classification --data train.conll
+refused 2 "--pair is for classifiers of texts" predict --model model --text a --pair b
+refused 2 "--no-matrix is for classifiers of texts" eval --model model --data dev.conll --no-matrix
 code=0
 "$czero" "${train[@]}" --model bert-tiny --task token-classification --data bad.conll >out 2>err || code=$?
 [ $code = 4 ] && grep -q "bad.conll:2: a word without a class" err || fail "a bad file: $code"

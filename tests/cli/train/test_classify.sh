@@ -4,20 +4,8 @@
 # anything; the classes' names live in the exported model, which czero eval and czero predict use
 # alone; the best checkpoint is kept and exported, early stopping stops; a run that is killed and
 # resumed is the same run; what is wrong gets a sentence and the right exit code.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-classify-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/../../support/command.sh"
 
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
 expect() { # CODE TEXT ARGUMENTS…
   local want=$1 text=$2 code=0
   shift 2

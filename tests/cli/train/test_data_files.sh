@@ -3,28 +3,8 @@
 # on the same tokens as on the text; czero eval and classification read compressed files, too; what is no
 # text is refused by what it is (exit code 2), damaged data with exit code 4; labels that are numbers with
 # fractions get a warning.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-data-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/../../support/command.sh"
 
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
-refused() { # code, words, arguments
-  local code=$1 words=$2 got=0
-  shift 2
-  "$czero" "$@" >out 2>err || got=$?
-  [ $got = "$code" ] || fail "$*: exit code $got instead of $code"
-  grep -qF -- "$words" err || fail "$*: no \"$words\""
-}
 head -c 20000 "$source_dir/examples/data/fortunes.txt" >text.txt
 cat >ds.json <<'JSON'
 {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}

@@ -2,21 +2,8 @@
 # Claim: relatives of BERT (RoBERTa with positions that count tokens, ELECTRA with narrow embeddings, ModernBERT with windows) train as masked
 # language models and as classifiers, ELECTRA as a discriminator, too, and give the same weights in every stage, with everything on NVMe, and, for two
 # ranks, in every stage; what they export is read, measures and predicts.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-encoders-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/../../support/command.sh"
 
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
 head -c 20000 "$source_dir/examples/data/fortunes.txt" >text.txt
 "$czero" vocab --data text.txt --kind wordpiece --size 300 -o vocab >out 2>err || fail "no vocabulary"
 echo '[["war and peace", "book"], ["salt and soup, and more of it", "food"], ["a book", "book"], ["bread", "food"]]' >labels.json

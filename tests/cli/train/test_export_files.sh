@@ -3,21 +3,8 @@
 # czero train --export, --save and czero export write of it, without paths, and only if they are what
 # they seem; --export-dtype chooses the type of the weights, by default that of the model's files; a run
 # whose --metrics or --curve cannot be written any more fails with the name of the file.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-export-files-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/../../support/command.sh"
 
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
 dtypes() { # of a folder's weights, and what its config says
   python3 - "$1" <<'PY'
 import json, struct, sys

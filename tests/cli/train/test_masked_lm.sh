@@ -2,21 +2,8 @@
 # Claim: `czero train --task masked-lm` teaches an encoder from random weights to guess words of a text;
 # a killed and resumed run is the same run; czero eval measures the result; a classifier starts from
 # it, saying that its head is new; tokenizers without a mask are refused.
-set -euo pipefail
-build=$(cd "$1" && pwd)
-source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
-czero=$build/czero
-work=$(mktemp -d /tmp/czero-masked-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset CZERO_LOG
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/../../support/command.sh"
 
-fail() {
-  echo "$1" >&2
-  tail -n 20 out err >&2 || true
-  exit 1
-}
 head -c 60000 "$source_dir/examples/data/fortunes.txt" >text.txt
 head -c 6000 text.txt >eval.txt
 cat >ds.json <<'JSON'
