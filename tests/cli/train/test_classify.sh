@@ -195,6 +195,14 @@ cmp whole-out cut-out || fail "reports differ after resuming"
   fail "resuming what is done failed"
 cmp <(cut -d, -f1-8 whole.csv) <(cut -d, -f1-8 cut.csv) || fail "measurements differ after resuming what is done"
 
+# from a checkpoint without a cursor, as DeepSpeed leaves one: in the middle of the second epoch the next rows are the same
+steps=(--data train.json --set scheduler.type=WarmupLR --set scheduler.params='{"warmup_num_steps":2}')
+"$czero" "${train[@]}" "${steps[@]}" --steps 45 --curve bare-whole.csv >out 2>err || fail "a run of 45 steps failed"
+"$czero" "${train[@]}" "${steps[@]}" --steps 40 --save bare >out 2>err || fail "a run of 40 steps failed"
+rm bare/global_step40/czero_*.json
+"$czero" "${train[@]}" "${steps[@]}" --steps 45 --resume bare --curve bare.csv >out 2>err || fail "resuming without a cursor failed"
+cmp <(tail -n 5 bare-whole.csv) <(tail -n 5 bare.csv) || fail "other rows follow a checkpoint without a cursor"
+
 # into another folder, which does not hold the best so far; and after an early stop
 "$czero" "${train[@]}" --data train.json --steps 95 --eval-interval 50 --best-metric loss --save elsewhere --export moved \
   --resume whole >out 2>err || fail "resuming into another folder failed"

@@ -358,16 +358,12 @@ static void classes_tell(const struct run *r, struct cz_data_cursor *out)
     cz_text_loader_tell(r->loader, out);
 }
 
-/* A checkpoint without a cursor (DeepSpeed's): every step has taken its share of an epoch. */
 static cz_status classes_seek(struct run *r, const struct cz_load_result *result)
 {
     if (result->has_cursor) return cz_text_loader_seek(r->loader, &result->cursor);
     struct cz_data_cursor cursor;
-    const uint64_t steps = (uint64_t)engine_get_global_steps(r->engine);
-    const uint64_t per_epoch = cz_text_loader_steps_per_epoch(r->loader);
     cz_text_loader_tell(r->loader, &cursor);
-    cursor.epoch = steps / per_epoch;
-    cursor.sample = steps % per_epoch * (uint64_t)engine_get_train_batch(r->engine);
+    run_count_epochs(r, &cursor);
     return cz_text_loader_seek(r->loader, &cursor);
 }
 

@@ -130,16 +130,12 @@ static void sft_tell(const struct run *r, struct cz_data_cursor *out)
     chat_loader_tell(r->chat_loader, out);
 }
 
-/* A checkpoint without a cursor (DeepSpeed's): every step has taken its share of an epoch. */
 static cz_status sft_seek(struct run *r, const struct cz_load_result *result)
 {
     if (result->has_cursor) return chat_loader_seek(r->chat_loader, &result->cursor);
     struct cz_data_cursor cursor;
-    const uint64_t steps = (uint64_t)engine_get_global_steps(r->engine);
-    const uint64_t per_epoch = chat_loader_steps_per_epoch(r->chat_loader);
     chat_loader_tell(r->chat_loader, &cursor);
-    cursor.epoch = steps / per_epoch;
-    cursor.sample = steps % per_epoch * (uint64_t)engine_get_train_batch(r->engine);
+    run_count_epochs(r, &cursor);
     return chat_loader_seek(r->chat_loader, &cursor);
 }
 

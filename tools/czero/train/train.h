@@ -145,6 +145,16 @@ static inline double run_epoch(const struct run *r, int64_t step)
     return (double)step / (double)r->task->steps_per_epoch(r);
 }
 
+/* Where a run stands whose checkpoint has no cursor (DeepSpeed's): every step has taken its share of
+ * an epoch. */
+static inline void run_count_epochs(const struct run *r, struct cz_data_cursor *cursor)
+{
+    const uint64_t steps = (uint64_t)engine_get_global_steps(r->engine);
+    const uint64_t per_epoch = r->task->steps_per_epoch(r);
+    cursor->epoch = steps / per_epoch;
+    cursor->sample = steps % per_epoch * (uint64_t)engine_get_train_batch(r->engine);
+}
+
 /* ---- train_open.c --------------------------------------------------------------------------- */
 
 /* Open everything, in steps between which ranks learn of each other's failures; for --dry-run-lr
