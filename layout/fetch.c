@@ -6,7 +6,7 @@
  * become one stay; then a walk over the visits fetches what is needed (demand) and what will be
  * needed soon (prefetch), as long as no more than max_live elements are live; last, each stay gets
  * its place in the window. All three steps are greedy and deterministic. */
-#include "layout/fetch.h"
+#include "layout/fetch_impl.h"
 
 #include "base/size.h"
 
@@ -35,13 +35,6 @@ struct pending {
     bool begun;
 };
 
-/* A stay on its way into the window. */
-struct spot {
-    size_t stay;
-    size_t begin; /* visit of its op */
-    size_t numel;
-};
-
 /* What is only needed while the schedule is made. */
 struct fetch_plan {
     const struct fetch_options *o;
@@ -53,7 +46,6 @@ struct fetch_plan {
     struct gap *gaps;
     struct pending *pending; /* in order of first use */
     size_t n_pending, first_pending;
-    struct spot *spots;
 };
 
 /* ---- uses ------------------------------------------------------------------------------------ */
@@ -216,71 +208,6 @@ static void walk(struct fetch_plan *p, struct fetch_schedule *s)
     s->op_begin[s->n_visits] = s->n_ops;
 }
 
-/* ---- the window ------------------------------------------------------------------------------ */
-
-static int by_size(const void *a, const void *b)
-{
-    const struct spot *x = a, *y = b;
-    if (x->numel != y->numel) return x->numel > y->numel ? -1 : 1;
-    return x->stay < y->stay ? -1 : 1;
-}
-
-/* The lowest place from `off` on that is free during the whole stay. placed: n spots, by offset, of
- * which those before `first` end at `off` or are of other times. */
-static size_t place(const struct fetch_stay *stays, const struct spot *placed, size_t first,
-                    size_t n, const struct spot *spot, size_t off, size_t align)
-{
-    for (size_t i = first; i < n; i++) {
-        const struct spot *there = &placed[i];
-        if (there->begin > stays[spot->stay].last_visit) continue;
-        if (stays[there->stay].last_visit < spot->begin) continue;
-        size_t begin = stays[there->stay].off;
-        if (begin >= off + spot->numel) break;
-        size_t end = size_round_up(begin + there->numel, align);
-        if (end > off) off = end;
-    }
-    return off;
-}
-
-/* The first of n spots, by offset, above `off`. */
-static size_t first_above(const struct fetch_stay *stays, const struct spot *placed, size_t n,
-                          size_t off)
-{
-    size_t lo = 0, hi = n;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (stays[placed[mid].stay].off > off)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
-/* Large stays first, then small ones into the gaps between them: in the order of begins, a large
- * one would find a place only above all that is scattered below. A stay of the same size and time
- * as the one before it (thousands of experts are) finds nothing free below that one. */
-static void window_place(struct fetch_plan *p, struct fetch_schedule *s)
-{
-    for (size_t i = 0; i < s->n_ops; i++)
-        for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
-            p->spots[k] = (struct spot){k, s->ops[i].visit, p->o->numel[s->stays[k].param_idx]};
-    qsort(p->spots, s->n_stays, sizeof *p->spots, by_size);
-    size_t off = 0, at = 0;
-    for (size_t i = 0; i < s->n_stays; i++) {
-        const struct spot spot = p->spots[i], *before = i > 0 ? &p->spots[at] : &spot;
-        const bool is_twin = i > 0 && before->numel == spot.numel && before->begin == spot.begin &&
-                             s->stays[before->stay].last_visit == s->stays[spot.stay].last_visit;
-        off = is_twin ? size_round_up(off + spot.numel, p->o->align) : 0;
-        off = place(s->stays, p->spots, is_twin ? at + 1 : 0, i, &spot, off, p->o->align);
-        at = first_above(s->stays, p->spots, i, off);
-        memmove(&p->spots[at + 1], &p->spots[at], (i - at) * sizeof *p->spots);
-        p->spots[at] = spot;
-        s->stays[spot.stay].off = off;
-        if (off + spot.numel > s->window_numel) s->window_numel = off + spot.numel;
-    }
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static cz_status plan_alloc(struct fetch_plan *p, size_t n_uses)
@@ -292,9 +219,7 @@ static cz_status plan_alloc(struct fetch_plan *p, size_t n_uses)
     p->per_param = calloc(p->o->n_params + 1, sizeof *p->per_param);
     p->gaps = calloc(n_uses + 1, sizeof *p->gaps);
     p->pending = calloc(n_uses + 1, sizeof *p->pending);
-    p->spots = calloc(n_uses + 1, sizeof *p->spots);
-    if (p->uses && p->passed && p->live && p->per_param && p->gaps && p->pending && p->spots)
-        return CZ_OK;
+    if (p->uses && p->passed && p->live && p->per_param && p->gaps && p->pending) return CZ_OK;
     return err_set(CZ_NOMEM, 0, "no memory for a fetch schedule of %zu visits", n_visits);
 }
 
@@ -349,7 +274,7 @@ cz_status fetch_schedule_init(struct fetch_schedule *s, const struct fetch_optio
     }
     stays_list(&p);
     walk(&p, s);
-    window_place(&p, s);
+    TRY_GOTO(fetch_place(options, s), done);
     /* Drops: the stays by their last visit, as a counting sort. */
     for (size_t i = 0; i < s->n_stays; i++) s->drop_begin[s->stays[i].last_visit + 1]++;
     for (size_t v = 0; v < s->n_visits; v++) s->drop_begin[v + 1] += s->drop_begin[v];
@@ -363,7 +288,6 @@ done:
     free(p.per_param);
     free(p.gaps);
     free(p.pending);
-    free(p.spots);
     if (st != CZ_OK) fetch_schedule_free(s);
     return st;
 }

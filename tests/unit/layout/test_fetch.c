@@ -7,6 +7,7 @@
 #include "tests/support/check_main.h"
 
 #include <string.h>
+#include <time.h>
 
 #define MAX_VISITS    96
 #define MAX_PARAMS    512
@@ -568,6 +569,39 @@ static size_t limit_draw(uint64_t *x, size_t total)
     }
 }
 
+/* A mixture's experts: 240 layers of 600 tensors, there and back, fetched in twelfths of a layer.
+ */
+START_TEST(thousands_of_equal_stays_take_little_time)
+{
+    enum { LAYERS = 240, EXPERTS = 600, N = LAYERS * EXPERTS };
+    static size_t numel[N], params[N];
+    static bool resident[N];
+    struct fetch_visit visits[2 * LAYERS];
+    for (size_t i = 0; i < N; i++) numel[i] = 96 + i % 3, params[i] = i;
+    for (size_t v = 0; v < 2 * LAYERS; v++) {
+        const size_t layer = v < LAYERS ? v : 2 * LAYERS - 1 - v;
+        visits[v] = (struct fetch_visit){.param_idx = params + layer * EXPERTS, .n = EXPERTS};
+    }
+    const struct fetch_options options = {.numel = numel,
+                                          .resident = resident,
+                                          .n_params = N,
+                                          .visits = visits,
+                                          .n_visits = 2 * LAYERS,
+                                          .max_live = 2 * EXPERTS * 96,
+                                          .max_reuse = N * 96,
+                                          .prefetch_numel = EXPERTS * 96 / 12,
+                                          .align = 64};
+    struct fetch_schedule s;
+    const clock_t begin = clock();
+    ck_ok(fetch_schedule_init(&s, &options));
+    const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    ck_assert_uint_gt(s.n_stays, N);
+    ck_assert_uint_le(s.window_numel, 3 * EXPERTS * 128);
+    ck_assert_msg(seconds < 1.5, "%g s", seconds); /* all against all: 6 s */
+    fetch_schedule_free(&s);
+}
+END_TEST
+
 START_TEST(random_passes_keep_every_promise)
 {
     static struct pass p;
@@ -600,4 +634,5 @@ TEST_MAIN("layout/fetch", without_limits_left_everything_is_demanded,
           stays_begin_at_multiples_of_align, prefetch_ends_with_the_parameter_that_fills_the_bucket,
           resident_parameters_are_never_fetched,
           a_parameter_is_kept_over_fewer_than_max_reuse_elements, empty_passes_and_empty_visits,
-          what_makes_no_sense_is_refused, random_passes_keep_every_promise)
+          what_makes_no_sense_is_refused, random_passes_keep_every_promise,
+          thousands_of_equal_stays_take_little_time)
