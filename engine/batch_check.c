@@ -51,7 +51,8 @@ static cz_status check_targets(const struct cz_model *model, const struct cz_bat
     const int64_t K = model_n_targets(model);
     const bool is_share = cz_model_labels(model) == CZ_LABELS_MULTI;
     if (!batch->targets)
-        return err_set(CZ_INVALID, 0, "the batch has no targets, which this model's loss is made of");
+        return err_set(CZ_INVALID, 0,
+                       "the batch has no targets, which this model's loss is made of");
     for (int64_t b = 0; b < batch->B; b++)
         for (int64_t k = 0; k < K && !isnan(batch->targets[b * K]); k++) {
             const float t = batch->targets[b * K + k];

@@ -41,8 +41,8 @@ size_t batch_stage_host_nbytes(enum device_kind kind, const struct cz_model *mod
 }
 
 cz_status batch_stage_bind(struct batch_stage *s, const struct cz_model *model, int64_t B,
-                           int64_t T, struct device *device,
-                           struct dev_stream *stream, void *memory, void *host_memory)
+                           int64_t T, struct device *device, struct dev_stream *stream,
+                           void *memory, void *host_memory)
 {
     const enum device_kind kind = device->ops->kind;
     const size_t nbytes = arrays_nbytes(kind, model, B, T);
@@ -112,20 +112,19 @@ static void pack(struct batch_stage *s, const struct cz_model *model, const stru
     const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
     const size_t n_labels = model_n_labels(model, b->B, b->T);
     const size_t n_targets = (size_t)(b->B * model_n_targets(model));
-    s->host_batch = (struct batch){.B = b->B,
-                                   .T = b->T,
-                                   .ids = put(p, b->ids, n, word),
-                                   .labels = n_targets ? NULL : put(p, b->labels, n_labels, word),
-                                   .types = put(p, b->types, n, word),
-                                   .positions = put_positions(p, model, b),
-                                   .key_mask = put(p, b->key_mask, n, 1),
-                                   .documents = put(p, b->documents, n, word),
-                                   .loss_weights = put(p, b->loss_weights,
-                                                       n_targets ? (size_t)b->B : n_labels, word),
-                                   .targets =
-                                       n_targets ? put(p, b->targets, n_targets, word) : NULL,
-                                   .loss_divisor = b->loss_divisor,
-                                   .sample = b->sample};
+    s->host_batch = (struct batch){
+        .B = b->B,
+        .T = b->T,
+        .ids = put(p, b->ids, n, word),
+        .labels = n_targets ? NULL : put(p, b->labels, n_labels, word),
+        .types = put(p, b->types, n, word),
+        .positions = put_positions(p, model, b),
+        .key_mask = put(p, b->key_mask, n, 1),
+        .documents = put(p, b->documents, n, word),
+        .loss_weights = put(p, b->loss_weights, n_targets ? (size_t)b->B : n_labels, word),
+        .targets = n_targets ? put(p, b->targets, n_targets, word) : NULL,
+        .loss_divisor = b->loss_divisor,
+        .sample = b->sample};
 }
 
 /* A masked language model's labels are few: only their rows go through the vocabulary's projection.

@@ -90,7 +90,7 @@ static enum cz_labels labels_of(const struct model_desc *desc)
     const struct class_head_hp *head = last->cls == &class_head_class ? last->hp : NULL;
     if (desc->n_classes == 0) return desc->labels;
     if (!head) return CZ_LABELS_CLASS;
-    return head->rows == HEAD_EACH              ? CZ_LABELS_TOKEN_CLASS
+    return head->rows == HEAD_EACH            ? CZ_LABELS_TOKEN_CLASS
            : head->loss == HEAD_SQUARED_ERROR ? CZ_LABELS_VALUES
            : head->loss == HEAD_BINARY        ? CZ_LABELS_MULTI
                                               : CZ_LABELS_CLASS;

@@ -58,7 +58,8 @@ struct model_family {
     FAMILY(olmo2)                                                                                  \
     FAMILY(granite)                                                                                \
     FAMILY(smollm3)                                                                                \
-    FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert)      \
+    FAMILY(phi3)                                                                                   \
+    FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert)                   \
         FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta) FAMILY(electra) FAMILY(modernbert)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
@@ -85,7 +86,7 @@ struct cz_model {
     int64_t padding_id;
     int64_t t_context; /* what the model was made for, which rotary positions may exceed */
     struct weight_source weights;
-    void *block; /* of model_desc */
+    void *block;             /* of model_desc */
     struct model_lora *lora; /* NULL: no adapter */
 
     /* Hugging Face models only: */

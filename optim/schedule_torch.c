@@ -287,7 +287,8 @@ static bool passes_zero(const struct setting_list *list)
     return false;
 }
 
-/* torch's own sentence for the first; without a momentum SGD would have no buffer to continue with. */
+/* torch's own sentence for the first; without a momentum SGD would have no buffer to continue with.
+ */
 cz_status schedule_fit_optimizer(const struct schedule_params *params, struct optim_hyper *hyper)
 {
     const struct schedule_torch *t = &params->torch;

@@ -63,9 +63,8 @@ static cz_status fail_missing(const struct document_feed *f, bool is_instruction
     const int n = f->names.n ? (int)f->names.n : 7;
     return text_source_fail(&f->in, CZ_INVALID, "no member \"text\"; there is %.*s%s", n,
                             f->names.n ? f->names.s : "nothing",
-                            is_instruction
-                                ? ": instructions and chats are read by --task sft"
-                                : "");
+                            is_instruction ? ": instructions and chats are read by --task sft"
+                                           : "");
 }
 
 /* Behind the "{": f->row gets the text. */

@@ -186,7 +186,7 @@ struct cz_texts {
     int32_t *sets; /* classes of examples [first_word, first_word + n_words) */
     size_t n_sets, sets_cap;
     float *values; /* (n) NaN: no label */
-    char **names; /* (n_labels) */
+    char **names;  /* (n_labels) */
     size_t n_labels;
     size_t *n_of_label; /* (n_labels) */
     uint64_t nbytes;    /* of all texts */

@@ -23,8 +23,9 @@ enum vocab_kind {
     VOCAB_BPE = 2
 };
 
-#define VOCAB_N_SPECIALS 5 /* [PAD] [UNK] [CLS] [SEP] [MASK], ids 0 … 4; BPE: only <|endoftext|> \
-                            */
+#define VOCAB_N_SPECIALS                                                                           \
+    5 /* [PAD] [UNK] [CLS] [SEP] [MASK], ids 0 … 4; BPE: only <|endoftext|>                      \
+       */
 #define VOCAB_BPE_LEAST 257  /* <|endoftext|>, id 0, and the bytes */
 #define VOCAB_WORD_MAX  1000 /* bytes of a word that BPE learns from; longer ones are data */
 

@@ -75,13 +75,13 @@ struct chain_run {
     struct rng_key rng;        /* the chain sets its site */
     float dloss;               /* TRAIN: gradient of the loss */
     float *loss;               /* one fp32 in device memory, or NULL */
-    float *logits; /* fp32 (B,T,V), EVAL only, or a classifier's; or NULL. Host or device
-                      memory, filled in the stream's order */
-    float *hidden;             /* fp32 (B,T,C), EVAL only: the input of the loss layer; or NULL.
-                                  If it is the only result requested, the loss layer does not
-                                  run */
-    bool accumulate;           /* TRAIN: add to grads; false: the first use overwrites them */
-    bool no_dropout;           /* TRAIN without dropout: to compare gradients */
+    float *logits;   /* fp32 (B,T,V), EVAL only, or a classifier's; or NULL. Host or device
+                        memory, filled in the stream's order */
+    float *hidden;   /* fp32 (B,T,C), EVAL only: the input of the loss layer; or NULL.
+                        If it is the only result requested, the loss layer does not
+                        run */
+    bool accumulate; /* TRAIN: add to grads; false: the first use overwrites them */
+    bool no_dropout; /* TRAIN without dropout: to compare gradients */
 };
 
 /* A chain over the model's layers (the model is borrowed until chain_destroy()).

@@ -157,7 +157,8 @@ static cz_status place_gpu(struct cz_infer *in)
     TRY(take(in, batch_stage_nbytes(kind, in->model, B, T), "micro-batch", &batch));
     TRY(take(in, fp32_nbytes(in), "weights on their way", &fp32));
     in->fp32 = fp32;
-    TRY(arena_take(&in->arena, batch_stage_host_nbytes(kind, in->model, B, T), "micro-batch", &seen));
+    TRY(arena_take(&in->arena, batch_stage_host_nbytes(kind, in->model, B, T), "micro-batch",
+                   &seen));
     TRY(batch_stage_bind(&in->stage, in->model, B, T, in->device, NULL, batch, seen));
     for (size_t i = 0; in->options.gradients && i < t->n_params; i++) {
         TRY(arena_take(&in->arena, t->params[i].numel * sizeof(float), t->params[i].name, &seen));

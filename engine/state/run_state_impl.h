@@ -54,7 +54,8 @@ void run_state_take(const struct cz_engine *e, const struct cz_data_cursor *curs
                     struct run_state *out);
 void run_state_free(struct run_state *s); /* accepts zeroed */
 
-/* Of a save under `tag` (may be NULL), by which pruning knows it. *text is the caller's to free(). */
+/* Of a save under `tag` (may be NULL), by which pruning knows it. *text is the caller's to free().
+ */
 cz_status run_state_to_json(const struct run_state *s, const char *tag, char **text,
                             size_t *nbytes);
 

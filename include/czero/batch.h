@@ -11,8 +11,8 @@ CZ_EXTERN_C_BEGIN
 /* A label that takes no part in the loss (PyTorch's default). */
 #define CZ_IGNORE_LABEL (-100)
 
-/* What a classifier of rows learns of each: one class, a value (or several), or which of the classes
- * it has. config.json's problem_type. */
+/* What a classifier of rows learns of each: one class, a value (or several), or which of the
+ * classes it has. config.json's problem_type. */
 enum cz_problem {
     CZ_PROBLEM_AUTO = 0,
     CZ_PROBLEM_SINGLE_LABEL, /* labels (B), cross-entropy */
@@ -43,9 +43,9 @@ struct cz_batch {
     const int32_t *documents;  /* (B,T) for rows that hold several texts: attention stays within
                                   equal numbers, which do not decrease in a row (positions should
                                   begin anew with each text); NULL: a row is one text */
-    const float *targets;      /* (B,K) of models of CZ_LABELS_VALUES and CZ_LABELS_MULTI, which have
-                                  no labels; a NaN in front: the row has none. loss_weights are
-                                  then per row */
+    const float *targets; /* (B,K) of models of CZ_LABELS_VALUES and CZ_LABELS_MULTI, which have
+                             no labels; a NaN in front: the row has none. loss_weights are
+                             then per row */
 };
 
 CZ_EXTERN_C_END

@@ -36,8 +36,8 @@ enum cz_labels {
                            padding is. Logits are (B,T) */
     CZ_LABELS_TOKEN_CLASS, /* (B,T) the class of each token, CZ_IGNORE_LABEL where it has none.
                              Logits are (B,T,n_classes) */
-    CZ_LABELS_VALUES, /* targets (B,n_classes): numbers, as which logits are to be read */
-    CZ_LABELS_MULTI   /* targets (B,n_classes): 1 of the classes that a row has, 0 of others */
+    CZ_LABELS_VALUES,      /* targets (B,n_classes): numbers, as which logits are to be read */
+    CZ_LABELS_MULTI        /* targets (B,n_classes): 1 of the classes that a row has, 0 of others */
 };
 
 struct cz_model_options {

@@ -122,7 +122,7 @@ extern const struct layer_class replaced_head_class;
 /* What config.json says, under the words that all families share. */
 struct encoder_config {
     int64_t V, P, S, C, n_layers, H, F;
-    int64_t K;             /* classes; 0 under another head */
+    int64_t K; /* classes; 0 under another head */
     enum head_loss loss;
     int64_t E;             /* 0: C */
     int64_t padding_id;    /* before encoder_config_common(): its default */

@@ -248,16 +248,15 @@ static cz_status chain_build(const struct config *m, const char *name, enum cz_t
     } else {
         *next++ = (struct layer_desc){&mlm_head_class, &p->mlm_head, sizeof p->mlm_head};
     }
-    const struct model_desc desc = {
-        .name = name,
-        .layers = p->layers,
-        .n_layers = (size_t)(next - p->layers),
-        .vocab_size = m->c.vocab_size,
-        .t_max = m->c.max_positions,
-        .padding_id = p->embedding.padding_id,
-        .hidden_size = m->c.hidden_size,
-        .n_classes = m->K,
-        .labels = CZ_LABELS_SAME};
+    const struct model_desc desc = {.name = name,
+                                    .layers = p->layers,
+                                    .n_layers = (size_t)(next - p->layers),
+                                    .vocab_size = m->c.vocab_size,
+                                    .t_max = m->c.max_positions,
+                                    .padding_id = p->embedding.padding_id,
+                                    .hidden_size = m->c.hidden_size,
+                                    .n_classes = m->K,
+                                    .labels = CZ_LABELS_SAME};
     return model_build(&desc, out);
 }
 

@@ -6,8 +6,8 @@
  *
  * Norms stand before the halves (LLaMA), after them (OLMo 2) or around them (Gemma); where there is
  * none its argument passes. r is 1 but for Granite; Phi-3 may drop part of what a half adds. The
- * MLP half may be a mixture of experts (decoder_experts.c). ModernBERT, an encoder, is the same with
- * layer norms and attention in both directions.
+ * MLP half may be a mixture of experts (decoder_experts.c). ModernBERT, an encoder, is the same
+ * with layer norms and attention in both directions.
  *
  * Kept for backward: q and k, v, att (2·HD + 2·GD), gate and up (2F) per token; x2 (C), or with
  * norms after o and m (2C); and a few fp32 statistics. What is cheap to repeat (norms, rotation of

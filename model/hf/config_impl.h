@@ -40,9 +40,9 @@ cz_status config_check_heads(const struct json_node *config, const char *key, co
                              int64_t n_heads, int64_t width);
 
 /* How many classes the config's classification head tells apart: id2label's, else num_labels, else
- * 2; 0 for a task without classes. *loss, for rows: problem_type's, else squared error for one label
- * and cross-entropy for more, as transformers has it. Errors: CZ_INVALID, CZ_UNSUPPORTED (another
- * problem_type). */
+ * 2; 0 for a task without classes. *loss, for rows: problem_type's, else squared error for one
+ * label and cross-entropy for more, as transformers has it. Errors: CZ_INVALID, CZ_UNSUPPORTED
+ * (another problem_type). */
 cz_status config_n_classes(const struct json_node *config, enum cz_task task, int64_t *out,
                            enum head_loss *loss);
 

@@ -199,8 +199,7 @@ static cz_status add_problem(const struct json_node *root, const struct cz_model
     };
     static const char *const value = "LABEL_0";
     struct cz_model_options o = *options;
-    const bool has_type =
-        o.problem == CZ_PROBLEM_REGRESSION || o.problem == CZ_PROBLEM_MULTI_LABEL;
+    const bool has_type = o.problem == CZ_PROBLEM_REGRESSION || o.problem == CZ_PROBLEM_MULTI_LABEL;
     if (o.problem == CZ_PROBLEM_REGRESSION && o.n_labels == 0) {
         o.labels = &value;
         o.n_labels = 1;
@@ -208,9 +207,9 @@ static cz_status add_problem(const struct json_node *root, const struct cz_model
     if (o.n_labels == 0) return CZ_OK;
     TRY(check_labels(&o, head, has_type ? 1 : 2));
     TRY(add_label_maps(&o, e));
-    if (json_get(root, "num_labels"))
-        TRY(edits_add_int(e, "num_labels", (int64_t)o.n_labels));
-    if (!has_type) return json_get(root, "problem_type") ? edits_add_null(e, "problem_type") : CZ_OK;
+    if (json_get(root, "num_labels")) TRY(edits_add_int(e, "num_labels", (int64_t)o.n_labels));
+    if (!has_type)
+        return json_get(root, "problem_type") ? edits_add_null(e, "problem_type") : CZ_OK;
     struct json_writer w;
     json_writer_init(&w, 0);
     json_write_string(&w, types[o.problem]);

@@ -75,8 +75,8 @@ void lora_names_free(struct lora_names *names)
     *names = (struct lora_names){0};
 }
 
-/* As PEFT matches them, by the end of a module's name: "classifier" holds "classifier.dense.weight",
- * "bert.classifier.bias" and DistilBERT's "pre_classifier.weight". */
+/* As PEFT matches them, by the end of a module's name: "classifier" holds
+ * "classifier.dense.weight", "bert.classifier.bias" and DistilBERT's "pre_classifier.weight". */
 bool lora_names_hold(const struct lora_names *names, const char *param_name)
 {
     for (size_t i = 0; i < names->n; i++) {

@@ -1,9 +1,9 @@
 /* The classification head of encoders and decoders.
  *   y = norm(x)   h = y·Wᵀ + b   p = dropout(act(h))   z = p·Uᵀ + c   loss = mean cross-entropy of
- * z (or what hp->loss says) of the rows x that hp->rows names; norm and pool are left out where they have no names. With
- * drops_input, dropout(y) is in the place of y (RoBERTa, ELECTRA). z is fp32 in every dtype. A
- * TRAIN forward differentiates at once, as the language-model head does; `saved` is the gradient of
- * x (n,C), and backward puts it into zeros. */
+ * z (or what hp->loss says) of the rows x that hp->rows names; norm and pool are left out where
+ * they have no names. With drops_input, dropout(y) is in the place of y (RoBERTa, ELECTRA). z is
+ * fp32 in every dtype. A TRAIN forward differentiates at once, as the language-model head does;
+ * `saved` is the gradient of x (n,C), and backward puts it into zeros. */
 #include "model/parts/class_head.h"
 #include "model/parts/blocks_impl.h"
 #include "ops/cross_entropy/cross_entropy.h"
@@ -145,8 +145,7 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("classification head", s));
     if (hp->loss != HEAD_CROSS_ENTROPY && !host_reads(s->ops))
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "problem_type \"%s\" is not supported on a GPU so far",
+        return err_set(CZ_UNSUPPORTED, 0, "problem_type \"%s\" is not supported on a GPU so far",
                        hp->loss == HEAD_BINARY ? "multi_label_classification" : "regression");
     const int64_t n = n_rows_of(hp, s->B, s->T);
     size_t op_nbytes = 0, nbytes = 0;
@@ -285,8 +284,7 @@ static void make_target_loss(const struct class_head_hp *hp, const struct layer_
         for (int64_t i = b * K; i < (b + 1) * K; i++) {
             double d = 0;
             if (part > 0)
-                sum += part *
-                       target_loss(hp->loss, (double)s->z[i], (double)batch->targets[i], &d);
+                sum += part * target_loss(hp->loss, (double)s->z[i], (double)batch->targets[i], &d);
             if (s->dz) s->dz[i] = (float)((double)a->dloss * part * d);
         }
     }

@@ -39,14 +39,19 @@ struct replay_batch {
 };
 
 static inline const struct cz_batch *replay_next(struct replay_data *d, struct replay_batch *b,
-                                              int64_t B, int64_t T)
+                                                 int64_t B, int64_t T)
 {
     ck_assert_int_le(B * T, REPLAY_BATCH_MAX);
     size_t first = (size_t)d->row * (size_t)T, n = (size_t)(B * T);
     ck_assert_uint_lt(first + n, d->n);
     memcpy(b->ids, d->tokens + first, n * sizeof *b->ids);
     memcpy(b->labels, d->tokens + first + 1, n * sizeof *b->labels);
-    b->batch = (struct cz_batch){.size = sizeof(struct cz_batch), .B = B, .T = T, .ids = b->ids, .labels = b->labels, .sample = d->row};
+    b->batch = (struct cz_batch){.size = sizeof(struct cz_batch),
+                                 .B = B,
+                                 .T = T,
+                                 .ids = b->ids,
+                                 .labels = b->labels,
+                                 .sample = d->row};
     d->row += (uint64_t)B;
     return &b->batch;
 }

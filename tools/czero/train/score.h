@@ -9,10 +9,10 @@
 #include <czero/infer.h>
 
 struct score_options {
-    const char *model, *adapter;           /* adapter NULL: none */
-    const char *tokenizer, *dtype;         /* NULL: the model's, fp32 */
-    const char *device;                    /* as in infer_options */
-    int64_t max_len, batch;                /* 0: the model's longest up to 512; 32 */
+    const char *model, *adapter;   /* adapter NULL: none */
+    const char *tokenizer, *dtype; /* NULL: the model's, fp32 */
+    const char *device;            /* as in infer_options */
+    int64_t max_len, batch;        /* 0: the model's longest up to 512; 32 */
 };
 
 struct scorer {
@@ -21,7 +21,7 @@ struct scorer {
     struct cz_infer *infer;
     const char **labels; /* (n_classes) the model's names */
     int64_t n_classes, max_len, batch;
-    bool words;                    /* classes are those of words */
+    bool words; /* classes are those of words */
     enum cz_problem problem;
     int32_t *ids, *types, *starts; /* (max_len) of one text */
     float *logits;                 /* (batch,n_classes); of words (batch,max_len,n_classes) */

@@ -43,9 +43,9 @@ struct train_options {
 /* What an evaluation found, the same on every rank. NAN: not measured. */
 struct evaluation {
     double loss;
-    bool has_classes;             /* of texts, or of words */
-    struct class_summary classes; /* of words: their accuracy, and the averages over entities */
-    bool has_entities;            /* or sets of classes */
+    bool has_classes;               /* of texts, or of words */
+    struct class_summary classes;   /* of words: their accuracy, and the averages over entities */
+    bool has_entities;              /* or sets of classes */
     struct entity_summary entities; /* of sets: over classes; accuracy is that of whole sets */
     bool has_values;
     struct value_summary values;
@@ -95,13 +95,13 @@ struct run {
     uint64_t seed;
     bool shuffle;
     bool init_from_checkpoint;
-    bool adapts; /* an adapter is trained: --lora, the config's, or --adapter */
-    bool is_random;                      /* weights are not those of any file */
-    bool finished;                       /* a resumed run that has made all its steps already */
-    int64_t first_step;                  /* what it resumed at; 0 */
-    int64_t T;                           /* longest row */
-    int64_t steps, eval_interval;        /* 0: no evaluation but the last */
-    int64_t micro, accumulation;         /* from the config … */
+    bool adapts;                  /* an adapter is trained: --lora, the config's, or --adapter */
+    bool is_random;               /* weights are not those of any file */
+    bool finished;                /* a resumed run that has made all its steps already */
+    int64_t first_step;           /* what it resumed at; 0 */
+    int64_t T;                    /* longest row */
+    int64_t steps, eval_interval; /* 0: no evaluation but the last */
+    int64_t micro, accumulation;  /* from the config … */
     bool fp16, drop_last, steps_managed; /* … and these */
     int64_t start_ns;
 
@@ -145,8 +145,8 @@ static inline double run_epoch(const struct run *r, int64_t step)
     return (double)step / (double)r->task->steps_per_epoch(r);
 }
 
-/* Where a run stands whose checkpoint has no cursor (DeepSpeed's): every step has taken its share of
- * an epoch. */
+/* Where a run stands whose checkpoint has no cursor (DeepSpeed's): every step has taken its share
+ * of an epoch. */
 static inline void run_count_epochs(const struct run *r, struct cz_data_cursor *cursor)
 {
     const uint64_t steps = (uint64_t)engine_get_global_steps(r->engine);
