@@ -195,10 +195,11 @@ static size_t bpe_cut(const struct cz_tokenizer *tok, const char *text, size_t n
 static size_t bpe_piece(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst)
 {
     const struct bpe *b = (const struct bpe *)tok;
-    (void)first;
-    size_t n = b->model.vocab.lens[id];
-    if (n > 0) memcpy(dst, b->model.vocab.bytes + b->model.vocab.offs[id], n);
-    return n;
+    const struct bpe_vocab *v = b->is_spaced ? &b->written : &b->model.vocab;
+    const size_t n = v->lens[id], n_space = n > 0 && b->is_spaced && !first;
+    if (n_space > 0) *dst++ = ' ';
+    if (n > 0) memcpy(dst, v->bytes + v->offs[id], n);
+    return n_space + n;
 }
 
 static void bpe_close(struct cz_tokenizer *tok)
@@ -214,6 +215,7 @@ static void bpe_close(struct cz_tokenizer *tok)
     added_tokens_free(&b->normalized);
     bpe_merges_free(&b->model.merges);
     bpe_vocab_free(&b->model.vocab);
+    bpe_vocab_free(&b->written);
     free(b);
 }
 

@@ -16,14 +16,33 @@ struct bpe_kind {
     const char *class_name; /* without "Fast" */
     const struct bpe_split *split;
     bool nfc;
-    bool is_roberta;  /* <s> text </s> */
-    const char *ends; /* eos_token where no file names one */
+    bool is_roberta;                        /* <s> text </s> */
+    const char *specials[CZ_SPECIAL_COUNT]; /* where no file names one */
 };
 
+#define END "<|endoftext|>"
 static const struct bpe_kind kinds[] = {
-    {"GPT2Tokenizer", &bpe_split_gpt2, false, false, "<|endoftext|>"},
-    {"Qwen2Tokenizer", &bpe_split_qwen2, true, false, "<|endoftext|>"},
-    {"RobertaTokenizer", &bpe_split_gpt2, false, true, "</s>"},
+    {"GPT2Tokenizer",
+     &bpe_split_gpt2,
+     false,
+     false,
+     {[CZ_SPECIAL_BOS] = END, [CZ_SPECIAL_EOS] = END, [CZ_SPECIAL_UNK] = END}},
+    {"Qwen2Tokenizer",
+     &bpe_split_qwen2,
+     true,
+     false,
+     {[CZ_SPECIAL_EOS] = END, [CZ_SPECIAL_UNK] = END, [CZ_SPECIAL_PAD] = END}},
+    {"RobertaTokenizer",
+     &bpe_split_gpt2,
+     false,
+     true,
+     {[CZ_SPECIAL_BOS] = "<s>",
+      [CZ_SPECIAL_EOS] = "</s>",
+      [CZ_SPECIAL_UNK] = "<unk>",
+      [CZ_SPECIAL_SEP] = "</s>",
+      [CZ_SPECIAL_PAD] = "<pad>",
+      [CZ_SPECIAL_CLS] = "<s>",
+      [CZ_SPECIAL_MASK] = "<mask>"}},
 };
 
 /* The files while they are open. */
@@ -125,14 +144,19 @@ static cz_status add_listed_tokens(struct bpe_folder *f)
     return CZ_OK;
 }
 
-/* A special token that the vocabulary holds already: it must be cut out of texts all the same. */
+/* A special token is cut out of texts. One that no file gives an id gets the next, as in
+ * transformers; none is left where ids end. */
 static cz_status add_special(struct bpe_folder *f, const struct json_node *named,
                              const char *content)
 {
     const struct json_node *node = json_get(json_root(f->vocab), content);
     int64_t id;
-    if (!node || added_tokens_find(&f->src.index, content, strlen(content))) return CZ_OK;
-    TRY(json_as_int(node, &id));
+    if (!*content || added_tokens_find(&f->src.index, content, strlen(content))) return CZ_OK;
+    if (node)
+        TRY(json_as_int(node, &id));
+    else
+        TRY(bpe_largest_id(&f->src, &id));
+    if (!node) id++;
     if (id < 0 || id > BPE_ID_MAX) return CZ_OK; /* the vocabulary's reader says so */
     struct bpe_added added = {.node = node, .content = content, .token = {.special = true}};
     if (named && json_type(named) == JSON_OBJECT) {
@@ -143,6 +167,40 @@ static cz_status add_special(struct bpe_folder *f, const struct json_node *named
     added.token.normalized = false;
     added.token.id = (int32_t)id;
     return bpe_source_add(&f->src, &added);
+}
+
+/* What the files call a special token: the class's own name where they have no such key, nothing
+ * where they say null. *named: the files' node, or NULL. */
+static const char *special_of(const struct bpe_folder *f, enum cz_special which,
+                              const struct json_node **named)
+{
+    const char *key = tokenizer_special_name(which);
+    *named = json_get(root_of(f->config), key);
+    if (!*named) *named = json_get(root_of(f->map), key);
+    return *named ? tokenizer_json_content(*named) : f->kind->specials[which];
+}
+
+/* In transformers' order, which gives new ones their ids. */
+static cz_status add_specials(struct bpe_folder *f)
+{
+    static const enum cz_special order[CZ_SPECIAL_COUNT] = {
+        CZ_SPECIAL_BOS, CZ_SPECIAL_EOS, CZ_SPECIAL_UNK, CZ_SPECIAL_SEP,
+        CZ_SPECIAL_PAD, CZ_SPECIAL_CLS, CZ_SPECIAL_MASK};
+    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
+    const struct json_node *named;
+    for (size_t i = 0; i < CZ_SPECIAL_COUNT; i++) {
+        const char *content = special_of(f, order[i], &named);
+        if (content) TRY(add_special(f, named, content));
+    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lists); i++) {
+        const struct json_node *list = json_get(root_of(f->config), lists[i]);
+        if (!list) list = json_get(root_of(f->map), lists[i]);
+        for (size_t k = 0; list && k < json_count(list); k++) {
+            const char *content = tokenizer_json_content(json_child(list, k));
+            if (content) TRY(add_special(f, json_child(list, k), content));
+        }
+    }
+    return CZ_OK;
 }
 
 /* ---- merges.txt ------------------------------------------------------------------------------ */
@@ -195,12 +253,12 @@ static cz_status read_merge_lines(struct bpe *b, const struct bpe_source *src, c
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Tokens around a text: RoBERTa's; else a first one, if the config says so. */
+/* Tokens around a text: RoBERTa's; else a first and a last one, if the config says so. */
 static cz_status set_frames(struct bpe *b, const struct bpe_folder *f)
 {
     struct cz_tokenizer *tok = &b->base;
-    bool add_bos;
-    int64_t bos = tok->special[CZ_SPECIAL_BOS];
+    bool add_bos, add_eos;
+    const int64_t bos = tok->special[CZ_SPECIAL_BOS], eos = tok->special[CZ_SPECIAL_EOS];
     if (f->kind->is_roberta) {
         int64_t cls = bpe_find_token(&f->src, "<s>"), sep = bpe_find_token(&f->src, "</s>");
         if (tok->special[CZ_SPECIAL_CLS] >= 0) cls = tok->special[CZ_SPECIAL_CLS];
@@ -216,11 +274,23 @@ static cz_status set_frames(struct bpe *b, const struct bpe_folder *f)
     }
     if (!f->config) return CZ_OK;
     TRY(json_opt_bool(root_of(f->config), "add_bos_token", false, &add_bos));
-    if (!add_bos || bos < 0) return CZ_OK;
-    int32_t id = (int32_t)bos;
-    tok->one = (struct tokenizer_frame){.items = {id, TOKENIZER_FIRST}, .n = 2};
-    tok->two = (struct tokenizer_frame){
-        .items = {id, TOKENIZER_FIRST, id, TOKENIZER_SECOND}, .types = {0, 0, 1, 1}, .n = 4};
+    TRY(json_opt_bool(root_of(f->config), "add_eos_token", false, &add_eos));
+    add_bos = add_bos && bos >= 0;
+    add_eos = add_eos && eos >= 0;
+    if (!add_bos && !add_eos) return CZ_OK;
+    struct tokenizer_frame *two = &tok->two;
+    two->n = 0;
+    for (int32_t i = 0; i < 2; i++) {
+        const int32_t items[] = {(int32_t)bos, i ? TOKENIZER_SECOND : TOKENIZER_FIRST,
+                                 (int32_t)eos};
+        const bool has[] = {add_bos, true, add_eos};
+        for (size_t k = 0; k < CZ_ARRAY_LEN(items); k++) {
+            if (!has[k]) continue;
+            two->items[two->n] = items[k];
+            two->types[two->n++] = i;
+        }
+        if (i == 0) tok->one = *two;
+    }
     return CZ_OK;
 }
 
@@ -236,15 +306,7 @@ static cz_status read_folder(struct bpe *b, struct bpe_folder *f)
     f->src.vocab = json_root(f->vocab);
     TRY(add_decoder_tokens(f));
     TRY(add_listed_tokens(f));
-    const struct json_node *const roots[] = {root_of(f->config), root_of(f->map)};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(roots); i++)
-        for (int k = 0; k < CZ_SPECIAL_COUNT; k++) {
-            const struct json_node *node =
-                json_get(roots[i], tokenizer_special_name((enum cz_special)k));
-            const char *content = node ? tokenizer_json_content(node) : NULL;
-            if (content) TRY(add_special(f, node, content));
-        }
-    TRY(add_special(f, NULL, f->kind->ends));
+    TRY(add_specials(f));
     if (f->config)
         TRY(json_opt_bool(root_of(f->config), "add_prefix_space", false, &add_prefix_space));
     b->nfc = f->kind->nfc;
@@ -262,6 +324,11 @@ static cz_status read_folder(struct bpe *b, struct bpe_folder *f)
     free(path);
     TRY(st);
     TRY(bpe_finish(b, &f->src, f->dir));
+    for (int k = 0; k < CZ_SPECIAL_COUNT; k++) {
+        const struct json_node *named;
+        const char *content = special_of(f, (enum cz_special)k, &named);
+        if (content && !named) b->base.special[k] = bpe_find_token(&f->src, content);
+    }
     return set_frames(b, f);
 }
 

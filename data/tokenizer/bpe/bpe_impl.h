@@ -164,6 +164,10 @@ struct bpe {
     size_t n_steps;
     unsigned cuts;
     bool nfc;
+    /* Without a decoder tokens are shown as files write them, with spaces between: `written` has
+     * them then. */
+    bool is_spaced;
+    struct bpe_vocab written;
     struct added_tokens raw, normalized; /* searched before and after NFC */
     pthread_mutex_t lock;                /* of `idle` */
     struct bpe_work *idle;

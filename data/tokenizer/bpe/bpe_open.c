@@ -71,7 +71,7 @@ static cz_status check_id(const struct json_node *node, int64_t id)
 }
 
 /* Ids may have gaps, so tables are as long as the largest id and not as the number of tokens. */
-static cz_status largest_id(const struct bpe_source *src, int64_t *max)
+cz_status bpe_largest_id(const struct bpe_source *src, int64_t *max)
 {
     *max = -1;
     for (size_t i = 0; i < json_count(src->vocab); i++) {
@@ -95,10 +95,11 @@ static cz_status set_token(struct bpe *b, unsigned char *taken, const struct jso
         return err_set(CZ_CORRUPT, 0, "%s: another token has id %lld already",
                        json_where(node, where, sizeof where), (long long)id);
     taken[id / 8] |= (unsigned char)(1 << (id % 8));
+    if (b->is_spaced) TRY(bpe_vocab_set_bytes(&b->written, id, written, strlen(written)));
     return bpe_vocab_set(&b->model.vocab, id, written, strlen(written));
 }
 
-/* After largest_id() has checked every id, so they index `taken` unchecked. */
+/* After bpe_largest_id() has checked every id, so they index `taken` unchecked. */
 static cz_status read_tokens(struct bpe *b, const struct bpe_source *src, unsigned char *taken)
 {
     for (size_t i = 0; i < json_count(src->vocab); i++) {
@@ -142,8 +143,10 @@ static cz_status add_to_sets(struct bpe *b, const struct bpe_source *src)
         if (n == 0) continue;
         if (token->normalized && b->nfc) {
             st = bpe_normalize(&work, &content, &n);
-            if (st == CZ_OK && content != src->added[i].content)
-                st = bpe_vocab_set(&b->model.vocab, token->id, content, n);
+            const bool is_changed = st == CZ_OK && content != src->added[i].content;
+            if (is_changed) st = bpe_vocab_set(&b->model.vocab, token->id, content, n);
+            if (is_changed && st == CZ_OK && b->is_spaced)
+                st = bpe_vocab_set_bytes(&b->written, token->id, content, n);
         }
         if (st == CZ_OK)
             st = added_tokens_add(token->normalized ? &b->normalized : &b->raw, content, n, token);
@@ -192,11 +195,12 @@ cz_status bpe_read_vocab(struct bpe *b, const struct bpe_source *src, bool byte_
                        json_type_name(json_type(src->vocab)));
     for (size_t i = 0; i < src->n_added; i++)
         TRY(check_id(src->added[i].node, src->added[i].token.id));
-    TRY(largest_id(src, &max));
+    TRY(bpe_largest_id(src, &max));
     if (max < 0)
         return err_set(CZ_CORRUPT, 0, "%s: the vocabulary is empty",
                        json_where(src->vocab, where, sizeof where));
     TRY(bpe_vocab_init(&b->model.vocab, max + 1));
+    if (b->is_spaced) TRY(bpe_vocab_init(&b->written, max + 1));
     unsigned char *taken = calloc((size_t)max / 8 + 1, 1);
     if (!taken) return err_set(CZ_NOMEM, 0, "no memory for a vocabulary");
     cz_status st = read_tokens(b, src, taken);
@@ -315,7 +319,8 @@ cz_status bpe_finish(struct bpe *b, const struct bpe_source *src, const char *di
 {
     struct cz_tokenizer *tok = &b->base;
     tok->vocab_size = b->model.vocab.size;
-    tok->piece_nbytes_max = b->model.vocab.nbytes_max > 0 ? b->model.vocab.nbytes_max : 1;
+    const size_t n = b->is_spaced ? b->written.nbytes_max + (size_t)1 : b->model.vocab.nbytes_max;
+    tok->piece_nbytes_max = n > 0 ? n : 1;
     b->cuts = b->n_steps > 0 ? ~0u : BPE_CUTS_NONE;
     bool is_split = false;
     for (size_t i = 0; i < b->n_steps; i++) {

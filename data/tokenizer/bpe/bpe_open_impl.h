@@ -34,6 +34,9 @@ int64_t bpe_find_token(const void *user, const char *content);
 /* An empty tokenizer of this kind; cz_tokenizer_close() releases it. */
 cz_status bpe_create(struct bpe **out);
 
+/* The largest id of all tokens, −1: there are none. CZ_CORRUPT: ids outside the range. */
+cz_status bpe_largest_id(const struct bpe_source *src, int64_t *max);
+
 /* Tokens, added tokens and what bytes begin as; b's flags (nfc, ignore_merges, unk_id …) are set
  * already. CZ_CORRUPT: no object, ids outside the range or twice. */
 cz_status bpe_read_vocab(struct bpe *b, const struct bpe_source *src, bool byte_fallback);

@@ -114,18 +114,19 @@ static cz_status read_pre_tokenizer(struct bpe *b, const struct json_node *node,
 
 /* ---- decoder --------------------------------------------------------------------------------- */
 
-static cz_status read_decoder(const struct json_node *node, int depth)
+/* Fuse joins what is joined anyway. */
+static cz_status read_decoder(const struct json_node *node, int depth, int *n_byte_level)
 {
     const char *type;
     char where[512];
     const struct json_node *list;
-    if (is_absent(node)) return CZ_OK;
     TRY(json_need_string(node, "type", &type));
+    if (strcmp(type, "ByteLevel") == 0) ++*n_byte_level;
     if (strcmp(type, "ByteLevel") == 0 || strcmp(type, "Fuse") == 0) return CZ_OK;
     if (strcmp(type, "Sequence") == 0 && depth < 8) {
         TRY(json_need(node, "decoders", JSON_ARRAY, &list));
         for (size_t i = 0; i < json_count(list); i++)
-            TRY(read_decoder(json_child(list, i), depth + 1));
+            TRY(read_decoder(json_child(list, i), depth + 1, n_byte_level));
         return CZ_OK;
     }
     return err_set(CZ_UNSUPPORTED, 0, "%s: a decoder of type %s is not known; ByteLevel is",
@@ -144,5 +145,13 @@ cz_status bpe_read_steps(struct bpe *b, const struct json_node *root)
                        "%s: the BPE of this file is not byte-level: its pre_tokenizer has no "
                        "ByteLevel",
                        json_where(pre ? pre : root, where, sizeof where));
-    return read_decoder(json_get(root, "decoder"), 0);
+    const struct json_node *decoder = json_get(root, "decoder");
+    int n_byte_level = 0;
+    b->is_spaced = is_absent(decoder);
+    if (b->is_spaced) return CZ_OK;
+    TRY(read_decoder(decoder, 0, &n_byte_level));
+    if (n_byte_level != 1)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: has %d steps of type ByteLevel instead of one",
+                       json_where(decoder, where, sizeof where), n_byte_level);
+    return CZ_OK;
 }

@@ -353,6 +353,141 @@ START_TEST(bad_older_files_get_a_sentence)
 }
 END_TEST
 
+static void check_text(const char *text, const int32_t *want, size_t n_want, const char *decoded)
+{
+    struct cz_tokenizer *tok;
+    int32_t *ids;
+    size_t n;
+    ck_ok(cz_tokenizer_open(folder, &tok));
+    ck_ok(cz_tokenizer_encode(tok, text, strlen(text), &ids, &n));
+    ck_assert_uint_eq(n, n_want);
+    for (size_t i = 0; i < n; i++) ck_assert_int_eq(ids[i], want[i]);
+    check_decoded(tok, ids, n, decoded);
+    free(ids);
+    cz_tokenizer_close(tok);
+}
+
+/* A file without a decoder: the library joins the tokens as they are written by spaces. Its
+ * decoders without ByteLevel are read as chains of steps. */
+START_TEST(without_a_decoder_tokens_are_shown_as_written)
+{
+    static const char form[] =
+        "{\"added_tokens\":[{\"id\":4,\"content\":\"<x y>\",\"special\":true}],"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},%s"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\xc4\xa0\":3},"
+        "\"merges\":[\"a b\"]}}";
+    static const char *const decoders[][2] = {
+        {"", "ab \xc4\xa0 <x y> b"},
+        {"\"decoder\":null,", "ab \xc4\xa0 <x y> b"},
+        {"\"decoder\":{\"type\":\"ByteLevel\"},", "ab <x y>b"},
+        {"\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":"
+         "\"ByteLevel\"}]},",
+         "ab <x y>b"},
+        {"\"decoder\":{\"type\":\"Fuse\"},", "ab\xc4\xa0<x y>b"}};
+    static const int32_t want[] = {2, 3, 4, 1};
+    char text[1024];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(decoders); i++) {
+        snprintf(text, sizeof text, form, decoders[i][0]);
+        write_file("tokenizer.json", text);
+        check_text("ab <x y>b", want, CZ_ARRAY_LEN(want), decoders[i][1]);
+    }
+    remove_file("tokenizer.json");
+    (void)rmdir(folder);
+}
+END_TEST
+
+/* transformers 5.24: what vocab.json lacks gets the ids behind it, in the order bos, eos, unk, sep,
+ * pad, cls, mask, then the additional ones; null means none. */
+START_TEST(special_tokens_that_the_vocabulary_lacks_are_added)
+{
+    static const struct {
+        const char *config, *text;
+        int32_t want[8];
+        size_t n;
+        int64_t vocab_size, eos, pad;
+    } cases[] = {{"{}", "a<|endoftext|>b", {0, 3, 1}, 3, 4, 3, -1},
+                 {"{\"eos_token\":\"<e>\"}", "<|endoftext|><e>", {3, 4}, 2, 5, 4, -1},
+                 {"{\"bos_token\":\"<b>\",\"pad_token\":\"<p>\"}",
+                  "<b><|endoftext|><p>",
+                  {3, 4, 5},
+                  3,
+                  6,
+                  4,
+                  5},
+                 {"{\"bos_token\":null,\"eos_token\":null,\"unk_token\":null}",
+                  "a<|endoftext|>b",
+                  {0, 1},
+                  2,
+                  3,
+                  -1,
+                  -1},
+                 {"{\"tokenizer_class\":\"Qwen2Tokenizer\",\"eos_token\":\"<e>\"}",
+                  "<e><|endoftext|>",
+                  {3, 4},
+                  2,
+                  5,
+                  3,
+                  4},
+                 {"{\"tokenizer_class\":\"RobertaTokenizer\"}",
+                  "<s></s><unk><pad><mask>",
+                  {3, 4, 5, 6, 7},
+                  5,
+                  8,
+                  4,
+                  6},
+                 {"{\"additional_special_tokens\":[\"<y>\"],\"mask_token\":\"<m>\"}",
+                  "<y><m>",
+                  {5, 4},
+                  2,
+                  6,
+                  3,
+                  -1},
+                 {"{\"added_tokens_decoder\":{\"3\":{\"content\":\"<x>\"}}}",
+                  "<x><|endoftext|>",
+                  {3, 4},
+                  2,
+                  5,
+                  4,
+                  -1}};
+    struct cz_tokenizer *tok;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
+    write_file("merges.txt", "a b\n");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        int32_t *ids;
+        size_t n;
+        write_file("tokenizer_config.json", cases[i].config);
+        ck_ok(cz_tokenizer_open(folder, &tok));
+        ck_assert_int_eq(cz_tokenizer_vocab_size(tok), cases[i].vocab_size);
+        ck_assert_int_eq(cz_tokenizer_special_id(tok, CZ_SPECIAL_EOS), cases[i].eos);
+        ck_assert_int_eq(cz_tokenizer_special_id(tok, CZ_SPECIAL_PAD), cases[i].pad);
+        ck_ok(cz_tokenizer_encode(tok, cases[i].text, strlen(cases[i].text), &ids, &n));
+        ck_assert_uint_eq(n, cases[i].n);
+        for (size_t k = 0; k < n; k++) ck_assert_int_eq(ids[k], cases[i].want[k]);
+        free(ids);
+        cz_tokenizer_close(tok);
+    }
+    /* Around one and two texts. */
+    int32_t ids[8], types[8];
+    int64_t n;
+    const struct cz_tokenizer_input input = {
+        .text = "a", .nbytes = 1, .pair = "b", .pair_nbytes = 1};
+    static const int32_t want[] = {3, 0, 3, 3, 1, 3}, want_types[] = {0, 0, 0, 1, 1, 1};
+    write_file("tokenizer_config.json", "{\"add_bos_token\":true,\"add_eos_token\":true}");
+    ck_ok(cz_tokenizer_open(folder, &tok));
+    ck_ok(cz_tokenizer_encode_input(tok, &input, 8, ids, types, &n, NULL));
+    ck_assert_int_eq(n, 6);
+    ck_assert_mem_eq(ids, want, sizeof want);
+    ck_assert_mem_eq(types, want_types, sizeof want_types);
+    cz_tokenizer_close(tok);
+    remove_file("tokenizer_config.json");
+    remove_file("vocab.json");
+    remove_file("merges.txt");
+    (void)rmdir(folder);
+}
+END_TEST
+
 /* Ids may have holes, bytes may have no token, lines may end in \r\n. */
 START_TEST(odd_files_that_are_fine)
 {
@@ -363,7 +498,7 @@ START_TEST(odd_files_that_are_fine)
     write_file("vocab.json", "{\"a\":0,\"b\":7,\"ab\":100}");
     write_file("merges.txt", "a b\r\n\r\n");
     ck_ok(cz_tokenizer_open(folder, &tok));
-    ck_assert_int_eq(cz_tokenizer_vocab_size(tok), 101);
+    ck_assert_int_eq(cz_tokenizer_vocab_size(tok), 102);   /* <|endoftext|> */
     ck_ok(cz_tokenizer_encode(tok, "abz b", 5, &ids, &n)); /* z and the space are left out */
     ck_assert_uint_eq(n, 2);
     ck_assert_int_eq(ids[0], 100);
@@ -781,8 +916,9 @@ TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_
           parts_of_a_cut_text_are_the_whole, threads_share_a_tokenizer,
           a_million_bytes_of_one_word_take_little_time,
           words_of_any_length_merge_by_rank_and_from_the_left, bad_tokenizer_json_gets_a_sentence,
-          bad_older_files_get_a_sentence, odd_files_that_are_fine,
-          patterns_cut_where_their_expressions_do, white_space_is_unicodes,
+          without_a_decoder_tokens_are_shown_as_written,
+          special_tokens_that_the_vocabulary_lacks_are_added, bad_older_files_get_a_sentence,
+          odd_files_that_are_fine, patterns_cut_where_their_expressions_do, white_space_is_unicodes,
           words_have_unicodes_other_letters, a_model_without_a_type_is_known_by_its_members,
           bytes_fall_back_to_tokens_of_their_utf8, the_largest_id_is_taken_and_the_next_refused,
           uncut_texts_may_get_a_space, added_tokens_are_decoded_in_their_normal_form)
