@@ -1,11 +1,13 @@
-/* ring: tiles of a swap file streamed through a few buffers in turn: while tile i is worked on,
- * the next ones are read and the one before is written.
+/* ring: tiles of a swap file streamed through a few buffers: while tile i is worked on, the next
+ * ones are read and the ones before are written.
  *
  * Life cycle, per sweep over n tiles:
  *   ring_begin() → n × (ring_next() → work in the slot → ring_done()) → ring_end()
  *
  * A tile is made of pieces: runs of the file that have a place in the slot. Some are only read,
- * some only written. Nothing is allocated after ring_create(). Not thread-safe. */
+ * some only written. What the slots hold when a sweep ends is not read again by a later one that
+ * comes to it while it is still there: a sweep in the opposite direction begins with RING_SLOTS
+ * tiles from memory. Nothing is allocated after ring_create(). Not thread-safe. */
 #ifndef CZ_OFFLOAD_RING_H
 #define CZ_OFFLOAD_RING_H
 
@@ -17,13 +19,17 @@ CZ_EXTERN_C_BEGIN
 #define RING_SLOTS      4 /* one in work, two read ahead, one written behind */
 
 struct ring_piece {
-    uint64_t off;    /* in the file */
-    size_t nbytes;   /* off and nbytes aligned to SWAP_ALIGN */
-    size_t slot_off; /* in the slot; aligned */
+    uint64_t off;  /* in the file */
+    size_t nbytes; /* off and nbytes aligned to SWAP_ALIGN */
+    size_t
+        slot_off; /* in the slot; aligned. Pieces do not overlap, unless they have the same one */
     bool is_read, is_written;
+    bool is_kept; /* only this ring changes these bytes of the file (or ring_forget() follows):
+                     while they are in the slot they need not be read */
 };
 
-/* The pieces of tile `tile` (at most RING_PIECES_MAX, none for a tile that is in memory). */
+/* The pieces of tile `tile` (at most RING_PIECES_MAX, none for a tile that is in memory: it takes
+ * no slot). */
 typedef size_t (*ring_pieces)(void *user, size_t tile, struct ring_piece *out);
 
 struct ring_options {
@@ -42,7 +48,7 @@ void ring_destroy(struct ring *r); /* accepts NULL; what is under way must have 
 
 cz_status ring_begin(struct ring *r, size_t n_tiles, ring_pieces pieces, void *user);
 
-/* The next tile's slot, read. Errors: what swap_wait() gives. */
+/* The next tile's slot, read; NULL for a tile without pieces. Errors: what swap_wait() gives. */
 cz_status ring_next(struct ring *r, unsigned char **slot);
 
 /* The current tile's written pieces may go. */
@@ -50,6 +56,10 @@ cz_status ring_done(struct ring *r);
 
 /* Everything is in the file. Also ends a sweep that failed half-way: nothing is under way then. */
 cz_status ring_end(struct ring *r);
+
+/* What the slots hold is no longer what is in the file, or their memory was used for something
+ * else. Not during a sweep. Accepts NULL. */
+void ring_forget(struct ring *r);
 
 CZ_EXTERN_C_END
 #endif

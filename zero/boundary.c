@@ -134,7 +134,8 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 /* ---- the update ------------------------------------------------------------------------------ */
 
 /* A group whose sweep failed stops the update of the next ones, but not the collectives that other
- * ranks are waiting in. */
+ * ranks are waiting in. Groups, like tiles, come the other way round in every second step: what the
+ * ring holds at the end of one is used first in the next (sweep.c). */
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor)
 {
     const struct zero_options *o = &z->options;
@@ -146,7 +147,11 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
                       o->n_groups * sizeof *z->mem.scalars));
     if (z->onebit) return zero_onebit_step(z);
     cz_status st = CZ_OK;
-    for (size_t g = 0; g < o->n_groups; g++)
+    bool is_down = z->mem.swap && z->sweep.goes_down;
+    z->sweep.goes_down = !is_down;
+    for (size_t k = 0; k < o->n_groups; k++) {
+        size_t g = is_down ? o->n_groups - 1 - k : k;
         st = st == CZ_OK ? zero_sweep_group(z, g) : zero_tensor_sums_after(z, g, st);
+    }
     return st;
 }

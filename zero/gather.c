@@ -10,6 +10,11 @@ static bool is_gathered(const struct zero *z)
     return z->options.stage > 0 && z->options.comm->world_size > 1 && !z->window.is_split;
 }
 
+bool zero_gathers_through_ring(const struct zero *z)
+{
+    return is_gathered(z) && z->options.swap.params;
+}
+
 void zero_gather_count(struct zero *z)
 {
     const struct zero_options *o = &z->options;
@@ -77,6 +82,7 @@ static cz_status gather_swapped_group(struct zero *z, size_t g)
 cz_status zero_gather(struct zero *z)
 {
     if (!z->sweep.params_changed) return CZ_OK;
+    if (zero_gathers_through_ring(z)) ring_forget(z->sweep.ring);
     for (size_t g = 0; is_gathered(z) && g < z->options.n_groups; g++)
         TRY(z->options.swap.params ? gather_swapped_group(z, g) : gather_group(z, g));
     if (z->window.is_used) TRY(zero_window_residents(z, true));

@@ -152,6 +152,7 @@ cz_status zero_placement_put(struct zero *z, const struct zero_placement *where,
     if (rest == 0) return CZ_OK;
     src += in_memory;
     if (to.rest) return zero_cast(z, DTYPE_F32, src, to.dtype, to.rest, rest);
+    ring_forget(z->sweep.ring);
     if (to.dtype == DTYPE_F32) return swap_write(z->mem.swap, to.swap_off, rest * size, src);
     for (size_t at = 0, n; at < rest; at += n) {
         n = rest - at < most ? rest - at : most;

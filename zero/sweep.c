@@ -38,6 +38,7 @@ struct sweep {
     size_t group;
     int pass;
     size_t n_tiles;
+    bool is_down;         /* the last tile first */
     const float *one;     /* the class's apply() instead of its passes, with this as the trust ratio
                              of optimizers that have none; NULL: its passes */
     bool beside;          /* the backward, perhaps: each tile waits for its own gradients */
@@ -105,6 +106,62 @@ static size_t slot_off(const struct zero *z, size_t array)
     return off;
 }
 
+/* Bytes of tile t that are in the file and that only the sweep changes: what the ring keeps. */
+static size_t kept_nbytes(const struct zero *z, size_t g, size_t t)
+{
+    const struct zero_options *o = &z->options;
+    const struct zero_group *group = &z->own.groups[g];
+    size_t numel = tile_numel(group->own_numel, o->tile_numel, t), size = 0;
+    if (o->swap.optimizer && t * o->tile_numel >= group->resident) {
+        size += group->n_states * dtype_size(o->state_dtype);
+        if (z->mem.has_masters) size += dtype_size(o->master_dtype);
+    }
+    bool ends_in_block = numel * dtype_size(o->dtype) % SWAP_ALIGN != 0;
+    if (!z->mem.has_masters && o->swap.params && !ends_in_block) size += dtype_size(o->dtype);
+    return numel * size;
+}
+
+/* The same of the first tiles of a group, or its last ones, as long as `*n_slots` hold them. */
+static size_t end_nbytes(const struct zero *z, size_t g, bool is_last, size_t *n_slots)
+{
+    size_t n = tile_count(z->own.groups[g].own_numel, z->options.tile_numel), sum = 0;
+    for (size_t k = 0; k<n && * n_slots> 0; k++) {
+        size_t nbytes = kept_nbytes(z, g, is_last ? n - 1 - k : k);
+        *n_slots -= nbytes > 0;
+        sum += nbytes;
+    }
+    return sum;
+}
+
+/* What a step finds in the ring, on average of the two directions. A second pass comes back to
+ * where the first one ended, and the next step to where this one did, unless a gather has used the
+ * ring's memory meanwhile. */
+static size_t found_nbytes(const struct zero *z)
+{
+    size_t n_groups = z->options.n_groups, sum = 0, n_slots;
+    bool two_passes = false;
+    for (size_t g = 0; g < n_groups; g++) {
+        n_slots = RING_SLOTS;
+        if (z->options.groups[g].hyper.cls->n_passes < 2) continue;
+        two_passes = true;
+        sum += end_nbytes(z, g, true, &n_slots);
+    }
+    if (zero_gathers_through_ring(z)) return sum;
+    for (int is_down = 0; is_down < 2; is_down++) {
+        size_t ends = 0;
+        n_slots = RING_SLOTS;
+        for (size_t k = 0; k < n_groups; k++)
+            ends += end_nbytes(z, is_down ? n_groups - 1 - k : k, is_down && !two_passes, &n_slots);
+        sum += ends / 2;
+    }
+    return sum;
+}
+
+size_t zero_ring_grads_off(const struct zero *z)
+{
+    return slot_off(z, ARRAY_GRAD);
+}
+
 /* What a step reads from the swap file and writes to it, for plans. */
 static void count_traffic(struct zero *z)
 {
@@ -127,6 +184,8 @@ static void count_traffic(struct zero *z)
             f->update_written_nbytes += states;
             break;
         }
+    f->update_found_nbytes = found_nbytes(z);
+    f->update_read_nbytes -= f->update_found_nbytes;
 }
 
 /* Memory for what an update on one side (GPU, host) reads from the other, and writes to it. With a
@@ -196,16 +255,15 @@ static bool is_changed(const struct sweep *s, size_t array)
     return array >= ARRAY_STATE || (array != ARRAY_GRAD && s->pass + 1 == cls->n_passes);
 }
 
-/* The k-th tile to be updated. Backward makes the last layers' gradients first, so beside it the
- * last tiles come first. */
+/* The k-th tile to be updated. */
 static size_t tile_in_turn(const struct sweep *s, size_t k)
 {
-    return s->beside ? s->n_tiles - 1 - k : k;
+    return s->is_down ? s->n_tiles - 1 - k : k;
 }
 
 /* What the ring reads and writes of the k-th tile. Rounded parameters are only written; but the
  * last tile may end inside a block, which then holds elements of another rank or group: those are
- * read, to be written as they were. */
+ * read, to be written as they were, and others change them. So do gradients' layers. */
 static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
 {
     const struct sweep *s = user;
@@ -217,12 +275,15 @@ static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
         bool is_written = is_changed(s, a);
         bool ends_in_block = t + 1 == s->n_tiles && range.nbytes % SWAP_ALIGN != 0;
         bool is_read = a != ARRAY_OUT || (is_written && ends_in_block);
+        bool is_state = a >= ARRAY_STATE || (a == ARRAY_MASTER && s->z->mem.has_masters);
+        bool is_param = a == ARRAY_MASTER && !s->z->mem.has_masters;
         if (range.memory || !(is_read || is_written)) continue;
         out[n++] = (struct ring_piece){.off = range.off,
                                        .nbytes = size_round_up(range.nbytes, SWAP_ALIGN),
                                        .slot_off = slot_off(s->z, a),
                                        .is_read = is_read,
-                                       .is_written = is_written};
+                                       .is_written = is_written,
+                                       .is_kept = is_state || (is_param && !ends_in_block)};
     }
     return n;
 }
@@ -367,14 +428,19 @@ cz_status zero_ring_end(struct zero *z, cz_status st)
     return err_restore(&first);
 }
 
-/* One pass over all tiles. Afterwards layers on a GPU find what has come there, and readers of host
- * memory what has left it. */
+/* One pass over all tiles. Through the ring every pass goes the other way than the one before it,
+ * so that it begins with the tiles that the slots still hold. Backward makes the last layers'
+ * gradients first, so beside it the last tiles come first. Afterwards layers on a GPU find what has
+ * come there, and readers of host memory what has left it. */
 static cz_status sweep_tiles(struct sweep *s)
 {
     struct zero *z = s->z;
     struct device *d = zero_device(z);
     cz_status st = CZ_OK;
+    bool *goes_down = &z->own.groups[s->group].goes_down;
     if (s->n_tiles == 0) return CZ_OK;
+    s->is_down = s->beside || (z->sweep.ring && *goes_down);
+    *goes_down = !s->is_down;
     if (z->sweep.ring) TRY(ring_begin(z->sweep.ring, s->n_tiles, tile_pieces, s));
     for (size_t k = 0; k < s->n_tiles && st == CZ_OK; k++) st = sweep_tile(s, tile_in_turn(s, k));
     if (z->sweep.ring) st = zero_ring_end(z, st);

@@ -204,6 +204,7 @@ struct zero_figures {
     size_t swapped_nbytes[OPTIM_STATES_MAX];                                 /* of each state */
     size_t pass_read_nbytes, pass_written_nbytes;     /* by a step's first training pass */
     size_t update_read_nbytes, update_written_nbytes; /* by a step */
+    size_t update_found_nbytes; /* … that the sweep before has left in the ring: not read */
 };
 
 struct zero_figures zero_figures(const struct zero *z);

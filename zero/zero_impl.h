@@ -65,6 +65,7 @@ struct zero_group {
     size_t sums_off, ratios_off;         /* bytes into ZERO_SMALL */
     size_t gpu_sums_off, gpu_ratios_off; /* bytes into ZERO_STEP */
     struct zero_sums sums;
+    bool goes_down; /* the next pass of the sweep over the group, from its last tile to its first */
 };
 
 /* Where a parameter and its gradient are. */
@@ -201,6 +202,7 @@ struct zero_sweep {
     size_t stage_slot_nbytes; /* of ZERO_UPDATE_*: rounded parameters, then gradients, … */
     size_t stage_grads_off;   /* … which begin here in a slot */
     bool params_changed;      /* by the last update */
+    bool goes_down;           /* the next step, from the last group to the first */
 };
 
 /* ---- pass.c, gpu.c, and what the collectives of a boundary need ------------------------------ */
@@ -453,6 +455,9 @@ cz_status zero_sweep_init(struct zero *z); /* adds to nbytes of ZERO_RING and ZE
 cz_status zero_sweep_bind(struct zero *z);
 cz_status zero_sweep_group(struct zero *z, size_t group);
 
+/* Where gradients that are in the file have their place in a slot of the ring. */
+size_t zero_ring_grads_off(const struct zero *z);
+
 /* cls->apply() over this rank's partition. one: a trust ratio of 1 where kernels read it, for
  * optimizers that have none. */
 cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one);
@@ -496,6 +501,7 @@ static inline float *zero_group_ratios(const struct zero *z, size_t group)
 /* ---- gather.c -------------------------------------------------------------------------------- */
 
 void zero_gather_count(struct zero *z); /* figures of gathers after an update */
+bool zero_gathers_through_ring(const struct zero *z);
 
 /* ---- onebit/: only when z->onebit ------------------------------------------------------------ */
 

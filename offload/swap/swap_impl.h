@@ -133,7 +133,7 @@ struct swap_queue {
     uint64_t newest;               /* ticket given out last */
     struct swap_block *blocks;     /* memory of all */
     struct swap_block *free;       /* not in flight */
-    int n_flying;
+    int n_flying, n_writing;       /* blocks in flight; writes among them */
     bool is_closing;
     bool has_failed;
     struct err error; /* the first one */

@@ -7,8 +7,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Of waiting reads and writes, that many blocks are reads before one is a write: a reader mostly
- * waits meanwhile, a writer does not. */
+/* While both reads and writes wait, that many blocks in flight are reads for each one that is a
+ * write: a reader mostly waits meanwhile, a writer does not. Where a device (or its limit) moves
+ * both ways independently, neither then waits for the other. A queue too short to be divided takes
+ * them in turn. */
 #define READS_IN_TURN 3
 
 void swap_queue_init(struct swap_queue *q)
@@ -156,10 +158,12 @@ cz_status swap_queue_drain(struct swap_queue *q)
 /* ---- backends -------------------------------------------------------------------------------- */
 
 /* Reads and writes both get through, whatever stands in the other line. */
-static struct swap_line *next_line(struct swap_queue *q)
+static struct swap_line *next_line(struct swap_queue *q, int queue_depth)
 {
     struct swap_line *reads = &q->lines[0], *writes = &q->lines[1];
-    bool is_write = writes->first && (!reads->first || q->n_reads_in_turn >= READS_IN_TURN);
+    int n_writes = queue_depth / (READS_IN_TURN + 1);
+    bool is_turn = n_writes > 0 ? q->n_writing < n_writes : q->n_reads_in_turn >= READS_IN_TURN;
+    bool is_write = writes->first && (!reads->first || is_turn);
     if (!is_write && !reads->first) return NULL;
     q->n_reads_in_turn = is_write ? 0 : q->n_reads_in_turn + 1;
     return is_write ? writes : reads;
@@ -172,7 +176,7 @@ struct swap_block *swap_queue_take(struct swap *s)
     struct swap_queue *q = &s->queue;
     if (q->is_closing) drop_lines(q);
     if (!q->free) return NULL;
-    struct swap_line *line = next_line(q);
+    struct swap_line *line = next_line(q, s->queue_depth);
     if (!line) return NULL;
     struct swap_block *b = q->free;
     struct swap_request *r = line->first;
@@ -187,6 +191,7 @@ struct swap_block *swap_queue_take(struct swap *s)
     b->n_stuck = 0;
     r->n_cut += b->nbytes;
     r->n_flying++;
+    q->n_writing += b->is_write;
     if (r->n_cut == r->nbytes) line->first = r->next;
     if (q->n_flying++ == 0) q->busy_since_ns = clock_now_ns();
     return b;
@@ -198,6 +203,7 @@ void swap_queue_finish(struct swap_queue *q, struct swap_block *b)
     if (b->done == b->nbytes)
         *(b->is_write ? &q->counts.written_nbytes : &q->counts.read_nbytes) += b->nbytes;
     if (--r->n_flying == 0 && r->n_cut == r->nbytes) request_close(q, r);
+    q->n_writing -= b->is_write;
     b->request = NULL;
     b->next = q->free;
     q->free = b;

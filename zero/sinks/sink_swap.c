@@ -226,7 +226,8 @@ struct grad_tiles {
     size_t group;
 };
 
-/* A tile of a group's gradients, at the beginning of a slot of the ring. */
+/* A tile of a group's gradients, in a slot of the ring where the sweep has its own: the other
+ * arrays there stay. */
 static size_t grad_piece(void *user, size_t t, struct ring_piece *out)
 {
     const struct grad_tiles *s = user;
@@ -235,6 +236,7 @@ static size_t grad_piece(void *user, size_t t, struct ring_piece *out)
     size_t numel = tile_numel(z->own.groups[s->group].own_numel, tile, t);
     out[0] = (struct ring_piece){.off = z->own.groups[s->group].grad_swap + t * tile * size,
                                  .nbytes = size_round_up(numel * size, SWAP_ALIGN),
+                                 .slot_off = zero_ring_grads_off(z),
                                  .is_read = true};
     return 1;
 }
@@ -247,6 +249,7 @@ static cz_status each_tile(struct zero *z, size_t g, zero_grads_visit visit, voi
     for (size_t at = 0; at < own; at += tile) {
         size_t numel = tile_numel(own, tile, at / tile);
         TRY(ring_next(z->sweep.ring, &slot));
+        slot += zero_ring_grads_off(z);
         swap_complete(z, slot, z->own.groups[g].grad_swap + at * size, numel * size);
         TRY(visit(user, g, slot, at, numel));
         TRY(ring_done(z->sweep.ring));

@@ -159,7 +159,7 @@ START_TEST(figures_say_what_the_file_moves)
     ck_assert_uint_eq(f.master_swapped_nbytes, f.numel_own * 4);
     ck_assert_uint_eq(f.swapped_nbytes[1], f.numel_own * 4);
     ck_assert_uint_eq(f.param_swapped_nbytes, f.numel_own * 2);
-    ck_assert_uint_eq(f.update_read_nbytes, f.numel_own * 12);
+    ck_assert_uint_eq(f.update_read_nbytes + f.update_found_nbytes, f.numel_own * 12);
     ck_assert_uint_eq(f.update_written_nbytes, f.numel_own * 14);
     ck_assert_uint_ge(zero_swap_nbytes(w.z), f.numel_own * 14);
     ck_assert_uint_le(zero_swap_nbytes(w.z), f.numel_own * 14 + 8 * 4096);
@@ -170,8 +170,9 @@ START_TEST(figures_say_what_the_file_moves)
     boundary(&w, 1);
     const struct swap_counts after = swap_counts(w.swap);
     size_t read = after.read_nbytes - before.read_nbytes, slack = 16 * 4096;
-    ck_assert_uint_ge(read, f.update_read_nbytes + f.pass_read_nbytes);
-    ck_assert_uint_le(read, f.update_read_nbytes + f.pass_read_nbytes + slack);
+    size_t want = f.update_read_nbytes + f.update_found_nbytes + f.pass_read_nbytes;
+    ck_assert_uint_ge(read, want); /* the first sweep finds nothing */
+    ck_assert_uint_le(read, want + slack);
     ck_assert_uint_ge(after.written_nbytes - before.written_nbytes, f.update_written_nbytes);
     ck_assert_uint_le(after.written_nbytes - before.written_nbytes,
                       f.update_written_nbytes + slack);
@@ -266,8 +267,72 @@ START_TEST(gradients_in_the_file_leave_little_in_memory)
     const struct swap_counts before = swap_counts(w.swap);
     boundary(&w, 1);
     size_t read = swap_counts(w.swap).read_nbytes - before.read_nbytes;
-    ck_assert_uint_ge(read, f.update_read_nbytes);
-    ck_assert_uint_le(read, f.update_read_nbytes + 16 * 4096);
+    ck_assert_uint_ge(read, f.update_read_nbytes + f.update_found_nbytes);
+    ck_assert_uint_le(read, f.update_read_nbytes + f.update_found_nbytes + 16 * 4096);
+    world_free(&w);
+    ck_assert_int_eq(rmdir(s.swap_dir), 0);
+}
+END_TEST
+
+/* Two boundaries, one in each direction: bytes that they read of masters, states and gradients. */
+static size_t two_boundaries_read(struct world *w, enum cz_dtype dtype, uint32_t t)
+{
+    size_t read = 0;
+    for (uint32_t k = t; k < t + 2; k++) {
+        fill_grads(w, k, dtype);
+        const struct swap_counts before = swap_counts(w->swap);
+        boundary(w, k);
+        read += swap_counts(w->swap).read_nbytes - before.read_nbytes;
+    }
+    return read;
+}
+
+/* A sweep begins with the tiles with which the one before it has ended: as many as the ring has
+ * slots, in one pass or two, in groups, with gradients in the file or not; and reads all of them
+ * anew once something else has written to the file. */
+START_TEST(a_sweep_finds_what_the_last_one_left)
+{
+    for (int k = 0; k < 8; k++) {
+        struct world_setting s = plain;
+        struct world w;
+        float x[3] = {1, 2, 3};
+        s.dtype = s.grad_dtype = k & 4 ? DTYPE_F32 : DTYPE_BF16;
+        s.optimizer = k & 1 ? "Lamb" : "AdamW";
+        s.two_groups = k & 2;
+        s.swap = swaps[k & 2 ? 6 : 0];
+        s.swap.write_behind = k & 2;
+        s.swap_dir = test_tmp_make_fast();
+        s.tile = 4096;
+        world_make(&w, s);
+        const struct zero_figures f = zero_figures(w.z);
+        size_t want = 2 * f.update_read_nbytes, slack = 40 * 4096;
+        ck_assert_uint_ge(f.update_found_nbytes, 4 * 4096 * (k & 4 ? 8 : 12) * 3 / 4);
+        (void)two_boundaries_read(&w, s.dtype, 1);
+        size_t read = two_boundaries_read(&w, s.dtype, 3);
+        ck_assert_msg(read >= want && read <= want + slack, "%zu bytes read, not %zu: %d", read,
+                      want, k);
+        ck_ok(zero_write(w.z, ZERO_STATE, 0, 0, 0, 3, x));
+        size_t anew = two_boundaries_read(&w, s.dtype, 5);
+        ck_assert_uint_gt(anew, read + f.update_found_nbytes / 4);
+        world_free(&w);
+        ck_assert_int_eq(rmdir(s.swap_dir), 0);
+    }
+}
+END_TEST
+
+/* A model of fewer tiles than slots is read once. */
+START_TEST(what_fits_into_the_ring_is_read_once)
+{
+    struct world_setting s = plain;
+    struct world w;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.swap = swaps[0];
+    s.swap_dir = test_tmp_make_fast();
+    s.tile = 4096 * 3;
+    world_make(&w, s);
+    ck_assert_uint_eq(zero_figures(w.z).update_read_nbytes, 0);
+    ck_assert_uint_gt(two_boundaries_read(&w, s.dtype, 1), 0);
+    ck_assert_uint_eq(two_boundaries_read(&w, s.dtype, 3), 0);
     world_free(&w);
     ck_assert_int_eq(rmdir(s.swap_dir), 0);
 }
@@ -276,6 +341,7 @@ END_TEST
 TEST_MAIN("zero swap", one_rank_computes_the_same, every_rank_computes_the_same,
           every_optimizer_computes_the_same, parameters_may_be_their_own_16_bit_masters,
           restores_and_single_tensors_reach_the_file, what_changes_is_claimed,
-          figures_say_what_the_file_moves, gradients_in_the_file_leave_little_in_memory,
+          figures_say_what_the_file_moves, a_sweep_finds_what_the_last_one_left,
+          what_fits_into_the_ring_is_read_once, gradients_in_the_file_leave_little_in_memory,
           as_many_parameters_stay_as_memory_may_hold,
           an_evaluation_reads_no_more_than_its_visits_use)
