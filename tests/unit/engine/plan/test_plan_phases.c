@@ -208,7 +208,10 @@ START_TEST(a_swapped_step_waits_for_the_disk)
         snprintf(text, sizeof text, config, "");
         struct cz_plan *p = plan_on(devices[i], "gpt2", text, 64, 1);
         const struct plan_cost *s = &p->phases[PLAN_STEP];
-        ck_assert_double_eq_tol((double)s->nvme_read_nbytes, 12.0 * (double)p->numel, 1e5);
+        /* on the CPU without what the sweep before has left in four slots of the ring */
+        double all = 12.0 * (double)p->numel, found = 12.0 * 4 * (2 << 20);
+        ck_assert_double_le((double)s->nvme_read_nbytes, all + 1e5);
+        ck_assert_double_ge((double)s->nvme_read_nbytes, all - found);
         ck_assert_double_eq_tol((double)s->nvme_written_nbytes, 12.0 * (double)p->numel, 1e5);
         ck_assert(near(s->nvme_s, (double)(s->nvme_read_nbytes + s->nvme_written_nbytes) / 4e9));
         ck_assert(near(s->total_s, s->nvme_s)); /* computing is beside it */
@@ -247,7 +250,8 @@ START_TEST(a_step_moves_the_planned_bytes)
         "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
         "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": "
         "1000, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}, "
-        "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, " BF16 ADAM "}";
+        "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, "
+        "\"czero\": {\"tile_numel\": 4096}, " BF16 ADAM "}";
     const char *dir = test_tmp_make();
     char config[1024];
     for (int params = 0; params < 2; params++) {
