@@ -15,8 +15,8 @@
  *
  * Life cycle: swap_open() → swap_register() → swap_read_begin / swap_write_begin / swap_wait …
  * → swap_close(). The asynchronous calls belong to one thread; swap_read(), swap_write() and
- * swap_counts() may be called from any. Wait for a write before a request that overlaps it:
- * requests in flight have no order. */
+ * swap_counts() may be called from any. Wait for a write before a request that overlaps it, or begin
+ * that one with swap_read_after(): requests in flight have no other order. */
 #ifndef CZ_OFFLOAD_SWAP_H
 #define CZ_OFFLOAD_SWAP_H
 
@@ -77,6 +77,10 @@ cz_status swap_register(struct swap *s, void *base, size_t nbytes);
 cz_status swap_read_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t *ticket);
 cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t nbytes,
                            uint64_t *ticket);
+
+/* A read that begins once the request `after` is done (0: at once), whose buffer it may use again. */
+cz_status swap_read_after(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t after,
+                          uint64_t *ticket);
 
 /* Until that request is done (its memory is free, its bytes are there for the next read).
  * Errors: CZ_IO naming file, offset and cause; CZ_CORRUPT when a checksum differs. */

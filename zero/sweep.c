@@ -116,8 +116,8 @@ static size_t kept_nbytes(const struct zero *z, size_t g, size_t t)
         size += group->n_states * dtype_size(o->state_dtype);
         if (z->mem.has_masters) size += dtype_size(o->master_dtype);
     }
-    bool ends_in_block = numel * dtype_size(o->dtype) % SWAP_ALIGN != 0;
-    if (!z->mem.has_masters && o->swap.params && !ends_in_block) size += dtype_size(o->dtype);
+    bool is_shared = o->comm->world_size > 1 && numel * dtype_size(o->dtype) % SWAP_ALIGN != 0;
+    if (!z->mem.has_masters && o->swap.params && !is_shared) size += dtype_size(o->dtype);
     return numel * size;
 }
 
@@ -277,13 +277,14 @@ static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
         bool is_read = a != ARRAY_OUT || (is_written && ends_in_block);
         bool is_state = a >= ARRAY_STATE || (a == ARRAY_MASTER && s->z->mem.has_masters);
         bool is_param = a == ARRAY_MASTER && !s->z->mem.has_masters;
+        bool is_shared = ends_in_block && s->z->options.comm->world_size > 1;
         if (range.memory || !(is_read || is_written)) continue;
         out[n++] = (struct ring_piece){.off = range.off,
                                        .nbytes = size_round_up(range.nbytes, SWAP_ALIGN),
                                        .slot_off = slot_off(s->z, a),
                                        .is_read = is_read,
                                        .is_written = is_written,
-                                       .is_kept = is_state || (is_param && !ends_in_block)};
+                                       .is_kept = is_state || (is_param && !is_shared)};
     }
     return n;
 }

@@ -207,11 +207,17 @@ static cz_status check_request(const struct swap *s, const void *buf, uint64_t o
     return CZ_OK;
 }
 
-cz_status swap_read_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t *ticket)
+cz_status swap_read_after(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t after,
+                          uint64_t *ticket)
 {
     *ticket = 0;
     TRY(check_request(s, buf, off, nbytes));
-    return swap_queue_begin(s, buf, off, nbytes, false, ticket);
+    return swap_queue_begin_after(s, buf, off, nbytes, false, after, ticket);
+}
+
+cz_status swap_read_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t *ticket)
+{
+    return swap_read_after(s, buf, off, nbytes, 0, ticket);
 }
 
 cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t nbytes,

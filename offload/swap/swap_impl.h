@@ -104,6 +104,7 @@ struct swap_request {
     size_t nbytes, n_cut; /* of them given to blocks */
     int n_flying;         /* blocks */
     bool is_write, is_open;
+    uint64_t after;            /* the ticket that it waits for; 0: none */
     struct swap_request *next; /* in line */
 };
 
@@ -127,7 +128,7 @@ struct swap_queue {
     pthread_mutex_t lock;
     pthread_cond_t is_done;        /* some request is */
     bool has_news;                 /* and it was not announced yet */
-    struct swap_line lines[2];     /* reads, writes */
+    struct swap_line lines[3];     /* reads, writes, and reads that wait for another request */
     int n_reads_in_turn;           /* blocks of reads since the last of a write */
     struct swap_request *requests; /* SWAP_REQUESTS; ticket t uses slot t % SWAP_REQUESTS */
     uint64_t newest;               /* ticket given out last */
@@ -146,9 +147,12 @@ void swap_queue_init(struct swap_queue *q); /* of a zeroed one */
 cz_status swap_queue_allocate(struct swap_queue *q, int queue_depth);
 void swap_queue_free(struct swap_queue *q);
 
-/* Any thread, without the lock. `wake` is called with it. */
+/* Any thread, without the lock. `wake` is called with it. after: of a read, the ticket that it waits
+ * for. */
 cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, bool is_write,
                            uint64_t *ticket);
+cz_status swap_queue_begin_after(struct swap *s, void *buf, uint64_t off, size_t nbytes,
+                                 bool is_write, uint64_t after, uint64_t *ticket);
 cz_status swap_queue_wait(struct swap_queue *q, uint64_t ticket);
 cz_status swap_queue_drain(struct swap_queue *q);
 

@@ -13,6 +13,8 @@
  * them in turn. */
 #define READS_IN_TURN 3
 
+enum { LINE_READS = 0, LINE_WRITES, LINE_AFTER, N_LINES };
+
 void swap_queue_init(struct swap_queue *q)
 {
     q->owner = pthread_self();
@@ -53,21 +55,31 @@ static void line_add(struct swap_line *line, struct swap_request *r)
     line->last = r;
 }
 
+/* A request is through: those that waited for it are the next reads. */
 static void request_close(struct swap_queue *q, struct swap_request *r)
 {
+    struct swap_request *waiting = q->lines[LINE_AFTER].first;
     r->is_open = false;
     q->has_news = true;
+    q->lines[LINE_AFTER].first = NULL;
+    while (waiting) {
+        struct swap_request *next = waiting->next;
+        line_add(&q->lines[waiting->after == r->ticket ? LINE_READS : LINE_AFTER], waiting);
+        waiting = next;
+    }
 }
 
 /* Requests in line will not be begun any more. */
 static void drop_lines(struct swap_queue *q)
 {
-    for (int i = 0; i < 2; i++) {
-        for (struct swap_request *r = q->lines[i].first; r; r = r->next) {
+    for (int i = N_LINES - 1; i >= 0; i--) {
+        struct swap_request *next, *r = q->lines[i].first;
+        q->lines[i].first = NULL;
+        for (; r; r = next) {
+            next = r->next;
             r->nbytes = r->n_cut;
             if (r->n_flying == 0) request_close(q, r);
         }
-        q->lines[i].first = NULL;
     }
 }
 
@@ -90,16 +102,18 @@ static cz_status slot_take(struct swap_queue *q, struct swap_request **out)
 
 /* Tickets ascend; slots are used in turn, so that a ticket finds its slot without a search. A
  * caller that is SWAP_REQUESTS requests ahead of the disk waits here. */
-cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, bool is_write,
-                           uint64_t *ticket)
+cz_status swap_queue_begin_after(struct swap *s, void *buf, uint64_t off, size_t nbytes,
+                                 bool is_write, uint64_t after, uint64_t *ticket)
 {
     struct swap_queue *q = &s->queue;
     struct swap_request *r = NULL;
     *ticket = 0;
-    if (nbytes == 0) return swap_queue_wait(q, 0);
+    if (nbytes == 0) return swap_queue_wait(q, after);
     pthread_mutex_lock(&q->lock);
     cz_status st = slot_take(q, &r);
     if (st == CZ_OK) {
+        const struct swap_request *first = &q->requests[after % SWAP_REQUESTS];
+        bool waits = after != 0 && first->ticket == after && first->is_open;
         *ticket = r->ticket;
         r->buf = buf;
         r->off = off;
@@ -107,12 +121,19 @@ cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbyte
         r->n_cut = 0;
         r->n_flying = 0;
         r->is_write = is_write;
+        r->after = after;
         r->is_open = true;
-        line_add(&q->lines[is_write], r);
+        line_add(&q->lines[waits ? LINE_AFTER : is_write ? LINE_WRITES : LINE_READS], r);
         s->backend->wake(s);
     }
     pthread_mutex_unlock(&q->lock);
     return st;
+}
+
+cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, bool is_write,
+                           uint64_t *ticket)
+{
+    return swap_queue_begin_after(s, buf, off, nbytes, is_write, 0, ticket);
 }
 
 static cz_status current_error(struct swap_queue *q)
@@ -160,7 +181,7 @@ cz_status swap_queue_drain(struct swap_queue *q)
 /* Reads and writes both get through, whatever stands in the other line. */
 static struct swap_line *next_line(struct swap_queue *q, int queue_depth)
 {
-    struct swap_line *reads = &q->lines[0], *writes = &q->lines[1];
+    struct swap_line *reads = &q->lines[LINE_READS], *writes = &q->lines[LINE_WRITES];
     int n_writes = queue_depth / (READS_IN_TURN + 1);
     bool is_turn = n_writes > 0 ? q->n_writing < n_writes : q->n_reads_in_turn >= READS_IN_TURN;
     bool is_write = writes->first && (!reads->first || is_turn);

@@ -45,7 +45,10 @@ static void *threads_run(void *arg)
         }
         pthread_mutex_lock(&q->lock);
         swap_queue_finish(q, b);
-        if (swap_queue_has_news(q)) swap_queue_announce(q);
+        if (swap_queue_has_news(q)) {
+            swap_queue_announce(q);
+            s->backend->wake(s); /* reads may have waited for this one's end */
+        }
         b = next_block(s, s->backend_state);
     }
     pthread_mutex_unlock(&q->lock);

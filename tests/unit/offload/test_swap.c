@@ -192,6 +192,64 @@ START_TEST(a_late_write_gets_its_turn_in_a_long_read)
 }
 END_TEST
 
+/* Both lines full: of eight blocks in flight two are writes, whichever kind ends; neither waits for
+ * the other. */
+START_TEST(reads_and_writes_divide_the_queue)
+{
+    static const struct swap_backend by_hand = {.wake = no_wake};
+    struct swap s = {.block_nbytes = BLOCK, .backend = &by_hand, .queue_depth = 8};
+    struct swap_block *flying[8];
+    uint64_t ticket;
+    swap_queue_init(&s.queue);
+    ck_ok(swap_queue_allocate(&s.queue, 8));
+    ck_ok(swap_queue_begin(&s, NULL, 0, 64 * BLOCK, false, &ticket));
+    ck_ok(swap_queue_begin(&s, NULL, 64 * BLOCK, 64 * BLOCK, true, &ticket));
+    for (int i = 0; i < 8; i++) flying[i] = swap_queue_take(&s);
+    for (int turn = 0; turn < 60; turn++) {
+        int n_writes = 0, at = turn % 3; /* only some end, so that others stand still */
+        for (int i = 0; i < 8; i++) n_writes += flying[i]->is_write;
+        ck_assert_int_eq(n_writes, 2);
+        bool is_write = flying[at]->is_write;
+        swap_queue_finish(&s.queue, flying[at]);
+        flying[at] = swap_queue_take(&s);
+        ck_assert(flying[at]->is_write == is_write);
+    }
+    for (int i = 0; i < 8; i++) swap_queue_finish(&s.queue, flying[i]);
+    swap_queue_free(&s.queue);
+}
+END_TEST
+
+/* A read that waits for a write holds up nothing else, and follows as soon as that one is done;
+ * also when it is begun afterwards. */
+START_TEST(a_read_comes_after_the_request_it_names)
+{
+    static const struct swap_backend by_hand = {.wake = no_wake};
+    struct swap s = {.block_nbytes = BLOCK, .backend = &by_hand, .queue_depth = 4};
+    uint64_t write, read, other, late;
+    swap_queue_init(&s.queue);
+    ck_ok(swap_queue_allocate(&s.queue, 4));
+    ck_ok(swap_queue_begin(&s, NULL, 0, 2 * BLOCK, true, &write));
+    ck_ok(swap_queue_begin_after(&s, NULL, 8 * BLOCK, BLOCK, false, write, &read));
+    ck_ok(swap_queue_begin(&s, NULL, 4 * BLOCK, BLOCK, false, &other));
+    struct swap_block *b[3];
+    for (int i = 0; i < 3; i++) b[i] = swap_queue_take(&s);
+    ck_assert_ptr_null(swap_queue_take(&s)); /* a block is free, but nothing may begin */
+    for (int i = 0; i < 3; i++) {
+        ck_assert_uint_ne(b[i]->off, 8 * BLOCK);
+        swap_queue_finish(&s.queue, b[i]);
+    }
+    b[0] = swap_queue_take(&s);
+    ck_assert_uint_eq(b[0]->off, 8 * BLOCK);
+    swap_queue_finish(&s.queue, b[0]);
+    ck_assert_ptr_null(swap_queue_take(&s));
+    ck_ok(swap_queue_begin_after(&s, NULL, 9 * BLOCK, BLOCK, false, write, &late));
+    b[0] = swap_queue_take(&s);
+    ck_assert_uint_eq(b[0]->off, 9 * BLOCK);
+    swap_queue_finish(&s.queue, b[0]);
+    swap_queue_free(&s.queue);
+}
+END_TEST
+
 struct drain {
     struct swap_queue *q;
     atomic_bool is_done;
@@ -354,6 +412,7 @@ TEST_MAIN("offload/swap", unaligned_sizes_round_trip, aligned_sizes_round_trip,
           random_calls_agree_with_memory, never_written_bytes_read_as_zero,
           more_requests_than_the_queue_holds, transfers_may_cross_the_edges_of_registered_buffers,
           a_late_read_overtakes_a_long_write_which_goes_on,
-          a_late_write_gets_its_turn_in_a_long_read, a_drain_waits_for_the_oldest_and_the_newest,
+          a_late_write_gets_its_turn_in_a_long_read, reads_and_writes_divide_the_queue,
+          a_read_comes_after_the_request_it_names, a_drain_waits_for_the_oldest_and_the_newest,
           closing_ends_what_is_under_way, single_submit_and_odd_options_work,
           wrong_calls_are_refused_and_do_no_harm, a_file_of_no_bytes_is_fine)
