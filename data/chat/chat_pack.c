@@ -70,10 +70,12 @@ static cz_status sort_by_length(const struct chat_set *s, int64_t max_len, uint3
 {
     size_t *at = calloc((size_t)max_len + 2, sizeof *at);
     if (!at) return err_set(CZ_NOMEM, 0, "no memory to sort %zu examples", s->n_examples);
-    for (size_t i = 0; i < s->n_examples; i++) at[(size_t)max_len - s->examples[i].n + 1]++;
+    for (size_t i = 0; i < s->n_examples; i++)
+        if (s->examples[i].n_trained > 0) at[(size_t)max_len - s->examples[i].n + 1]++;
     for (int64_t k = 1; k <= max_len + 1; k++) at[k] += at[k - 1];
     for (size_t i = 0; i < s->n_examples; i++)
-        sorted[at[(size_t)max_len - s->examples[i].n]++] = (uint32_t)i;
+        if (s->examples[i].n_trained > 0)
+            sorted[at[(size_t)max_len - s->examples[i].n]++] = (uint32_t)i;
     free(at);
     return CZ_OK;
 }
@@ -141,22 +143,22 @@ cz_status chat_set_pack(struct chat_set *s, int64_t max_len, bool packs)
     s->bins = malloc(s->n_examples * sizeof *s->bins + 1);
     if (!s->order || !s->bins || s->n_examples > UINT32_MAX)
         return err_set(CZ_NOMEM, 0, "no memory for %zu examples", s->n_examples);
-    if (!packs) {
-        for (size_t i = 0; i < s->n_examples; i++) {
-            s->order[i] = (uint32_t)i;
-            s->bins[i] = (struct chat_bin){.begin = i,
-                                           .n = 1,
-                                           .n_tokens = s->examples[i].n,
-                                           .n_trained = s->examples[i].n_trained};
-        }
-        s->n_bins = s->n_examples;
-        return CZ_OK;
+    size_t n = 0; /* those with something to train */
+    for (size_t i = 0; i < s->n_examples; i++) {
+        const struct chat_example *e = &s->examples[i];
+        if (e->n_trained == 0) continue;
+        s->order[n] = (uint32_t)i;
+        s->bins[n] =
+            (struct chat_bin){.begin = n, .n = 1, .n_tokens = e->n, .n_trained = e->n_trained};
+        n++;
     }
-    uint32_t *sorted = malloc(s->n_examples * sizeof *sorted + 1);
+    s->n_bins = n;
+    if (!packs) return CZ_OK;
+    uint32_t *sorted = malloc(n * sizeof *sorted + 1);
     cz_status st = sorted ? packer_init(&p, s->n_examples, max_len)
                           : err_set(CZ_NOMEM, 0, "no memory to pack %zu examples", s->n_examples);
     if (st == CZ_OK) st = sort_by_length(s, max_len, sorted);
-    for (size_t i = 0; i < s->n_examples && st == CZ_OK; i++) pack_one(&p, s, sorted[i]);
+    for (size_t i = 0; i < n && st == CZ_OK; i++) pack_one(&p, s, sorted[i]);
     if (st == CZ_OK) close_bins(&p, s);
     packer_free(&p);
     free(sorted);

@@ -121,19 +121,42 @@ static cz_status grow(void **at, size_t n, size_t more, size_t *cap, size_t size
     return CZ_OK;
 }
 
-static void name_fault(struct reader *r, enum chat_fault fault, const struct waiting *row)
+const char *chat_fault_text(enum chat_fault fault)
 {
     static const char *const reasons[] = {
+        [CHAT_REFUSED] = "its template refuses this row",
         [CHAT_UNTRAINED] = "nothing of this row is trained: it has no answer",
         [CHAT_CUT_AWAY] = "all that is trained of this row is behind the longest length",
     };
-    r->set->n_faults[fault]++;
-    if (r->n_named[fault]++ >= NAMED_MAX) return;
+    return reasons[fault];
+}
+
+/* A row that is left out: named or, for a look at the data, noted. */
+static cz_status leave_out(struct reader *r, enum chat_fault fault, const struct waiting *row)
+{
+    struct chat_set *s = r->set;
+    s->n_faults[fault]++;
+    if (r->o->keeps_all) {
+        TRY(grow((void **)&s->left_out, s->n_left_out, 1, &s->left_out_cap, sizeof *s->left_out));
+        struct chat_left_out *left = &s->left_out[s->n_left_out++];
+        *left = (struct chat_left_out){.fault = fault,
+                                       .file = (uint32_t)(s->n_files - 1),
+                                       .line = row->line,
+                                       .example = SIZE_MAX};
+        if (fault != CHAT_REFUSED) {
+            left->example = s->n_examples; /* add_example() puts it there */
+            return CZ_OK;
+        }
+        left->sentence = strdup(row->err ? row->err->text : chat_fault_text(fault));
+        return left->sentence ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for what is left out");
+    }
+    if (r->n_named[fault]++ >= NAMED_MAX) return CZ_OK;
     if (fault == CHAT_REFUSED)
         LOGV(LOG_WARN, SUB_DATA, "data: %s; the row is left out", row->err ? row->err->text : "");
     else
         LOGV(LOG_WARN, SUB_DATA, "data: %s:%" PRIu64 ": %s; it is left out", r->shown, row->line,
-             reasons[fault]);
+             chat_fault_text(fault));
+    return CZ_OK;
 }
 
 /* A row's tokens, cut, into the set. */
@@ -142,17 +165,18 @@ static cz_status add_example(struct reader *r, const struct waiting *row)
     struct chat_set *s = r->set;
     const struct chat_tokens *t = &row->tokens;
     size_t n = t->n < (size_t)r->o->max_len ? t->n : (size_t)r->o->max_len, n_trained = 0;
+    const size_t n_kept = r->o->keeps_all ? t->n : n;
     for (size_t i = 1; i < n; i++) n_trained += t->trained[i];
     s->n_rows++;
     s->n_cut += n < t->n;
     s->n_without_end += t->lacks_end;
     if (n_trained == 0) {
-        name_fault(r, t->n_trained > 0 ? CHAT_CUT_AWAY : CHAT_UNTRAINED, row);
+        TRY(leave_out(r, t->n_trained > 0 ? CHAT_CUT_AWAY : CHAT_UNTRAINED, row));
         if (!r->o->keeps_all) return CZ_OK;
     }
-    TRY(grow((void **)&s->tokens, s->n_tokens, n, &s->tokens_cap, sizeof *s->tokens));
+    TRY(grow((void **)&s->tokens, s->n_tokens, n_kept, &s->tokens_cap, sizeof *s->tokens));
     TRY(grow((void **)&s->examples, s->n_examples, 1, &s->examples_cap, sizeof *s->examples));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n_kept; i++)
         s->tokens[s->n_tokens + i] = t->trained[i] ? t->ids[i] | CHAT_TRAINED : t->ids[i];
     s->examples[s->n_examples++] = (struct chat_example){.begin = s->n_tokens,
                                                          .n = n,
@@ -160,7 +184,7 @@ static cz_status add_example(struct reader *r, const struct waiting *row)
                                                          .n_trained = n_trained,
                                                          .file = (uint32_t)(s->n_files - 1),
                                                          .line = row->line};
-    s->n_tokens += n;
+    s->n_tokens += n_kept;
     s->n_trained += n_trained;
     return CZ_OK;
 }
@@ -175,7 +199,7 @@ static cz_status end_block(struct reader *r)
         struct waiting *row = &r->rows[i];
         if (st == CZ_OK && row->status == CZ_INVALID) {
             r->set->n_rows++;
-            name_fault(r, CHAT_REFUSED, row);
+            st = leave_out(r, CHAT_REFUSED, row);
         } else if (st == CZ_OK && row->status != CZ_OK) {
             st = row->err ? err_restore(row->err)
                           : err_set(row->status, 0, "%s:%" PRIu64 ": a row cannot be read",
@@ -278,6 +302,8 @@ void chat_set_close(struct chat_set *s)
     if (!s) return;
     for (size_t i = 0; i < s->n_files; i++) free(s->files[i]);
     free(s->files);
+    for (size_t i = 0; i < s->n_left_out; i++) free(s->left_out[i].sentence);
+    free(s->left_out);
     free(s->tokens);
     free(s->examples);
     free(s->order);

@@ -16,13 +16,14 @@ struct chat_set_options {
     struct chat_encoder encoder;
     int64_t max_len; /* longer examples are cut at their end */
     bool packs;
-    /* Keep what has nothing to train, too, and refuse no number of them: for a look at the data. */
+    /* For a look at the data: keep examples that nothing is trained of and what is cut of others,
+     * note every row that is left out, and refuse no number of them. Bins are those of training. */
     bool keeps_all;
 };
 
 struct chat_example {
     size_t begin, n;  /* in chat_set.tokens */
-    size_t n_full;    /* tokens before it was cut */
+    size_t n_full;    /* tokens before it was cut; with keeps_all all of them are there */
     size_t n_trained; /* targets that count */
     uint32_t file;    /* in chat_set.files */
     uint64_t line;    /* from 1 */
@@ -36,6 +37,17 @@ struct chat_bin {
 /* Rows that are left out, by their reason. */
 enum chat_fault { CHAT_REFUSED, CHAT_UNTRAINED, CHAT_CUT_AWAY, CHAT_N_FAULTS };
 
+/* "the template refuses it", … */
+const char *chat_fault_text(enum chat_fault fault);
+
+struct chat_left_out {
+    enum chat_fault fault;
+    uint32_t file;
+    uint64_t line;
+    size_t example; /* in chat_set.examples; CHAT_REFUSED: SIZE_MAX */
+    char *sentence; /* CHAT_REFUSED: with file and line; otherwise NULL */
+};
+
 struct chat_set {
     int32_t *tokens; /* ids, with CHAT_TRAINED */
     size_t n_tokens, tokens_cap;
@@ -48,6 +60,8 @@ struct chat_set {
     size_t n_files;
     uint64_t n_rows, n_cut, n_trained, n_faults[CHAT_N_FAULTS];
     uint64_t n_without_end; /* examples whose answers do not train the token that ends them */
+    struct chat_left_out *left_out; /* keeps_all, in the order of the rows */
+    size_t n_left_out, left_out_cap;
 };
 
 /* Read and encode everything, on all processors of the process. Rows that a template refuses, that
@@ -58,7 +72,7 @@ struct chat_set {
 cz_status chat_set_open(const struct chat_set_options *options, struct chat_set **out);
 void chat_set_close(struct chat_set *s); /* accepts NULL */
 
-/* Fill order and bins. */
+/* Fill order and bins, of examples with something to train. */
 cz_status chat_set_pack(struct chat_set *s, int64_t max_len, bool packs);
 
 #endif

@@ -15,6 +15,7 @@ const struct command czero_commands[] = {
     {"bench", cmd_bench, &bench_command, "measure this machine, for predicted times in plans"},
     {"completion", cmd_completion, &completion_command, "print the completion script of a shell"},
     {"config", cmd_config, &config_command, "show, check and compare DeepSpeed configs"},
+    {"data", cmd_data, &data_command, "show instruction data with its trained tokens"},
     {"eval", cmd_eval, &eval_command, "evaluate a model on given data"},
     {"export", cmd_export, &export_command, "write a checkpoint as a Hugging Face folder"},
     {"fsck", cmd_fsck, &fsck_command, "check a checkpoint for damage"},

@@ -320,7 +320,7 @@ def machine(what, s):
 def words(what, s):
     s = s[:200].replace("/", "_")
     for w in ([s], ["help", s], ["train", s], ["train", "--" + s], ["plan", "--model", s, "--config", "ds.json", "--seq-len", "8"],
-              ["train", "--config", s], ["config", s], ["launch", "--", s], ["inspect", s], ["fsck", s], ["verify", s], ["plot", s],
+              ["train", "--config", s], ["config", s], ["launch", "--", s], ["inspect", s], ["fsck", s], ["verify", s], ["plot", s], ["data", s], ["data", "show", s, "--tokenizer", "bytes"],
               ["generate", "--model", s, "--prompt", s], ["predict", "--model", s, "--text", "a"], ["export", s, "-o", "e"],
               ["train", "--config", "ds.json", "--model", "gpt2-tiny", "--data", s, "--seq-len", "8", "--steps", "1"]):
         run(what, *w)

@@ -27,6 +27,7 @@ for command in $(./czero --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
   n_commands=$((n_commands + 1))
 done
 for action in show check diff reference; do check ./czero config "$action"; done
+check ./czero data show
 [ "$n_commands" -ge 16 ] || complain "only $n_commands commands found"
 [ $failed = 0 ] && echo "$n_commands commands"
 exit $failed

@@ -46,6 +46,8 @@ grep -q '"can_train": false' "$work/out" || complain "a bad config can train"
 grep -q 'stage: 9 is outside' "$work/out" || complain "the error is not in the document"
 json 0 'czero config diff' '' czero config diff configs/quickstart.json configs/classification.json
 json 1 'czero config diff' '' czero config diff configs/quickstart.json configs/classification.json --exit-code
+echo '{"text": "abc"}' >"$work/rows.jsonl"
+json 0 'czero data show' '' czero data show "$work/rows.jsonl" --tokenizer bytes
 json 0 'czero export' '' zero_to_fp32 "$checkpoint" "$work/fp32"
 json 0 'czero fsck' '' czero fsck "$checkpoint"
 json 0 'czero inspect' 'groups tensors files others' czero inspect "$checkpoint"
