@@ -9,7 +9,7 @@
 
 /* Losses of training passes before it are collected as well: their stream is waited for anyway. */
 static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, float *loss,
-                          float *logits)
+                          float *hits, float *logits)
 {
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
@@ -22,25 +22,39 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
                                   .batch = &e->stage.batch,
                                   .mode = LAYER_EVAL,
                                   .loss = loss ? e->stage.loss : NULL,
+                                  .hits = hits ? e->stage.loss + 1 : NULL,
                                   .logits = logits};
     TRY(zero_pass_begin(e->zero, ZERO_PASS_EVAL));
     TRY(chain_forward(e->chain, &run));
     TRY(zero_pass_end(e->zero));
     TRY(batch_stage_losses(&e->stage, &e->loss_sum)); /* of training passes before it */
     if (loss) TRY(batch_stage_loss(&e->stage, loss, NULL));
+    if (hits) TRY(batch_stage_hits(&e->stage, hits));
     return e->device->ops->stream_sync(e->device, e->stream);
 }
 
 cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *loss)
 {
     if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
-    return evaluate(e, batch, loss, NULL);
+    return evaluate(e, batch, loss, NULL, NULL);
+}
+
+cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, float *loss,
+                             int64_t *n_right)
+{
+    float hits;
+    if (!loss || !n_right)
+        return err_set(CZ_INVALID, 0, "engine_eval_tokens has nowhere to put its results");
+    TRY(model_check_counts_hits(e->model));
+    TRY(evaluate(e, batch, loss, &hits, NULL));
+    *n_right = (int64_t)hits;
+    return CZ_OK;
 }
 
 cz_status engine_predict(struct cz_engine *e, const struct cz_batch *batch, float *logits)
 {
     if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
-    return evaluate(e, batch, NULL, logits);
+    return evaluate(e, batch, NULL, NULL, logits);
 }
 
 /* ---- single tensors -------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ static size_t arrays_nbytes(enum device_kind kind, const struct cz_model *model,
 
 size_t batch_stage_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B, int64_t T)
 {
-    return arrays_nbytes(kind, model, B, T) + CHAIN_ALIGN; /* and the loss */
+    return arrays_nbytes(kind, model, B, T) + CHAIN_ALIGN; /* and loss and hits */
 }
 
 size_t batch_stage_host_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
@@ -248,5 +248,18 @@ cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum)
     if (!loss) return CZ_OK;
     TRY(batch_stage_losses(s, sum));
     *loss = *at;
+    return CZ_OK;
+}
+
+cz_status batch_stage_hits(struct batch_stage *s, float *hits)
+{
+    struct device *device = s->device;
+    if (device->ops->kind == DEVICE_HOST) {
+        *hits = s->loss[1];
+        return CZ_OK;
+    }
+    TRY(device->ops->copy(device, s->stream, s->losses, s->loss + 1, sizeof *hits));
+    TRY(device->ops->stream_sync(device, s->stream));
+    *hits = s->losses[0];
     return CZ_OK;
 }

@@ -25,7 +25,7 @@ struct batch_stage {
     unsigned char *host[2];      /* a GPU's: what is copied there, in turn */
     struct dev_event *copied[2]; /* and has been */
     int turn;
-    float *loss;   /* device: where the chain puts the mean loss */
+    float *loss;   /* device: where the chain puts the mean loss, and hits behind it */
     float *losses; /* (STAGE_LOSSES_MAX) of passes that are not read yet; a GPU's */
     size_t n_losses;
     struct batch batch, host_batch;
@@ -54,6 +54,9 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
 /* After a pass that put its loss at s->loss: add it to *sum, and give it to `loss`. With `loss`
  * NULL a GPU's is added later. Either NULL: not wanted. */
 cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum);
+
+/* After batch_stage_loss() with a place for the loss: what the pass put behind s->loss. */
+cz_status batch_stage_hits(struct batch_stage *s, float *hits);
 
 /* Add the losses that are still on their way, in the order of their passes. */
 cz_status batch_stage_losses(struct batch_stage *s, double *sum);

@@ -105,6 +105,8 @@ struct layer_args {
     /* Loss layers only (flag LAYER_LOSS). A TRAIN forward already computes the gradients: dparams
      * are given there, and dloss; `saved` keeps din, which backward hands on. */
     float *loss;   /* device fp32: mean loss of the micro-batch; NULL: none wanted */
+    float *hits;   /* device fp32, EVAL only: labels whose logit is their row's largest; NULL: not
+                      wanted. Language models' heads */
     float *logits; /* host or device fp32 (B,T,V), EVAL only; or a classifier's, TRAIN too; NULL:
                       none wanted. On a GPU they are there after a wait for the stream */
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */

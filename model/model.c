@@ -287,6 +287,12 @@ bool model_head_norms(const struct cz_model *m)
     return last->cls == &model_lm_head_class || (head && head->norm_weight_name);
 }
 
+cz_status model_check_counts_hits(const struct cz_model *m)
+{
+    if (m->layers[m->n_layers - 1].cls == &model_lm_head_class) return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0, "the accuracy of tokens is for causal language models");
+}
+
 const struct param_table *model_params(const struct cz_model *m)
 {
     return &m->params;

@@ -58,6 +58,9 @@ size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T);
 /* How many targets a row has instead; 0: it has labels. */
 int64_t model_n_targets(const struct cz_model *m);
 
+/* CZ_UNSUPPORTED: the model's head cannot count labels that have the largest logit. */
+cz_status model_check_counts_hits(const struct cz_model *m);
+
 /* Whether the last layer norms its input itself: that input is no last hidden state then. */
 bool model_head_norms(const struct cz_model *m);
 

@@ -37,6 +37,8 @@ struct cz_data_loader {
     uint64_t row_ntokens;  /* that a row reads */
     int32_t *row;          /* (row_ntokens) */
     int32_t *ids, *labels; /* (B,T) */
+    int32_t end_id;        /* that ends a document; −1: rows are not cut into documents */
+    int32_t *documents, *positions; /* (B,T); NULL without */
 };
 
 static uint64_t samples_per_batch(const struct cz_data_loader *l)
@@ -88,7 +90,11 @@ static cz_status alloc_batch(struct cz_data_loader *l)
     l->row = malloc((size_t)l->row_ntokens * sizeof *l->row);
     l->ids = malloc(nbytes);
     l->labels = malloc(nbytes);
-    if (!l->row || !l->ids || !l->labels)
+    if (l->end_id >= 0) {
+        l->documents = malloc(nbytes);
+        l->positions = malloc(nbytes);
+    }
+    if (!l->row || !l->ids || !l->labels || (l->end_id >= 0 && (!l->documents || !l->positions)))
         return err_set(CZ_NOMEM, 0,
                        "no memory for a micro-batch of %" PRId64 " × %" PRId64 " tokens", l->B,
                        l->T);
@@ -116,6 +122,12 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
         return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
                        o->rank, world_size);
     TRY(masking_check(&masking, o->seq_len));
+    if (o->per_document && masking.probability > 0)
+        return err_set(CZ_INVALID, 0, "documents are kept apart for next-token models only");
+    if (o->per_document && (!o->tokenizer || cz_tokenizer_end_id(o->tokenizer) < 0))
+        return err_set(
+            CZ_INVALID, 0,
+            "the tokenizer has no end-of-text token, so nothing says where documents end");
     struct cz_data_loader *l = calloc(1, sizeof *l);
     if (!l) return err_set(CZ_NOMEM, 0, "no memory for a data loader");
     l->T = o->seq_len;
@@ -127,6 +139,7 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     l->seed = o->seed;
     l->vocab_size = VOCAB_ANY;
     l->masking = masking;
+    l->end_id = o->per_document ? (int32_t)cz_tokenizer_end_id(o->tokenizer) : -1;
     bool masks = masking.probability > 0;
     l->row_step = (uint64_t)(masks ? masking_row_ntokens(&masking, l->T) : l->T);
     l->row_ntokens = l->row_step + (masks ? 0 : 1); /* the last target */
@@ -137,6 +150,7 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
         goto fail;
     }
     store_init(&l->store, l->files);
+    l->store.ends_texts = l->end_id >= 0;
     for (size_t i = 0; i < l->paths.n; i++)
         TRY_GOTO(store_add(&l->store, &l->paths.items[i], o->tokenizer), fail);
     TRY_GOTO(count_rows(l, o), fail);
@@ -159,6 +173,8 @@ void cz_data_close(struct cz_data_loader *l)
     free(l->row);
     free(l->ids);
     free(l->labels);
+    free(l->documents);
+    free(l->positions);
     free(l);
 }
 
@@ -216,6 +232,12 @@ static cz_status fill_row(struct cz_data_loader *l, uint64_t sample, int64_t b)
     }
     memcpy(ids, l->row, T * sizeof *ids);
     memcpy(labels, l->row + 1, T * sizeof *labels);
+    for (size_t t = 0, first = 0, at = (size_t)b * T; l->end_id >= 0 && t < T; t++, at++) {
+        const bool begins = t > 0 && ids[t - 1] == l->end_id;
+        if (begins) first = t;
+        l->documents[at] = t > 0 ? l->documents[at - 1] + begins : 0;
+        l->positions[at] = (int32_t)(t - first);
+    }
     return CZ_OK;
 }
 
@@ -229,6 +251,8 @@ cz_status cz_data_next(struct cz_data_loader *l, struct cz_batch *batch)
     if (n_rows > 0) {
         next.ids = l->ids;
         next.labels = l->labels;
+        next.documents = l->documents;
+        next.positions = l->positions;
     }
     TRY(OPTIONS_GIVE(cz_batch, batch, &next));
     if (!cz_data_is_done(l)) l->next += samples_per_batch(l);

@@ -35,6 +35,7 @@ struct token_store {
     struct token_run *runs;
     size_t n_runs, runs_capacity;
     uint64_t n_tokens;
+    bool ends_texts; /* plain text of a file is a document: the tokenizer's end follows it */
 };
 
 void store_init(struct token_store *s, struct token_file *files);

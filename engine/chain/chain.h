@@ -75,6 +75,7 @@ struct chain_run {
     struct rng_key rng;        /* the chain sets its site */
     float dloss;               /* TRAIN: gradient of the loss */
     float *loss;               /* one fp32 in device memory, or NULL */
+    float *hits;               /* the same, EVAL only: labels that have the largest logit */
     float *logits;   /* fp32 (B,T,V), EVAL only, or a classifier's; or NULL. Host or device
                         memory, filled in the stream's order */
     float *hidden;   /* fp32 (B,T,C), EVAL only: the input of the loss layer; or NULL.

@@ -218,6 +218,7 @@ static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *r
     const bool is_loss = (node->layer.cls->flags & LAYER_LOSS) != 0;
     if (is_loss) {
         a.loss = run->loss;
+        a.hits = run->hits;
         a.logits = run->logits;
         if (run->hidden) TRY(copy_hidden(c, i, run, a.in));
     } else {

@@ -342,6 +342,23 @@ cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *batch, fl
     return wait_for(in, loss);
 }
 
+cz_status cz_infer_tokens(struct cz_infer *in, const struct cz_batch *batch, float *loss,
+                          int64_t *n_right)
+{
+    float hits = 0;
+    struct chain_run run = {.mode = LAYER_EVAL, .loss = loss_place(in, loss)};
+    if (!loss || !n_right)
+        return err_set(CZ_INVALID, 0, "cz_infer_tokens has nowhere to put its results");
+    run.hits = is_host(in) ? &hits : in->stage.loss + 1;
+    TRY(model_check_counts_hits(in->model));
+    TRY(stage_batch(in, batch, true, &run.batch));
+    TRY(chain_forward(in->chain, &run));
+    TRY(wait_for(in, loss));
+    if (!is_host(in)) TRY(batch_stage_hits(&in->stage, &hits));
+    *n_right = (int64_t)hits;
+    return CZ_OK;
+}
+
 cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, float *hidden)
 {
     struct chain_run run = {.mode = LAYER_EVAL, .hidden = hidden};

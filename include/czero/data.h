@@ -201,6 +201,10 @@ struct cz_data_options {
      * every rank. Otherwise such a micro-batch continues with the next epoch's first rows. */
     bool drop_last;
     bool once; /* stop after one epoch (evaluation) instead of starting the next */
+    /* Rows with cz_batch.documents and positions: attention stays within a document, and positions
+     * begin anew with each. A document ends with the tokenizer's end id, which is put behind each
+     * file of plain text, too. CZ_INVALID with masking, or without such an id. */
+    bool per_document;
 };
 
 /* Open all files, check their formats and sizes. Memory stays small whatever the size of the data,

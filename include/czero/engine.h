@@ -106,6 +106,12 @@ CZ_API cz_status engine_step(struct cz_engine *engine);
 /* Mean loss without dropout, gradients or any change of state. */
 CZ_API cz_status engine_eval(struct cz_engine *engine, const struct cz_batch *batch, float *loss);
 
+/* The same, and how many labels of the batch have the largest logit of their position: with the
+ * number of labels, the accuracy of tokens. CZ_UNSUPPORTED: the model is no causal language model.
+ */
+CZ_API cz_status engine_eval_tokens(struct cz_engine *engine, const struct cz_batch *batch,
+                                    float *loss, int64_t *n_right);
+
 /* The fp32 logits (B,T,V), (B,n_classes) or (B,T,n_classes) into the caller's memory; labels may be
  * absent. */
 CZ_API cz_status engine_predict(struct cz_engine *engine, const struct cz_batch *batch,

@@ -38,6 +38,11 @@ CZ_API void cz_infer_destroy(struct cz_infer *in); /* accepts NULL */
 CZ_API cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *batch, float *loss,
                                   float *logits);
 
+/* The same without logits, and how many labels have the largest logit of their position.
+ * CZ_UNSUPPORTED: the model is no causal language model. */
+CZ_API cz_status cz_infer_tokens(struct cz_infer *in, const struct cz_batch *batch, float *loss,
+                                 int64_t *n_right);
+
 /* The input of the head, without dropout: fp32 (B,T,C), an encoder's last hidden state. A decoder's
  * is not yet normalised. Errors: as cz_infer_forward(). */
 CZ_API cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, float *hidden);

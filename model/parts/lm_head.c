@@ -104,6 +104,7 @@ static cz_status ce_workspace(const struct model_lm_head_hp *hp, const struct ba
     args.labels = &label;
     args.loss = &number;
     if (logits) args.logits = &number;
+    if (!gradients) args.hits = &number;
     if (gradients) args.dx = args.dw = &number;
     TRY(ops_ce_head_workspace(s->ops, &args, &nbytes));
     size_raise(nbytes_max, nbytes);
@@ -256,6 +257,7 @@ static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer
     if (a->loss) {
         ce.labels = a->batch->labels;
         ce.loss = a->loss;
+        ce.hits = a->hits;
     }
     ce.loss_weights = a->batch->loss_weights;
     ce.divisor = a->batch->loss_divisor;

@@ -33,6 +33,7 @@ struct ce_head_args {
     const float *loss_weights; /* (N) or NULL */
     float divisor;             /* of the sum of losses; 0: Σω */
     float *loss;               /* one fp32: the mean loss */
+    float *hits;               /* one fp32: rows whose label has the largest logit; or NULL */
     float *logits;             /* (N,V) fp32, or NULL: never stored whole */
     float dloss;               /* gradient of the loss (loss scale / accumulation steps) */
     void *dx;                  /* (N,C), or NULL: loss only, no gradient at all */
@@ -41,7 +42,7 @@ struct ce_head_args {
     void *dbias; /* (V) or NULL */
     bool dw_accumulate, dbias_accumulate;
     void *workspace; /* ops_ce_head_workspace() bytes, which depend on which of the pointers
-                        labels, logits, dx, dw and dbias are NULL */
+                        labels, hits, logits, dx, dw and dbias are NULL */
     size_t workspace_nbytes;
 };
 

@@ -98,7 +98,7 @@ static struct matmul_args dbias_product(const struct ce_head_args *a, int64_t n,
 /* Offsets in bytes. Sizes are those of the largest block of any N up to this one. */
 struct layout {
     int64_t R; /* rows of a block here */
-    size_t z, dz, dx, lse, panel_lse, z_label, losses, ones, scratch;
+    size_t z, dz, dx, lse, panel_lse, z_label, z_max, losses, ones, scratch;
     size_t scratch_nbytes, nbytes;
 };
 
@@ -156,6 +156,7 @@ static cz_status make_layout(struct ops *ops, const struct ce_head_args *a, stru
     TRY(take(l, rows, 1, sizeof(float), &l->lse));
     TRY(take(l, rows, n_panels_of(a->V), sizeof(float), &l->panel_lse));
     TRY(take(l, rows, 1, sizeof(float), &l->z_label));
+    TRY(take(l, a->hits ? rows : 0, 1, sizeof(float), &l->z_max));
     TRY(take(l, a->labels ? a->N : 0, 1, sizeof(double), &l->losses));
     TRY(take(l, gradients && a->dbias ? rows : 0, 1, dtype_size(a->dtype), &l->ones));
     l->scratch = l->nbytes;
@@ -180,8 +181,10 @@ struct block {
     float *z;                         /* panels one after another, (n,v) each */
     void *dz;                         /* (n,PANEL), or NULL: over z */
     float *lse, *panel_lse, *z_label; /* (n) (panels,n) (n) */
+    float *z_max;                     /* (n), where hits are counted */
     double *losses;                   /* (n) */
     double scale;                     /* dloss/Σω */
+    int64_t n_hits;
 };
 
 /* Columns [v0, v0 + v) of the vocabulary. */
@@ -262,6 +265,19 @@ static cz_status panel_logits(const struct block *b, const struct panel *p)
     return CZ_OK;
 }
 
+/* The largest of v > 0 logits and of `most`: four at a time, because a maximum waits for the one
+ * before it. Comparisons with NaN leave it out. */
+static float largest_of(const float *z, int64_t v, float most)
+{
+    float by[4] = {most, most, most, most};
+    int64_t i = 0;
+    for (; i + 4 <= v; i += 4)
+        for (int k = 0; k < 4; k++) by[k] = z[i + k] > by[k] ? z[i + k] : by[k];
+    for (; i < v; i++) by[0] = z[i] > by[0] ? z[i] : by[0];
+    for (int k = 1; k < 4; k++) by[0] = by[k] > by[0] ? by[k] : by[0];
+    return by[0];
+}
+
 static void panel_statistics(const struct block *b, const struct panel *p)
 {
     const struct cross_entropy_row *row = b->ops->cross_entropy_row;
@@ -273,6 +289,7 @@ static void panel_statistics(const struct block *b, const struct panel *p)
         if (label == CZ_IGNORE_LABEL) continue;
         b->panel_lse[p->idx * b->n + n] = row->log_sum_exp(z, (size_t)p->v);
         if (label_in(p, label)) b->z_label[n] = z[label - p->v0];
+        if (b->a->hits) b->z_max[n] = largest_of(z, p->v, p->idx > 0 ? b->z_max[n] : -INFINITY);
     }
 }
 
@@ -364,7 +381,7 @@ static cz_status block_gradients(const struct block *b)
     return b->ops->cast_scale(b->ops, b->stream, &cast);
 }
 
-static cz_status block_run(const struct block *b)
+static cz_status block_run(struct block *b)
 {
     for (int64_t idx = 0; idx < n_panels_of(b->a->V); idx++) {
         struct panel p = panel_of(b, idx);
@@ -376,6 +393,7 @@ static cz_status block_run(const struct block *b)
         if (label_of(b, n) == CZ_IGNORE_LABEL) continue;
         b->lse[n] = combine(b, n);
         b->losses[n] = weight_of(b, n) * ((double)b->lse[n] - (double)b->z_label[n]);
+        if (b->a->hits) b->n_hits += b->z_label[n] == b->z_max[n];
     }
     return ce_head_has_gradients(b->a) ? block_gradients(b) : CZ_OK;
 }
@@ -411,6 +429,7 @@ static struct block block_of(struct ops *ops, struct dev_stream *stream,
     b.lse = at(&b, l->lse);
     b.panel_lse = at(&b, l->panel_lse);
     b.z_label = at(&b, l->z_label);
+    b.z_max = at(&b, l->z_max);
     return b;
 }
 
@@ -439,6 +458,7 @@ static cz_status all_blocks(struct block *b)
     }
     for (int64_t n = 0; n < a->N; n++) sum += losses[n];
     *a->loss = divisor != 0 ? (float)(sum / divisor) : 0.0f;
+    if (a->hits) *a->hits = (float)b->n_hits;
     return CZ_OK;
 }
 

@@ -44,6 +44,7 @@ template <typename Z> constexpr int ROW_BLOCK = sizeof(Z) == 4 ? 1024 : 512;
 struct head_sums {
     double divisor;
     double scale; /* dloss/divisor */
+    unsigned n_hits;
 };
 
 /* ---- sums over rows ---------------------------------------------------------------------------
@@ -76,16 +77,20 @@ __global__ void __launch_bounds__(SUM_BLOCK)
     const double by = sum != 0 && divisor != 0 ? (double)divisor : sum;
     out->divisor = by;
     out->scale = by != 0 ? (double)dloss / by : 0;
+    out->n_hits = 0;
 }
 
 __global__ void __launch_bounds__(SUM_BLOCK)
-    mean_kernel(int64_t N, const double *losses, const struct head_sums *sums, float *loss)
+    mean_kernel(int64_t N, const double *losses, const struct head_sums *sums, float *loss,
+                float *hits)
 {
     __shared__ double room[SUM_BLOCK];
     double sum = 0;
     for (int64_t n = threadIdx.x; n < N; n += SUM_BLOCK) sum += losses[n];
     sum = block_sum(sum, room);
-    if (threadIdx.x == 0) *loss = sums->divisor != 0 ? (float)(sum / sums->divisor) : 0.0f;
+    if (threadIdx.x > 0) return;
+    *loss = sums->divisor != 0 ? (float)(sum / sums->divisor) : 0.0f;
+    if (hits) *hits = (float)sums->n_hits;
 }
 
 /* ---- a row ------------------------------------------------------------------------------------
@@ -99,7 +104,7 @@ template <typename Z, typename T> struct row_args {
     const T *bias; /* to add to z; NULL: it is in z */
     const int32_t *labels;
     const float *weights;
-    const struct head_sums *sums;
+    struct head_sums *sums;
     T *dz; /* NULL: loss alone */
     double *losses;
 };
@@ -154,10 +159,10 @@ CUDA_FN void take_group(const Z *z, const T *bias, int64_t v, int64_t V, struct 
     running_add<Z, GROUP, N>(r, x);
 }
 
-/* log Σ exp over V logits, in every thread: each keeps a maximum and a sum relative to it. NaN and
- * +infinity give NaN. Limit: one read of the row. */
+/* log Σ exp over V logits, in every thread, and the largest of them: each keeps a maximum and a sum
+ * relative to it. NaN and +infinity give NaN. Limit: one read of the row. */
 template <bool ALIGNED, typename Z, typename T>
-CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room)
+CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room, float *largest)
 {
     constexpr int N = CUDA_LANES<Z>, STEP = ROW_BLOCK<Z> * N;
     struct running r = {-INFINITY, 0};
@@ -166,7 +171,8 @@ CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room)
             take_group<ALIGNED, true>(z, bias, v, V, &r);
         else
             take_group<ALIGNED, false>(z, bias, v, V, &r);
-    const float base = base_of(block_reduce<max_of>(r.largest, room));
+    *largest = block_reduce<max_of>(r.largest, room);
+    const float base = base_of(*largest);
     const float sum = block_reduce<sum_of>(r.sum * exp_from<Z>(r.largest, base), room);
     return base + log2f(sum) * LN2;
 }
@@ -262,11 +268,13 @@ __global__ void __launch_bounds__(ROW_BLOCK<Z>, 1024 / ROW_BLOCK<Z>)
         return;
     }
     const double weight = a.weights ? (double)a.weights[n] : 1.0;
-    float z_label = NAN;
+    float z_label = NAN, largest;
     if (label >= 0 && label < a.V)
         z_label = to_f32(z[label]) + (a.bias ? to_f32(a.bias[label]) : 0.0f);
-    const float lse = row_log_sum_exp<ALIGNED>(z, a.bias, a.V, room); /* z_label is read by now */
+    /* z_label is read when this is over */
+    const float lse = row_log_sum_exp<ALIGNED>(z, a.bias, a.V, room, &largest);
     if (threadIdx.x == 0) a.losses[n] = weight * ((double)lse - (double)z_label);
+    if (threadIdx.x == 0 && z_label == largest) atomicAdd(&a.sums->n_hits, 1u);
     if (!dz) return;
     const float factor = (float)(a.sums->scale * weight);
     const struct row_facts f = {lse, factor, factor * (expf(z_label - lse) - 1.0f), label};
@@ -592,7 +600,7 @@ static cz_status all_blocks(const struct call *c)
     }
     return cuda_launch("cross-entropy: its mean", mean_kernel, 1, SUM_BLOCK, 0, c->stream, a->N,
                        (const double *)at(c, c->l->losses), (const struct head_sums *)sums_of(c),
-                       a->loss);
+                       a->loss, a->hits);
 }
 
 /* Nothing to learn from an empty batch: gradients that would be overwritten become zero. */

@@ -196,6 +196,7 @@ _CALLS = {
     "engine_backward": (Status, [_P]),
     "engine_step": (Status, [_P]),
     "engine_eval": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
+    "engine_eval_tokens": (Status, [_P, POINTER(Batch), POINTER(c_float), POINTER(c_int64)]),
     "engine_predict": (Status, [_P, POINTER(Batch), _P]),
     "engine_get_lr": (c_double, [_P]),
     "engine_set_lr": (None, [_P, c_double]),

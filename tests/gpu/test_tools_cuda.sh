@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: the tools run models on a CUDA device (real, or the simulated one) as on the CPU: verify
 # agrees with PyTorch, generate writes the same text, train learns the same losses, eval and predict
-# of what was trained there say the same; the example with a layer of its own works there, too.
+# of what was trained there say the same, packed chats and the accuracy of tokens included; the example with a layer of its own works there, too.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
@@ -58,6 +58,24 @@ for device in cpu cuda; do
 done
 cmp -s "$work/eval.cpu" "$work/eval.cuda" || complain "eval: another judgement on cuda"
 cmp -s "$work/predict.cpu" "$work/predict.cuda" || complain "predict: another class on cuda"
+
+# Packed chats: several in a row, apart by documents.
+printf '%s' "{% for m in messages %}<{{ m.role }}>{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}" \
+  >"$work/t.jinja"
+awk 'BEGIN { for (i = 0; i < 24; i++) printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%d\"}, {\"role\": \"assistant\", \"content\": \"%s\"}]}\n", i, i % 3 ? "odd" : "three, then" }' \
+  >"$work/chats.jsonl"
+for device in cpu cuda; do
+  "$czero" train --config "$work/config.json" --model llama-tiny --task sft --chat-template "$work/t.jinja" --packing \
+    --tokenizer bytes --data "$work/chats.jsonl" --eval-data "$work/chats.jsonl" --seq-len 96 --steps 3 --device $device \
+    --curve "$work/chats-$device.csv" --quiet >"$work/figures.$device" 2>"$work/out" || complain "chats on $device: $(tail -3 "$work/out")"
+done
+paste -d, "$work/chats-cpu.csv" "$work/chats-cuda.csv" | awk -F, '
+  NR > 1 { d = $2 - $7; n++; if (d < 0) d = -d; if (!($2 > 0) || d > 1e-4 * $2) bad = 1 }
+  END { exit !(n == 3 && !bad) }' ||
+  complain "packed chats: other losses: $(paste "$work/chats-cpu.csv" "$work/chats-cuda.csv")"
+grep -q '^eval_accuracy 0[.]' "$work/figures.cpu" || complain "packed chats: no accuracy of tokens"
+paste "$work/figures.cpu" "$work/figures.cuda" | awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 2e-3) bad = 1 } END { exit bad }' ||
+  complain "packed chats: other figures: $(paste "$work/figures.cpu" "$work/figures.cuda")"
 
 if [ -x "$build/examples/custom_layer" ]; then
   seq 1 900 >"$work/numbers"

@@ -44,12 +44,30 @@ for packing in "" --packing; do
   paste -d, one.csv two.csv | awk -F, 'NR > 1 && ($2 - $7 > 1e-5 || $7 - $2 > 1e-5) { bad = 1 } END { exit bad }' ||
     fail "two ranks differ $packing"
   grep -q '^eval_loss [0-9.]*$' one.out || fail "no eval_loss"
+  cmp <(grep eval_accuracy one.out) <(grep eval_accuracy two.out) || fail "two ranks count other hits $packing"
   "$czero" "${train[@]}" --config one.json --data chat.jsonl --steps 4 $packing --save run >out 2>err || fail "saving $packing"
   "$czero" "${train[@]}" --config one.json --data chat.jsonl --steps 7 $packing --resume run --curve rest.csv >out 2>err ||
     fail "resuming $packing"
   cmp <(tail -n 3 one.csv) <(tail -n 3 rest.csv) || fail "a resumed run differs $packing"
   rm -r run
 done
+
+# token accuracy: in the metrics, as what is best, and 1 where everything is learnt by heart
+head -n 2 chat.jsonl >two.jsonl
+"$czero" "${train[@]}" --config one.json --data two.jsonl --eval-data two.jsonl --epochs 60 --eval-interval 30 --metrics m.csv \
+  --save run --best-metric accuracy --export tuned >out 2>err || fail "learning two rows by heart"
+grep -qx 'eval_accuracy 1.000000' out || fail "what is learnt by heart is not predicted"
+awk -F, '$3 == "eval" { n++; if ($5 == "" || $5 < 0 || $5 > 1) bad = 1 } END { exit n != 2 || bad }' m.csv || fail "no accuracy in the metrics"
+refused 2 "this run has loss and accuracy" "${train[@]}" --config one.json --data two.jsonl --eval-data two.jsonl --steps 1 --save x --best-metric f1
+printf 'one two yes no way a cat red blue sky' >text.txt
+"$czero" train --model tuned --config one.json --data text.txt --eval-data text.txt --seq-len 8 --steps 1 --export lm --quiet >train.out 2>err || fail "lm"
+"$czero" eval --model lm --data text.txt --seq-len 8 --json >out 2>err || fail "eval"
+python3 - <<'PY' || fail "eval has another accuracy than train"
+import json
+train = dict(line.split() for line in open("train.out"))
+found = json.load(open("out"))
+assert abs(found["accuracy"] - float(train["eval_accuracy"])) < 1e-6 and abs(found["loss"] - float(train["eval_loss"])) < 1e-5, (found, train)
+PY
 
 "$czero" "${train[@]}" --config one.json --data bad.jsonl --steps 1 >out 2>err || fail "a bad row"
 grep -q "bad.jsonl:25: nothing of this row is trained" err || fail "the bad row is not named"
@@ -62,4 +80,3 @@ refused 2 "broken.jinja:1: the filter nosuch is not supported" "${plain[@]}" --c
 refused 2 "has no chat template" "${plain[@]}"
 refused 2 "--chat-template nosuch: is no file" "${plain[@]}" --chat-template nosuch
 refused 2 "--packing needs --task sft" train --model gpt2-tiny --config one.json --data t.jinja --seq-len 8 --steps 1 --packing
-refused 2 "--packing is not supported on a GPU" "${train[@]}" --config one.json --data chat.jsonl --steps 1 --packing --device cuda

@@ -1,8 +1,9 @@
 /* Claims: the fused head on a CUDA device agrees with the scalar row: loss, dx, dw and dbias, for
- * all dtypes, vocabularies that are whole units and that are not, rows in one block and in several,
- * ignored labels, weights, a divisor, gradients that accumulate, logits given away; it writes
- * nothing else; a label outside the vocabulary makes the loss NaN and touches nothing; calls repeat
- * to the bit; a workspace for the largest batch serves every smaller one. */
+ * and labels that have the largest logit, for all dtypes, vocabularies that are whole units and
+ * that are not, rows in one block and in several, ignored labels, weights, a divisor, gradients
+ * that accumulate, logits given away; it writes nothing else; a label outside the vocabulary makes
+ * the loss NaN and touches nothing; calls repeat to the bit; a workspace for the largest batch
+ * serves every smaller one. */
 #include "ops/cross_entropy/cross_entropy_impl.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/gpu/cuda_orders.h"
@@ -12,8 +13,8 @@
 /* A problem, and the device's copies of what it has. */
 struct head {
     struct ce_head_args args;
-    struct agree_buf x, w, bias, labels, weights;                     /* in */
-    struct agree_buf loss, logits, dx, dw, dbias;                     /* out: row 0's … */
+    struct agree_buf x, w, bias, labels, weights; /* in */
+    struct agree_buf loss, logits, dx, dw, dbias; /* out, hits behind the loss: row 0's … */
     struct agree_buf got_loss, got_logits, got_dx, got_dw, got_dbias; /* … and the device's */
 };
 
@@ -43,7 +44,7 @@ static void outputs_make(const struct ce_head_args *a, unsigned with, struct agr
                          struct agree_buf *dbias)
 {
     const bool gradients = !(with & WITHOUT_GRADIENTS);
-    *loss = filled(true, DTYPE_F32, 1, 6, 1.0f);
+    *loss = filled(true, DTYPE_F32, gradients ? 1 : 2, 6, 1.0f);
     *logits = filled(with & WITH_LOGITS, DTYPE_F32, a->N * a->V, 7, 1.0f);
     *dx = filled(gradients, a->dtype, a->N * a->C, 8, 1.0f);
     *dw = filled(gradients && !(with & WITHOUT_DW), a->grad_dtype, a->V * a->C, 9, 1.0f);
@@ -92,6 +93,7 @@ static void run_scalar(struct head *h)
     a.x = h->x.p, a.w = h->w.p, a.bias = h->bias.p;
     a.labels = h->labels.p, a.loss_weights = h->weights.p;
     a.loss = h->loss.p, a.logits = h->logits.p;
+    a.hits = h->loss.numel > 1 ? a.loss + 1 : NULL;
     a.dx = h->dx.p, a.dw = h->dw.p, a.dbias = h->dbias.p;
     ck_ok(ops_ce_head_workspace(&ops, &a, &a.workspace_nbytes));
     struct agree_buf workspace = agree_buf_make(DTYPE_U8, a.workspace_nbytes, 0);
@@ -131,6 +133,7 @@ static void run_device(const struct cuda_rig *rig, struct head *h)
     for (size_t i = 0; i < CZ_ARRAY_LEN(host); i++) d[i] = rig_put(rig, host[i]);
     a.x = d[0].p, a.w = d[1].p, a.bias = d[2].p, a.labels = d[3].p, a.loss_weights = d[4].p;
     a.loss = d[5].p, a.dx = d[6].p, a.logits = d[7].p, a.dw = d[8].p, a.dbias = d[9].p;
+    a.hits = h->loss.numel > 1 ? a.loss + 1 : NULL;
     ck_ok(ops_ce_head_workspace(rig->ops, &a, &a.workspace_nbytes));
     space_raise(rig, a.workspace_nbytes);
     a.workspace = space.p;

@@ -418,6 +418,55 @@ START_TEST(rows_are_documents)
 }
 END_TEST
 
+/* Ids are those without the option but for the end behind a file of plain text; documents rise, and
+ * positions begin anew, behind each end. */
+START_TEST(documents_of_rows_are_told_apart)
+{
+    setup();
+    struct cz_tokenizer *tok = open_gpt2();
+    const int32_t end = (int32_t)cz_tokenizer_end_id(tok);
+    const char *paths[] = {put_text("a.txt", "plain text of a file"),
+                           put_text("b.jsonl", "{\"text\": \"one two\"}\n{\"text\": \"three\"}\n"),
+                           put_text("c.txt", "and another one")};
+    struct cz_data_options o = {.size = sizeof o,
+                                .paths = paths,
+                                .n_paths = 3,
+                                .tokenizer = tok,
+                                .seq_len = 6,
+                                .micro_batch = 2,
+                                .once = true,
+                                .per_document = true};
+    struct cz_data_loader *l;
+    struct cz_batch b = {.size = sizeof b};
+    size_t n_ends = 0;
+    ck_ok(cz_data_open(&o, &l));
+    const uint64_t n_tokens = cz_data_n_tokens(l);
+    while (!cz_data_is_done(l)) {
+        ck_ok(cz_data_next(l, &b));
+        for (int64_t i = 0; i < b.B * b.T; i++) {
+            const bool is_first = i % b.T == 0, begins = !is_first && b.ids[i - 1] == end;
+            ck_assert_int_eq(b.documents[i], is_first ? 0 : b.documents[i - 1] + begins);
+            ck_assert_int_eq(b.positions[i], is_first || begins ? 0 : b.positions[i - 1] + 1);
+            n_ends += b.ids[i] == end;
+        }
+    }
+    cz_data_close(l);
+    ck_assert_uint_ge(n_ends, 3);
+    o.per_document = false;
+    ck_ok(cz_data_open(&o, &l));
+    ck_assert_uint_eq(cz_data_n_tokens(l) + 2, n_tokens);
+    ck_ok(cz_data_next(l, &b));
+    ck_assert(!b.documents && !b.positions);
+    cz_data_close(l);
+    o.per_document = true;
+    o.tokenizer = NULL;
+    ck_fails(cz_data_open(&o, &l), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "has no end-of-text token"));
+    cz_tokenizer_close(tok);
+    teardown();
+}
+END_TEST
+
 /* Documents of all lengths, among them one of several parts. */
 START_TEST(many_rows_do_not_depend_on_threads)
 {
@@ -563,6 +612,7 @@ END_TEST
 
 TEST_MAIN("data/data_files", compressed_text_is_the_text, damaged_compressed_data_are_refused,
           a_bomb_is_refused, other_files_are_refused_by_name, rows_are_documents,
-          many_rows_do_not_depend_on_threads, rows_without_a_text_are_refused_by_line,
-          a_folder_is_its_files_in_order, a_folder_may_have_many_files,
-          labelled_texts_may_be_compressed, the_rest_of_a_magic_number_stays_in_the_buffer)
+          documents_of_rows_are_told_apart, many_rows_do_not_depend_on_threads,
+          rows_without_a_text_are_refused_by_line, a_folder_is_its_files_in_order,
+          a_folder_may_have_many_files, labelled_texts_may_be_compressed,
+          the_rest_of_a_magic_number_stays_in_the_buffer)

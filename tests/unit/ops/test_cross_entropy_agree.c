@@ -341,6 +341,46 @@ START_TEST(loss_alone_logits_and_training_give_the_same_loss)
 }
 END_TEST
 
+/* Labels that are the largest of their row, found in logits of the head's own, for vocabularies of
+ * one panel and of several. */
+START_TEST(labels_with_the_largest_logit_are_counted)
+{
+    static const int64_t sizes[] = {1, 7, 2048, 4100};
+    struct ops *ops = host_ops();
+    for (size_t k = 0; k < CZ_ARRAY_LEN(sizes); k++)
+        for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+            const int64_t V = sizes[k], N = 12;
+            struct problem p = problem_make(N, 5, V, (enum cz_dtype)dtype, DTYPE_F32, k % 2);
+            struct agree_buf logits = agree_buf_make(DTYPE_F32, (size_t)(N * V), 0);
+            float loss, same, hits = -1;
+            struct ce_head_args a = head_args(&p, &loss);
+            int n_hits = 0;
+            a.logits = logits.p;
+            run_head(ops, &a);
+            for (int64_t n = 0; n < N; n++) {
+                int64_t best = 0;
+                for (int64_t v = 1; v < V; v++)
+                    if (agree_get(&logits, (size_t)(n * V + v)) >
+                        agree_get(&logits, (size_t)(n * V + best)))
+                        best = v;
+                if (n % 3 == 0) p.labels[n] = (int32_t)best;
+                if (n % 3 == 1) p.labels[n] = CZ_IGNORE_LABEL;
+                n_hits += p.labels[n] == best;
+            }
+            a = head_args(&p, &loss), a.hits = &hits;
+            run_head(ops, &a);
+            ck_assert_msg(hits == (float)n_hits, "V %lld: %g hits, not %d", (long long)V,
+                          (double)hits, n_hits);
+            a = head_args(&p, &same);
+            run_head(ops, &a);
+            ck_assert(same == loss);
+            agree_buf_free(&logits);
+            problem_free(&p);
+        }
+    host_ops_free(ops);
+}
+END_TEST
+
 static double loss_of(struct ops *ops, struct problem *p)
 {
     float loss;
@@ -520,6 +560,7 @@ int main(void)
                                   several_row_blocks_match_double,
                                   panels_match_double,
                                   loss_alone_logits_and_training_give_the_same_loss,
+                                  labels_with_the_largest_logit_are_counted,
                                   gradients_are_finite_differences_of_the_loss,
                                   infinite_and_nan_logits_show_in_the_loss,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,

@@ -122,22 +122,35 @@ static cz_status parts_read(const struct chat_set *s, const struct chat_example 
     return out->n > 0 ? append(&out->items[out->n - 1], text, n) : CZ_OK;
 }
 
+static void print_begin(enum part_kind kind, bool has_colours)
+{
+    if (kind == PART_TRAINED && has_colours) fputs("\033[1;32m", stdout);
+    if (kind == PART_TRAINED && !has_colours) fputs("{+", stdout);
+    if (kind == PART_CUT && has_colours) fputs("\033[31m", stdout);
+    if (kind == PART_CUT && !has_colours) fputs("[-", stdout);
+}
+
+static void print_end(enum part_kind kind, bool has_colours)
+{
+    if (kind != PART_READ && has_colours) fputs("\033[0m", stdout);
+    if (kind == PART_TRAINED && !has_colours) fputs("+}", stdout);
+    if (kind == PART_CUT && !has_colours) fputs("-]", stdout);
+}
+
 /* Every line of a row is indented, so that no text looks like a line of the report. */
 static void print_part(const struct part *part, bool has_colours)
 {
-    static const char *const colours[] = {"", "\033[1;32m", "\033[31m"};
-    static const char *const begins[] = {"", "{+", "[-"}, *const ends[] = {"", "+}", "-]"};
-    const char *begin = (has_colours ? colours : begins)[part->kind];
-    const char *end = !has_colours ? ends[part->kind] : *begin ? "\033[0m" : "";
-    fputs(begin, stdout);
+    print_begin(part->kind, has_colours);
     for (size_t at = 0; at < part->n;) {
         const char *line_end = memchr(part->text + at, '\n', part->n - at);
         const size_t n = line_end ? (size_t)(line_end - part->text) - at : part->n - at;
         printable_put(stdout, PRINTABLE_TEXT, part->text + at, n);
-        if (line_end) printf("%s\n  %s", has_colours ? end : "", has_colours ? begin : "");
+        if (line_end && has_colours) print_end(part->kind, true);
+        if (line_end) fputs("\n  ", stdout);
+        if (line_end && has_colours) print_begin(part->kind, true);
         at += n + (line_end != NULL);
     }
-    fputs(end, stdout);
+    print_end(part->kind, has_colours);
 }
 
 static void print_example(const struct chat_set *s, const struct chat_example *e,
@@ -284,7 +297,7 @@ static double percent(double part, double whole)
 static void print_lengths(const struct data_words *o, const struct chat_set *s,
                           const struct summary *sum)
 {
-    const char *mark = terminal_is_utf8() ? "\u2588" : "#";
+    const bool is_utf8 = terminal_is_utf8();
     size_t most = 1;
     if (s->n_examples == 0) return;
     printf("lengths    %zu to %zu tokens, half of them up to %zu\n", sum->shortest, sum->longest,
@@ -295,8 +308,13 @@ static void print_lengths(const struct data_words *o, const struct chat_set *s,
         const size_t above = k > 0 ? ((size_t)1 << (k - 1)) + 1 : 0, upto = (size_t)1 << k;
         const size_t width = (sum->bars[k] * BAR_WIDTH + most - 1) / most;
         printf("  %7zu to %-7zu %8zu ", above, upto, sum->bars[k]);
-        for (size_t i = 0; i < width; i++) fputs(mark, stdout);
-        printf("%s\n", above > (size_t)o->seq_len ? " cut" : "");
+        for (size_t i = 0; i < width; i++)
+            if (is_utf8)
+                fputs("\u2588", stdout);
+            else
+                putchar('#');
+        if (above > (size_t)o->seq_len) fputs(" cut", stdout);
+        putchar('\n');
     }
 }
 

@@ -25,7 +25,7 @@ struct eval_options {
     struct arg_list data;
     int64_t digits;
     double mask_probability;
-    bool strip_spaces, json, no_matrix;
+    bool strip_spaces, per_document, json, no_matrix;
 };
 
 #define FIELD(member) offsetof(struct eval_options, member)
@@ -53,9 +53,11 @@ static const struct arg_spec specs[] = {
     {"--label-column", ARG_STRING, FIELD(label_column), "NAME",
      "column or member with the label (default: label)"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
-    {"", ARG_HEADING, 0, NULL, "Masked language models:"},
+    {"", ARG_HEADING, 0, NULL, "Language models:"},
+    {"--per-document", ARG_FLAG, FIELD(per_document), NULL,
+     "causal ones: attention and positions stay within a document, as in czero train"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
-     "share of tokens to predict (default: 0.15)"},
+     "masked ones: share of tokens to predict (default: 0.15)"},
     {"", ARG_HEADING, 0, NULL, "Output:"},
     {"--digits", ARG_INT, FIELD(digits), "N", "decimal places (default: 4)", .min = 2},
     {"--no-matrix", ARG_FLAG, FIELD(no_matrix), NULL, "omit the confusion matrix"},
@@ -71,8 +73,8 @@ const struct arg_command eval_command = {
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "For a classifier czero prints precision, recall, F1 and support of each class,\n"
                 "their averages, and the confusion matrix; for a classifier of words (named\n"
-                "entities) precision, recall and F1 of entities; for a language model loss\n"
-                "and perplexity.",
+                "entities) precision, recall and F1 of entities; for a language model loss,\n"
+                "perplexity and, of causal ones, the share of tokens predicted.",
     .examples = "  czero eval --model classifier/ --data test.csv\n"
                 "  czero eval --model gpt/ --data test.txt --json",
 };
@@ -436,7 +438,7 @@ struct token_eval {
     struct cz_tokenizer *tokenizer;
     struct cz_data_loader *data;
     struct cz_infer *infer;
-    double loss_sum, n;
+    double loss_sum, n, n_right;
 };
 
 static void token_eval_close(struct token_eval *t)
@@ -458,7 +460,8 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
                                       .tokenizer = t->tokenizer,
                                       .seq_len = T,
                                       .micro_batch = s->batch > 0 ? s->batch : 32,
-                                      .once = true};
+                                      .once = true,
+                                      .per_document = o->per_document};
     struct cz_masking masking = {.size = sizeof masking};
     const enum cz_labels labels = cz_model_labels(t->model);
     if (labels != CZ_LABELS_NEXT) {
@@ -477,6 +480,11 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
     return cz_infer_create(t->model, &infer, &t->infer);
 }
 
+static bool token_eval_has_accuracy(const struct token_eval *t)
+{
+    return cz_model_labels(t->model) == CZ_LABELS_NEXT;
+}
+
 /* Batch losses are means over labels: weighted with their number, the total does not depend on the
  * batch size. */
 static cz_status token_eval_rows(struct token_eval *t)
@@ -485,12 +493,15 @@ static cz_status token_eval_rows(struct token_eval *t)
         struct cz_batch batch = {.size = sizeof batch};
         float loss;
         double n = 0;
+        int64_t n_right = 0;
         TRY(cz_data_next(t->data, &batch));
         if (batch.B == 0) continue;
-        TRY(cz_infer_forward(t->infer, &batch, &loss, NULL));
+        TRY(token_eval_has_accuracy(t) ? cz_infer_tokens(t->infer, &batch, &loss, &n_right)
+                                       : cz_infer_forward(t->infer, &batch, &loss, NULL));
         for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != CZ_IGNORE_LABEL;
         t->loss_sum += (double)loss * n;
         t->n += n;
+        t->n_right += (double)n_right;
     }
     return CZ_OK;
 }
@@ -511,9 +522,13 @@ static cz_status eval_tokens(const struct eval_options *o, struct cz_model *mode
         tool_put_json_number(stdout, loss);
         printf(", \"perplexity\": ");
         tool_put_json_number(stdout, exp(loss));
+        if (token_eval_has_accuracy(&t)) printf(", \"accuracy\": %.9g", t.n_right / t.n);
         printf("}\n");
-    } else if (st == CZ_OK)
-        printf("loss %.6f, perplexity %.4f over %.0f tokens\n", loss, exp(loss), t.n);
+    } else if (st == CZ_OK) {
+        printf("loss %.6f, perplexity %.4f", loss, exp(loss));
+        if (token_eval_has_accuracy(&t)) printf(", accuracy %.4f", t.n_right / t.n);
+        printf(" over %.0f tokens\n", t.n);
+    }
     token_eval_close(&t);
     return st;
 }
@@ -541,6 +556,9 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
     if (!is_classifier && for_classes)
         return err_set(CZ_INVALID, 0, "%s applies to classifiers only; %s is a language model",
                        for_classes, o->score.model);
+    if (labels != CZ_LABELS_NEXT && o->per_document)
+        return err_set(CZ_INVALID, 0, "--per-document is for causal language models; %s is not one",
+                       o->score.model);
     if (is_words && for_texts)
         return err_set(CZ_INVALID, 0, "%s is for classifiers of texts; %s classifies words",
                        for_texts, o->score.model);

@@ -47,6 +47,8 @@ static const struct arg_spec train_specs[] = {
     {"--groups", ARG_CHOICE, FIELD(groups), "one|hf",
      "parameter groups; hf: no weight decay on biases and norms (default: hf where the config has "
      "no optimizer, else one)"},
+    {"--per-document", ARG_FLAG, FIELD(per_document), NULL,
+     "causal-lm: attention and positions stay within a document, which the end-of-text token ends"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
      "masked-lm: share of tokens to predict; replaced-tokens: to replace (default: 0.15)"},
     {"", ARG_HEADING, 0, NULL, "Instructions and chats (--task sft):"},

@@ -64,10 +64,6 @@ static void say_data(const struct run *r)
 static cz_status sft_open_data(struct run *r)
 {
     const struct train_options *o = r->options;
-    if (o->packing && o->device && strncmp(o->device, "cuda", 4) == 0)
-        return err_set(
-            CZ_UNSUPPORTED, 0,
-            "--packing is not supported on a GPU yet; leave it out, or train on the CPU");
     TRY(open_set(r, &o->data, &r->chats));
     if (run_is_first_rank(r)) say_data(r);
     if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, &r->eval_chats));
@@ -89,35 +85,39 @@ static cz_status sft_train_micro(struct run *r)
 
 /* ---- evaluation ----------------------------------------------------------------------------- */
 
-/* Sums of losses and of labels over this rank's rows. All ranks have the same number of batches;
- * one without labels has no loss, but takes part. */
-static cz_status evaluate_rows(struct run *r, struct chat_loader *loader, double sums[2])
+/* Sums of losses, of labels, and of those predicted over this rank's rows. All ranks have the same
+ * number of batches; one without labels has no loss, but takes part. */
+static cz_status evaluate_rows(struct run *r, struct chat_loader *loader, double sums[3])
 {
     while (!chat_loader_is_done(loader)) {
         struct cz_batch batch;
         float loss;
+        int64_t n_right;
         double n = 0;
         chat_loader_next(loader, &batch);
         for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != CZ_IGNORE_LABEL;
         batch.loss_divisor = n > 0 ? (float)n : 1.0f;
-        TRY(engine_eval(r->engine, &batch, &loss));
+        TRY(engine_eval_tokens(r->engine, &batch, &loss, &n_right));
         sums[0] += (double)loss * n;
         sums[1] += n;
+        sums[2] += (double)n_right;
     }
     return CZ_OK;
 }
 
-/* Mean loss over every trained token of --eval-data. */
+/* Mean loss and accuracy over every trained token of --eval-data. */
 static cz_status sft_evaluate(struct run *r, struct evaluation *out)
 {
     struct chat_loader *loader = NULL;
-    double mine[2] = {0}, sums[2];
+    double mine[3] = {0}, sums[3];
     cz_status st;
     *out = (struct evaluation){.loss = NAN};
     TRY_GOTO(open_loader(r, r->eval_chats, true, &loader), done);
     TRY_GOTO(evaluate_rows(r, loader, mine), done);
-    TRY_GOTO(engine_gather_metrics(r->engine, mine, 2, sums), done);
+    TRY_GOTO(engine_gather_metrics(r->engine, mine, 3, sums), done);
     out->loss = sums[0] / sums[1];
+    out->has_tokens = true;
+    out->token_accuracy = sums[2] / sums[1];
 done:
     chat_loader_close(loader);
     return st;

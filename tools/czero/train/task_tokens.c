@@ -21,6 +21,7 @@ static cz_status open_rows(const struct run *r, const struct arg_list *paths, bo
         .seed = r->seed,
         .drop_last = !once && r->drop_last,
         .once = once,
+        .per_document = r->options->per_document,
     };
     const double given = r->options->mask_probability;
     const float probability = isnan(given) ? 0.15f : (float)given;
@@ -88,10 +89,10 @@ static double count_labels(const struct cz_batch *b)
     return (double)n;
 }
 
-/* Sums of losses and of labels over this rank's rows: a batch's loss is a mean over its labels, so
- * it is weighted with their number. A rank without rows left evaluates zeros: with ZeRO 3 every
- * forward is a collective operation. */
-static cz_status evaluate_rows(struct run *r, const struct filler *filler, double sums[2])
+/* Sums of losses, of labels and of those predicted over this rank's rows: a batch's loss is a mean
+ * over its labels, so it is weighted with their number. A rank without rows left evaluates zeros:
+ * with ZeRO 3 every forward is a collective operation. */
+static cz_status evaluate_rows(struct run *r, const struct filler *filler, double sums[3])
 {
     struct cz_data_loader *data = r->eval_data;
     while (!cz_data_is_done(data)) {
@@ -99,28 +100,34 @@ static cz_status evaluate_rows(struct run *r, const struct filler *filler, doubl
         float loss;
         TRY(cz_data_next(data, &batch));
         const struct cz_batch *shown = batch.B > 0 ? &batch : &filler->batch;
-        TRY(engine_eval(r->engine, shown, &loss));
+        int64_t n_right = 0;
+        TRY(r->task == &train_task_tokens ? engine_eval_tokens(r->engine, shown, &loss, &n_right)
+                                          : engine_eval(r->engine, shown, &loss));
         if (batch.B == 0) continue;
         const double n = count_labels(&batch);
         sums[0] += (double)loss * n;
         sums[1] += n;
+        sums[2] += (double)n_right;
     }
     return CZ_OK;
 }
 
-/* Mean loss over every label of --eval-data, each counted once, by one rank. */
+/* Mean loss over every label of --eval-data, each counted once, by one rank; of causal models the
+ * share of labels predicted, too. */
 static cz_status tokens_evaluate(struct run *r, struct evaluation *out)
 {
     const struct cz_data_cursor start = {0};
     struct filler filler = {0};
-    double mine[2] = {0}, sums[2];
+    double mine[3] = {0}, sums[3];
     cz_status st;
     *out = (struct evaluation){.loss = NAN};
     TRY_GOTO(cz_data_seek(r->eval_data, &start), done);
     TRY_GOTO(filler_init(&filler, r->T), done);
     TRY_GOTO(evaluate_rows(r, &filler, mine), done);
-    TRY_GOTO(engine_gather_metrics(r->engine, mine, 2, sums), done);
+    TRY_GOTO(engine_gather_metrics(r->engine, mine, 3, sums), done);
     out->loss = sums[0] / sums[1];
+    out->has_tokens = r->task == &train_task_tokens;
+    out->token_accuracy = sums[2] / sums[1];
 done:
     free(filler.ids);
     return st;

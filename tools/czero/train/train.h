@@ -37,7 +37,7 @@ struct train_options {
     struct arg_list data, eval_data;
     int64_t seq_len, steps, seed, save_interval, save_keep, early_stopping;
     double epochs, mask_probability; /* NAN: not given */
-    bool log_json, quiet, strip_spaces, packing, dry_run_lr, force;
+    bool log_json, quiet, strip_spaces, packing, per_document, dry_run_lr, force;
 };
 
 /* What an evaluation found, the same on every rank. NAN: not measured. */
@@ -49,6 +49,8 @@ struct evaluation {
     struct entity_summary entities; /* of sets: over classes; accuracy is that of whole sets */
     bool has_values;
     struct value_summary values;
+    bool has_tokens; /* of causal language models */
+    double token_accuracy;
 };
 
 struct run;

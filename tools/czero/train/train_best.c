@@ -23,6 +23,7 @@ static double metric_of(const struct run *r, const struct evaluation *e)
 {
     const char *name = r->best.metric;
     if (strcmp(name, "loss") == 0) return e->loss;
+    if (e->has_tokens) return e->token_accuracy;
     if (e->has_values) return value_report_metric(&e->values, name);
     const double value = e->has_entities ? entity_report_metric(&e->entities, name) : NAN;
     return isnan(value) ? class_report_metric(&e->classes, name) : value;

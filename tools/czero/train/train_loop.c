@@ -93,7 +93,9 @@ static cz_status log_evaluation(struct run *r, const struct evaluation *e)
                                     .epoch = run_epoch(r, step),
                                     .is_eval = true,
                                     .loss = e->loss,
-                                    .accuracy = classes ? e->classes.accuracy : NAN,
+                                    .accuracy = classes         ? e->classes.accuracy
+                                                : e->has_tokens ? e->token_accuracy
+                                                                : NAN,
                                     .macro_f1 = classes ? e->classes.macro.f1 : NAN,
                                     .weighted_f1 = classes ? e->classes.weighted.f1 : NAN,
                                     .lr = NAN,
@@ -129,6 +131,10 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
             printf(", \"eval_perplexity\": ");
             tool_put_json_number(stdout, exp(e->loss));
         }
+        if (e->has_tokens) {
+            printf(", \"eval_accuracy\": ");
+            tool_put_json_number(stdout, e->token_accuracy);
+        }
         printable_print(stdout, ", \"best\": %s}\n", is_best ? "true" : "false");
         fflush(stdout);
     }
@@ -146,6 +152,7 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
         fprintf(stderr, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
     else
         fprintf(stderr, "  perplexity %.2f", exp(e->loss));
+    if (e->has_tokens) fprintf(stderr, "  accuracy %.4f", e->token_accuracy);
     printable_print(stderr, "%s\n", is_best ? "  (best)" : "");
 }
 
@@ -252,9 +259,12 @@ static cz_status report_end(struct run *r)
                                true));
         printf("eval_accuracy %.6f\n", e->classes.accuracy);
     }
+    if (e->has_tokens && !r->options->log_json) printf("eval_accuracy %.6f\n", e->token_accuracy);
     printf("eval_loss %.6f\n", e->loss);
-    if (!e->has_classes && !e->has_values && !r->options->quiet)
-        fprintf(stderr, "eval of the end  loss %.4f  perplexity %.2f\n", e->loss, exp(e->loss));
+    if (e->has_classes || e->has_values || r->options->quiet) return CZ_OK;
+    fprintf(stderr, "eval of the end  loss %.4f  perplexity %.2f", e->loss, exp(e->loss));
+    if (e->has_tokens) fprintf(stderr, "  accuracy %.4f", e->token_accuracy);
+    fputc('\n', stderr);
     return CZ_OK;
 }
 

@@ -127,9 +127,11 @@ static cz_status choose_metric(struct run *r)
     const char *metric = o->best_metric ? o->best_metric : o->early_stopping > 0 ? "loss" : NULL;
     engine_best_init(&r->best, metric, metric && is_one_of(metric, small));
     if (!metric || strcmp(metric, "loss") == 0) return CZ_OK;
+    const bool has_tokens = r->task == &train_task_sft || r->task == &train_task_tokens;
+    if (has_tokens && strcmp(metric, "accuracy") == 0) return CZ_OK;
     if (!run_has_classes(r))
-        return err_set(CZ_INVALID, 0, "--best-metric %s is for classification; this run has loss",
-                       metric);
+        return err_set(CZ_INVALID, 0, "--best-metric %s is for classification; this run has loss%s",
+                       metric, has_tokens ? " and accuracy" : "");
     const enum cz_problem problem = cz_texts_problem(r->texts);
     if (is_one_of(metric, values) != (problem == CZ_PROBLEM_REGRESSION))
         return err_set(CZ_INVALID, 0, "--best-metric %s is for %s; the labels of this run are %s",
@@ -163,6 +165,7 @@ static cz_status check_task_options(const struct run *r)
         {"--chat-template", o->chat_template != NULL, &train_task_sft, NULL},
         {"--loss-on", o->loss_on != NULL, &train_task_sft, NULL},
         {"--packing", o->packing, &train_task_sft, NULL},
+        {"--per-document", o->per_document, &train_task_tokens, NULL},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
         if (options[i].is_given && options[i].task != r->task && options[i].other != r->task)
