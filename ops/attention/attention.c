@@ -109,7 +109,28 @@ static size_t host_attention_workspace(const struct ops *ops, const struct atten
         struct tasks tasks = tasks_of(a, (enum kind)kind);
         if (n_parts_of(&tasks) > n_parts) n_parts = n_parts_of(&tasks);
     }
-    return (size_t)n_parts * scratch_nbytes(row, a, backward) + ALIGN;
+    const size_t scores =
+        backward ? size_round_up(attention_own_dq_scores(a) * sizeof(float), ALIGN) : 0;
+    return scores + (size_t)n_parts * scratch_nbytes(row, a, backward) + ALIGN;
+}
+
+/* dtable (R,H) = Σ of dq_scores (H,B,Tq,R): over the queries of a batch row, then over these. */
+static void sum_table(const struct attention_args *a)
+{
+    const struct attention_positions *p = &a->positions;
+    const int64_t R = p->n_buckets;
+#pragma omp parallel for schedule(static)
+    for (int64_t h = 0; h < a->H; h++)
+        for (int64_t r = 0; r < R; r++) {
+            float total = 0;
+            for (int64_t b = 0; b < a->B; b++) {
+                const float *x = p->dq_scores + attention_q_scores_at(a, b, h, 0) + r;
+                float sum = 0;
+                for (int64_t t = 0; t < a->Tq; t++) sum += x[t * R];
+                total += sum;
+            }
+            p->dtable[r * a->H + h] = total;
+        }
 }
 
 static cz_status attention_forward(struct ops *ops, struct dev_stream *stream,
@@ -130,12 +151,20 @@ static cz_status attention_backward(struct ops *ops, struct dev_stream *stream,
     if (a->B == 0 || a->H == 0 || (a->Tq == 0 && a->Tk == 0)) return CZ_OK;
     TRY(attention_check(a, true, host_attention_workspace(ops, a, true)));
     TRY(attention_check_documents(a));
-    if (runs_whole(ops->attention_row, a)) {
-        run(ops->attention_row, a, BACKWARD_WHOLE);
-        return CZ_OK;
+    struct attention_args args = *a;
+    const size_t n_scores = attention_own_dq_scores(a);
+    if (n_scores > 0) {
+        char *own = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
+        args.positions.dq_scores = (float *)(void *)own;
+        args.workspace = own + size_round_up(n_scores * sizeof(float), ALIGN);
     }
-    run(ops->attention_row, a, BACKWARD_Q);
-    run(ops->attention_row, a, BACKWARD_K);
+    if (runs_whole(ops->attention_row, &args)) {
+        run(ops->attention_row, &args, BACKWARD_WHOLE);
+    } else {
+        run(ops->attention_row, &args, BACKWARD_Q);
+        run(ops->attention_row, &args, BACKWARD_K);
+    }
+    if (args.positions.n_buckets > 0 && args.positions.dtable) sum_table(&args);
     return CZ_OK;
 }
 

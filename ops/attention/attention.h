@@ -1,6 +1,7 @@
 /* Scaled dot-product attention with an online softmax: the T×T scores never exist.
  *
- *   s = scale·q·kᵀ (capped, masked),  p = softmax(s),  out = dropout(p)·v,  lse = log Σ exp(s)
+ *   s = scale·q·kᵀ (+ positions, capped, masked),  p = softmax(s),  out = dropout(p)·v,
+ *   lse = log Σ exp(s)
  * Backward recomputes p from q, k and lse:
  *   dv = pᵀ·dout,  dp = dout·vᵀ,  ds = p∘(dp − rowsum(dout∘out)),  dq = scale·ds·k,
  *   dk = scale·dsᵀ·q
@@ -10,6 +11,14 @@
  * Query t is at position t' = t + (Tk − Tq) of the keys. What it sees is one range of keys, less
  * those that the key mask hides: k ≤ t' if causal, |t' − k| < window, the keys of its document.
  * Time is that of the ranges, not of Tq·Tk.
+ *
+ * With positions, s(i,j) of query i and key j gets what depends on the bucket r(i,j) of the
+ * distance between them, of R buckets:
+ *   + positions.scale·(table[r,h] + q_scores[h,b,i,r] + k_scores[h,b,j,r])
+ * The table is MPNet's (T5's: Raffel et al., arXiv 1910.10683, section 2.1); q_scores and k_scores
+ * are products of queries and keys with vectors of positions (DeBERTa: He et al., arXiv 2006.03654,
+ * equation 4), which the caller makes: arrays of H·B·T·R elements. Their gradients are sums of ds
+ * over the keys, or queries, of a bucket, in order.
  *
  * Arithmetic in fp32, one rounding of each output. Results do not depend on threads. Keys that the
  * mask hides may hold anything, NaN too; a workspace for some B and T serves smaller ones.
@@ -28,6 +37,21 @@ CZ_EXTERN_C_BEGIN
 struct ops;
 struct dev_stream;
 
+/* NULL leaves a part out. As many key heads as query heads. */
+struct attention_positions {
+    int64_t n_buckets; /* R, below 2^16; 0: scores have none of this */
+    /* (Tq + Tk − 1) in host memory: key j is in bucket buckets[j − i + Tq − 1] − first_bucket of
+     * query i. Keys of one bucket are neighbours. */
+    const int32_t *buckets;
+    int32_t first_bucket;
+    float scale;
+    const void *table;               /* (R,H) of dtype, as the next two */
+    const void *q_scores, *k_scores; /* (H,B,Tq,R) (H,B,Tk,R) */
+    /* Backward, overwritten. dtable (R,H) is the sum of dq_scores over B and Tq; where a caller
+     * does not want these, they are in the workspace. */
+    float *dtable, *dq_scores, *dk_scores;
+};
+
 struct attention_args {
     int64_t B, Tq, Tk, H, G, D;
     enum cz_dtype dtype; /* q, k, v, out and their gradients */
@@ -45,8 +69,10 @@ struct attention_args {
     int64_t out_stride;
     int64_t q_batch, kv_batch; /* elements between batch rows; 0: T·stride (a KV cache differs) */
     float *lse;                /* (B,H,Tq) fp32, saved by forward */
-    float dropout_p;           /* on p; element index ((b·H + h)·Tq + tq)·Tk + tk */
+    float dropout_p;           /* on p; element index (((first_b + b)·H + h)·Tq + tq)·Tk + tk */
     struct rng_key rng;
+    int64_t first_b; /* of a call for rows of a batch: batch row 0 draws as this one */
+    struct attention_positions positions;
     const void *dout;   /* backward only; stride out_stride */
     void *dq, *dk, *dv; /* backward only, overwritten; strides as q, k, v */
     void *workspace;    /* ops_attention_workspace() bytes */

@@ -3,6 +3,7 @@
 #include "ops/attention/attention_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 static cz_status check_shape(const struct attention_args *a)
 {
@@ -52,11 +53,55 @@ static cz_status check_strides(const struct attention_args *a)
                    (long long)a->out_stride, (long long)a->H, (long long)a->G, (long long)a->D);
 }
 
+/* Every bucket must be one of them, and its keys neighbours: what a GPU's threads add to a bucket
+ * relies on it. */
+static cz_status check_buckets(const struct attention_args *a)
+{
+    const struct attention_positions *p = &a->positions;
+    uint64_t met[(1 << 16) / 64];
+    memset(met, 0, (size_t)(p->n_buckets + 63) / 64 * sizeof *met);
+    for (int64_t i = 0, before = -1; i < a->Tq + a->Tk - 1; i++) {
+        const int64_t r = (int64_t)p->buckets[i] - p->first_bucket;
+        if (r < 0 || r >= p->n_buckets)
+            return err_set(CZ_INVALID, 0, "attention: buckets[%lld] is %d, not one of %lld from %d",
+                           (long long)i, p->buckets[i], (long long)p->n_buckets, p->first_bucket);
+        if (r != before && met[r / 64] >> r % 64 & 1)
+            return err_set(CZ_INVALID, 0,
+                           "attention: bucket %d comes again at buckets[%lld], behind others",
+                           p->buckets[i], (long long)i);
+        met[r / 64] |= (uint64_t)1 << r % 64;
+        before = r;
+    }
+    return CZ_OK;
+}
+
+static cz_status check_positions(const struct attention_args *a, bool backward)
+{
+    const struct attention_positions *p = &a->positions;
+    if (p->n_buckets == 0) return CZ_OK;
+    if (p->n_buckets < 0 || p->n_buckets >= 1 << 16 || !p->buckets)
+        return err_set(CZ_INVALID, 0,
+                       "attention: positions need 1 to 65535 buckets, not %lld, and their numbers",
+                       (long long)p->n_buckets);
+    if (a->G != a->H)
+        return err_set(CZ_INVALID, 0,
+                       "attention: positions need as many key heads as query heads, not %lld and "
+                       "%lld",
+                       (long long)a->G, (long long)a->H);
+    if (!isfinite(p->scale))
+        return err_set(CZ_INVALID, 0, "attention: positions.scale %g is no number",
+                       (double)p->scale);
+    if (backward && ((p->q_scores && !p->dq_scores) || (p->k_scores && !p->dk_scores)))
+        return err_set(CZ_INVALID, 0, "attention: backward needs the gradients of position scores");
+    return a->Tk > 0 ? check_buckets(a) : CZ_OK;
+}
+
 cz_status attention_check(const struct attention_args *a, bool backward, size_t workspace_nbytes)
 {
     TRY(check_shape(a));
     TRY(check_options(a));
     TRY(check_strides(a));
+    TRY(check_positions(a, backward));
     if (!a->q || !a->out || (a->Tk > 0 && (!a->k || !a->v)))
         return err_set(CZ_INVALID, 0, "attention: q, k, v and out are needed");
     if (backward && (!a->lse || !a->dout || !a->dq || (a->Tk > 0 && (!a->dk || !a->dv))))

@@ -36,7 +36,7 @@ static bool has_window(const struct attention_args *a)
 
 static bool takes_flash(const struct ops *ops, const struct attention_args *a, bool backward)
 {
-    if (has_window(a) || a->softcap > 0 || a->documents) return false;
+    if (has_window(a) || a->softcap > 0 || a->documents || a->positions.n_buckets) return false;
     if (flash_tiles(ops, a, backward) < 0 || !(a->scale > 0)) return false;
     if (!lies_aligned(a->q, a->q_stride, a->q_batch) ||
         !lies_aligned(a->k, a->k_stride, a->kv_batch) ||
@@ -121,6 +121,13 @@ static struct attention_on_gpu on_gpu(const struct ops *ops, const struct attent
     g.k_batch = a->kv_batch ? a->kv_batch : a->Tk * a->k_stride;
     g.v_batch = a->kv_batch ? a->kv_batch : a->Tk * a->v_stride;
     g.lse = a->lse;
+    g.first_b = a->first_b;
+    g.n_buckets = (int)a->positions.n_buckets;
+    g.position_scale = a->positions.scale;
+    g.table = a->positions.table;
+    g.q_scores = a->positions.q_scores, g.k_scores = a->positions.k_scores;
+    g.dtable = a->positions.dtable;
+    g.dq_scores = a->positions.dq_scores, g.dk_scores = a->positions.dk_scores;
     g.keep_scale = 1.0f / (1.0f - a->dropout_p);
     if (a->dropout_p > 0) {
         g.threshold = keep_threshold(a->dropout_p);
@@ -132,10 +139,43 @@ static struct attention_on_gpu on_gpu(const struct ops *ops, const struct attent
 /* ---- front door --------------------------------------------------------------------------------
  */
 
+/* What positions have in the workspace, in bytes: buckets, then dq_scores that the caller does not
+ * want. */
+static size_t bucket_room(const struct attention_args *a)
+{
+    if (a->positions.n_buckets == 0) return 0;
+    return size_round_up((size_t)(a->Tq + a->Tk) * sizeof(int32_t), ALIGN);
+}
+
+static size_t position_room(const struct attention_args *a, bool backward)
+{
+    const size_t n_scores = backward ? attention_own_dq_scores(a) : 0;
+    return bucket_room(a) + size_round_up(n_scores * sizeof(float), ALIGN);
+}
+
+/* Places of positions from an address that ALIGN divides on; sums of gradients begin with zeros. */
+static cz_status take_positions(struct attention_on_gpu *g, struct ops *ops,
+                                const struct attention_args *a, bool backward, char *at,
+                                struct dev_stream *stream)
+{
+    struct device *device = ops->device;
+    if (a->positions.n_buckets == 0 || a->Tk == 0) return CZ_OK;
+    g->buckets = (int32_t *)(void *)at;
+    TRY(attention_put_buckets(g, &a->positions, stream));
+    if (!backward) return CZ_OK;
+    if (attention_own_dq_scores(a) > 0) g->dq_scores = (float *)(void *)(at + bucket_room(a));
+    if (g->dq_scores)
+        TRY(device->ops->fill_zero(device, stream, g->dq_scores,
+                                   attention_q_scores_at(a, 0, a->H, 0) * sizeof(float)));
+    if (!g->dk_scores) return CZ_OK;
+    return device->ops->fill_zero(device, stream, g->dk_scores,
+                                  attention_k_scores_at(a, 0, a->H, 0) * sizeof(float));
+}
+
 /* Backward's workspace in bytes from an address that ALIGN divides on: delta, then what the flash
- * row needs, dq_sums where there is more than one tile of keys. */
+ * row needs, dq_sums where there is more than one tile of keys; then what positions have. */
 struct room {
-    size_t dq_sums, turns, end;
+    size_t dq_sums, turns, positions, end;
 };
 
 static struct room room_of(const struct ops *ops, const struct attention_args *a)
@@ -143,11 +183,14 @@ static struct room room_of(const struct ops *ops, const struct attention_args *a
     const int tiles = flash_tiles(ops, a, true);
     struct room r = {};
     r.dq_sums = size_round_up((size_t)(a->B * a->H * a->Tq) * sizeof(float), ALIGN);
-    r.turns = r.end = r.dq_sums;
-    if (tiles < 0) return r;
-    if (attention_key_tiles((int)a->Tk) > 1)
-        r.turns += attention_flash_dq_numel(tiles, a->B, a->H, a->Tq) * sizeof(float);
-    r.end = r.turns + attention_flash_turns(tiles, a->B, a->H, a->Tq) * sizeof(unsigned);
+    r.turns = r.positions = r.dq_sums;
+    if (tiles >= 0) {
+        if (attention_key_tiles((int)a->Tk) > 1)
+            r.turns += attention_flash_dq_numel(tiles, a->B, a->H, a->Tq) * sizeof(float);
+        r.positions = r.turns + attention_flash_turns(tiles, a->B, a->H, a->Tq) * sizeof(unsigned);
+        r.positions = size_round_up(r.positions, ALIGN);
+    }
+    r.end = r.positions + position_room(a, true);
     return r;
 }
 
@@ -155,8 +198,8 @@ static struct room room_of(const struct ops *ops, const struct attention_args *a
 static size_t workspace(const struct ops *ops, const struct attention_args *a, bool backward)
 {
     if (backward) return room_of(ops, a).end + ALIGN;
-    const size_t n_partials = attention_decode_partials(a);
-    return n_partials ? n_partials * sizeof(float) + ALIGN : 0;
+    const size_t n_partials = attention_decode_partials(a), positions = position_room(a, false);
+    return n_partials || positions ? n_partials * sizeof(float) + positions + ALIGN : 0;
 }
 
 static void take_room(struct attention_on_gpu *g, const struct ops *ops,
@@ -167,7 +210,7 @@ static void take_room(struct attention_on_gpu *g, const struct ops *ops,
     g->delta = (float *)(void *)base;
     g->dq_sums = (float *)(void *)(base + r.dq_sums);
     g->turns = (unsigned *)(void *)(base + r.turns);
-    g->n_turns = (int64_t)((r.end - r.turns) / sizeof(unsigned));
+    g->n_turns = (int64_t)((r.positions - r.turns) / sizeof(unsigned));
     if (g->tiles >= 0) g->bundle = attention_flash_bundle(g, ops->cuda->info.n_multiprocessors);
 }
 
@@ -177,8 +220,10 @@ static cz_status forward(struct ops *ops, struct dev_stream *stream, const struc
     TRY(attention_check(a, false, workspace(ops, a, false)));
     TRY(check_limits(a));
     struct attention_on_gpu g = on_gpu(ops, a, false);
+    char *base = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
+    TRY(take_positions(&g, ops, a, false, base, stream));
     if (attention_takes_decode(a)) {
-        g.partials = (float *)(void *)size_round_up((uintptr_t)a->workspace, ALIGN);
+        g.partials = (float *)(void *)base;
         return attention_decode_forward(&g, a->dtype, stream);
     }
     if (!takes_flash(ops, a, false)) return attention_simt_forward(&g, a->dtype, stream);
@@ -194,7 +239,13 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     TRY(check_limits(a));
     struct attention_on_gpu g = on_gpu(ops, a, true);
     take_room(&g, ops, a);
-    if (!takes_flash(ops, a, true)) return attention_simt_backward(&g, a->dtype, stream);
+    const struct room room = room_of(ops, a);
+    char *base = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
+    TRY(take_positions(&g, ops, a, true, base + room.positions, stream));
+    if (!takes_flash(ops, a, true)) {
+        TRY(attention_simt_backward(&g, a->dtype, stream));
+        return g.n_buckets && g.dtable ? attention_sum_table(&g, stream) : CZ_OK;
+    }
     if (takes_hopper(ops, a, true)) {
         if (g.Tq > 0) TRY(attention_hopper_backward_q(&g, a->dtype, stream));
         if (g.Tk > 0) TRY(attention_hopper_backward_k(&g, a->dtype, stream));

@@ -3,9 +3,9 @@
  * Rows, chosen by the arguments alone (attention_cuda.cu):
  *   simt    fp32 arithmetic; every dtype, width, stride, alignment and option
  *   flash   tensor cores; bf16 and fp16, widths up to 128 in multiples of 8, 16-byte alignment; no
- *           soft cap, documents or window that hides keys
- *   decode  fp32 arithmetic; forward of one query (of up to 4 and 128 keys), no dropout or
- *           documents, widths up to 256
+ *           soft cap, documents, positions or window that hides keys
+ *   decode  fp32 arithmetic; forward of one query (of up to 4 and 128 keys), no dropout,
+ *           documents or positions, widths up to 256
  * The first two compute blocks of queries by blocks of keys in shared memory and registers, so no
  * (Tq,Tk) tensor exists, and no sum depends on timing. Backward begins with delta =
  * rowsum(dout∘out), (B,H,Tq) in fp32 in the workspace. simt then has a pass for dq by blocks of
@@ -45,6 +45,13 @@ struct attention_on_gpu {
     /* dropout: keep an element iff its word ≥ threshold; 0 keeps all */
     uint32_t threshold, philox_key[2], philox_hi[2];
     float keep_scale;
+    int64_t first_b;
+    /* positions (simt only): R of them, 0 for none; (Tq + Tk − 1) buckets in the workspace */
+    int n_buckets;
+    float position_scale;
+    int32_t *buckets;
+    const void *table, *q_scores, *k_scores;
+    float *dtable, *dq_scores, *dk_scores;
 };
 
 /* The entry point has checked everything; each of these starts one or two kernels. */
@@ -52,6 +59,11 @@ cz_status attention_simt_forward(const struct attention_on_gpu *a, enum cz_dtype
                                  struct dev_stream *stream);
 cz_status attention_simt_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                   struct dev_stream *stream);
+/* Before the two above: the buckets of positions, from host memory to a->buckets. */
+cz_status attention_put_buckets(const struct attention_on_gpu *a,
+                                const struct attention_positions *from, struct dev_stream *stream);
+/* And behind backward: a->dtable. */
+cz_status attention_sum_table(const struct attention_on_gpu *a, struct dev_stream *stream);
 cz_status attention_flash_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                   struct dev_stream *stream);
 cz_status attention_flash_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
@@ -116,7 +128,7 @@ CUDA_FN int first_query(const struct attention_on_gpu &a, int tk)
 /* Index of dropout's element (b, h, tq, key 0). */
 CUDA_FN uint64_t draw_row(const struct attention_on_gpu &a, int b, int h, int tq)
 {
-    return (((uint64_t)b * a.H + h) * a.Tq + tq) * a.Tk;
+    return ((((uint64_t)a.first_b + b) * a.H + h) * a.Tq + tq) * a.Tk;
 }
 
 /* The four words of one Philox block (base/rng.h). */

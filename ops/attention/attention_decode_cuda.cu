@@ -278,7 +278,7 @@ cz_status attention_decode_forward(const struct attention_on_gpu *a, enum cz_dty
 bool attention_takes_decode(const struct attention_args *a)
 {
     return a->Tq <= (a->Tk <= SPLIT ? 4 : 1) && a->D <= MOST_D && a->dropout_p == 0 &&
-           !a->documents;
+           !a->documents && a->positions.n_buckets == 0;
 }
 
 size_t attention_decode_partials(const struct attention_args *a)

@@ -83,7 +83,35 @@ void attention_queries_of(const struct attention_args *a, int64_t b, int64_t t0,
 static inline uint64_t attention_draw_idx(const struct attention_args *a, int64_t b, int64_t h,
                                           int64_t tq, int64_t tk)
 {
-    return (uint64_t)(((b * a->H + h) * a->Tq + tq) * a->Tk + tk);
+    return (uint64_t)((((a->first_b + b) * a->H + h) * a->Tq + tq) * a->Tk + tk);
+}
+
+/* ---- positions ------------------------------------------------------------------------------- */
+
+/* The bucket of key tk of query tq. */
+static inline int64_t attention_bucket(const struct attention_args *a, int64_t tq, int64_t tk)
+{
+    return a->positions.buckets[tk - tq + a->Tq - 1] - a->positions.first_bucket;
+}
+
+/* Elements in front of (h, b, t, 0) of q_scores, k_scores and their gradients. */
+static inline size_t attention_q_scores_at(const struct attention_args *a, int64_t b, int64_t h,
+                                           int64_t tq)
+{
+    return (size_t)(((h * a->B + b) * a->Tq + tq) * a->positions.n_buckets);
+}
+
+static inline size_t attention_k_scores_at(const struct attention_args *a, int64_t b, int64_t h,
+                                           int64_t tk)
+{
+    return (size_t)(((h * a->B + b) * a->Tk + tk) * a->positions.n_buckets);
+}
+
+/* Elements of dq_scores in the workspace of backward. */
+static inline size_t attention_own_dq_scores(const struct attention_args *a)
+{
+    const bool own = a->positions.n_buckets > 0 && a->positions.dtable && !a->positions.dq_scores;
+    return own ? attention_q_scores_at(a, 0, a->H, 0) : 0;
 }
 
 CZ_EXTERN_C_END

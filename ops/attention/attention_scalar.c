@@ -3,6 +3,7 @@
 #include "ops/attention/attention_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Σ x[d]·y[d] over D elements from x_at and y_at on. */
 static float dot(const struct attention_args *a, const void *x, size_t x_at, const void *y,
@@ -28,11 +29,28 @@ static bool sees(const struct attention_args *a, int64_t b, int64_t tq, int64_t 
     return !a->key_mask || a->key_mask[b * a->Tk + tk];
 }
 
+/* What the distance from a query to a key adds to their score. */
+static float position_score(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
+                            int64_t tk)
+{
+    const struct attention_positions *p = &a->positions;
+    if (p->n_buckets == 0) return 0;
+    const size_t r = (size_t)attention_bucket(a, tq, tk);
+    float sum = 0;
+    if (p->table) sum += dtype_get(p->table, r * (size_t)a->H + (size_t)h, a->dtype);
+    if (p->q_scores)
+        sum += dtype_get(p->q_scores, attention_q_scores_at(a, b, h, tq) + r, a->dtype);
+    if (p->k_scores)
+        sum += dtype_get(p->k_scores, attention_k_scores_at(a, b, h, tk) + r, a->dtype);
+    return p->scale * sum;
+}
+
 /* Computed in fp32 from values as they are stored, as every row does. */
 static float score(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk)
 {
     float s = a->scale * dot(a, a->q, attention_q_at(a, b, tq, h), a->k,
-                             attention_kv_at(a, a->k_stride, b, tk, key_head(a, h)));
+                             attention_kv_at(a, a->k_stride, b, tk, key_head(a, h))) +
+              position_score(a, b, h, tq, tk);
     return a->softcap > 0 ? a->softcap * tanhf(s / a->softcap) : s;
 }
 
@@ -115,10 +133,19 @@ static void pair(const struct attention_args *a, int64_t b, int64_t h, int64_t t
     *ds = p * (dp * kept - dot(a, a->dout, out_at, a->out, out_at)) * cap_slope(a, s);
 }
 
+/* The gradients of the position scores of one query, or of one key, in front of its sums; NULL:
+ * there are none. */
+static float *zero_scores(const struct attention_args *a, float *gradients, size_t at)
+{
+    if (a->positions.n_buckets == 0 || !gradients) return NULL;
+    return memset(gradients + at, 0, (size_t)a->positions.n_buckets * sizeof(float));
+}
+
 static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
                        float *sums)
 {
     for (int64_t tq = q0; tq < q1; tq++) {
+        float *ds_of = zero_scores(a, a->positions.dq_scores, attention_q_scores_at(a, b, h, tq));
         for (int64_t d = 0; d < a->D; d++) sums[d] = 0;
         for (int64_t tk = 0; tk < a->Tk; tk++) {
             if (!sees(a, b, tq, tk)) continue;
@@ -127,6 +154,7 @@ static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int
             size_t k_at = attention_kv_at(a, a->k_stride, b, tk, key_head(a, h));
             for (int64_t d = 0; d < a->D; d++)
                 sums[d] += ds * dtype_get(a->k, k_at + (size_t)d, a->dtype);
+            if (ds_of) ds_of[attention_bucket(a, tq, tk)] += a->positions.scale * ds;
         }
         size_t q_at = attention_q_at(a, b, tq, h);
         for (int64_t d = 0; d < a->D; d++)
@@ -140,6 +168,7 @@ static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int
     float *dk = scratch, *dv = scratch + a->D;
     const int64_t n_heads = a->H / a->G;
     for (int64_t tk = k0; tk < k1; tk++) {
+        float *ds_of = zero_scores(a, a->positions.dk_scores, attention_k_scores_at(a, b, g, tk));
         for (int64_t d = 0; d < 2 * a->D; d++) scratch[d] = 0;
         for (int64_t h = g * n_heads; h < (g + 1) * n_heads; h++)
             for (int64_t tq = 0; tq < a->Tq; tq++)
@@ -152,6 +181,7 @@ static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int
                         dk[d] += ds * dtype_get(a->q, q_at + (size_t)d, a->dtype);
                         dv[d] += p * dtype_get(a->dout, out_at + (size_t)d, a->dtype);
                     }
+                    if (ds_of) ds_of[attention_bucket(a, tq, tk)] += a->positions.scale * ds;
                 }
         size_t k_at = attention_kv_at(a, a->k_stride, b, tk, g);
         size_t v_at = attention_kv_at(a, a->v_stride, b, tk, g);

@@ -250,11 +250,128 @@ CUDA_FN float pair_keep(const struct attention_on_gpu &a, int b, int h, int tq, 
     return draw_keeps(a, draw_row(a, b, h, tq) + (uint64_t)tk) ? a.keep_scale : 0.0f;
 }
 
+/* ---- positions ---------------------------------------------------------------------------------
+ */
+
+CUDA_FN int bucket_of(const struct attention_on_gpu &a, int tq, int tk)
+{
+    return a.buckets[tk - tq + a.Tq - 1];
+}
+
+CUDA_FN int64_t q_scores_at(const struct attention_on_gpu &a, int b, int h, int tq)
+{
+    return (((int64_t)h * a.B + b) * a.Tq + tq) * a.n_buckets;
+}
+
+CUDA_FN int64_t k_scores_at(const struct attention_on_gpu &a, int b, int h, int tk)
+{
+    return (((int64_t)h * a.B + b) * a.Tk + tk) * a.n_buckets;
+}
+
+/* A scaled score with what the distance between the two adds. */
+template <typename T>
+CUDA_FN float positioned(const struct attention_on_gpu &a, int b, int h, int tq, int tk, float s)
+{
+    if (a.n_buckets == 0) return s;
+    const int r = bucket_of(a, tq, tk);
+    float sum = 0;
+    if (a.table) sum += to_f32(((const T *)a.table)[(int64_t)r * a.H + h]);
+    if (a.q_scores) sum += to_f32(((const T *)a.q_scores)[q_scores_at(a, b, h, tq) + r]);
+    if (a.k_scores) sum += to_f32(((const T *)a.k_scores)[k_scores_at(a, b, h, tk) + r]);
+    return s + a.position_scale * sum;
+}
+
+/* The bucket of a query and a key, which are a row and a column of a tile or the reverse. */
+template <bool ROWS_ARE_KEYS>
+CUDA_FN int tile_bucket(const struct attention_on_gpu &a, int row, int column)
+{
+    return ROWS_ARE_KEYS ? bucket_of(a, column, row) : bucket_of(a, row, column);
+}
+
+/* ds of a tile, in shared memory, to the buckets of its rows, which are queries or keys: the thread
+ * of a bucket's first column adds up its columns, which are neighbours, so each sum is one thread's
+ * at a time, tile after tile. Begins with a barrier; one must follow. */
+template <bool ROWS_ARE_KEYS, int WIDE>
+CUDA_FN void add_to_buckets(const struct attention_on_gpu &a, const struct place &at,
+                            const struct room<WIDE> *mem, int h, int column0)
+{
+    float *sums = ROWS_ARE_KEYS ? a.dk_scores : a.dq_scores;
+    if (a.n_buckets == 0 || !sums || at.d0 > 0) return;
+    const int n_rows = min(TILE, (ROWS_ARE_KEYS ? a.Tk : a.Tq) - at.t0);
+    const int end = min(column0 + TILE, ROWS_ARE_KEYS ? a.Tq : a.Tk);
+    __syncthreads();
+    for (int e = (int)threadIdx.x; e < n_rows * TILE; e += THREADS) {
+        const int t = at.t0 + e / TILE;
+        int c = column0 + e % TILE;
+        if (c >= end) continue;
+        const int r = tile_bucket<ROWS_ARE_KEYS>(a, t, c);
+        if (c > column0 && tile_bucket<ROWS_ARE_KEYS>(a, t, c - 1) == r) continue;
+        const float *ds = mem->p + e / TILE * P_LD - column0;
+        float sum = 0;
+        for (; c < end && tile_bucket<ROWS_ARE_KEYS>(a, t, c) == r; c++) sum += ds[c];
+        sums[(ROWS_ARE_KEYS ? k_scores_at(a, at.b, h, t) : q_scores_at(a, at.b, h, t)) + r] +=
+            a.position_scale * sum;
+    }
+}
+
+#define BUCKETS_MAX 1024 /* of one launch: they travel as a kernel argument */
+
+struct bucket_numbers {
+    uint16_t of[BUCKETS_MAX];
+};
+
+static __global__ void __launch_bounds__(THREADS)
+    attention_buckets_kernel(struct bucket_numbers from, int n, int32_t *to)
+{
+    const int i = (int)(blockIdx.x * THREADS + threadIdx.x);
+    if (i < n) to[i] = from.of[i];
+}
+
+cz_status attention_put_buckets(const struct attention_on_gpu *a,
+                                const struct attention_positions *from, struct dev_stream *stream)
+{
+    const int n_all = a->Tq + a->Tk - 1;
+    for (int begin = 0; begin < n_all; begin += BUCKETS_MAX) {
+        const int n = n_all - begin < BUCKETS_MAX ? n_all - begin : BUCKETS_MAX;
+        struct bucket_numbers numbers = {};
+        for (int i = 0; i < n; i++)
+            numbers.of[i] = (uint16_t)(from->buckets[begin + i] - from->first_bucket);
+        TRY(cuda_launch("attention buckets", attention_buckets_kernel,
+                        cuda_blocks((size_t)n, THREADS), THREADS, 0, stream, numbers, n,
+                        a->buckets + begin));
+    }
+    return CZ_OK;
+}
+
+/* Element (r,h) of dtable: each thread adds up every THREADS-th query, then pairs of threads. */
+static __global__ void __launch_bounds__(THREADS) attention_table_kernel(struct attention_on_gpu a)
+{
+    __shared__ float sums[THREADS];
+    const int h = (int)blockIdx.x % a.H, r = (int)blockIdx.x / a.H, thread = (int)threadIdx.x;
+    const int64_t n = (int64_t)a.B * a.Tq;
+    const float *x = a.dq_scores + h * n * a.n_buckets + r;
+    float sum = 0;
+    for (int64_t i = thread; i < n; i += THREADS) sum += x[i * a.n_buckets];
+    sums[thread] = sum;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (thread < half) sums[thread] += sums[thread + half];
+    }
+    if (thread == 0) a.dtable[(int64_t)r * a.H + h] = sums[0];
+}
+
+cz_status attention_sum_table(const struct attention_on_gpu *a, struct dev_stream *stream)
+{
+    return cuda_launch("attention table", attention_table_kernel, (unsigned)(a->n_buckets * a->H),
+                       THREADS, 0, stream, *a);
+}
+
 /* ---- forward -----------------------------------------------------------------------------------
  */
 
 /* One tile of keys joins the softmax of the rows: s becomes p with dropout, `top` and `total` the
  * largest score and Σ exp(s − top) so far. Returns in `fade` what sums so far are scaled with. */
+template <typename T>
 CUDA_FN void join_softmax(const struct attention_on_gpu &a, const struct place &at, int k0,
                           float s[PER][PER], float top[PER], float total[PER], float fade[PER])
 {
@@ -265,8 +382,10 @@ CUDA_FN void join_softmax(const struct attention_on_gpu &a, const struct place &
         float most = top[i], sum = 0;
 #pragma unroll
         for (int j = 0; j < PER; j++) {
-            const bool is_seen = pair_sees(a, at.b, tq, k0 + tx + 16 * j);
-            s[i][j] = is_seen ? capped(a, a.scale * s[i][j]) : -INFINITY;
+            const int tk = k0 + tx + 16 * j;
+            s[i][j] = pair_sees(a, at.b, tq, tk)
+                          ? capped(a, positioned<T>(a, at.b, at.head, tq, tk, a.scale * s[i][j]))
+                          : -INFINITY;
             most = fmaxf(most, s[i][j]);
         }
         most = row_reduce<max_of>(most);
@@ -296,7 +415,7 @@ __global__ void __launch_bounds__(THREADS) attention_simt_forward_kernel(struct 
     for (int i = 0; i < PER; i++) top[i] = -INFINITY;
     for (int k0 = keys.begin / TILE * TILE; k0 < keys.end; k0 += TILE) {
         multiply<T>(s, mem->xy, q, key_rows<T>(a, at.b, at.head / a.group, k0, false));
-        join_softmax(a, at, k0, s, top, total, fade);
+        join_softmax<T>(a, at, k0, s, top, total, fade);
         put_tile(mem, s);
 #pragma unroll
         for (int e = 0; e < PER * WIDE / 16; e++)
@@ -344,6 +463,7 @@ __global__ void __launch_bounds__(128) attention_simt_delta_kernel(struct attent
 }
 
 /* p and ds of one query and one key, from q·k and dout·v; p comes with dropout. */
+template <typename T>
 CUDA_FN void differentiate(const struct attention_on_gpu &a, int b, int h, int tq, int tk, float *s,
                            float *dp)
 {
@@ -352,7 +472,7 @@ CUDA_FN void differentiate(const struct attention_on_gpu &a, int b, int h, int t
         return;
     }
     const int64_t row = ((int64_t)b * a.H + h) * a.Tq + tq;
-    const float x = capped(a, a.scale * *s);
+    const float x = capped(a, positioned<T>(a, b, h, tq, tk, a.scale * *s));
     const float p = expf(x - a.lse[row]), keep = pair_keep(a, b, h, tq, tk);
     *dp = p * (*dp * keep - a.delta[row]);
     if (a.softcap > 0) *dp *= 1 - (x / a.softcap) * (x / a.softcap);
@@ -375,9 +495,10 @@ __global__ void __launch_bounds__(THREADS) attention_simt_dq_kernel(struct atten
         multiply<T>(dp, mem->xy, dout, key_rows<T>(a, at.b, g, k0, true));
 #pragma unroll
         for (int e = 0; e < PER * PER; e++)
-            differentiate(a, at.b, at.head, at.t0 + ty + 16 * (e / PER), k0 + tx + 16 * (e % PER),
-                          &s[e / PER][e % PER], &dp[e / PER][e % PER]);
+            differentiate<T>(a, at.b, at.head, at.t0 + ty + 16 * (e / PER),
+                             k0 + tx + 16 * (e % PER), &s[e / PER][e % PER], &dp[e / PER][e % PER]);
         put_tile(mem, dp);
+        add_to_buckets<false>(a, at, mem, at.head, k0);
         multiply_add<WIDE, T>(dq, mem, key_rows<T>(a, at.b, g, k0, false), at.d0);
     }
 #pragma unroll
@@ -409,11 +530,12 @@ __global__ void __launch_bounds__(THREADS) attention_simt_dkv_kernel(struct atte
             multiply<T>(dp, mem->xy, v, dout);
 #pragma unroll
             for (int e = 0; e < PER * PER; e++)
-                differentiate(a, at.b, h, q0 + tx + 16 * (e % PER), at.t0 + ty + 16 * (e / PER),
-                              &s[e / PER][e % PER], &dp[e / PER][e % PER]);
+                differentiate<T>(a, at.b, h, q0 + tx + 16 * (e % PER), at.t0 + ty + 16 * (e / PER),
+                                 &s[e / PER][e % PER], &dp[e / PER][e % PER]);
             put_tile(mem, s);
             multiply_add<WIDE, T>(dv, mem, dout, at.d0);
             put_tile(mem, dp);
+            add_to_buckets<true>(a, at, mem, h, q0);
             multiply_add<WIDE, T>(dk, mem, q, at.d0);
         }
 #pragma unroll

@@ -232,14 +232,76 @@ static struct columns whole_vectors(struct columns c)
     return (struct columns){c.begin / VF_N * VF_N, round_up_vec(c.end)};
 }
 
-/* What becomes of a product q·k: times the scale, capped, and its derivative. */
+/* Columns `c` of row `s`, query i of the head: q·k becomes scale·q·k + what positions add. Loads
+ * from places that the distance picks, two for each score beside D multiplications. */
+VEC_FN void add_positions_of(enum cz_dtype dtype, const struct attention_args *a, int64_t b,
+                             int64_t h, size_t i, const struct key_block *kb, struct columns c,
+                             float *s)
+{
+    const struct attention_positions *p = &a->positions;
+    const int32_t *buckets = p->buckets + kb->k0 + (size_t)a->Tq - 1 - i;
+    const size_t R = (size_t)p->n_buckets, H = (size_t)a->H, end = least(c.end, kb->nk);
+    const size_t q_at = attention_q_scores_at(a, b, h, (int64_t)i);
+    const size_t k_at = attention_k_scores_at(a, b, h, (int64_t)kb->k0);
+    for (size_t j = c.begin; j < end; j++) {
+        const size_t r = (size_t)(buckets[j] - p->first_bucket);
+        float sum = 0;
+        if (p->table) sum += dtype_get(p->table, r * H + (size_t)h, dtype);
+        if (p->q_scores) sum += dtype_get(p->q_scores, q_at + r, dtype);
+        if (p->k_scores) sum += dtype_get(p->k_scores, k_at + j * R + r, dtype);
+        s[j] = fmaf(p->scale, sum, s[j] * a->scale);
+    }
+}
+
+static void add_positions(const struct attention_args *a, int64_t b, int64_t h, size_t i,
+                          const struct key_block *kb, struct columns c, float *s)
+{
+    if (a->positions.n_buckets > 0) DTYPE_CALL(add_positions_of, a->dtype, a, b, h, i, kb, c, s);
+}
+
+/* Which gradients of position scores a pass makes. */
+enum position_grads { POSITIONS_OF_Q = 1, POSITIONS_OF_K = 2 };
+
+/* ds of columns `c` of row `ds`, query i, to the buckets: one key after the other, because
+ * neighbours share buckets. */
+static void put_positions(const struct attention_args *a, int64_t b, int64_t h, size_t i,
+                          const struct key_block *kb, struct columns c, const float *ds,
+                          unsigned wanted)
+{
+    const struct attention_positions *p = &a->positions;
+    if (p->n_buckets == 0) return;
+    const int32_t *buckets = p->buckets + kb->k0 + (size_t)a->Tq - 1 - i;
+    const size_t R = (size_t)p->n_buckets, end = least(c.end, kb->nk);
+    float *of_q = p->dq_scores, *of_k = p->dk_scores;
+    if (of_q && (wanted & POSITIONS_OF_Q)) {
+        of_q += attention_q_scores_at(a, b, h, (int64_t)i);
+        for (size_t j = c.begin; j < end; j++)
+            of_q[buckets[j] - p->first_bucket] += p->scale * ds[j];
+    }
+    if (of_k && (wanted & POSITIONS_OF_K)) {
+        of_k += attention_k_scores_at(a, b, h, (int64_t)kb->k0);
+        for (size_t j = c.begin; j < end; j++)
+            of_k[j * R + (size_t)(buckets[j] - p->first_bucket)] += p->scale * ds[j];
+    }
+}
+
+/* The sums of n queries, or keys, from `at` on begin with zeros. */
+static void zero_scores(const struct attention_args *a, float *gradients, size_t at, size_t n)
+{
+    if (a->positions.n_buckets > 0 && gradients)
+        memset(gradients + at, 0, n * (size_t)a->positions.n_buckets * sizeof(float));
+}
+
+/* What becomes of a product q·k: times the scale (with positions it was before), capped, and its
+ * derivative. */
 struct scores {
     vf scale, cap, uncap; /* uncap: 1/cap */
 };
 
 VEC_FN struct scores scores_of(const struct attention_args *a)
 {
-    return (struct scores){vf_set1(a->scale), vf_set1(a->softcap), vf_set1(1.0f / a->softcap)};
+    const float scale = a->positions.n_buckets > 0 ? 1.0f : a->scale;
+    return (struct scores){vf_set1(scale), vf_set1(a->softcap), vf_set1(1.0f / a->softcap)};
 }
 
 VEC_FN vf score(const bool capped, const struct scores *c, vf s)
@@ -361,8 +423,10 @@ static void forward_scores(const struct attention_args *a, const struct forward_
         if (c.end == 0) continue;
         multiply(w->q + i0 * Dp, Dp, 1, w->kt + c.begin, BK, D, w->s + i0 * BK + c.begin, BK,
                  n_rows, (c.end - c.begin) / VF_N, false);
-        for (size_t i = i0; i < i0 + n_rows; i++)
+        for (size_t i = i0; i < i0 + n_rows; i++) {
+            add_positions(a, b, h, q0 + i, kb, c, w->s + i * BK);
             softmax_row(a, w, i, visible(kb, &w->keys[i]), c, r, draw_idx_of(a, b, h, q0 + i, kb));
+        }
     }
 }
 
@@ -528,10 +592,11 @@ VEC_FN void pair_row(const bool capped, const bool all, const struct attention_a
     }
 }
 
-/* p and ds of the loaded queries and keys, in the columns that each strip of rows sees. */
+/* p and ds of the loaded queries and keys, in the columns that each strip of rows sees; `wanted`
+ * gradients of position scores. */
 static void pair_blocks(const struct attention_args *a, const struct backward_space *w,
                         const struct key_block *kb, int64_t b, int64_t h, size_t q0, size_t nq,
-                        struct dropper *r)
+                        unsigned wanted, struct dropper *r)
 {
     const size_t D = (size_t)a->D, Dp = round_up_vec(D);
     for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
@@ -545,7 +610,9 @@ static void pair_blocks(const struct attention_args *a, const struct backward_sp
                  false);
         for (size_t i = i0; i < i0 + n_rows; i++) {
             const struct columns seen = visible(kb, &w->keys[i]);
+            add_positions(a, b, h, q0 + i, kb, c, w->p + i * BK);
             ROW_CALL(a, seen, c, pair_row, a, w, i, seen, c, r, draw_idx_of(a, b, h, q0 + i, kb));
+            put_positions(a, b, h, q0 + i, kb, c, w->ds + i * BK, wanted);
         }
     }
 }
@@ -605,12 +672,14 @@ static void keys_against_queries(const struct attention_args *a, const struct ba
     const size_t last = (size_t)kb->queries[kb->nk - 1].end;
     memset(w->dk, 0, BK * Dp * sizeof(float));
     memset(w->dv, 0, BK * Dp * sizeof(float));
+    zero_scores(a, a->positions.dk_scores, attention_k_scores_at(a, b, g, (int64_t)kb->k0), kb->nk);
     for (int64_t i = 0; i < n_heads; i++)
         for (size_t q0 = first; q0 < last; q0 += BK) {
             const int64_t h = g * n_heads + i;
             size_t nq = least(BK, Tq - q0);
             load_queries(a, w, b, h, q0, nq);
-            pair_blocks(a, w, kb, b, h, q0, nq, r);
+            pair_blocks(a, w, kb, b, h, q0, nq,
+                        dq ? POSITIONS_OF_Q | POSITIONS_OF_K : POSITIONS_OF_K, r);
             if (dq) add_dq(a, w, kb, nq, dq + ((size_t)i * Tq + q0) * Dp);
             add_dk_dv(a, w, kb, q0, nq);
         }
@@ -627,11 +696,12 @@ static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int
     backward_layout(a, false, scratch, &w);
     dropper_init(&dropper, a);
     memset(w.dq, 0, nq * Dp * sizeof(float));
+    zero_scores(a, a->positions.dq_scores, attention_q_scores_at(a, b, h, first), nq);
     load_queries(a, &w, b, h, q0, nq);
     const size_t n_keys = (size_t)spans.keys[nq - 1].end;
     for (size_t k0 = (size_t)spans.keys[0].begin / BK * BK; k0 < n_keys; k0 += BK) {
         struct key_block kb = load_keys(a, &w, b, h / (a->H / a->G), k0);
-        pair_blocks(a, &w, &kb, b, h, q0, nq, &dropper);
+        pair_blocks(a, &w, &kb, b, h, q0, nq, POSITIONS_OF_Q, &dropper);
         add_dq(a, &w, &kb, nq, w.dq);
     }
     unpack(a, w.dq, a->scale, nq, a->dq, attention_q_at(a, b, first, h), a->q_stride);
@@ -661,6 +731,7 @@ static void backward_whole(const struct attention_args *a, int64_t b, int64_t g,
     backward_layout(a, true, scratch, &w);
     dropper_init(&dropper, a);
     memset(w.dq, 0, (size_t)n_heads * Tq * Dp * sizeof(float));
+    zero_scores(a, a->positions.dq_scores, attention_q_scores_at(a, b, g, 0), Tq);
     for (size_t k0 = 0; k0 < (size_t)a->Tk; k0 += BK) {
         struct key_block kb = load_keys(a, &w, b, g, k0);
         keys_against_queries(a, &w, &kb, b, g, &dropper, w.dq);

@@ -29,7 +29,11 @@ struct shape {
     int64_t window;
     float softcap;
     int32_t document; /* positions of one; 0: no numbers */
+    bool positioned;  /* scores with a table, q_scores and k_scores */
 };
+
+/* The parts of position scores. */
+enum { TABLE, Q_SCORES, K_SCORES, N_PARTS };
 
 /* The first six share the layouts of q, k, v. */
 enum { Q, K, V, DQ, DK, DV, OUT, DOUT, N_TENSORS };
@@ -38,7 +42,8 @@ struct problem {
     struct attention_args args;
     struct agree_buf bufs[N_TENSORS], lse, packed, dpacked;
     uint8_t *key_mask;
-    int32_t *documents;
+    int32_t *documents, *buckets;
+    struct agree_buf parts[N_PARTS], dparts[N_PARTS];
 };
 
 static void make_apart(struct problem *p, enum cz_dtype dtype, bool odd)
@@ -106,6 +111,37 @@ static void make_documents(struct problem *p, int32_t document)
     p->args.documents = p->documents;
 }
 
+/* Distances up to 20 have a bucket each, more share theirs; the first bucket is 3. */
+static void make_positions(struct problem *p, enum cz_dtype dtype)
+{
+    struct attention_args *a = &p->args;
+    const int64_t n = a->Tq + a->Tk - 1;
+    p->buckets = malloc((size_t)n * sizeof *p->buckets);
+    agree_assert(p->buckets, "out of memory");
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t behind = i - a->Tq + 1,
+                      far = llabs(behind) > 20 ? 20 + llabs(behind) / 16 : 0;
+        p->buckets[i] = (int32_t)(far == 0 ? 23 + behind : behind < 0 ? 43 + far : 243 + far);
+    }
+    const int64_t R = 400, rows = a->H * a->B;
+    const int64_t numel[N_PARTS] = {R * a->H, rows * a->Tq * R, rows * a->Tk * R};
+    for (size_t i = 0; i < N_PARTS; i++) {
+        p->parts[i] = agree_buf_make(dtype, (size_t)numel[i], i);
+        p->dparts[i] = agree_buf_make(DTYPE_F32, (size_t)numel[i], i);
+        agree_fill(&p->parts[i], 20 + i, 1.5f);
+    }
+    a->positions = (struct attention_positions){.n_buckets = R,
+                                                .buckets = p->buckets,
+                                                .first_bucket = 3,
+                                                .scale = 0.6f,
+                                                .table = p->parts[TABLE].p,
+                                                .q_scores = p->parts[Q_SCORES].p,
+                                                .k_scores = p->parts[K_SCORES].p,
+                                                .dtable = p->dparts[TABLE].p,
+                                                .dq_scores = p->dparts[Q_SCORES].p,
+                                                .dk_scores = p->dparts[K_SCORES].p};
+}
+
 static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype dtype)
 {
     memset(p, 0, sizeof *p);
@@ -133,6 +169,7 @@ static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype
     p->lse = agree_buf_make(DTYPE_F32, (size_t)(a->B * a->H * a->Tq), 1);
     if (s->masked) make_mask(p);
     if (s->document) make_documents(p, s->document);
+    if (s->positioned) make_positions(p, dtype);
     a->q = p->bufs[Q].p, a->k = p->bufs[K].p, a->v = p->bufs[V].p;
     a->dq = p->bufs[DQ].p, a->dk = p->bufs[DK].p, a->dv = p->bufs[DV].p;
     a->out = p->bufs[OUT].p, a->dout = p->bufs[DOUT].p, a->lse = p->lse.p;
@@ -144,7 +181,9 @@ static void problem_free(struct problem *p)
         if (p->bufs[t].block) agree_buf_free(&p->bufs[t]);
     agree_buf_free(&p->lse);
     if (p->packed.block) agree_buf_free(&p->packed), agree_buf_free(&p->dpacked);
-    free(p->key_mask), free(p->documents);
+    for (size_t i = 0; i < N_PARTS && p->buckets; i++)
+        agree_buf_free(&p->parts[i]), agree_buf_free(&p->dparts[i]);
+    free(p->key_mask), free(p->documents), free(p->buckets);
 }
 
 /* ---- the device --------------------------------------------------------------------------------
@@ -152,7 +191,7 @@ static void problem_free(struct problem *p)
 
 /* A problem's tensors on the device, and the arguments that name them. */
 struct device_problem {
-    struct rig_buf bufs[N_TENSORS], lse, packed, dpacked;
+    struct rig_buf bufs[N_TENSORS], lse, packed, dpacked, parts[N_PARTS], dparts[N_PARTS];
     void *key_mask, *documents, *workspace;
     struct attention_args args;
 };
@@ -183,6 +222,14 @@ static struct device_problem to_device(const struct cuda_rig *rig, const struct 
     a->documents = d.documents;
     a->q = at[Q], a->k = at[K], a->v = at[V], a->dq = at[DQ], a->dk = at[DK], a->dv = at[DV];
     a->out = at[OUT], a->dout = at[DOUT], a->lse = d.lse.p, a->key_mask = d.key_mask;
+    for (size_t i = 0; i < N_PARTS && p->buckets; i++) {
+        d.parts[i] = rig_put(rig, &p->parts[i]);
+        d.dparts[i] = rig_put(rig, &p->dparts[i]);
+    }
+    struct attention_positions *to = &a->positions;
+    to->table = d.parts[TABLE].p, to->dtable = d.dparts[TABLE].p;
+    to->q_scores = d.parts[Q_SCORES].p, to->dq_scores = d.dparts[Q_SCORES].p;
+    to->k_scores = d.parts[K_SCORES].p, to->dk_scores = d.dparts[K_SCORES].p;
     if (!p->args.k) a->k = a->v = a->dk = a->dv = NULL;
     a->workspace_nbytes = ops_attention_workspace(rig->ops, a, true);
     const size_t forward = ops_attention_workspace(rig->ops, a, false);
@@ -198,6 +245,7 @@ static void from_device(const struct cuda_rig *rig, struct device_problem *d, st
     for (size_t t = DQ; t <= OUT; t++) rig_get(rig, &d->bufs[t], &p->bufs[t]);
     rig_get(rig, &d->lse, &p->lse);
     rig_get(rig, &d->dpacked, &p->dpacked);
+    for (size_t i = 0; i < N_PARTS && p->buckets; i++) rig_get(rig, &d->dparts[i], &p->dparts[i]);
 }
 
 static void device_free(const struct cuda_rig *rig, struct device_problem *d)
@@ -209,6 +257,8 @@ static void device_free(const struct cuda_rig *rig, struct device_problem *d)
     if (d->key_mask) rig_free_bytes(rig, d->key_mask, (size_t)(d->args.B * d->args.Tk));
     if (d->documents)
         rig_free_bytes(rig, d->documents, (size_t)(d->args.B * d->args.Tk) * sizeof(int32_t));
+    for (size_t i = 0; i < N_PARTS && d->parts[i].p; i++)
+        rig_free(rig, &d->parts[i]), rig_free(rig, &d->dparts[i]);
     rig_free_bytes(rig, d->workspace, d->args.workspace_nbytes);
 }
 
@@ -277,6 +327,8 @@ static void compare_problems(const struct problem *got, const struct problem *wa
              (double)s->dropout_p, (int)s->window, (double)s->softcap, (int)s->document);
     compare(&got->lse, &want->lse, "lse", name);
     compare(&got->bufs[OUT], &want->bufs[OUT], names[OUT], name);
+    for (size_t i = 0; i < N_PARTS && want->buckets; i++)
+        compare(&got->dparts[i], &want->dparts[i], i == TABLE ? "dtable" : "scores", name);
     if (got->dpacked.block) {
         compare(&got->dpacked, &want->dpacked, "dq, dk, dv", name);
         return;
@@ -321,6 +373,18 @@ START_TEST(fp32_arithmetic_takes_every_case)
         {1, 66, 66, 1, 1, 256, false, false, ALIGNED, 0},
     };
     run_cases("forward", shapes, CZ_ARRAY_LEN(shapes), dtypes, 3);
+}
+END_TEST
+
+START_TEST(positions_take_fp32_arithmetic)
+{
+    static const struct shape shapes[] = {
+        {2, 7, 7, 2, 2, 20, false, true, ODD, 0.3f, .positioned = true},
+        {1, 1, 66, 2, 2, 64, false, true, ALIGNED, 0, .positioned = true},
+        {1, 140, 140, 2, 2, 64, false, false, ALIGNED, 0, .positioned = true},
+        {1, 70, 66, 1, 1, 132, true, false, ODD, 0, .softcap = 2, .positioned = true},
+    };
+    run_cases("forward", shapes, CZ_ARRAY_LEN(shapes), dtypes, 2);
 }
 END_TEST
 
@@ -855,15 +919,18 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 }
 END_TEST
 
-TEST_MAIN_SECONDS(
-    300, "cuda attention", fp32_arithmetic_takes_every_case, windows_caps_and_documents_agree,
-    tensor_cores_agree_alone_with_each_feature, blocks_take_turns_to_add_up_dq, few_queries_agree,
-    tensor_cores_agree_with_all_features_together, tensor_cores_agree_in_a_random_order,
-    wgmma_agrees_with_each_feature, wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
-    the_row_asked_for_runs_where_it_can, little_shared_memory_takes_tensor_cores_too,
-    tiles_for_little_shared_memory_agree,
-    gradients_have_the_same_bits_whatever_shared_memory_there_is,
-    all_widths_agree_with_little_shared_memory, fp32_arithmetic_agrees_in_a_random_order,
-    results_repeat_to_the_bit, gradients_are_finite_differences_of_the_forward_pass,
-    one_visible_key_gives_no_gradient, large_scores_do_not_overflow_and_nan_shows_in_its_row,
-    nothing_to_see_gives_zeros, bad_arguments_are_refused_with_a_sentence)
+TEST_MAIN_SECONDS(300, "cuda attention", fp32_arithmetic_takes_every_case,
+                  positions_take_fp32_arithmetic, windows_caps_and_documents_agree,
+                  tensor_cores_agree_alone_with_each_feature, blocks_take_turns_to_add_up_dq,
+                  few_queries_agree, tensor_cores_agree_with_all_features_together,
+                  tensor_cores_agree_in_a_random_order, wgmma_agrees_with_each_feature,
+                  wgmma_agrees_in_reverse_order, wgmma_agrees_in_a_random_order,
+                  the_row_asked_for_runs_where_it_can, little_shared_memory_takes_tensor_cores_too,
+                  tiles_for_little_shared_memory_agree,
+                  gradients_have_the_same_bits_whatever_shared_memory_there_is,
+                  all_widths_agree_with_little_shared_memory,
+                  fp32_arithmetic_agrees_in_a_random_order, results_repeat_to_the_bit,
+                  gradients_are_finite_differences_of_the_forward_pass,
+                  one_visible_key_gives_no_gradient,
+                  large_scores_do_not_overflow_and_nan_shows_in_its_row, nothing_to_see_gives_zeros,
+                  bad_arguments_are_refused_with_a_sentence)

@@ -22,7 +22,12 @@ struct shape {
     int64_t window;
     float softcap;
     int64_t n_documents; /* of a row, not all equally long; 0: no numbers */
+    unsigned positions;  /* of TABLE, Q_SCORES and K_SCORES */
 };
+
+/* Parts of position scores, and where their gradients are in the problem. */
+enum { TABLE = 1, Q_SCORES = 2, K_SCORES = 4 };
+enum { OF_TABLE, OF_Q, OF_K, N_PARTS };
 
 /* Tensors in the order q k v dq dk dv out dout; the first six share the layouts of q, k, v. */
 enum { Q, K, V, DQ, DK, DV, OUT, DOUT, N_TENSORS };
@@ -31,7 +36,9 @@ struct problem {
     struct attention_args args;
     struct agree_buf bufs[N_TENSORS], lse, packed, dpacked;
     uint8_t *key_mask;
-    int32_t *documents;
+    int32_t *documents, *buckets;
+    struct agree_buf parts[N_PARTS], dparts[N_PARTS]; /* of positions */
+    double *want_dparts[N_PARTS], *bound_dparts[N_PARTS];
     double *want_out, *want_lse,
         *want_d[3];     /* in double; d[0] like q, d[1], d[2] dense (B,Tk,G,D) */
     double *bound_d[3]; /* Σ of magnitudes of the terms of each gradient */
@@ -114,6 +121,38 @@ static void make_documents(struct problem *p, int64_t n_documents)
     a->documents = p->documents;
 }
 
+/* Distances fall into runs of up to four, whose numbers are in no order, from 5 on. */
+static int64_t make_buckets(struct problem *p)
+{
+    const size_t n = (size_t)(p->args.Tq + p->args.Tk - 1);
+    int32_t run = 0;
+    p->buckets = malloc(n * sizeof *p->buckets);
+    agree_assert(p->buckets, "out of memory");
+    for (size_t i = 0; i < n; i++) p->buckets[i] = run += i > 0 && agree_random(11, i) % 4 < 2;
+    for (size_t i = 0; i < n; i++) p->buckets[i] = 5 + (p->buckets[i] ^ 1);
+    return run + 3; /* and one or two without a distance */
+}
+
+static void make_positions(struct problem *p, unsigned parts, enum cz_dtype dtype, size_t offset)
+{
+    struct attention_args *a = &p->args;
+    const int64_t R = make_buckets(p), rows = a->H * a->B;
+    const int64_t numel[N_PARTS] = {R * a->H, rows * a->Tq * R, rows * a->Tk * R};
+    for (size_t i = 0; i < N_PARTS; i++) {
+        p->parts[i] = agree_buf_make(dtype, (size_t)numel[i], offset + i);
+        p->dparts[i] = agree_buf_make(DTYPE_F32, (size_t)numel[i], offset + i);
+        agree_fill(&p->parts[i], 20 + i, 1.5f);
+        p->want_dparts[i] = doubles((size_t)numel[i]);
+        p->bound_dparts[i] = doubles((size_t)numel[i]);
+    }
+    a->positions = (struct attention_positions){
+        .n_buckets = R, .buckets = p->buckets, .first_bucket = 5, .scale = 0.6f};
+    struct attention_positions *to = &a->positions;
+    if (parts & TABLE) to->table = p->parts[OF_TABLE].p, to->dtable = p->dparts[OF_TABLE].p;
+    if (parts & Q_SCORES) to->q_scores = p->parts[OF_Q].p, to->dq_scores = p->dparts[OF_Q].p;
+    if (parts & K_SCORES) to->k_scores = p->parts[OF_K].p, to->dk_scores = p->dparts[OF_K].p;
+}
+
 static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype dtype,
                          size_t offset)
 {
@@ -142,6 +181,7 @@ static void problem_make(struct problem *p, const struct shape *s, enum cz_dtype
     p->lse = agree_buf_make(DTYPE_F32, (size_t)(a->B * a->H * a->Tq), offset);
     if (s->masked) make_mask(p);
     if (s->n_documents) make_documents(p, s->n_documents);
+    if (s->positions) make_positions(p, s->positions, dtype, offset);
     a->q = p->bufs[Q].p, a->k = p->bufs[K].p, a->v = p->bufs[V].p;
     a->dq = p->bufs[DQ].p, a->dk = p->bufs[DK].p, a->dv = p->bufs[DV].p;
     a->out = p->bufs[OUT].p, a->dout = p->bufs[DOUT].p, a->lse = p->lse.p;
@@ -159,6 +199,11 @@ static void problem_free(struct problem *p)
         if (p->bufs[t].block) agree_buf_free(&p->bufs[t]);
     agree_buf_free(&p->lse);
     if (p->packed.block) agree_buf_free(&p->packed), agree_buf_free(&p->dpacked);
+    for (size_t i = 0; i < N_PARTS && p->buckets; i++) {
+        agree_buf_free(&p->parts[i]), agree_buf_free(&p->dparts[i]);
+        free(p->want_dparts[i]), free(p->bound_dparts[i]);
+    }
+    free(p->buckets);
     free(p->documents), free(p->key_mask), free(p->want_out), free(p->bound_out), free(p->want_lse);
     for (size_t i = 0; i < 3; i++) free(p->want_d[i]), free(p->bound_d[i]);
 }
@@ -192,6 +237,31 @@ static double kept(const struct attention_args *a, int64_t b, int64_t h, int64_t
     return rng_uniform(&a->rng, idx) >= a->dropout_p ? 1 / (1 - (double)a->dropout_p) : 0;
 }
 
+/* Element of a part for a query and a key. */
+static size_t part_at(const struct problem *p, size_t part, int64_t b, int64_t h, int64_t tq,
+                      int64_t tk)
+{
+    const struct attention_args *a = &p->args;
+    const int64_t R = a->positions.n_buckets, r = p->buckets[tk - tq + a->Tq - 1] - 5;
+    if (part == OF_TABLE) return (size_t)(r * a->H + h);
+    if (part == OF_Q) return (size_t)(((h * a->B + b) * a->Tq + tq) * R + r);
+    return (size_t)(((h * a->B + b) * a->Tk + tk) * R + r);
+}
+
+static bool has_part(const struct problem *p, size_t part)
+{
+    const struct attention_positions *x = &p->args.positions;
+    return part == OF_TABLE ? !!x->table : part == OF_Q ? !!x->q_scores : !!x->k_scores;
+}
+
+static double position_score(const struct problem *p, int64_t b, int64_t h, int64_t tq, int64_t tk)
+{
+    double sum = 0;
+    for (size_t i = 0; i < N_PARTS; i++)
+        if (has_part(p, i)) sum += (double)agree_get(&p->parts[i], part_at(p, i, b, h, tq, tk));
+    return (double)p->args.positions.scale * sum;
+}
+
 static double score(const struct problem *p, int64_t b, int64_t h, int64_t tq, int64_t tk)
 {
     const struct attention_args *a = &p->args;
@@ -200,6 +270,7 @@ static double score(const struct problem *p, int64_t b, int64_t h, int64_t tq, i
     for (int64_t d = 0; d < a->D; d++)
         s += at(p, Q, b, tq, h, d) * at(p, K, b, tk, h / (a->H / a->G), d);
     s *= (double)a->scale;
+    if (a->positions.n_buckets) s += position_score(p, b, h, tq, tk);
     return cap > 0 ? cap * tanh(s / cap) : s;
 }
 
@@ -251,8 +322,15 @@ static void truth_backward_query(struct problem *p, int64_t b, int64_t h, int64_
             size += fabs(at(p, DOUT, b, tq, h, d) * at(p, V, b, tk, g, d)) * keep;
         }
         const double tanh_of = a->softcap > 0 ? score(p, b, h, tq, tk) / (double)a->softcap : 0;
-        double ds = prob[tk] * (dp * keep - delta) * (double)a->scale * (1 - tanh_of * tanh_of);
-        size *= prob[tk] * (double)a->scale;
+        double ds = prob[tk] * (dp * keep - delta) * (1 - tanh_of * tanh_of);
+        size *= prob[tk];
+        for (size_t i = 0; i < N_PARTS; i++) {
+            if (!has_part(p, i)) continue;
+            const size_t idx = part_at(p, i, b, h, tq, tk);
+            p->want_dparts[i][idx] += (double)a->positions.scale * ds;
+            p->bound_dparts[i][idx] += (double)a->positions.scale * size;
+        }
+        ds *= (double)a->scale, size *= (double)a->scale;
         for (int64_t d = 0; d < a->D; d++) {
             size_t q_idx = (size_t)(((b * a->Tq + tq) * a->H + h) * a->D + d);
             size_t kv_idx = (size_t)(((b * a->Tk + tk) * a->G + g) * a->D + d);
@@ -324,6 +402,13 @@ static void compare_backward(const struct problem *p, const char *row)
         if (p->bufs[DQ + i].block) agree_guards(&p->bufs[DQ + i], row);
     }
     if (p->dpacked.block) agree_guards(&p->dpacked, row);
+    static const char *const parts[] = {"dtable", "dq_scores", "dk_scores"};
+    for (size_t i = 0; i < N_PARTS; i++) {
+        for (size_t n = 0; has_part(p, i) && n < p->dparts[i].numel; n++)
+            compare((double)agree_get(&p->dparts[i], n), p->want_dparts[i][n],
+                    p->bound_dparts[i][n], DTYPE_F32, row, parts[i], n);
+        if (p->buckets) agree_guards(&p->dparts[i], row);
+    }
 }
 
 /* What is between the rows of strided outputs is still the filling of agree_buf_make(). */
@@ -441,9 +526,29 @@ START_TEST(windows_caps_and_documents_match_double_precision)
 }
 END_TEST
 
+/* Each part alone and all of them, with blocks, masks, windows, caps and drops. */
+START_TEST(positions_match_double_precision)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 1, 2, .positions = TABLE},
+        {2, 9, 9, 3, 3, 5, .packed = true, .positions = TABLE},
+        {2, 11, 11, 2, 2, 16, .masked = true, .packed = true, .positions = Q_SCORES},
+        {2, 8, 8, 2, 2, 7, .packed = true, .positions = K_SCORES},
+        {2, 1, 70, 2, 2, 8, .masked = true, .positions = Q_SCORES | K_SCORES},
+        {1, 140, 140, 2, 2, 4, .packed = true, .positions = TABLE | Q_SCORES | K_SCORES},
+        {2, 66, 130, 1, 1, 4, .causal = true, .masked = true, .positions = Q_SCORES | K_SCORES},
+        {1, 260, 260, 1, 1, 4, false, true, true, 0.2f, .positions = Q_SCORES | K_SCORES},
+        {1, 150, 150, 2, 2, 4, false, false, true, 0, 33, 1.5f, 4, TABLE | K_SCORES},
+    };
+    FOR_EACH_ROW(ops)
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++)
+        run_case(&ops, &shapes[s], dtypes[s % 3], 0), run_case(&ops, &shapes[s], DTYPE_F32, 1);
+}
+END_TEST
+
 static struct shape random_shape(uint64_t seed)
 {
-    uint64_t r[12];
+    uint64_t r[13];
     for (uint64_t i = 0; i < CZ_ARRAY_LEN(r); i++) r[i] = agree_random(100 + seed, i);
     const bool square = r[0] % 2 == 0;
     struct shape s = {.B = 1 + (int64_t)(r[1] % 2),
@@ -458,6 +563,7 @@ static struct shape random_shape(uint64_t seed)
                       .window = r[9] % 4 ? (int64_t)(1 + r[9] / 4 % 70) : 0,
                       .softcap = r[10] % 2 ? 0.5f + (float)(r[10] / 2 % 8) : 0};
     if (square) s.Tk = s.Tq, s.packed = true, s.n_documents = (int64_t)(r[11] % 12);
+    if (r[12] % 2) s.G = s.H, s.positions = (unsigned)(r[12] / 2 % 8);
     return s;
 }
 
@@ -540,11 +646,37 @@ START_TEST(batch_strides_reach_into_a_cache)
 }
 END_TEST
 
+/* Calls for each row of a batch, told which it is, give the bits of one for all. */
+START_TEST(rows_of_a_batch_draw_as_in_the_batch)
+{
+    static const struct shape s = {2, 20, 20, 2, 2, 16, .dropout_p = 0.3f};
+    FOR_EACH_ROW(ops)
+    {
+        struct problem all, apart;
+        problem_make(&all, &s, DTYPE_F32, 0), problem_make(&apart, &s, DTYPE_F32, 0);
+        with_workspace(&ops, &all, false);
+        struct attention_args *a = &apart.args;
+        for (a->B = 1; a->first_b < s.B; a->first_b++) {
+            with_workspace(&ops, &apart, false);
+            a->q = (const float *)a->q + a->Tq * a->q_stride;
+            a->k = (const float *)a->k + a->Tk * a->k_stride;
+            a->v = (const float *)a->v + a->Tk * a->v_stride;
+            a->out = (float *)a->out + a->Tq * a->out_stride;
+            a->lse += a->H * a->Tq;
+        }
+        agree_same(&apart.bufs[OUT], &all.bufs[OUT], "out");
+        problem_free(&all), problem_free(&apart);
+    }
+}
+END_TEST
+
 START_TEST(threads_do_not_show)
 {
-    static const struct shape shapes[] = {{1, 150, 150, 4, 2, 20, true, false, true, 0.1f},
-                                          {3, 70, 70, 2, 1, 16, true, true, true, 0},
-                                          {1, 150, 150, 4, 2, 20, true, true, true, 0, 30, 2, 3}};
+    static const struct shape shapes[] = {
+        {1, 150, 150, 4, 2, 20, true, false, true, 0.1f},
+        {3, 70, 70, 2, 1, 16, true, true, true, 0},
+        {1, 150, 150, 4, 2, 20, true, true, true, 0, 30, 2, 3},
+        {1, 150, 150, 4, 4, 12, false, true, true, 0, .positions = TABLE | Q_SCORES | K_SCORES}};
     int n_threads = omp_get_max_threads();
     FOR_EACH_ROW(ops)
     for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++) {
@@ -560,6 +692,8 @@ START_TEST(threads_do_not_show)
             agree_same(&many.bufs[OUT], &one.bufs[OUT], "out");
             agree_same(&many.lse, &one.lse, "lse");
             agree_same(&many.dpacked, &one.dpacked, "dq, dk, dv");
+            for (size_t i = 0; i < N_PARTS && one.buckets; i++)
+                agree_same(&many.dparts[i], &one.dparts[i], "gradients of positions");
         }
         omp_set_num_threads(n_threads);
         problem_free(&one), problem_free(&many);
@@ -744,6 +878,38 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 }
 END_TEST
 
+START_TEST(bad_positions_are_refused_with_a_sentence)
+{
+    static const struct shape s = {1, 4, 4, 2, 2, 8, .positions = Q_SCORES | K_SCORES};
+    FOR_EACH_ROW(ops)
+    {
+        struct problem p;
+        problem_make(&p, &s, DTYPE_F32, 0);
+        struct attention_args bad = p.args;
+        bad.G = 1;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "as many key heads"));
+        bad = p.args, bad.positions.n_buckets = 1 << 16;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        bad = p.args, bad.positions.buckets = NULL;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "65535"));
+        bad = p.args, bad.positions.scale = NAN;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        bad = p.args, bad.positions.dk_scores = NULL;
+        ck_fails(ops_attention_backward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "gradients of position scores"));
+        bad = p.args, bad.positions.first_bucket = 6;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "from 6"));
+        bad = p.args, bad.positions.buckets = (const int32_t[]){5, 6, 6, 5, 7, 7, 7};
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "bucket 5 comes again at buckets[3]"));
+        problem_free(&p);
+    }
+}
+END_TEST
+
 int main(void)
 {
     if (cpu_isa_check() != CZ_OK) {
@@ -753,16 +919,19 @@ int main(void)
     const TTest *const cases[] = {small_shapes_match_double_precision,
                                   blocked_shapes_match_double_precision,
                                   windows_caps_and_documents_match_double_precision,
+                                  positions_match_double_precision,
                                   random_options_match_double_precision,
                                   options_without_effect_do_not_show,
                                   every_width_works,
                                   batch_strides_reach_into_a_cache,
+                                  rows_of_a_batch_draw_as_in_the_batch,
                                   threads_do_not_show,
                                   gradients_are_finite_differences_of_the_forward_pass,
                                   masked_keys_may_hold_anything,
                                   large_scores_do_not_overflow_and_nan_shows,
                                   one_visible_key_gives_no_gradient,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
-                                  bad_arguments_are_refused_with_a_sentence};
+                                  bad_arguments_are_refused_with_a_sentence,
+                                  bad_positions_are_refused_with_a_sentence};
     return test_run("ops/attention", cases, (int)CZ_ARRAY_LEN(cases));
 }
