@@ -280,6 +280,11 @@ void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t
     }
 }
 
+bool model_padding_agrees(const struct cz_model *m)
+{
+    return !m->family || !m->family->padding_differs;
+}
+
 bool model_head_norms(const struct cz_model *m)
 {
     const struct model_layer *last = &m->layers[m->n_layers - 1];

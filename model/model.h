@@ -64,6 +64,9 @@ cz_status model_check_counts_hits(const struct cz_model *m);
 /* Whether the last layer norms its input itself: that input is no last hidden state then. */
 bool model_head_norms(const struct cz_model *m);
 
+/* Whether results at positions that the mask hides are transformers', too. */
+bool model_padding_agrees(const struct cz_model *m);
+
 /* Whether the model has the adapter that these options make: of their rank, alpha and dropout, and
  * trained. */
 bool model_has_lora(const struct cz_model *m, const struct cz_lora_options *options);

@@ -37,6 +37,9 @@ struct model_family {
     /* A parameter of the base model and the name of a head that is tied to it: files saved under
      * that head may hold it there alone. NULL: none. */
     const char *tied_param, *tied_elsewhere;
+    /* At positions that the mask hides, which nothing reads, transformers computes something else
+     * than this chain. */
+    bool padding_differs;
     /* The chain that `config` describes under the head of `task` (one of `heads`, never AUTO);
      * sentences name the file through the nodes. */
     cz_status (*build)(const struct json_node *config, const char *name, enum cz_task task,
@@ -52,15 +55,10 @@ struct model_family {
 #define MODEL_FAMILIES(FAMILY)                                                                     \
     FAMILY(gpt2)                                                                                   \
     FAMILY(llama)                                                                                  \
-    FAMILY(qwen2)                                                                                  \
-    FAMILY(qwen3)                                                                                  \
-    FAMILY(qwen3_moe)                                                                              \
-    FAMILY(olmo2)                                                                                  \
-    FAMILY(granite)                                                                                \
-    FAMILY(smollm3)                                                                                \
-    FAMILY(phi3)                                                                                   \
-    FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert)                   \
-        FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta) FAMILY(electra) FAMILY(modernbert)
+    FAMILY(qwen2) FAMILY(qwen3) FAMILY(qwen3_moe) FAMILY(olmo2) FAMILY(granite) FAMILY(smollm3)    \
+        FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert)  \
+            FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta) FAMILY(electra)                 \
+                FAMILY(modernbert) FAMILY(mpnet) FAMILY(deberta)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
 MODEL_FAMILIES(MODEL_FAMILY_DECLARE)

@@ -264,18 +264,22 @@ static cz_status run(struct verifier *v)
     return has_labels(v) ? cz_infer_gradients(v->infer, &v->batch, &v->loss) : CZ_OK;
 }
 
-/* Positions that no key is visible to (padding in front, under a causal mask): implementations
- * differ in what they call the softmax of nothing, and nothing reads the result. Theirs is taken.
- */
+/* Positions that no key is visible to (padding in front, under a causal mask), or all padding where
+ * a family computes that in another way: implementations differ in what they call the softmax of
+ * nothing, and nothing reads the result. Theirs is taken. */
 static void forgive_unseeing(const struct verifier *v, const float *theirs)
 {
     const int64_t B = v->batch.B, T = v->batch.T;
-    if (!v->key_mask || v->logits_ndim != 3 || is_encoder(v)) return;
+    const bool all = !model_padding_agrees(v->model);
+    if (!v->key_mask || v->logits_ndim != 3 || (is_encoder(v) && !all)) return;
     const size_t V = (size_t)v->logits_shape[2];
     for (int64_t b = 0; b < B; b++)
-        for (int64_t t = 0; t < T && !v->key_mask[b * T + t]; t++)
+        for (int64_t t = 0; t < T; t++) {
+            if (v->key_mask[b * T + t] && !all) break;
+            if (v->key_mask[b * T + t]) continue;
             memcpy(v->logits + (size_t)(b * T + t) * V, theirs + (size_t)(b * T + t) * V,
                    V * sizeof *theirs);
+        }
 }
 
 /* Our gradient of the parameter that t is named after. */

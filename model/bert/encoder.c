@@ -63,13 +63,14 @@ cz_status encoder_config_bert(const struct json_node *config, int64_t V, enum cz
     const int64_t any = INT32_MAX;
     TRY(config_size(config, "vocab_size", NULL, V, any, &c->V));
     TRY(config_size(config, "max_position_embeddings", NULL, 512, any, &c->P));
-    TRY(config_size(config, "type_vocab_size", NULL, 2, any, &c->S));
+    if (!c->no_types) TRY(config_size(config, "type_vocab_size", NULL, 2, any, &c->S));
     TRY(config_size(config, "hidden_size", NULL, c->C ? c->C : 768, 1 << 24, &c->C));
-    TRY(config_size(config, "num_hidden_layers", NULL, 12, 1 << 16, &c->n_layers));
+    TRY(config_size(config, "num_hidden_layers", NULL, c->n_layers ? c->n_layers : 12, 1 << 16,
+                    &c->n_layers));
     TRY(config_size(config, "num_attention_heads", NULL, c->H ? c->H : 12, 1 << 24, &c->H));
     TRY(config_size(config, "intermediate_size", NULL, c->F ? c->F : 3072, 1 << 28, &c->F));
     TRY(config_activation(config, "hidden_act", "gelu", &c->act));
-    TRY(config_number(config, "layer_norm_eps", 1e-12, 0, 1, &c->eps));
+    TRY(config_number(config, "layer_norm_eps", c->eps > 0 ? c->eps : 1e-12, 0, 1, &c->eps));
     TRY(config_number(config, "hidden_dropout_prob", 0.1, 0, 1, &c->dropout));
     TRY(config_number(config, "attention_probs_dropout_prob", 0.1, 0, 1, &c->attn_dropout));
     TRY(config_number(config, "classifier_dropout", c->dropout, 0, 1, &c->class_dropout));
@@ -119,6 +120,8 @@ static struct encoder_block_hp block_hp(const struct encoder_config *c,
                                      .C = c->C,
                                      .H = c->H,
                                      .F = c->F,
+                                     .P = c->P,
+                                     .positions = c->positions,
                                      .act = c->act,
                                      .eps = (float)c->eps,
                                      .attn_dropout_p = (float)c->attn_dropout,
@@ -131,17 +134,18 @@ static struct encoder_block_hp block_hp(const struct encoder_config *c,
 static struct class_head_hp class_head_hp(const struct encoder_config *c,
                                           const struct encoder_names *n)
 {
-    return (struct class_head_hp){.loss = c->loss,
-                                  .pool_weight_name = n->pool_w,
-                                  .pool_bias_name = n->pool_b,
-                                  .class_weight_name = n->class_w,
-                                  .class_bias_name = n->class_b,
-                                  .act = n->pool_act,
-                                  .drops_input = n->pool_drops_input,
-                                  .C = c->C,
-                                  .K = c->K,
-                                  .dropout_p = (float)c->class_dropout,
-                                  .init_std = (float)c->init_std};
+    return (struct class_head_hp){
+        .loss = c->loss,
+        .pool_weight_name = n->pool_w,
+        .pool_bias_name = n->pool_b,
+        .class_weight_name = n->class_w,
+        .class_bias_name = n->class_b,
+        .act = n->pool_act,
+        .input_dropout_p = (float)(n->pool_drops_input ? c->class_dropout : c->pool_dropout),
+        .C = c->C,
+        .K = c->K,
+        .dropout_p = (float)c->class_dropout,
+        .init_std = (float)c->init_std};
 }
 
 /* That of tokens has the same names in all families. */
@@ -195,6 +199,7 @@ static struct encoder_embedding_hp embedding_hp(const struct encoder_config *c,
                                          .norm_bias_name = n->embedding_norm_b,
                                          .project_weight_name = E != c->C ? n->project_w : NULL,
                                          .project_bias_name = E != c->C ? n->project_b : NULL,
+                                         .project_first = E != c->C && c->project_first,
                                          .V = c->V,
                                          .P = c->P,
                                          .S = c->S,
@@ -269,7 +274,8 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
                                     .hidden_size = c->C,
                                     .n_classes = c->K,
                                     .n_types = n->type ? c->S : 0,
-                                    .labels = labels_of(task)};
+                                    .labels = labels_of(task),
+                                    .block = c->buckets};
     return model_build(&desc, out);
 }
 
@@ -285,5 +291,6 @@ cz_status encoder_build(const struct encoder_config *c, const struct encoder_nam
                        : err_set(CZ_NOMEM, 0, "no memory for %lld layers", (long long)c->n_layers);
     free(p.blocks);
     free(p.layers);
+    if (st != CZ_OK) free(c->buckets);
     return st;
 }

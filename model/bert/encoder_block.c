@@ -15,7 +15,10 @@
  *
  * The gradient of the key's bias is zero: the bias adds q·b to all scores of a query, which its
  * softmax does not see (Σ_k ds = 0). It is written as such; adding up dk would give rounding noise,
- * on which Adam would act as on anything else. */
+ * on which Adam would act as on anything else. Not so with DeBERTa's p2c, where keys meet
+ * positions.
+ *
+ * Positions that scores depend on are in encoder_positions.c. */
 #include "model/bert/encoder_impl.h"
 
 #include <math.h>
@@ -72,14 +75,14 @@ static cz_status declare_one(const struct encoder_block_hp *hp, int i, struct pa
 static cz_status block_declare(const void *hp, struct param_list *out)
 {
     for (int i = 0; i < ENCODER_N_PARAMS; i++) TRY(declare_one(hp, i, out));
-    return CZ_OK;
+    return encoder_positions_declare(hp, out);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* Rows of a call: R = N, or B where only first positions are made. */
 struct block_rows {
-    int64_t N, R;
+    int64_t B, T, N, R;
     bool first_only;
 };
 
@@ -87,7 +90,8 @@ static struct block_rows rows_of(const struct encoder_block_hp *hp, int64_t B, i
                                  bool training)
 {
     const bool first_only = hp->first_only && training;
-    return (struct block_rows){.N = B * T, .R = first_only ? B : B * T, .first_only = first_only};
+    return (struct block_rows){
+        .B = B, .T = T, .N = B * T, .R = first_only ? B : B * T, .first_only = first_only};
 }
 
 /* What the two halves hand to each other and to backward. */
@@ -112,6 +116,7 @@ struct block_space {
     void *g;            /* (R,F) act(fc); backward: dfc */
     void *m;            /* (R,C) the MLP's product, in front of its residual */
     void *dq, *dk, *dv; /* as q, k, v; over g */
+    struct encoder_positions_space positions;
     struct scratch own;
 };
 
@@ -168,25 +173,30 @@ static struct block_space layout_train(const struct encoder_block_hp *hp,
     s.g = scratch_take(&s.own, rows->R, hp->F, e);
     take_qkv(hp, rows, e, &attention, &s.dq, &s.dk, &s.dv);
     size_raise(&s.own.used, attention.used);
+    s.positions =
+        encoder_positions_take(hp, rows->B, rows->T, rows->first_only, dtype, true, &s.own);
     return s;
 }
 
 /* The workspace of EVAL: q, k, v and att are dead when fc is made, so fc takes their place; x2 and
  * s2 are made in `out`. */
-static struct block_space layout_eval(const struct encoder_block_hp *hp, int64_t N,
-                                      enum cz_dtype dtype, void *out, void *workspace)
+static struct block_space layout_eval(const struct encoder_block_hp *hp,
+                                      const struct block_rows *rows, enum cz_dtype dtype, void *out,
+                                      void *workspace)
 {
     const size_t e = dtype_size(dtype);
+    const int64_t N = rows->N;
     struct block_space s = {.own = {.base = workspace}, .x2 = out};
     struct block_kept *k = &s.kept;
     k->s1 = s.m = scratch_take(&s.own, N, hp->C, e);
     k->s2 = out;
     struct scratch mlp = s.own;
-    take_qkv(hp, &(struct block_rows){.N = N, .R = N}, e, &s.own, &k->q, &k->k, &k->v);
+    take_qkv(hp, rows, e, &s.own, &k->q, &k->k, &k->v);
     k->att = scratch_take(&s.own, N, hp->C, e);
     k->lse = scratch_take(&s.own, N, hp->H, sizeof(float));
     k->fc = s.g = scratch_take(&mlp, N, hp->F, e);
     size_raise(&s.own.used, mlp.used);
+    s.positions = encoder_positions_take(hp, rows->B, rows->T, false, dtype, false, &s.own);
     return s;
 }
 
@@ -194,7 +204,7 @@ static struct block_space layout_eval(const struct encoder_block_hp *hp, int64_t
 static struct attention_args attention_of(const struct encoder_block_hp *hp, int64_t B, int64_t T,
                                           bool first_only, enum cz_dtype dtype)
 {
-    const int64_t D = hp->C / hp->H;
+    const int64_t D = hp->C / hp->H, n_terms = 1 + hp->positions.c2p + hp->positions.p2c;
     return (struct attention_args){.B = B,
                                    .Tq = first_only ? 1 : T,
                                    .Tk = T,
@@ -202,7 +212,7 @@ static struct attention_args attention_of(const struct encoder_block_hp *hp, int
                                    .G = hp->H,
                                    .D = D,
                                    .dtype = dtype,
-                                   .scale = (float)(1.0 / sqrt((double)D)),
+                                   .scale = (float)(1.0 / sqrt((double)(D * n_terms))),
                                    .q_stride = hp->C,
                                    .k_stride = hp->C,
                                    .v_stride = hp->C,
@@ -215,6 +225,7 @@ static cz_status attention_workspace(const struct encoder_block_hp *hp, const st
 {
     struct attention_args attention = attention_of(hp, s->B, s->T, first_only, s->dtype);
     attention.dropout_p = s->training ? hp->attn_dropout_p : 0.0f;
+    encoder_positions_mark(hp, &attention, s->training);
     size_raise(nbytes_max, ops_attention_workspace(s->ops, &attention, false));
     if (s->training) size_raise(nbytes_max, ops_attention_workspace(s->ops, &attention, true));
     return CZ_OK;
@@ -232,6 +243,7 @@ static cz_status op_workspace(const struct encoder_block_hp *hp, const struct ba
     TRY(linear_workspace(s, &out, N, nbytes_max));
     norm_workspace(s, &norm, N, nbytes_max);
     TRY(attention_workspace(hp, s, false, nbytes_max));
+    TRY(encoder_positions_workspace(hp, s, nbytes_max));
     if (!s->training) return CZ_OK;
     if (hp->first_only) TRY(attention_workspace(hp, s, true, nbytes_max));
     TRY(linear_dx_add_workspace(s, &square, N, nbytes_max));
@@ -244,7 +256,8 @@ static double flops_of(const struct encoder_block_hp *hp, const struct block_row
 {
     const double n = (double)rows->N, r = (double)rows->R, t = (double)T;
     const double c = (double)hp->C, f = (double)hp->F;
-    return 4.0 * n * c * c + 2.0 * r * (2.0 * c * c + 2.0 * c * f) + 4.0 * r * t * c;
+    return 4.0 * n * c * c + 2.0 * r * (2.0 * c * c + 2.0 * c * f) + 4.0 * r * t * c +
+           encoder_positions_flops(hp, rows->B, rows->R / rows->B, T);
 }
 
 /* Saved and workspace by measuring the layouts that forward will use. */
@@ -253,9 +266,13 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     const struct encoder_block_hp *hp = hp_;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("encoder block", s));
-    const struct block_rows rows = rows_of(hp, s->B, s->T, s->training);
+    if (hp->positions.n_buckets > 0 && s->T > hp->P)
+        return err_set(CZ_INVALID, 0, "a sequence of %lld is beyond the %lld positions of %s",
+                       (long long)s->T, (long long)hp->P, hp->positions.table_name);
+    const struct block_rows rows = rows_of(hp, s->B, s->T, s->training),
+                            all = rows_of(hp, s->B, s->T, false);
     out->out_nbytes = rows_nbytes(rows.N, hp->C, dtype_size(s->dtype));
-    size_t own_nbytes = layout_eval(hp, rows.N, s->dtype, NULL, NULL).own.used, op_nbytes = 0;
+    size_t own_nbytes = layout_eval(hp, &all, s->dtype, NULL, NULL).own.used, op_nbytes = 0;
     if (s->training) {
         struct scratch saved = {0};
         layout_saved(hp, &rows, s->dtype, s->keeps_all, &saved);
@@ -303,7 +320,7 @@ static cz_status take_first(const struct encoder_block_hp *hp, const struct laye
 
 /* From in to x2. */
 static cz_status attention_half(const struct encoder_block_hp *hp, const struct layer_args *a,
-                                const struct block_space *s, struct op_space space)
+                                struct block_space *s, struct op_space space)
 {
     const struct block_rows rows = rows_here(hp, a);
     const int64_t N = rows.N, R = rows.R;
@@ -317,7 +334,7 @@ static cz_status attention_half(const struct encoder_block_hp *hp, const struct 
     TRY(linear_forward(a, &square, N, a->in, w[ENCODER_K_W], w[ENCODER_K_B], k->k, space));
     TRY(linear_forward(a, &square, N, a->in, w[ENCODER_V_W], w[ENCODER_V_B], k->v, space));
     const struct attention_args attention = attention_over(hp, a, k, rows.first_only, space);
-    TRY(ops_attention_forward(a->ops, a->stream, &attention));
+    TRY(encoder_attention_forward(hp, a, &attention, &s->positions, space));
     TRY(linear_forward(a, &square, R, k->att, w[ENCODER_PROJ_W], w[ENCODER_PROJ_B], k->s1, space));
     if (dropout_acts(a, hp->proj_dropout_p))
         TRY(dropout_apply(a, hp->proj_dropout_p, SITE_PROJ, (size_t)(R * hp->C), k->s1, k->s1));
@@ -364,7 +381,7 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
     const struct block_rows rows = rows_here(hp, a);
     struct block_space s =
         a->mode == LAYER_EVAL
-            ? layout_eval(hp, rows.N, a->dtype, a->out, a->workspace)
+            ? layout_eval(hp, &rows, a->dtype, a->out, a->workspace)
             : layout_train(hp, &rows, a->dtype, a->keeps_all, a->saved, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     if (s.kept.x2) s.x2 = s.kept.x2;
@@ -437,7 +454,7 @@ static cz_status input_backward(const struct encoder_block_hp *hp, const struct 
 /* From d (R,C), the gradient of x2 = ln_1(x + dropout(att·Wprojᵀ + b)), to that of x on the way
  * past attention, in its place; dq, dk and dv. */
 static cz_status attention_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
-                                    const struct block_space *s, void *d, struct op_space space)
+                                    struct block_space *s, void *d, struct op_space space)
 {
     const struct block_rows rows = rows_here(hp, a);
     const struct linear square = square_of(hp);
@@ -462,7 +479,7 @@ static cz_status attention_backward(const struct encoder_block_hp *hp, const str
     attention.dq = s->dq;
     attention.dk = s->dk;
     attention.dv = s->dv;
-    return ops_attention_backward(a->ops, a->stream, &attention);
+    return encoder_attention_backward(hp, a, &attention, &s->positions, space);
 }
 
 /* din (N,C) [+]= what k and v add. */
@@ -472,16 +489,17 @@ static cz_status keys_backward(const struct encoder_block_hp *hp, const struct l
     const int64_t N = a->batch->B * a->batch->T;
     const struct linear square = square_of(hp);
     const struct param_grad *g = a->dparams;
-    TRY(linear_backward(a, &square, N, a->in, s->dk, a->params[ENCODER_K_W], &g[ENCODER_K_W], NULL,
+    const struct param_grad *bias = hp->positions.p2c ? &g[ENCODER_K_B] : NULL;
+    TRY(linear_backward(a, &square, N, a->in, s->dk, a->params[ENCODER_K_W], &g[ENCODER_K_W], bias,
                         add ? NULL : a->din, space));
     if (add) TRY(linear_dx_add(a, &square, N, s->dk, a->params[ENCODER_K_W], a->din, space));
-    TRY(zero_key_bias(hp, a));
+    if (!bias) TRY(zero_key_bias(hp, a));
     return input_backward(hp, a, N, a->in, s->dv, ENCODER_V_W, &g[ENCODER_V_B], a->din, space);
 }
 
 /* din holds the gradient of x2, then that of the block's input: each step adds to it in place. */
 static cz_status whole_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
-                                const struct block_space *s, struct op_space space)
+                                struct block_space *s, struct op_space space)
 {
     const int64_t N = a->batch->B * a->batch->T;
     TRY(mlp_backward(hp, a, s, a->dout, a->din, space));
@@ -493,7 +511,7 @@ static cz_status whole_backward(const struct encoder_block_hp *hp, const struct 
 
 /* The gradient of first positions goes from y to y, and joins what k and v make of all. */
 static cz_status first_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
-                                const struct block_space *s, struct op_space space)
+                                struct block_space *s, struct op_space space)
 {
     const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
     TRY(take_first(hp, a, a->in, s->x));
@@ -514,10 +532,10 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
 {
     const struct encoder_block_hp *hp = hp_;
     const struct block_rows rows = rows_here(hp, a);
-    const struct block_space s =
-        layout_train(hp, &rows, a->dtype, a->keeps_all, a->saved, a->workspace);
+    struct block_space s = layout_train(hp, &rows, a->dtype, a->keeps_all, a->saved, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
-    return rows.first_only ? first_backward(hp, a, &s, space) : whole_backward(hp, a, &s, space);
+    TRY(rows.first_only ? first_backward(hp, a, &s, space) : whole_backward(hp, a, &s, space));
+    return encoder_positions_finish(hp, a, &s.positions, space);
 }
 
 const struct layer_class encoder_block_class = {

@@ -1,9 +1,10 @@
 /* The embedding layer of an encoder.
  *
  *   s = token[id] [+ type[t]] [+ position[p]]    y = dropout(norm(s))    out = y, or y·Wᵀ + b
+ *   or m = s·Wᵀ, out = dropout(norm(m)) (project_first: DeBERTa)
  *
- * Kept for backward: s (E per token) and the norm's statistics. A batch without types has type 0
- * everywhere, without positions 0 … T−1 in each row. */
+ * Kept for backward: s (E per token), m (C) and the norm's statistics. A batch without types has
+ * type 0 everywhere, without positions 0 … T−1 in each row. */
 #include "model/bert/encoder_impl.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -42,7 +43,7 @@ static struct linear project_of(const struct encoder_embedding_hp *hp)
 
 static struct norm norm_of(const struct encoder_embedding_hp *hp)
 {
-    return (struct norm){.C = hp->E, .eps = hp->eps};
+    return (struct norm){.C = hp->project_first ? hp->C : hp->E, .eps = hp->eps};
 }
 
 /* A table whose row `padding` starts as zeros, as PyTorch's padding_idx does; -1: none. */
@@ -67,11 +68,13 @@ static cz_status embedding_declare(const void *hp_, struct param_list *out)
     if (hp->position_name)
         TRY(declare_table(hp, hp->position_name, hp->P, positions, hp->position_padding_id, out));
     if (hp->type_name) TRY(declare_table(hp, hp->type_name, hp->S, normal, -1, out));
-    TRY(param_list_add(out, hp->norm_weight_name, 1, &hp->E, PARAM_INIT_ONE, 0.0f));
+    const int64_t norm_width = norm_of(hp).C;
+    TRY(param_list_add(out, hp->norm_weight_name, 1, &norm_width, PARAM_INIT_ONE, 0.0f));
     if (hp->norm_bias_name)
-        TRY(param_list_add(out, hp->norm_bias_name, 1, &hp->E, PARAM_INIT_ZERO, 0.0f));
+        TRY(param_list_add(out, hp->norm_bias_name, 1, &norm_width, PARAM_INIT_ZERO, 0.0f));
     if (!hp->project_weight_name) return CZ_OK;
     TRY(param_list_add(out, hp->project_weight_name, 2, project, normal, hp->init_std));
+    if (hp->project_first) return CZ_OK;
     return param_list_add(out, hp->project_bias_name, 1, project, PARAM_INIT_ZERO, 0.0f);
 }
 
@@ -79,23 +82,26 @@ static cz_status embedding_declare(const void *hp_, struct param_list *out)
 
 struct embedding_kept {
     void *s; /* (N,E) */
+    void *m; /* (N,C) what the norm reads, where that is not s */
     float *mean, *rstd;
 };
 
 static struct embedding_kept layout_saved(const struct encoder_embedding_hp *hp, int64_t N,
                                           enum cz_dtype dtype, struct scratch *s)
 {
-    struct embedding_kept k;
+    struct embedding_kept k = {0};
     k.s = scratch_take(s, N, hp->E, dtype_size(dtype));
+    if (hp->project_first) k.m = scratch_take(s, N, hp->C, dtype_size(dtype));
     k.mean = scratch_take(s, N, 1, sizeof(float));
     k.rstd = scratch_take(s, N, 1, sizeof(float));
     return k;
 }
 
-/* Forward: type ids of a batch that has none; y where it is not `out`. */
+/* Forward: type ids of a batch that has none; y where it is not `out`. project_first: s of EVAL, or
+ * an out that is not wanted. */
 struct forward_space {
     int32_t *types; /* (N) */
-    void *y;        /* (N,E) */
+    void *y;        /* (N,E), or the wider of E and C */
     struct scratch own;
 };
 
@@ -104,13 +110,15 @@ static struct forward_space layout_forward(const struct encoder_embedding_hp *hp
 {
     struct forward_space f = {.own = {.base = base}};
     if (hp->type_name) f.types = scratch_take(&f.own, N, 1, sizeof(int32_t));
-    if (hp->project_weight_name) f.y = scratch_take(&f.own, N, hp->E, dtype_size(dtype));
+    const int64_t width = hp->project_first && hp->C > hp->E ? hp->C : hp->E;
+    if (hp->project_weight_name) f.y = scratch_take(&f.own, N, width, dtype_size(dtype));
     return f;
 }
 
-/* Backward: y again, where a map reads it. */
+/* Backward: y again, where a map reads it; project_first: the gradient of m. */
 struct backward_space {
     void *ds, *y; /* (N,E) */
+    void *dm;     /* (N,C) */
     struct scratch own;
 };
 
@@ -119,7 +127,10 @@ static struct backward_space layout_backward(const struct encoder_embedding_hp *
 {
     struct backward_space b = {.own = {.base = base}};
     b.ds = scratch_take(&b.own, N, hp->E, dtype_size(dtype));
-    if (hp->project_weight_name) b.y = scratch_take(&b.own, N, hp->E, dtype_size(dtype));
+    if (hp->project_first)
+        b.dm = scratch_take(&b.own, N, hp->C, dtype_size(dtype));
+    else if (hp->project_weight_name)
+        b.y = scratch_take(&b.own, N, hp->E, dtype_size(dtype));
     return b;
 }
 
@@ -231,7 +242,7 @@ static cz_status positions_add(const struct encoder_embedding_hp *hp, const stru
     return CZ_OK;
 }
 
-/* y = dropout(norm(s)). */
+/* y = dropout(norm(s)), of rows that are as wide as the norm. */
 static cz_status make_y(const struct encoder_embedding_hp *hp, const struct layer_args *a,
                         const struct norm_io *io)
 {
@@ -240,7 +251,30 @@ static cz_status make_y(const struct encoder_embedding_hp *hp, const struct laye
     const int64_t N = a->batch->B * a->batch->T;
     TRY(norm_forward(a, &norm, N, io, a->params[at.norm_w], norm_bias(hp, a)));
     if (!dropout_acts(a, hp->dropout_p)) return CZ_OK;
-    return dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->E), io->y, io->y);
+    return dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * norm.C), io->y, io->y);
+}
+
+/* s: what the tables say. */
+static cz_status make_s(const struct encoder_embedding_hp *hp, const struct layer_args *a, void *s)
+{
+    TRY(look_up(hp, a, a->batch->ids, places_of(hp).token, hp->V, false, s));
+    if (hp->type_name) TRY(types_add(hp, a, s));
+    return positions_add(hp, a, s);
+}
+
+/* m and its norm; EVAL: s is in `f`, m and y share out. */
+static cz_status project_first(const struct encoder_embedding_hp *hp, const struct layer_args *a,
+                               const struct forward_space *f, struct embedding_kept k)
+{
+    const struct linear project = project_of(hp);
+    const int64_t N = a->batch->B * a->batch->T;
+    if (a->mode == LAYER_EVAL) k.s = f->y, k.m = a->out;
+    TRY(make_s(hp, a, k.s));
+    TRY(linear_forward(a, &project, N, k.s, a->params[places_of(hp).project_w], NULL, k.m,
+                       scratch_rest(&f->own, a)));
+    const struct norm_io io = {
+        .x = k.m, .y = a->out ? a->out : f->y, .mean = k.mean, .rstd = k.rstd};
+    return make_y(hp, a, &io);
 }
 
 /* EVAL: s and y share out, or what is in front of the map. */
@@ -257,9 +291,8 @@ static cz_status embedding_forward(const void *hp_, const struct layer_args *a)
         struct scratch saved = {.base = a->saved};
         k = layout_saved(hp, N, a->dtype, &saved);
     }
-    TRY(look_up(hp, a, a->batch->ids, at.token, hp->V, false, k.s));
-    if (hp->type_name) TRY(types_add(hp, a, k.s));
-    TRY(positions_add(hp, a, k.s));
+    if (hp->project_first) return project_first(hp, a, &f, k);
+    TRY(make_s(hp, a, k.s));
     const struct norm_io io = {.x = k.s, .y = y, .mean = k.mean, .rstd = k.rstd};
     TRY(make_y(hp, a, &io));
     if (!f.y || !a->out) return CZ_OK;
@@ -358,18 +391,24 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     const struct embedding_kept k = layout_saved(hp, N, a->dtype, &saved);
     const struct backward_space b = layout_backward(hp, N, a->dtype, a->workspace);
     const struct op_space space = scratch_rest(&b.own, a);
-    const void *dy = a->dout;
-    if (hp->project_weight_name) {
+    const void *dy = a->dout, *x = hp->project_first ? k.m : k.s;
+    void *dx = hp->project_first ? b.dm : b.ds;
+    if (hp->project_weight_name && !hp->project_first) {
         TRY(project_backward(hp, a, &k, &b, space));
         dy = b.ds;
     }
     if (dropout_acts(a, hp->dropout_p)) {
-        TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * hp->E), dy, b.ds));
-        dy = b.ds;
+        TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * norm.C), dy, dx));
+        dy = dx;
     }
-    const struct norm_grad_io io = {.x = k.s, .dy = dy, .mean = k.mean, .rstd = k.rstd, .dx = b.ds};
+    const struct norm_grad_io io = {.x = x, .dy = dy, .mean = k.mean, .rstd = k.rstd, .dx = dx};
     TRY(norm_backward(a, &norm, N, &io, a->params[at.norm_w], &a->dparams[at.norm_w],
                       hp->norm_bias_name ? &a->dparams[at.norm_b] : NULL, space));
+    if (hp->project_first) {
+        const struct linear project = project_of(hp);
+        TRY(linear_backward(a, &project, N, k.s, dx, a->params[at.project_w],
+                            &a->dparams[at.project_w], NULL, b.ds, space));
+    }
     TRY(types_backward(hp, a, b.ds, space));
     TRY(positions_backward(hp, a, b.ds, space));
     if (!a->dparams[at.token].dp) return CZ_OK;

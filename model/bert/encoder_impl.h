@@ -14,14 +14,15 @@
 
 /* Names in hyper-parameters are literals: they outlive every model. */
 
-/* out (B,T,C) = y [·Wᵀ + b], y (B,T,E) = dropout(norm(token[id] + type[t] + position[p])):
- * encoder_embedding.c. */
+/* out (B,T,C) = y [·Wᵀ + b], y (B,T,E) = dropout(norm(s)), s = token[id] + type[t] + position[p];
+ * or out = dropout(norm(s·Wᵀ)): encoder_embedding.c. */
 struct encoder_embedding_hp {
     const char *token_name;    /* (V,E) */
     const char *position_name; /* (P,E); NULL: none */
     const char *type_name;     /* (S,E); NULL: none, and the batch's types mean nothing */
     const char *norm_weight_name, *norm_bias_name;       /* bias NULL: none, here and below */
     const char *project_weight_name, *project_bias_name; /* W (C,E), b; NULL: none, E is C */
+    bool project_first; /* the map is before the norm, and has no bias */
     int64_t V, P, S, E, C;
     int64_t padding_id; /* the token whose row gets no gradient from here (PyTorch's padding_idx)
                            and starts as zeros; -1: none */
@@ -52,12 +53,30 @@ enum {
     ENCODER_N_PARAMS
 };
 
+/* What the distance from a token to another adds to their score: encoder_positions.c. All blocks
+ * share the table, and its norm.
+ *   table (R,H), no terms    + table[r,h]                                                   MPNet
+ *   table (R,C) and terms    p = dropout(norm(table)), Kp = p·Wkᵀ + b, Qp = p·Wqᵀ + b    DeBERTa
+ *     c2p                    + q_i·Kp[r]/√(D·n)
+ *     p2c                    + k_j·Qp[r]/√(D·n), and q·k/√(D·n); n is 1 + the number of terms
+ * where key j is in bucket r = buckets[j − i + P − 1] of query i. */
+struct encoder_positions_hp {
+    int64_t n_buckets;      /* R; 0: scores have none of this */
+    const int32_t *buckets; /* (2·P − 1), of the model */
+    const char *table_name;
+    const char *norm_weight_name, *norm_bias_name; /* NULL: no norm */
+    bool c2p, p2c;
+    bool own_maps; /* Wk and Wq are not the block's of keys and queries: names behind its prefix */
+    const char *key_weight_name, *key_bias_name, *query_weight_name, *query_bias_name;
+};
+
 /* encoder_block.c */
 struct encoder_block_hp {
     const char *prefix;       /* of block i: "<prefix>.<i>." */
     const char *const *names; /* [ENCODER_N_PARAMS] behind it */
     int layer_idx;
-    int64_t C, H, F;
+    int64_t C, H, F, P; /* P: positions, where `positions` has any */
+    struct encoder_positions_hp positions;
     bool first_only; /* the layer behind reads the first position of each row only: no other is
                         made in training */
     enum activation act;
@@ -66,6 +85,48 @@ struct encoder_block_hp {
     float init_std;
 };
 extern const struct layer_class encoder_block_class;
+
+/* Attention of a block with its positions. R rows of the table are of use to T positions. */
+struct encoder_positions_space {
+    int64_t first_bucket, R;
+    int64_t n_rows;          /* of a batch in one call of attention: position scores are large */
+    void *p, *k_rel, *q_rel; /* (R,C) */
+    void *dp;                /* (R,C) */
+    float *mean, *rstd;      /* (R) */
+    void *q_scores, *k_scores;
+    float *dq_scores, *dk_scores;
+    float *dk_rel, *dq_rel; /* (R,C) */
+    float *dtable;          /* (R,H) */
+};
+
+/* Declares what `positions` has behind the block's own. */
+cz_status encoder_positions_declare(const struct encoder_block_hp *hp, struct param_list *out);
+
+/* Its memory, behind what s has; `backward`: with that of gradients. */
+struct encoder_positions_space encoder_positions_take(const struct encoder_block_hp *hp, int64_t B,
+                                                      int64_t T, bool first_only,
+                                                      enum cz_dtype dtype, bool backward,
+                                                      struct scratch *s);
+
+/* The workspace of ops, and multiply-adds that count two. */
+cz_status encoder_positions_workspace(const struct encoder_block_hp *hp,
+                                      const struct batch_shape *s, size_t *nbytes_max);
+double encoder_positions_flops(const struct encoder_block_hp *hp, int64_t B, int64_t Tq, int64_t T);
+
+/* What sizes of attention depend on; for the buffers, the calls below fill in the rest. */
+void encoder_positions_mark(const struct encoder_block_hp *hp, struct attention_args *args,
+                            bool backward);
+
+/* Attention with what positions add, and its gradients: dq, dk and dv, and in `space` what
+ * encoder_positions_finish() makes those of parameters from, behind the block's own. */
+cz_status encoder_attention_forward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                    const struct attention_args *args,
+                                    struct encoder_positions_space *p, struct op_space space);
+cz_status encoder_attention_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                     const struct attention_args *args,
+                                     struct encoder_positions_space *p, struct op_space space);
+cz_status encoder_positions_finish(const struct encoder_block_hp *hp, const struct layer_args *a,
+                                   struct encoder_positions_space *p, struct op_space space);
 
 /* out = norm(x): encoder_norm.c. */
 struct encoder_norm_hp {
@@ -125,6 +186,7 @@ struct encoder_config {
     int64_t K; /* classes; 0 under another head */
     enum head_loss loss;
     int64_t E;             /* 0: C */
+    bool project_first;    /* as in encoder_embedding_hp */
     int64_t padding_id;    /* before encoder_config_common(): its default */
     bool counts_positions; /* tokens other than padding_id count from padding_id + 1, and it has
                               position padding_id */
@@ -132,7 +194,11 @@ struct encoder_config {
     double eps, init_std;
     double dropout, attn_dropout, proj_dropout;
     double class_dropout, token_dropout; /* in front of the classifier of rows, of tokens */
+    double pool_dropout;                 /* in front of the classifier's first map */
+    bool no_types;                       /* before encoder_config_bert(): not of its keys */
     bool sinusoidal, tied;
+    struct encoder_positions_hp positions;
+    int32_t *buckets; /* those of positions, from malloc(): encoder_build() takes them */
 };
 
 /* What a family calls its parameters. */
@@ -151,7 +217,7 @@ struct encoder_names {
     bool mlm_norm_first;
     bool mlm_act_is_gelu; /* whatever hidden_act says */
     enum activation pool_act;
-    bool pool_drops_input;
+    bool pool_drops_input; /* as in front of the classifier; false: c->pool_dropout */
 };
 
 /* Keys that mean the same in all: the classes (K), the padding token, and what is refused. c->V
@@ -160,7 +226,8 @@ cz_status encoder_config_common(const struct json_node *config, enum cz_task tas
                                 struct encoder_config *c);
 
 /* All keys, under BERT's names, of the families that use these; V: the default of vocab_size. What
- * c has in C, H, F and padding_id is their default, where it is not 0. Errors: the same. */
+ * c has in C, H, F, n_layers, eps and padding_id is their default, where it is not 0. Errors: the
+ * same. */
 cz_status encoder_config_bert(const struct json_node *config, int64_t V, enum cz_task task,
                               struct encoder_config *c);
 

@@ -90,10 +90,14 @@ bool lora_names_hold(const struct lora_names *names, const char *param_name)
 
 /* ---- what can have a branch ------------------------------------------------------------------ */
 
-/* Experts and their router are computed elsewhere. */
-static bool is_of_experts(const char *name)
+/* Experts and their router are computed elsewhere, tables of positions are looked up. */
+static bool is_no_map(const char *name)
 {
-    return strstr(name, ".mlp.experts.") || strstr(name, ".mlp.gate.");
+    static const char *const parts[] = {".mlp.experts.", ".mlp.gate.", ".rel_embeddings.",
+                                        ".relative_attention_bias."};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(parts); i++)
+        if (strstr(name, parts[i])) return true;
+    return false;
 }
 
 /* The length of the module's name, 0 when the parameter is no matrix of a map. */
@@ -101,7 +105,7 @@ static int module_len(const struct param_info *p)
 {
     static const char suffix[] = ".weight";
     const size_t n = strlen(p->name), n_suffix = strlen(suffix);
-    if (p->ndim != 2 || is_of_experts(p->name)) return 0;
+    if (p->ndim != 2 || is_no_map(p->name)) return 0;
     if (n <= n_suffix || n > INT32_MAX || strcmp(p->name + n - n_suffix, suffix) != 0) return 0;
     return (int)(n - n_suffix);
 }

@@ -1,8 +1,8 @@
 /* The classification head of encoders and decoders.
  *   y = norm(x)   h = y·Wᵀ + b   p = dropout(act(h))   z = p·Uᵀ + c   loss = mean cross-entropy of
  * z (or what hp->loss says) of the rows x that hp->rows names; norm and pool are left out where
- * they have no names. With drops_input, dropout(y) is in the place of y (RoBERTa, ELECTRA). z is
- * fp32 in every dtype. A TRAIN forward differentiates at once, as the language-model head does;
+ * they have no names. With input_dropout_p, dropout(y) is in the place of y (RoBERTa, ELECTRA). z
+ * is fp32 in every dtype. A TRAIN forward differentiates at once, as the language-model head does;
  * `saved` is the gradient of x (n,C), and backward puts it into zeros. */
 #include "model/parts/class_head.h"
 #include "model/parts/blocks_impl.h"
@@ -217,9 +217,9 @@ static cz_status make_features(const struct class_head_hp *hp, const struct laye
     const void *y = inputs_of(a, s);
     const bool drops = dropout_acts(a, hp->dropout_p);
     *p = s->h || drops ? s->p : y;
-    if (s->h && hp->drops_input && drops) {
+    if (s->h && dropout_acts(a, hp->input_dropout_p)) {
         void *own = s->y ? s->y : s->x;
-        TRY(dropout_apply(a, hp->dropout_p, SITE_INPUT, numel, y, own));
+        TRY(dropout_apply(a, hp->input_dropout_p, SITE_INPUT, numel, y, own));
     }
     if (s->h)
         TRY(linear_act_forward(a, &pool, hp->act, n, y, w.pool_w.p, w.pool_b.p, s->h, s->p, space));
@@ -324,8 +324,8 @@ static cz_status through_pool(const struct class_head_hp *hp, const struct layer
     TRY(activation_grad(a, hp->act, numel, s->h, s->dp, s->dp));
     TRY(linear_backward(a, &pool, n, inputs_of(a, s), s->dp, w.pool_w.p, w.pool_w.g, w.pool_b.g, dy,
                         space));
-    if (!hp->drops_input || !dropout_acts(a, hp->dropout_p)) return CZ_OK;
-    return dropout_apply(a, hp->dropout_p, SITE_INPUT, numel, dy, dy);
+    if (!dropout_acts(a, hp->input_dropout_p)) return CZ_OK;
+    return dropout_apply(a, hp->input_dropout_p, SITE_INPUT, numel, dy, dy);
 }
 
 /* saved (n,C) = gradient of the rows that were read, from dz. */

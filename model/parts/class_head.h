@@ -33,10 +33,10 @@ struct class_head_hp {
     const char *pool_weight_name, *pool_bias_name;   /* W (C,C), b, and act behind it */
     const char *class_weight_name, *class_bias_name; /* U (K,C), c */
     enum activation act;
-    bool drops_input; /* dropout before the pool, too */
     int64_t C, K;
     float eps, norm_offset; /* of the norm, as in model_lm_head_hp */
     float dropout_p, init_std;
+    float input_dropout_p; /* before the pool, too; 0: none */
 };
 extern const struct layer_class class_head_class;
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Small encoders with varied settings (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ELECTRA, ModernBERT), and what
-PyTorch (transformers, fp32, dropout off) computes from them.
+"""Small encoders with varied settings (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ELECTRA, ModernBERT, MPNet, DeBERTa),
+and what PyTorch (transformers, fp32, dropout off) computes from them.
 
   bert_oracles.py make [FOLDER]              the variants of fixtures/models (then tests/fixtures/pack.sh models)
   bert_oracles.py check CZERO [N [FAMILY]]   N random variants (40) of all families or one, each compared by
@@ -78,6 +78,33 @@ COMMITTED = {
         norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, tie_word_embeddings=False,
         hidden_activation="silu", classifier_activation="relu", initializer_range=0.1, pad_token_id=None, **NO_TOKENS),
         dict(B=2, T=20, positions=True)),
+    # a table of distances, of which some share a bucket; an untied decoder
+    "mpnet-variant-a": ("mpnet-mlm", dict(
+        vocab_size=23, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=10,
+        max_position_embeddings=28, initializer_range=0.2, tie_word_embeddings=False, pad_token_id=1),
+        dict(B=2, T=26, types=False)),
+    "mpnet-variant-b": ("mpnet", dict(
+        vocab_size=19, hidden_size=10, num_hidden_layers=2, num_attention_heads=2, intermediate_size=7,
+        max_position_embeddings=15, initializer_range=0.2, num_labels=3, relative_attention_num_buckets=34,
+        pad_token_id=1, hidden_act="relu"), dict(B=3, T=13, types=False)),
+    # as v3 has it, with distances that share buckets
+    "deberta-variant-a": ("deberta", dict(
+        vocab_size=21, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=10,
+        max_position_embeddings=20, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True,
+        pos_att_type="p2c|c2p", relative_attention=True, position_biased_input=False, type_vocab_size=0,
+        initializer_range=0.2, layer_norm_eps=1e-7, num_labels=3), dict(B=3, T=19, types=False)),
+    # maps of its own for positions, without a norm; narrow embeddings with positions and types; the older head
+    "deberta-variant-b": ("deberta-mlm", dict(
+        vocab_size=23, hidden_size=10, embedding_size=7, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=9, max_position_embeddings=16, max_relative_positions=5, share_att_key=False,
+        pos_att_type=["c2p", "p2c"], relative_attention=True, type_vocab_size=2, initializer_range=0.2,
+        hidden_act="relu"), dict(B=2, T=15)),
+    # the newer head, one term
+    "deberta-variant-c": ("deberta-mlm", dict(
+        vocab_size=17, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9,
+        max_position_embeddings=14, position_buckets=6, norm_rel_ebd="layer_norm", share_att_key=True,
+        pos_att_type="p2c", relative_attention=True, position_biased_input=False, legacy=False,
+        initializer_range=0.2), dict(B=2, T=14, types=False)),
 }
 
 # kind: config, its classifier and its masked language model
@@ -94,6 +121,10 @@ CLASSES = {
                 transformers.ElectraForMaskedLM),
     "modernbert": (transformers.ModernBertConfig, transformers.ModernBertForSequenceClassification,
                    transformers.ModernBertForMaskedLM),
+    "mpnet": (transformers.MPNetConfig, transformers.MPNetForSequenceClassification,
+              transformers.MPNetForMaskedLM),
+    "deberta": (transformers.DebertaV2Config, transformers.DebertaV2ForSequenceClassification,
+                transformers.DebertaV2ForMaskedLM),
 }
 
 
@@ -131,7 +162,7 @@ def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2,
             n = random.randint(max(1, T - reach), T)
             x["attention_mask"][b, n:] = 0
             x["input_ids"][b, n:] = (config.pad_token_id or 0) % config.vocab_size
-    if types and not kind.startswith(("distil", "modernbert")):
+    if types and not kind.startswith(("distil", "modernbert", "mpnet")) and config.type_vocab_size:
         x["token_type_ids"] = torch.randint(0, config.type_vocab_size, (B, T))
     if positions:
         x["position_ids"] = torch.randint(0, config.max_position_embeddings, (B, T))
@@ -139,6 +170,8 @@ def batch(kind, config, B, T, mask=True, types=True, positions=False, share=0.2,
         x["labels"] = x["input_ids"].clone()
         x["labels"][torch.rand(B, T) > share] = -100
         x["labels"][0, 0] = x["input_ids"][0, 0]
+        if kind.startswith("deberta") and mask:  # its padding sees all keys alike, czero's what the mask shows
+            x["labels"][x["attention_mask"] == 0] = -100
     elif kind.endswith("replaced"):
         x["labels"] = torch.randint(0, 2, (B, T))
     elif kind.endswith("values"):
@@ -159,7 +192,7 @@ def settle_key_biases(model):
     """A key's bias adds the same to all scores of a query: its gradient is zero in exact
     arithmetic, and rounding noise here, which grows with the other gradients."""
     for key, parameter in model.named_parameters():
-        if key.endswith((".key.bias", ".k_lin.bias")):
+        if key.endswith((".key.bias", ".k_lin.bias", ".attn.k.bias")):
             weight = model.get_parameter(key.removesuffix("bias") + "weight")
             largest = weight.grad.abs().max().item()
             assert parameter.grad.abs().max().item() <= 1e-5 * largest + 1e-9, key
@@ -226,6 +259,27 @@ def random_modernbert(masked):
     return "modernbert-mlm" if masked else one_of_classes("modernbert"), settings, shape
 
 
+def add_distances(kind, settings, positions, width):
+    """What MPNet and DeBERTa have of their own."""
+    settings.pop("type_vocab_size")
+    if kind == "mpnet":  # rows of positions up to the padding's, which is 1, hold no token
+        settings.update(max_position_embeddings=positions + 2, relative_attention_num_buckets=random.choice([32, 32, 40]))
+        return
+    settings.update(
+        relative_attention=True, position_biased_input=random.random() < 0.4, share_att_key=random.random() < 0.6,
+        type_vocab_size=random.choice([0, 0, 1, 3]), norm_rel_ebd=random.choice(["layer_norm", "none"]),
+        pos_att_type=random.choice(["p2c|c2p", ["c2p"], ["p2c"], ["c2p", "p2c"]]), layer_norm_eps=1e-7,
+        max_relative_positions=random.choice([-1, positions, random.randint(1, 90)]),
+        pooler_hidden_act=random.choice(ACTIVATIONS), legacy=random.random() < 0.6)
+    most = settings["max_relative_positions"] if settings["max_relative_positions"] > 0 else positions
+    if random.random() < 0.7:
+        buckets = random.choice([2, 3, 4, 7, 16, 33, 256])
+        if positions - 1 <= buckets // 2 or most - 1 > buckets // 2:  # else transformers takes logarithms of 0 and less
+            settings["position_buckets"] = buckets
+    if settings["legacy"] and random.random() < 0.3:
+        settings["embedding_size"] = random.choice([width // 2 + 1, width + 3, 24])
+
+
 def one_of_classes(kind):
     """Classes of texts, one or several, values, or classes of tokens."""
     return kind + random.choice(["", "-tokens", "-values", "-sets"])
@@ -257,12 +311,16 @@ def random_variant(family=None):
     if kind.endswith("roberta"):  # position rows up to the padding's hold no token
         padding = random.choice([0, 1, 1, 1, 2])
         settings.update(pad_token_id=padding, max_position_embeddings=positions + padding + 1)
+    if kind in ("mpnet", "deberta"):
+        add_distances(kind, settings, positions, width)
     if kind == "electra" and random.random() < 0.7:
         settings["embedding_size"] = random.choice([width // 2 + 1, width, width + 3, 24])
     if masked:
         settings["tie_word_embeddings"] = random.random() < 0.7
     else:
         settings["num_labels"] = random.randint(2, 9)
+    if kind == "mpnet":
+        settings["pad_token_id"] = 1
     shape = dict(B=random.randint(1, 6), T=random.randint(2, length),
                  mask=random.random() < 0.7, types=random.random() < 0.6,
                  positions=random.random() < 0.3, share=random.choice([0.0, 0.15, 1.0]),

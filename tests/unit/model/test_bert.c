@@ -5,7 +5,7 @@
 #include "model/bert/encoder_impl.h"
 #include "tests/unit/model/layer_rig.h"
 
-enum { B = 3, T = 9, C = 24, E = 16, H = 3, F = 40, V = 19, P = 11, S = 3, K = 4 };
+enum { B = 3, T = 9, C = 24, E = 16, H = 3, F = 40, V = 19, P = 11, S = 3, K = 4, R = 10 };
 
 static int32_t ids[B * T], replaced[B * T], labels[B * T], classes[B], types[B * T],
     positions[B * T];
@@ -68,6 +68,30 @@ static struct encoder_block_hp block_hp(enum activation act, float dropout_p)
                                      .init_std = 0.02f};
 }
 
+/* Distances from −P + 1 on: far ones share buckets. */
+static int32_t buckets[2 * P - 1];
+
+/* MPNet's table, or DeBERTa's terms, with the block's maps and a norm or with neither. */
+static struct encoder_positions_hp positions_hp(bool terms, bool own_maps)
+{
+    for (int i = 0; i < 2 * P - 1; i++) {
+        const int behind = P - 1 - i, at = R / 2 + behind;
+        buckets[i] = at < 0 ? 0 : at < R ? at : R - 1;
+    }
+    return (struct encoder_positions_hp){.n_buckets = R,
+                                         .buckets = buckets,
+                                         .table_name = "table.weight",
+                                         .norm_weight_name = own_maps ? NULL : "norm.weight",
+                                         .norm_bias_name = own_maps ? NULL : "norm.bias",
+                                         .c2p = terms,
+                                         .p2c = terms,
+                                         .own_maps = own_maps,
+                                         .key_weight_name = "pk.weight",
+                                         .key_bias_name = "pk.bias",
+                                         .query_weight_name = "pq.weight",
+                                         .query_bias_name = "pq.bias"};
+}
+
 static struct class_head_hp class_hp(enum activation act, float dropout_p)
 {
     return (struct class_head_hp){.pool_weight_name = "pool.weight",
@@ -99,13 +123,20 @@ static struct mlm_head_hp mlm_hp(bool bias_first)
                                 .init_std = 0.02f};
 }
 
-/* The layers in turn; FIRST_BLOCK is the block in front of a classification head, NARROW_* have
- * embeddings of width E, with a map to C, and DROP_CLASS drops its input, too (ELECTRA). */
+/* The layers in turn; FIRST_* are blocks in front of a classification head, TABLE and TERMS with
+ * positions, NARROW_* have embeddings of width E, with a map to C, behind the norm or in front of
+ * it (NARROW_FIRST), and DROP_CLASS drops its input, too (ELECTRA). */
 enum {
     EMBEDDING = 0,
     NARROW_EMBEDDING,
+    NARROW_FIRST_EMBEDDING,
     BLOCK,
     FIRST_BLOCK,
+    TABLE_BLOCK,
+    FIRST_TABLE_BLOCK,
+    TERMS_BLOCK,
+    FIRST_TERMS_BLOCK,
+    OWN_TERMS_BLOCK,
     CLASS,
     DROP_CLASS,
     MLM,
@@ -136,18 +167,31 @@ static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum 
     switch (kind) {
     case EMBEDDING:
     case NARROW_EMBEDDING:
+    case NARROW_FIRST_EMBEDDING:
         hp->embedding = embedding_hp(true, dropout_p);
-        if (kind == NARROW_EMBEDDING) {
+        if (kind != EMBEDDING) {
             hp->embedding.E = E;
             hp->embedding.project_weight_name = "project.weight";
-            hp->embedding.project_bias_name = "project.bias";
+            hp->embedding.project_bias_name = kind == NARROW_EMBEDDING ? "project.bias" : NULL;
+            hp->embedding.project_first = kind == NARROW_FIRST_EMBEDDING;
         }
         rig_open(r, &encoder_embedding_class, hp, rows, cols, 0, C, dtype, training);
         break;
     case BLOCK:
     case FIRST_BLOCK:
+    case TABLE_BLOCK:
+    case FIRST_TABLE_BLOCK:
+    case TERMS_BLOCK:
+    case FIRST_TERMS_BLOCK:
+    case OWN_TERMS_BLOCK:
         hp->block = block_hp(ACT_GELU_ERF, dropout_p);
-        hp->block.first_only = kind == FIRST_BLOCK;
+        hp->block.first_only =
+            kind == FIRST_BLOCK || kind == FIRST_TABLE_BLOCK || kind == FIRST_TERMS_BLOCK;
+        hp->block.P = P;
+        if (kind >= TABLE_BLOCK)
+            hp->block.positions = positions_hp(kind >= TERMS_BLOCK, kind == OWN_TERMS_BLOCK);
+        if (kind == TABLE_BLOCK || kind == FIRST_TABLE_BLOCK)
+            hp->block.positions.norm_weight_name = NULL;
         rig_open(r, &encoder_block_class, hp, rows, cols, C, C, dtype, training);
         break;
     case REPLACED:
@@ -163,7 +207,7 @@ static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum 
     case CLASS:
     case DROP_CLASS:
         hp->class = class_hp(ACT_TANH, dropout_p);
-        hp->class.drops_input = kind == DROP_CLASS;
+        hp->class.input_dropout_p = kind == DROP_CLASS ? hp->class.dropout_p : 0;
         rig_open(r, &class_head_class, hp, rows, cols, C, 0, dtype, training);
         break;
     default:
@@ -178,7 +222,8 @@ static void open_kind(struct rig *r, int kind, int64_t rows, int64_t cols, enum 
     }
     r->batch.ids = ids;
     r->batch.labels = is_class(kind) ? classes : kind == REPLACED ? replaced : labels;
-    if (kind == BLOCK || kind == FIRST_BLOCK) r->zero_grad[ENCODER_K_B] = true;
+    if (kind >= BLOCK && kind <= FIRST_TABLE_BLOCK) r->zero_grad[ENCODER_K_B] = true;
+    if (kind == OWN_TERMS_BLOCK) r->zero_grad[ENCODER_N_PARAMS + 1] = true; /* pk.bias */
 }
 
 static size_t n_logits(int kind)
@@ -264,6 +309,10 @@ START_TEST(impossible_shapes_are_refused)
         ck_fails(r.cls->size(r.hp, &shape, &sizes), CZ_INVALID);
         shape.B = 1;
         shape.T = P + 1;
+        if (kind >= TABLE_BLOCK && kind <= OWN_TERMS_BLOCK) {
+            ck_fails(r.cls->size(r.hp, &shape, &sizes), CZ_INVALID);
+            ck_assert(strstr(cz_last_error(), "the 11 positions of table.weight") != NULL);
+        }
         if (kind == EMBEDDING) {
             ck_fails(r.cls->size(r.hp, &shape, &sizes), CZ_INVALID);
             ck_assert(strstr(cz_last_error(), "position.weight") != NULL);
@@ -293,13 +342,26 @@ START_TEST(block_gradients_match_differences)
 }
 END_TEST
 
+START_TEST(gradients_of_positions_match_differences)
+{
+    for (int kind = TABLE_BLOCK; kind <= OWN_TERMS_BLOCK; kind++)
+        for (int variant = 0; variant < 3; variant++) {
+            struct rig r;
+            open_kind(&r, kind, B, T, DTYPE_F32, true, variant == 1 ? 0.3f : 0.0f);
+            if (variant == 2) r.batch.key_mask = key_mask;
+            rig_check_gradients(&r, 5e-3);
+            rig_close(&r);
+        }
+}
+END_TEST
+
 /* The first positions, and the gradients under a loss of them alone, are those of the whole block.
  */
-START_TEST(first_positions_are_the_blocks_own)
+static void check_first_positions(int whole_kind, int first_kind)
 {
     struct rig whole, first;
-    open_kind(&whole, BLOCK, B, T, DTYPE_F32, true, 0.0f);
-    open_kind(&first, FIRST_BLOCK, B, T, DTYPE_F32, true, 0.0f);
+    open_kind(&whole, whole_kind, B, T, DTYPE_F32, true, 0.0f);
+    open_kind(&first, first_kind, B, T, DTYPE_F32, true, 0.0f);
     whole.batch.key_mask = first.batch.key_mask = key_mask;
     rig_forward(&whole, LAYER_TRAIN);
     rig_forward(&first, LAYER_TRAIN);
@@ -311,6 +373,52 @@ START_TEST(first_positions_are_the_blocks_own)
             ck_assert_float_eq(y[i], 0.0f);
     rig_close(&first);
     rig_close(&whole);
+}
+
+START_TEST(first_positions_are_the_blocks_own)
+{
+    check_first_positions(BLOCK, FIRST_BLOCK);
+    check_first_positions(TABLE_BLOCK, FIRST_TABLE_BLOCK);
+    check_first_positions(TERMS_BLOCK, FIRST_TERMS_BLOCK);
+}
+END_TEST
+
+/* Scores of positions of more rows than are made at a time: as those of each row alone. */
+START_TEST(rows_of_positions_in_parts_are_the_same)
+{
+    enum { MANY = 7, LONG = 260, WIDE = 12, HEADS = 3, ALL = 2 * LONG };
+    static int32_t far[2 * LONG - 1];
+    for (int i = 0; i < 2 * LONG - 1; i++) far[i] = 2 * LONG - 1 - i;
+    struct encoder_block_hp hp = block_hp(ACT_RELU, 0.0f);
+    hp.C = WIDE, hp.H = HEADS, hp.F = 5, hp.P = LONG;
+    hp.positions = positions_hp(true, false);
+    hp.positions.n_buckets = ALL, hp.positions.buckets = far;
+    struct scratch none = {0};
+    ck_assert_int_lt(encoder_positions_take(&hp, MANY, LONG, false, DTYPE_F32, true, &none).n_rows,
+                     MANY);
+    struct rig all, one;
+    rig_open(&all, &encoder_block_class, &hp, MANY, LONG, WIDE, WIDE, DTYPE_F32, true);
+    rig_open(&one, &encoder_block_class, &hp, 1, LONG, WIDE, WIDE, DTYPE_F32, true);
+    rig_forward(&all, LAYER_TRAIN);
+    rig_backward(&all);
+    const size_t numel = LONG * WIDE, table = ENCODER_N_PARAMS;
+    double *sum = calloc(ALL * WIDE, sizeof *sum);
+    for (size_t b = 0; b < MANY; b++) {
+        memcpy(rig_data(&one.in), (float *)rig_data(&all.in) + b * numel, numel * sizeof(float));
+        memcpy(rig_data(&one.dout), (float *)rig_data(&all.dout) + b * numel,
+               numel * sizeof(float));
+        rig_forward(&one, LAYER_TRAIN);
+        rig_backward(&one);
+        const float *x = (const float *)rig_data(&all.out) + b * numel, *y = rig_data(&one.out);
+        for (size_t i = 0; i < numel; i++) ck_assert_float_eq_tol(x[i], y[i], 1e-5f);
+        const float *d = rig_data(&one.grads[table]);
+        for (size_t i = 0; i < ALL * WIDE; i++) sum[i] += (double)d[i];
+    }
+    const float *d = rig_data(&all.grads[table]);
+    for (size_t i = 0; i < ALL * WIDE; i++) ck_assert_double_eq_tol((double)d[i], sum[i], 1e-5);
+    free(sum);
+    rig_close(&one);
+    rig_close(&all);
 }
 END_TEST
 
@@ -355,7 +463,8 @@ END_TEST
 /* A map behind the embeddings, a dropped input, a narrow decoder. */
 START_TEST(gradients_of_electras_parts_match_differences)
 {
-    static const int kinds[] = {NARROW_EMBEDDING, DROP_CLASS, NARROW_MLM, REPLACED};
+    static const int kinds[] = {NARROW_EMBEDDING, NARROW_FIRST_EMBEDDING, DROP_CLASS, NARROW_MLM,
+                                REPLACED};
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++)
         for (int dropout = 0; dropout < 2; dropout++) {
             struct rig r;
@@ -754,6 +863,7 @@ END_TEST
 TEST_MAIN("model/bert", layers_stay_inside_their_bytes, evaluation_needs_less,
           flops_count_every_product, impossible_shapes_are_refused,
           block_gradients_match_differences, first_positions_are_the_blocks_own,
+          gradients_of_positions_match_differences, rows_of_positions_in_parts_are_the_same,
           embedding_gradients_match_differences, head_gradients_match_differences,
           gradients_of_electras_parts_match_differences, replaced_tokens_have_a_binary_loss,
           padding_positions_have_no_gradient, masked_head_gradients_match_differences,

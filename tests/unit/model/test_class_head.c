@@ -114,7 +114,7 @@ START_TEST(gradients_match_differences)
                 struct class_head_hp hp = head_of((enum head_rows)rows, parts[i]);
                 struct rig r;
                 hp.dropout_p = drops ? 0.3f : 0.0f;
-                hp.drops_input = drops && (parts[i] & NORM) != 0;
+                hp.input_dropout_p = drops && (parts[i] & NORM) != 0 ? hp.dropout_p : 0;
                 open_rig(&r, &hp);
                 rig_check_gradients(&r, 5e-3);
                 rig_close(&r);

@@ -337,10 +337,10 @@ START_TEST(bad_configs_are_named)
         {"{\"model_type\": \"gpt2\", \"quantization_config\": {\"bits\": 4}}", CZ_UNSUPPORTED,
          "quantization_config"},
         {"{\"model_type\": \"berta\", \"hidden_size\": 8, \"num_attention_heads\": 2, "
-         "\"type_vocab_size\": 2, \"max_relative_positions\": 3, \"tie_word_embeddings\": true}",
+         "\"type_vocab_size\": 2, \"max_depth\": 3, \"tie_word_embeddings\": true}",
          CZ_UNSUPPORTED,
-         "Nearest by its keys is bert, whose config.json does not have max_relative_positions"},
-        {"{\"model_type\": \"unlike\", \"d_model\": 8}", CZ_UNSUPPORTED, ", modernbert"},
+         "Nearest by its keys is bert, whose config.json does not have max_depth"},
+        {"{\"model_type\": \"unlike\", \"d_model\": 8}", CZ_UNSUPPORTED, ", deberta-v2"},
         {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2DoubleHeadsModel\"]}",
          CZ_UNSUPPORTED, "architectures[0]"},
     };
