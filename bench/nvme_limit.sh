@@ -6,14 +6,16 @@
 #
 #   sudo bench/nvme_limit.sh [--model gpt2-medium] [--limit-mib 2048] [--steps 6] [--batch 4]
 #        [--seq-len 128] [--stage 3] [--accumulation 1] [--gradients true]
-#        [--dir FOLDER_ON_THE_DISK] [--czero build/czero]
+#        [--dir FOLDER_ON_THE_DISK] [--czero build/czero] [--lora rank=16] [--compare false]
 #
+# With --lora an adapter is trained, and --model is a folder whose bf16 weights stay where they are:
+# bench/lora/llama_folder.py makes one of 8 billion parameters. --compare false leaves out the run without limit.
 # Needs root (it makes a group) and about 16 bytes a parameter on the disk. With --gradients true they go
 # to NVMe as well: memory then does not grow with the model.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 declare -A arg=([model]=gpt2-medium [limit-mib]=2048 [steps]=6 [batch]=4 [seq-len]=128 [stage]=3
-  [accumulation]=1 [gradients]=false [dir]=/var/tmp [czero]=$top/build/czero)
+  [accumulation]=1 [gradients]=false [lora]=none [compare]=true [dir]=/var/tmp [czero]=$top/build/czero)
 while [ $# -gt 0 ]; do
   name=${1#--}
   [ -n "${arg[$name]:-}" ] && [ $# -gt 1 ] || { echo "unknown option $1" >&2; exit 2; }
@@ -76,9 +78,12 @@ config() { # DEVICE FILE
 JSON
 }
 
+source=(--init random)
+[ "${arg[lora]}" = none ] || source=(--lora "${arg[lora]}")
+
 train() { # CONFIG OUT: one JSON line a step
   "${arg[czero]}" train --config "$1" --model "${arg[model]}" --data "$top/examples/data/fortunes.txt" \
-    --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 --init random --log-json >"$2" \
+    --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 "${source[@]}" --log-json >"$2" \
     2>"$2.err"
 }
 
@@ -87,7 +92,7 @@ train_inside() {
   (
     echo "$BASHPID" >"$group/cgroup.procs"
     exec "${arg[czero]}" train --config "$1" --model "${arg[model]}" --data "$top/examples/data/fortunes.txt" \
-      --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 --init random --log-json \
+      --tokenizer bytes --shuffle off --seq-len "${arg[seq-len]}" --steps "${arg[steps]}" --seed 1 "${source[@]}" --log-json \
       >"$2" 2>"$2.err"
   ) &
   local pid=$!
@@ -149,6 +154,7 @@ echo "  the kernel counted $(mib "$(io_of "$work/nvme.io" read_bytes)") read and
   "$(mib "$(io_of "$work/nvme.io" write_bytes)") written in all"
 [ "$(peak)" -le $((arg[limit-mib] << 20)) ] || { echo "the peak is over the limit" >&2; exit 1; }
 
+[ "${arg[compare]}" = true ] || exit 0
 free=$(awk '$1 == "MemAvailable:" {print $2 * 1024}' /proc/meminfo)
 code=0
 train "$work/none.json" "$work/free" || code=$?

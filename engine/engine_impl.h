@@ -56,6 +56,9 @@ struct cz_engine {
     size_t *grad_numel;        /* by parameter */
     struct chain *chain;
     struct zero *zero;
+    uint64_t *frozen_at;         /* by parameter: zero_swap.frozen_at; NULL: none */
+    struct swap_source *sources; /* the model's files that it points into */
+    size_t n_sources;
     struct cz_plan plan;
     enum cz_dtype dtype, grad_dtype;
     uint64_t seed;

@@ -220,6 +220,7 @@ static cz_status make_units(struct cz_engine *e)
 static cz_status make_zero(struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
+    TRY(tiers_find_in_place(e));
     int64_t bucket = c->zero.stage == 0 ? 500000000 : c->zero.reduce_bucket_size;
     const struct zero_options options = {.table = model_params(e->model),
                                          .units = e->units,
@@ -339,6 +340,8 @@ void engine_free(struct cz_engine *e)
     free(e->grad_numel);
     free(e->groups);
     free(e->group_of);
+    free(e->frozen_at);
+    free(e->sources);
     if (e->host_comm) { /* before the device goes */
         comm_destroy(e->comm);
         e->comm = e->host_comm;

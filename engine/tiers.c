@@ -27,6 +27,34 @@ static bool params_are(const struct ds_config *c, enum config_offload_device dev
     return c->zero.offload_param.device == device;
 }
 
+/* Of a model with an adapter, which no checkpoint holds and no caller sets. The swap knows the
+ * files by their numbers. */
+cz_status tiers_find_in_place(struct cz_engine *e)
+{
+    const struct param_table *table = model_params(e->model);
+    const size_t n = model_n_files(e->model);
+    if (!params_are(e->config, CONFIG_OFFLOAD_NVME) || !e->config->czero.frozen_in_place ||
+        !cz_model_has_adapter(e->model) || n == 0 || n > SWAP_SOURCES_MAX)
+        return CZ_OK;
+    e->frozen_at = calloc(table->n_params + 1, sizeof *e->frozen_at);
+    e->sources = calloc(n, sizeof *e->sources);
+    if (!e->frozen_at || !e->sources)
+        return err_set(CZ_NOMEM, 0, "no memory for a list of %zu parameters", table->n_params);
+    for (size_t i = 0; i < n; i++) {
+        const struct safetensors_file f = model_file(e->model, i);
+        e->sources[e->n_sources++] = (struct swap_source){
+            .fd = f.fd, .path = f.path, .nbytes = f.stamp.nbytes, .mtime = f.stamp.mtime};
+    }
+    for (size_t i = 0; i < table->n_params; i++) {
+        size_t file_idx;
+        uint64_t off;
+        if (!table->params[i].trainable &&
+            model_find_in_files(e->model, i, e->dtype, &file_idx, &off))
+            e->frozen_at[i] = swap_source_off(file_idx, off);
+    }
+    return CZ_OK;
+}
+
 /* ratio is the share that is offloaded: what stays in memory is the rest. On a GPU gradients leave
  * for the host, never for the file. */
 struct zero_swap tiers_swap(const struct cz_engine *e)
@@ -36,6 +64,7 @@ struct zero_swap tiers_swap(const struct cz_engine *e)
     return (struct zero_swap){.optimizer = optimizer_is(c, CONFIG_OFFLOAD_NVME),
                               .params = params_are(c, CONFIG_OFFLOAD_NVME),
                               .grads = c->czero.offload_gradients && !e->plan.on_cuda,
+                              .frozen_at = e->frozen_at,
                               .memory_share = 1 - o->ratio,
                               .params_in_memory = (size_t)c->zero.offload_param.max_in_cpu,
                               .read_ahead = o->pipeline_read,
@@ -107,7 +136,9 @@ struct swap_options tiers_swap_options(const struct cz_engine *e)
                                  .queue_depth = (int)c->aio.queue_depth,
                                  .n_threads = n_threads < INT_MAX ? (int)n_threads : INT_MAX,
                                  .single_submit = c->aio.single_submit,
-                                 .checksums = c->czero.offload_checksums};
+                                 .checksums = c->czero.offload_checksums,
+                                 .sources = e->sources,
+                                 .n_sources = e->n_sources};
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */

@@ -5,6 +5,10 @@
 
 #include "engine/engine_impl.h"
 
+/* Which frozen parameters stay in the model's files: e->frozen_at and e->sources, for
+ * tiers_swap() and tiers_swap_options(). Errors: CZ_NOMEM. */
+cz_status tiers_find_in_place(struct cz_engine *e);
+
 /* What zero keeps in the swap file. A GPU's gradients leave it for the host. */
 struct zero_swap tiers_swap(const struct cz_engine *e);
 

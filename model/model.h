@@ -7,6 +7,7 @@
 #ifndef CZ_MODEL_MODEL_H
 #define CZ_MODEL_MODEL_H
 
+#include "formats/safetensors/safetensors.h"
 #include "model/layer.h"
 
 #include <czero/model.h>
@@ -121,6 +122,15 @@ cz_status model_export_merged(const struct cz_model *m, const char *dir, enum cz
 /* The type of the weights in the files that it was opened with: bf16 or fp16 when all are, else
  * fp32, also for a model without files. */
 enum cz_dtype model_weights_dtype(const struct cz_model *m);
+
+/* The safetensors files that a model's weights are read from, for callers that read them by other
+ * means; 0 files: it has none. */
+size_t model_n_files(const struct cz_model *m);
+struct safetensors_file model_file(const struct cz_model *m, size_t file_idx);
+
+/* Whether a parameter's values are in one of these files as an array of `dtype`, and where. */
+bool model_find_in_files(const struct cz_model *m, size_t param_idx, enum cz_dtype dtype,
+                         size_t *file_idx, uint64_t *file_off);
 
 /* Only its config.json, and generation_config.json if its folder had one, durably, into an existing
  * folder. Errors: the same. */

@@ -292,6 +292,35 @@ cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const cha
     return CZ_OK;
 }
 
+static const struct safetensors *files_of(const struct cz_model *m)
+{
+    return m->weights.files ? tensor_files_safetensors(m->weights.files) : NULL;
+}
+
+size_t model_n_files(const struct cz_model *m)
+{
+    const struct safetensors *st = files_of(m);
+    return st ? safetensors_n_files(st) : 0;
+}
+
+struct safetensors_file model_file(const struct cz_model *m, size_t file_idx)
+{
+    return safetensors_file(files_of(m), file_idx);
+}
+
+/* Elements that begin between two elements' places cannot be read as an array of them. */
+bool model_find_in_files(const struct cz_model *m, size_t param_idx, enum cz_dtype dtype,
+                         size_t *file_idx, uint64_t *file_off)
+{
+    const struct tensor_entry *t = files_of(m) ? m->weights.tensor[param_idx] : NULL;
+    enum cz_dtype stored;
+    if (!t || (m->lora && lora_source(m->lora, param_idx))) return false;
+    if (!safetensors_dtype_to_base(t->info->dtype, &stored) || stored != dtype) return false;
+    *file_idx = t->info->file_idx;
+    *file_off = t->info->file_off;
+    return t->info->file_off % dtype_size(dtype) == 0;
+}
+
 static enum cz_dtype dtype_of(const struct tensor_entry *t)
 {
     if (strcmp(t->dtype_name, "BF16") == 0 || strcmp(t->dtype_name, "bfloat16") == 0)

@@ -13,6 +13,11 @@
  * Interrupted, short and deferred transfers are completed. The first failure is permanent: every
  * later call returns it, and nothing hangs.
  *
+ * Beside its own file a swap reads others, its sources, which it never writes: the files of a
+ * model, for one. They have offsets of their own (swap_source_off()); their last block may be
+ * shorter than SWAP_ALIGN, and what a buffer then holds behind it is undefined. A source that is
+ * changed or cut while it is in use is an error of the read that meets it.
+ *
  * Life cycle: swap_open() → swap_register() → swap_read_begin / swap_write_begin / swap_wait …
  * → swap_close(). The asynchronous calls belong to one thread; swap_read(), swap_write() and
  * swap_counts() may be called from any. Wait for a write before a request that overlaps it, or begin
@@ -22,12 +27,38 @@
 
 #include "base/status.h"
 
+#include <time.h>
+
 CZ_EXTERN_C_BEGIN
 
 #define SWAP_ALIGN ((size_t)4096) /* of addresses, offsets and sizes of asynchronous requests */
 
 #define SWAP_BLOCK_NBYTES_MAX ((size_t)1 << 30) /* a system call moves less than 2 GiB */
 #define SWAP_QUEUE_DEPTH_MAX  4096
+
+/* A file that is only read. Opened by its descriptor, which the caller may close after swap_open().
+ */
+struct swap_source {
+    int fd;
+    const char *path;      /* for messages */
+    uint64_t nbytes;       /* when the caller looked what is in it … */
+    struct timespec mtime; /* … and when it was changed last before */
+};
+
+#define SWAP_SOURCES_MAX  ((size_t)1 << 12)
+#define SWAP_SOURCE_SHIFT 48
+
+/* Byte `off` of a source, as an offset of requests. */
+static inline uint64_t swap_source_off(size_t source_idx, uint64_t off)
+{
+    return ((uint64_t)(source_idx + 1) << SWAP_SOURCE_SHIFT) + off;
+}
+
+/* Whether an offset of requests is one of a source. */
+static inline bool swap_is_source(uint64_t off)
+{
+    return off >> SWAP_SOURCE_SHIFT != 0;
+}
 
 enum swap_engine { SWAP_ENGINE_AUTO = 0, SWAP_ENGINE_URING, SWAP_ENGINE_THREADS };
 
@@ -42,6 +73,8 @@ struct swap_options {
     bool single_submit;  /* aio.single_submit: one system call per block */
     bool checksums;      /* keep a CRC-32 per SWAP_ALIGN bytes written and compare it when read */
     enum swap_engine engine;
+    const struct swap_source *sources; /* lent until swap_open() returns */
+    size_t n_sources;                  /* up to SWAP_SOURCES_MAX */
 };
 
 struct swap; /* opaque */
@@ -71,9 +104,9 @@ void swap_remove_files(void);
  * kernel refuses to register them (RLIMIT_MEMLOCK) they work all the same. */
 cz_status swap_register(struct swap *s, void *base, size_t nbytes);
 
-/* Begin to move [off, off + nbytes) of the file; all aligned to SWAP_ALIGN and inside the file. The
- * buffer is lent until swap_wait() of the ticket (0 for nothing to do). Errors: CZ_INVALID, and
- * what failed before. */
+/* Begin to move [off, off + nbytes) of the file, or read them of a source; all aligned to
+ * SWAP_ALIGN and inside the file, rounded up to whole blocks. The buffer is lent until swap_wait()
+ * of the ticket (0 for nothing to do). Errors: CZ_INVALID, and what failed before. */
 cz_status swap_read_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t *ticket);
 cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t nbytes,
                            uint64_t *ticket);

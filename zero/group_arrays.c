@@ -164,7 +164,9 @@ static cz_status group_take(struct zero *z, size_t g)
     return CZ_OK;
 }
 
-/* Frozen parameters come behind the groups; at stage 3 a chunk of each. */
+/* Frozen parameters come behind the groups, at stage 3 a chunk of each; or they stay where they
+ * are.
+ */
 static cz_status frozen_take(struct zero *z)
 {
     const struct zero_options *o = &z->options;
@@ -173,6 +175,13 @@ static cz_status frozen_take(struct zero *z)
         size_t numel = o->table->params[i].numel;
         uint64_t swap_off = 0;
         if (p->group != o->n_groups) continue;
+        if (o->swap.frozen_at && o->swap.frozen_at[i] != 0) {
+            struct zero_piece piece = {.numel = numel};
+            if (o->stage == 3) piece = zero_piece_mine(z, i);
+            p->frozen_off = o->swap.frozen_at[i] + piece.param_off * dtype_size(o->dtype);
+            z->figures.in_place_nbytes += piece.numel * dtype_size(o->dtype);
+            continue;
+        }
         if (o->stage == 3) numel = shard_chunk(numel, o->comm->world_size);
         TRY(params_take(z, numel, 0, &p->frozen_off, &swap_off));
         if (o->swap.params) p->frozen_off = swap_off;

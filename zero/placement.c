@@ -139,6 +139,25 @@ cz_status zero_placement_get(struct zero *z, const struct zero_placement *where,
     return CZ_OK;
 }
 
+/* Elements that rest in a file of others: what would be written must be there already, rounded. */
+static cz_status compare(struct zero *z, const struct zero_placement *to, size_t numel,
+                         const float *src)
+{
+    size_t size = dtype_size(to->dtype), most = ZERO_SCRATCH_NBYTES / (2 * size);
+    unsigned char *rounded = z->mem.scratch + ZERO_SCRATCH_NBYTES / 2;
+    for (size_t at = 0, n; at < numel; at += n) {
+        n = numel - at < most ? numel - at : most;
+        TRY(swap_read(z->mem.swap, to->swap_off + at * size, n * size, z->mem.scratch));
+        TRY(zero_cast(z, DTYPE_F32, src + at, to->dtype, rounded, n));
+        if (memcmp(rounded, z->mem.scratch, n * size) != 0)
+            return err_set(CZ_INVALID, 0,
+                           "a frozen parameter is read from the model's files and cannot be given "
+                           "other values; \"czero\": {\"frozen_in_place\": false} copies it into "
+                           "the swap file");
+    }
+    return CZ_OK;
+}
+
 cz_status zero_placement_put(struct zero *z, const struct zero_placement *where, size_t off,
                              size_t numel, const float *src)
 {
@@ -151,6 +170,7 @@ cz_status zero_placement_put(struct zero *z, const struct zero_placement *where,
         TRY(zero_cast(z, DTYPE_F32, src, to.dtype, to.memory, in_memory));
     if (rest == 0) return CZ_OK;
     src += in_memory;
+    if (swap_is_source(to.swap_off)) return compare(z, &to, rest, src);
     if (to.rest) return zero_cast(z, DTYPE_F32, src, to.dtype, to.rest, rest);
     ring_forget(z->sweep.ring);
     if (to.dtype == DTYPE_F32) return swap_write(z->mem.swap, to.swap_off, rest * size, src);

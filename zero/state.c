@@ -18,6 +18,7 @@ static cz_status load_own(struct zero *z, zero_fetch fetch, void *user, float *s
         const struct zero_placement where = zero_param_placement(z, i);
         struct zero_piece piece = {.numel = o->table->params[i].numel};
         if (o->stage == 3) piece = zero_piece_mine(z, i);
+        if (swap_is_source(where.swap_off)) continue; /* it is there */
         if (where.dtype == DTYPE_F32 && where.memory && !where.on_gpu && piece.numel > 0) {
             TRY(fetch(user, i, piece.param_off, piece.numel, (float *)(void *)where.memory));
             continue;

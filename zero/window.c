@@ -38,11 +38,30 @@ static struct run run_mine(const struct zero *z, size_t param_idx)
     return run_of(z, param_idx, numel);
 }
 
-/* Bytes that a chunk takes in staging: the same on every rank. */
+/* Whether a parameter is frozen and rests in a file of others. */
+static bool is_in_place(const struct zero *z, size_t param_idx)
+{
+    return z->options.swap.frozen_at && z->options.swap.frozen_at[param_idx] != 0;
+}
+
+/* Bytes that a chunk takes in staging: the same on every rank. Where chunks rest in a file of
+ * others, each rank's begins anywhere in a block. */
 static size_t chunk_nbytes(const struct zero *z, size_t param_idx)
 {
-    size_t numel = z->options.table->params[param_idx].numel;
-    return run_of(z, param_idx, shard_chunk(numel, z->options.comm->world_size)).nbytes;
+    size_t numel =
+        shard_chunk(z->options.table->params[param_idx].numel, z->options.comm->world_size);
+    if (is_in_place(z, param_idx))
+        return size_round_up(numel * dtype_size(z->options.dtype), SWAP_ALIGN) + SWAP_ALIGN;
+    return run_of(z, param_idx, numel).nbytes;
+}
+
+/* Bytes in front of a rank's chunk in staging: every rank has the same table of spans. */
+static size_t chunk_lead(const struct zero *z, size_t param_idx, int rank)
+{
+    if (!z->options.swap.params) return 0;
+    if (!is_in_place(z, param_idx)) return run_mine(z, param_idx).lead;
+    size_t begin = zero_piece_of(z, param_idx, rank).param_off * dtype_size(z->options.dtype);
+    return (size_t)((z->options.swap.frozen_at[param_idx] + begin) % SWAP_ALIGN);
 }
 
 /* Whether blocks of the file go straight into the window. */
@@ -74,15 +93,17 @@ static size_t chunk_off(const struct zero *z, size_t param_idx)
     return z->own.groups[p->group].param_off / size + p->off;
 }
 
-/* Gathers the ranks' chunks of a parameter, from element `src` there to `dst` here: adds to `spans`
+/* Gathers the ranks' chunks of a parameter, from element `src` there (of staging: where their first
+ * blocks are) to `dst` here: adds to `spans`
  * from `at` on, returns where they end. */
 static size_t span_chunks(const struct zero *z, struct comm_span *spans, size_t at,
                           size_t param_idx, size_t src, size_t dst)
 {
+    size_t size = dtype_size(z->options.dtype);
     for (int r = 0; r < z->options.comm->world_size; r++) {
         struct zero_piece piece = zero_piece_of(z, param_idx, r);
         if (piece.numel > 0)
-            spans[at++] = (struct comm_span){.src_off = src,
+            spans[at++] = (struct comm_span){.src_off = src + chunk_lead(z, param_idx, r) / size,
                                              .dst_off = dst + piece.param_off,
                                              .numel = piece.numel,
                                              .owner = r,
@@ -247,7 +268,7 @@ static cz_status place_chunks(struct zero *z)
         size_t at = w->first_span[i];
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++) {
             size_t param_idx = s->stays[k].param_idx;
-            size_t src = staging_at(z, i, k) + run_mine(z, param_idx).lead;
+            size_t src = staging_at(z, i, k);
             at = span_chunks(z, w->spans, at, param_idx, src / size, w->off + s->stays[k].off);
         }
     }
@@ -497,7 +518,7 @@ static cz_status read_and_gather_residents(struct zero *z, bool trained_only)
         if (run.nbytes > 0)
             TRY(swap_read_begin(z->mem.swap, z->mem.blocks[ZERO_STAGING] + used, run.off,
                                 run.nbytes, &ticket));
-        n_spans = span_chunks(z, w->resident_spans, n_spans, i, (used + run.lead) / size,
+        n_spans = span_chunks(z, w->resident_spans, n_spans, i, used / size,
                               z->own.params[i].resident_off);
         used += takes;
     }

@@ -77,6 +77,10 @@ struct zero_swap {
     bool grads;          /* gradients too: only with one rank that offloads its optimizer and whose
                             gradients are not rounded for messages */
     double memory_share; /* of masters and states: the first of them stay in memory (1 − ratio) */
+    /* (n_params), or NULL: frozen parameters that rest in files which are only read, as arrays of
+     * options.dtype: the first byte of each, as swap_source_off() gives it; 0: it rests elsewhere.
+     * Only with `params`; lent. */
+    const uint64_t *frozen_at;
     size_t params_in_memory; /* whole parameters, up to this many elements in total, stay
                                 gathered (max_in_cpu) */
     bool read_ahead;         /* pipeline_read */
@@ -201,7 +205,8 @@ struct zero_figures {
     size_t signs_nbytes;  /* 1-bit family: by a compressed exchange, instead of reduce_nbytes */
     /* Swapped: bytes from and to the file, without rounding to blocks: */
     size_t master_swapped_nbytes, param_swapped_nbytes, grad_swapped_nbytes; /* sizes in the file */
-    size_t swapped_nbytes[OPTIM_STATES_MAX];                                 /* of each state */
+    size_t in_place_nbytes;                  /* of frozen parameters in files that are only read */
+    size_t swapped_nbytes[OPTIM_STATES_MAX]; /* of each state */
     size_t pass_read_nbytes, pass_written_nbytes;     /* by a step's first training pass */
     size_t update_read_nbytes, update_written_nbytes; /* by a step */
     size_t update_found_nbytes; /* … that the sweep before has left in the ring: not read */

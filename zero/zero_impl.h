@@ -72,7 +72,7 @@ struct zero_group {
 struct zero_param {
     size_t group; /* n_groups when frozen */
     size_t off;   /* first element: in the group's flat buffer, or of its chunk in the partition */
-    size_t frozen_off;   /* bytes into ZERO_PARAMS, or into the swap file */
+    size_t frozen_off;   /* bytes into ZERO_PARAMS, or an offset of the swap's requests */
     size_t grad_off;     /* elements into the block in which layers make its gradient */
     size_t resident_off; /* elements into ZERO_WINDOW, if it is resident */
     bool resident;       /* stays in the window */

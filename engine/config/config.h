@@ -213,10 +213,12 @@ struct config_czero {
     bool async_save;                        /* write checkpoints in the background; true */
     bool offload_gradients;                 /* gradients follow the optimizer to NVMe (one rank) */
     bool offload_checksums;                 /* compare what comes back from the swap file */
-    int64_t tile_numel;                     /* elements per step of the sweep; 0: chosen */
-    int64_t max_consecutive_skips;          /* stop after so many overflow skips in a row; 50 */
-    bool tf32;                              /* fp32 products on a GPU in TF32 */
-    bool keep_all_activations;              /* what backward could cheaply make again, too */
+    bool frozen_in_place; /* beside an adapter, frozen ones on NVMe are read from the model's files
+                           */
+    int64_t tile_numel;   /* elements per step of the sweep; 0: chosen */
+    int64_t max_consecutive_skips; /* stop after so many overflow skips in a row; 50 */
+    bool tf32;                     /* fp32 products on a GPU in TF32 */
+    bool keep_all_activations;     /* what backward could cheaply make again, too */
 };
 
 enum config_log_level {

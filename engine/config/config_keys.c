@@ -483,6 +483,10 @@ static const struct config_key czero_keys[] = {
     KEY("offload_checksums", KEY_BOOL, "false",
         "for debugging: compare what comes back from the swap file with what was written",
         TO_BOOL(czero.offload_checksums)),
+    KEY("frozen_in_place", KEY_BOOL, "true",
+        "beside an adapter, with offload_param on NVMe: frozen parameters that the model's "
+        "safetensors hold in the run's type are read from there; false: the swap file gets a copy",
+        TO_BOOL(czero.frozen_in_place)),
     KEY("tile_numel", KEY_INT, "0",
         "elements that the optimizer updates at a time; 0: chosen by czero. Results do not change",
         AT_LEAST(0), TO_INT64(czero.tile_numel)),

@@ -247,6 +247,7 @@ static void count_traffic(struct cz_engine *e)
     struct cz_plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
     size_t n_passes = (size_t)p->accumulation, n_reduces = p->stage >= 2 ? n_passes : 1;
+    p->in_place_nbytes = f.in_place_nbytes;
     p->live_numel_max = f.resident_numel + f.live_max;
     if (p->world_size == 1) return;
     p->sent_nbytes_per_step =

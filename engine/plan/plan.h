@@ -65,6 +65,7 @@ struct cz_plan {
 
     /* Per rank. host_peak includes the baseline and pinned memory. */
     size_t host_peak_nbytes, device_peak_nbytes, pinned_nbytes, nvme_nbytes;
+    size_t in_place_nbytes;      /* frozen parameters that are read from the model's files */
     size_t sent_nbytes_per_step; /* by one rank to the others, per optimizer step (docs/zero.md) */
     size_t sent_nbytes_frozen;   /* 1-bit family: by a compressed step (docs/one_bit.md), else 0 */
     size_t n_collectives_per_step;

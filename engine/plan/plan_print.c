@@ -111,6 +111,10 @@ static void print_totals(FILE *f, const struct cz_plan *p)
                         p->nvme_path, size_human(p->nvme_free_nbytes, buf, sizeof buf));
     if (p->nvme_nbytes > 0)
         printable_print(f, "  %-22s %-7s %11.1f MiB\n", "swap file", "nvme", mib(p->nvme_nbytes));
+    if (p->in_place_nbytes > 0)
+        printable_print(f,
+                        "  %-22s %-7s %11.1f MiB   read from the model's files, without a copy\n",
+                        "frozen parameters", "files", mib(p->in_place_nbytes));
     if (p->sent_nbytes_per_step > 0)
         printable_print(f, "Each rank sends %s per optimizer step, in %zu collectives.\n",
                         size_human(p->sent_nbytes_per_step, buf, sizeof buf),
@@ -319,6 +323,7 @@ static void write_totals(struct json_writer *w, const struct cz_plan *p)
     json_put_size(w, "device_peak_bytes", p->device_peak_nbytes);
     json_put_size(w, "pinned_bytes", p->pinned_nbytes);
     json_put_size(w, "nvme_bytes", p->nvme_nbytes);
+    if (p->in_place_nbytes > 0) json_put_size(w, "model_files_bytes", p->in_place_nbytes);
     json_put_size(w, "baseline_bytes", p->baseline_nbytes);
     json_put_size(w, "host_available_bytes", p->host_free_nbytes);
     if (p->deepspeed.gpu_nbytes > 0) {

@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "formats/file_io.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -83,7 +84,16 @@ cz_status safetensors_dir_open(const char *dir, struct safetensors **out);
 void safetensors_close(struct safetensors *st);
 
 size_t safetensors_count(const struct safetensors *st);
+
+/* The reader's files, for callers that read them by other means: what they were when their headers
+ * were read. The descriptor stays the reader's. */
+struct safetensors_file {
+    int fd;
+    const char *path;
+    struct file_stamp stamp;
+};
 size_t safetensors_n_files(const struct safetensors *st);
+struct safetensors_file safetensors_file(const struct safetensors *st, size_t file_idx);
 
 /* Tensor `idx` (< count), in file order: by file, then by offset. */
 const struct safetensors_info *safetensors_at(const struct safetensors *st, size_t idx);

@@ -498,6 +498,12 @@ const char *safetensors_metadata(const struct safetensors *st, const char *key)
     return NULL;
 }
 
+struct safetensors_file safetensors_file(const struct safetensors *st, size_t file_idx)
+{
+    const struct st_file *f = &st->files[file_idx];
+    return (struct safetensors_file){.fd = f->fd, .path = f->path, .stamp = f->stamp};
+}
+
 size_t safetensors_n_metadata(const struct safetensors *st)
 {
     return st->n_metadata;

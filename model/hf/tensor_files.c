@@ -362,3 +362,8 @@ cz_status tensor_files_read(const struct tensor_files *files, const struct tenso
         return err_prefix("tensor %s", entry->stored_name);
     return CZ_OK;
 }
+
+const struct safetensors *tensor_files_safetensors(const struct tensor_files *files)
+{
+    return files->st;
+}

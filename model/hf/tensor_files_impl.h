@@ -47,4 +47,7 @@ cz_status tensor_files_find(const struct tensor_files *files, const char *name,
 cz_status tensor_files_read(const struct tensor_files *files, const struct tensor_entry *entry,
                             size_t elem_off, size_t numel, float *dst);
 
+/* NULL unless the files are safetensors. */
+const struct safetensors *tensor_files_safetensors(const struct tensor_files *files);
+
 #endif

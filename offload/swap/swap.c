@@ -29,7 +29,9 @@ static cz_status take_options(struct swap *s, const struct swap_options *o)
                        SWAP_BLOCK_NBYTES_MAX);
     if (o->n_threads < 0)
         return err_set(CZ_INVALID, 0, "aio.intra_op_parallelism: %d is below 1", o->n_threads);
-    if (o->nbytes > SIZE_MAX - SWAP_ALIGN)
+    if (o->n_sources > SWAP_SOURCES_MAX)
+        return err_set(CZ_INVALID, 0, "a swap of more than %zu files to read", SWAP_SOURCES_MAX);
+    if (o->nbytes >= (uint64_t)1 << SWAP_SOURCE_SHIFT)
         return err_set(CZ_INVALID, 0, "a swap file of %zu bytes is too large", o->nbytes);
     s->queue_depth = o->queue_depth ? o->queue_depth : SWAP_QUEUE_DEPTH;
     s->block_nbytes =
@@ -66,6 +68,7 @@ size_t swap_memory_nbytes(const struct swap_options *options)
     size_t nbytes = sizeof s + SWAP_REQUESTS * sizeof(struct swap_request) +
                     (size_t)s.queue_depth * sizeof(struct swap_block) +
                     SWAP_BOUNCES * s.bounce_nbytes + (uring > threads ? uring : threads);
+    nbytes += options->n_sources * sizeof(struct swap_file);
     if (options->checksums) nbytes += (options->nbytes / SWAP_ALIGN + 2) * sizeof(uint32_t);
     return nbytes;
 }
@@ -121,7 +124,8 @@ static cz_status allocate(struct swap *s, const struct swap_options *o)
     if (posix_memalign(&bounce, align, bounce_nbytes) == 0) s->bounce = bounce;
     if (align == HUGE_NBYTES && bounce) madvise(bounce, bounce_nbytes, MADV_HUGEPAGE);
     if (o->checksums) s->checksums = swap_checksums_create(file_nbytes);
-    if (!s->bounce || (o->checksums && !s->checksums))
+    s->sources = calloc(o->n_sources + 1, sizeof *s->sources);
+    if (!s->bounce || !s->sources || (o->checksums && !s->checksums))
         return err_set(CZ_NOMEM, 0, "no memory for a swap file's buffers and checksums");
     return CZ_OK;
 }
@@ -142,6 +146,9 @@ cz_status swap_open(const struct swap_options *options, struct swap **out)
     TRY_GOTO(swap_file_open(&s->file, options->dir, options->rank,
                             size_round_up(options->nbytes, SWAP_ALIGN)),
              fail);
+    for (; s->n_sources < options->n_sources; s->n_sources++)
+        TRY_GOTO(swap_source_open(&s->sources[s->n_sources], &options->sources[s->n_sources]),
+                 fail);
     TRY_GOTO(start(s, engine), fail);
     TRY_GOTO(swap_register(s, s->bounce, SWAP_BOUNCES * s->bounce_nbytes), fail);
     *out = s;
@@ -156,6 +163,8 @@ void swap_close(struct swap *s)
     if (!s) return;
     stop_backend(s);
     swap_file_close(&s->file);
+    for (size_t i = 0; i < s->n_sources; i++) swap_source_close(&s->sources[i]);
+    free(s->sources);
     swap_queue_free(&s->queue);
     pthread_mutex_destroy(&s->sync_lock);
     free(s->checksums);
@@ -193,25 +202,36 @@ cz_status swap_register(struct swap *s, void *base, size_t nbytes)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static cz_status check_request(const struct swap *s, const void *buf, uint64_t off, size_t nbytes)
+/* The last block of a source may be asked for whole. */
+cz_status swap_check_range(struct swap *s, uint64_t off, size_t nbytes, bool is_write)
+{
+    uint64_t at, end;
+    if (off >> SWAP_SOURCE_SHIFT > s->n_sources)
+        return err_set(CZ_INVALID, 0, "swap: offset %" PRIu64 " is in no file", off);
+    const struct swap_file *f = swap_file_of(s, off, &at);
+    if (f->is_source && is_write) return err_set(CZ_INVALID, 0, "%s is only read", f->path);
+    end = f->is_source ? size_round_up(f->nbytes, SWAP_ALIGN) : f->nbytes;
+    if (at <= end && nbytes <= end - at) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "%s%s: %zu bytes at offset %" PRIu64 " go beyond its %" PRIu64 " bytes",
+                   f->is_source ? "" : "swap file ", f->path, nbytes, at, f->nbytes);
+}
+
+static cz_status check_request(struct swap *s, const void *buf, uint64_t off, size_t nbytes,
+                               bool is_write)
 {
     if (((uintptr_t)buf | off | nbytes) % SWAP_ALIGN != 0)
         return err_set(CZ_INVALID, 0,
                        "swap: %zu bytes at offset %" PRIu64 " from %p are not aligned to %zu",
                        nbytes, off, buf, SWAP_ALIGN);
-    if (off > s->file.nbytes || nbytes > s->file.nbytes - off)
-        return err_set(CZ_INVALID, 0,
-                       "swap file %s: %zu bytes at offset %" PRIu64 " go beyond its %" PRIu64
-                       " bytes",
-                       s->file.path, nbytes, off, s->file.nbytes);
-    return CZ_OK;
+    return swap_check_range(s, off, nbytes, is_write);
 }
 
 cz_status swap_read_after(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t after,
                           uint64_t *ticket)
 {
     *ticket = 0;
-    TRY(check_request(s, buf, off, nbytes));
+    TRY(check_request(s, buf, off, nbytes, false));
     return swap_queue_begin_after(s, buf, off, nbytes, false, after, ticket);
 }
 
@@ -224,7 +244,7 @@ cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t
                            uint64_t *ticket)
 {
     *ticket = 0;
-    TRY(check_request(s, buf, off, nbytes));
+    TRY(check_request(s, buf, off, nbytes, true));
     return swap_queue_begin(s, (void *)(uintptr_t)buf, off, nbytes, true, ticket);
 }
 

@@ -26,7 +26,7 @@ size_t swap_block_ask(struct swap *s, struct swap_block *b, unsigned char **buf,
     *buf = b->buf + b->done;
     *off = b->off + b->done;
     b->n_asked = b->nbytes - b->done;
-    b->was_direct = atomic_load(&s->file.is_direct);
+    b->was_direct = atomic_load(&b->file->is_direct);
     if (s->fault.ask) b->n_asked = s->fault.ask(s->fault.user, b, b->n_asked);
     return b->n_asked;
 }
@@ -36,7 +36,8 @@ static void block_fail(struct swap *s, const struct swap_block *b, cz_status sta
                        const char *why)
 {
     char size[24];
-    err_set(status, error, "swap file %s: %s %s at offset %" PRIu64 "%s", s->file.path,
+    err_set(status, error, "%s%s: %s %s at offset %" PRIu64 "%s",
+            b->file->is_source ? "" : "swap file ", b->file->path,
             b->is_write ? "writing" : "reading", size_human(b->nbytes - b->done, size, sizeof size),
             b->off + b->done, why);
     swap_queue_fail(&s->queue);
@@ -64,6 +65,10 @@ static bool block_stuck(struct swap *s, struct swap_block *b, int error)
 static bool block_complete(struct swap *s, struct swap_block *b)
 {
     int error = 0;
+    if (b->file->is_source) {
+        if (swap_source_check(b->file) != CZ_OK) swap_queue_fail(&s->queue);
+        return true;
+    }
     if (!b->was_direct && b->is_write)
         swap_file_writeback_begin(&s->file, b->off, b->nbytes);
     else if (!b->was_direct)
@@ -80,7 +85,8 @@ static bool block_complete(struct swap *s, struct swap_block *b)
 static bool block_progress(struct swap *s, struct swap_block *b, size_t nbytes)
 {
     size_t left = b->nbytes - b->done;
-    if (nbytes >= left) {
+    bool is_end = b->file->is_source && b->off + b->done + nbytes >= b->file->nbytes;
+    if (nbytes >= left || is_end) {
         b->done = b->nbytes;
         return block_complete(s, b);
     }
@@ -100,11 +106,13 @@ bool swap_block_result(struct swap *s, struct swap_block *b, long result)
     if (result > 0) return block_progress(s, b, (size_t)result);
     if (result == -EINTR || result == -EAGAIN) return block_stuck(s, b, (int)-result);
     if (result == -EINVAL && b->was_direct) {
-        swap_file_leave_direct(&s->file);
+        swap_file_leave_direct(b->file);
         return false;
     }
     if (result == 0 && b->is_write) return block_stuck(s, b, EIO);
-    if (result == 0)
+    if (result == 0 && b->file->is_source && swap_source_check(b->file) != CZ_OK)
+        swap_queue_fail(&s->queue);
+    else if (result == 0)
         block_fail(s, b, CZ_IO, 0, ": the file has become shorter");
     else
         block_fail(s, b, CZ_IO, (int)-result, "");

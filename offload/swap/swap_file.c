@@ -154,7 +154,9 @@ void swap_file_leave_direct(struct swap_file *f)
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (!atomic_exchange(&f->is_direct, false)) return;
     fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_DIRECT);
-    if (!atomic_flag_test_and_set(&said))
+    if (f->is_source)
+        LOGV(LOG_STEP, SUB_SWAP, "%s is read through the page cache", f->path);
+    else if (!atomic_flag_test_and_set(&said))
         LOGV(LOG_INFO, SUB_SWAP,
              "nvme_path \"%s\": O_DIRECT is not supported there; swapping uses the page cache",
              f->dir);

@@ -2,6 +2,7 @@
  *
  *   swap.c            the public calls, options, memory
  *   swap_file.c       the file: name, lock, space, preallocation, O_DIRECT
+ *   swap_source.c     files that are only read
  *   swap_name.c       names of swap files, and whose they are
  *   swap_folder.c     the folder: made, locked, searched for leftovers, removed
  *   swap_queue.c      requests, cut into blocks; waits; the first failure
@@ -75,6 +76,9 @@ struct swap_file {
     uint64_t nbytes;
     _Atomic bool is_direct; /* past the page cache */
     struct swap_file *next; /* of those that are open */
+    /* Of a source, which has neither folder nor lock: */
+    bool is_source;
+    struct timespec mtime;
 };
 
 /* Errors: CZ_INVALID, CZ_IO, CZ_NOMEM; nothing stays behind, *f is for swap_file_close(). */
@@ -95,6 +99,15 @@ int swap_file_writeback_error(const struct swap_file *f);
  */
 void swap_file_writeback_begin(const struct swap_file *f, uint64_t off, size_t nbytes);
 
+/* ---- swap_source.c --------------------------------------------------------------------------- */
+
+/* Errors: CZ_IO, CZ_NOMEM; *f is for swap_source_close() in any case. */
+cz_status swap_source_open(struct swap_file *f, const struct swap_source *source);
+void swap_source_close(struct swap_file *f);
+
+/* CZ_CORRUPT when it is not what its opener saw. */
+cz_status swap_source_check(const struct swap_file *f);
+
 /* ---- swap_queue.c ---------------------------------------------------------------------------- */
 
 struct swap_request {
@@ -110,8 +123,9 @@ struct swap_request {
 
 struct swap_block {
     struct swap_request *request; /* NULL: not in flight */
+    struct swap_file *file;
     unsigned char *buf;
-    uint64_t off;
+    uint64_t off; /* in the file */
     size_t nbytes, done;
     size_t n_asked; /* of the transfer under way */
     bool is_write, was_direct;
@@ -231,6 +245,8 @@ struct swap {
     int queue_depth, n_threads;
     bool single_submit;
     struct swap_file file;
+    struct swap_file *sources; /* (n_sources) */
+    size_t n_sources;
     struct swap_queue queue;
     const struct swap_backend *backend;
     void *backend_state;
@@ -245,6 +261,16 @@ struct swap {
     unsigned char *bounce;     /* SWAP_BOUNCES × bounce_nbytes */
     size_t bounce_nbytes;
 };
+
+/* swap.c: the file that an offset of requests is in, and the offset there. */
+static inline struct swap_file *swap_file_of(struct swap *s, uint64_t off, uint64_t *file_off)
+{
+    *file_off = off & (((uint64_t)1 << SWAP_SOURCE_SHIFT) - 1);
+    return swap_is_source(off) ? &s->sources[(off >> SWAP_SOURCE_SHIFT) - 1] : &s->file;
+}
+
+/* swap.c: CZ_INVALID unless the bytes are in a file, and in one that may be written. */
+cz_status swap_check_range(struct swap *s, uint64_t off, size_t nbytes, bool is_write);
 
 /* swap_sync.c: how large one bounce buffer is. */
 size_t swap_bounce_nbytes(size_t block_nbytes);

@@ -205,7 +205,7 @@ struct swap_block *swap_queue_take(struct swap *s)
     q->free = b->next;
     b->request = r;
     b->buf = r->buf + r->n_cut;
-    b->off = r->off + r->n_cut;
+    b->file = swap_file_of(s, r->off + r->n_cut, &b->off);
     b->nbytes = left < s->block_nbytes ? left : s->block_nbytes;
     b->done = 0;
     b->is_write = r->is_write;

@@ -2,7 +2,6 @@
  * others use. One caller at a time. */
 #include "offload/swap/swap_impl.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #define BOUNCE_NBYTES_MAX SWAP_BLOCK_NBYTES
@@ -36,14 +35,6 @@ static size_t n_pieces(const struct swap *s, uint64_t begin, uint64_t end)
 {
     uint64_t first = begin - begin % SWAP_ALIGN;
     return (size_t)((end - first + s->bounce_nbytes - 1) / s->bounce_nbytes);
-}
-
-static cz_status check_range(const struct swap *s, uint64_t off, size_t nbytes)
-{
-    if (off <= s->file.nbytes && nbytes <= s->file.nbytes - off) return CZ_OK;
-    return err_set(CZ_INVALID, 0,
-                   "swap file %s: %zu bytes at offset %" PRIu64 " go beyond its %" PRIu64 " bytes",
-                   s->file.path, nbytes, off, s->file.nbytes);
 }
 
 /* All requests of the buffers that were begun. */
@@ -119,7 +110,7 @@ static cz_status write_range(struct swap *s, uint64_t begin, uint64_t end, const
 
 cz_status swap_read(struct swap *s, uint64_t off, size_t nbytes, void *dst)
 {
-    TRY(check_range(s, off, nbytes));
+    TRY(swap_check_range(s, off, nbytes, false));
     pthread_mutex_lock(&s->sync_lock);
     cz_status st = read_range(s, off, off + nbytes, dst);
     pthread_mutex_unlock(&s->sync_lock);
@@ -128,7 +119,7 @@ cz_status swap_read(struct swap *s, uint64_t off, size_t nbytes, void *dst)
 
 cz_status swap_write(struct swap *s, uint64_t off, size_t nbytes, const void *src)
 {
-    TRY(check_range(s, off, nbytes));
+    TRY(swap_check_range(s, off, nbytes, true));
     pthread_mutex_lock(&s->sync_lock);
     cz_status st = write_range(s, off, off + nbytes, src);
     pthread_mutex_unlock(&s->sync_lock);

@@ -17,8 +17,8 @@ static long transfer(struct swap *s, struct swap_block *b)
     unsigned char *buf;
     uint64_t off;
     size_t n = swap_block_ask(s, b, &buf, &off);
-    ssize_t moved = b->is_write ? pwrite(s->file.fd, buf, n, (off_t)off)
-                                : pread(s->file.fd, buf, n, (off_t)off);
+    ssize_t moved = b->is_write ? pwrite(b->file->fd, buf, n, (off_t)off)
+                                : pread(b->file->fd, buf, n, (off_t)off);
     return moved < 0 ? -errno : moved;
 }
 

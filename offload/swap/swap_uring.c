@@ -52,7 +52,8 @@ static void prepare(struct swap *s, struct uring *u, struct swap_block *b)
     unsigned char *buf;
     uint64_t off;
     size_t n = swap_block_ask(s, b, &buf, &off);
-    int idx = registered(s, buf, n), fd = u->has_file ? 0 : s->file.fd;
+    bool is_fixed = u->has_file && !b->file->is_source;
+    int idx = registered(s, buf, n), fd = is_fixed ? 0 : b->file->fd;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
     if (idx >= 0 && b->is_write)
         io_uring_prep_write_fixed(sqe, fd, buf, (unsigned)n, off, idx);
@@ -62,7 +63,7 @@ static void prepare(struct swap *s, struct uring *u, struct swap_block *b)
         io_uring_prep_write(sqe, fd, buf, (unsigned)n, off);
     else
         io_uring_prep_read(sqe, fd, buf, (unsigned)n, off);
-    if (u->has_file) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    if (is_fixed) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data(sqe, b);
     if (s->single_submit) io_uring_submit(&u->ring);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Claims: an adapter trains to the same bytes at ZeRO stages 0 to 3, with recomputed activations and on every tier (states
-# and frozen parameters in memory or in a swap file), on one rank and on two, with dropout in the branches; a plan has no
+# and frozen parameters in memory, in a swap file, or in the model's own files), on one rank and on two, with dropout in the branches; a plan has no
 # gradient, master or state of the frozen model; what is exported is trained further by --adapter, generates the same text
 # as the model it is merged into, and an export over another adapter needs --force. Mistakes are named.
 #   tests/cli/adapters/test_lora.sh BUILD
@@ -57,6 +57,27 @@ gas=2 same 1 '"stage": 0' "\"stage\": 2, $small" "\"stage\": 3, $small" "\"stage
   "\"stage\": 3, $nvme, $params"
 bf16=true same 2 '"stage": 0' "\"stage\": 1, $small" "\"stage\": 2, $cpu" "\"stage\": 3, $small" \
   "\"stage\": 3, $small, $nvme, $params"
+
+# A model in bf16: frozen parameters are read from its files, a copy in the swap file makes the same bytes, and files that
+# change meanwhile end the run.
+mv "$tmp/base" "$tmp/fp32"
+bf16=true config '"stage": 0' | train "$tmp/fp32" "$tmp/base" 1 --export-dtype bf16
+for world in 1 2; do
+  bf16=true same $world '"stage": 0' "\"stage\": 3, $small, $params" "\"stage\": 3, $small, $nvme, $params|\"czero\": {\"frozen_in_place\": false}" \
+    "\"stage\": 3, \"sub_group_size\": 500, \"stage3_param_persistence_threshold\": 3000, $params" "\"stage\": 1, $params"
+done
+bf16=true config "\"stage\": 3, $params" >"$tmp/config.json"
+"$czero" plan --config "$tmp/config.json" --model "$tmp/base" --lora rank=4 --seq-len 24 --json >"$tmp/plan" 2>/dev/null
+grep -q '"model_files_bytes": 238208' "$tmp/plan" || fail "the plan does not count what stays in the model's files: $(grep bytes "$tmp/plan")"
+bf16=true config "\"stage\": 3, $small, $params" | steps=200000 train "$tmp/base" "$tmp/d" 1 --lora rank=4 >"$tmp/said" 2>&1 &
+until find "$tmp/swap" -name 'czero-swap-rank0-*' | grep -q .; do sleep 0.1; done
+sleep 0.3
+touch "$tmp/base/model.safetensors"
+code=0
+wait $! || code=$?
+[ $code = 4 ] && grep -q 'base/model.safetensors: changed while the run reads it' "$tmp/said" || fail "$code: $(cat "$tmp/said")"
+rm -rf "$tmp/base"
+mv "$tmp/fp32" "$tmp/base"
 
 # A plan: states of the branches alone.
 "$czero" plan --model llama-tiny --lora rank=4 --seq-len 16 >"$tmp/plan" 2>/dev/null
