@@ -3,8 +3,8 @@
 
     $(scripts/peers.sh) tests/interop/chat/chat_check.py build/libczero_internal.so [--random N] [--seed S]
 
-A small byte-level tokenizer is trained, and given every chat template of the installed trl. Rows are
-the conversations of conversations.py and N random ones a template: ids must be equal, and where the
+A small byte-level tokenizer is trained, and given every chat template of the installed trl and
+transformers. Rows are the conversations of conversations.py and N random ones a template: ids must be equal, and where the
 template has {% generation %} the mask of the assistant's tokens, too. Where it has none, czero finds
 answers by rendering beginnings of the conversation: the mask must be what transformers gives for the
 same beginnings. Prompts with completions are compared with TRL's way of making them. Ends with status
@@ -13,7 +13,6 @@ same beginnings. Prompts with completions are compared with TRL's way of making 
 import argparse
 import collections
 import ctypes
-import importlib.util
 import json
 import pathlib
 import random
@@ -25,6 +24,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from conversations import CONVERSATIONS, WIDE, random_conversation
+from jinja_check import NOW, templates
 from jinja_engine import Refused
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "<|end|>", "<think>", "</think>", "<start_of_turn>", "<end_of_turn>", "<|eot_id|>",
@@ -66,6 +66,7 @@ class Ours:
     def open(self, template, loss):
         self.encoder = Encoder()
         self.check(self.lib.chat_encoder_open(ctypes.byref(self.encoder), self.tok, str(template).encode() if template else None, loss.encode() if loss else None))
+        self.encoder.now = NOW  # as jinja_check.py makes it for transformers
 
     def close(self):
         self.lib.chat_encoder_close(ctypes.byref(self.encoder))
@@ -112,7 +113,7 @@ class Report:
         self.counts[kind] += 1
         if kind == "differ" and self.shown < 12:
             self.shown += 1
-            print(f"{name}: differs\n   expected {error or expected}\n   got      {refusal or got}")
+            print(f"{name}: differs\n   expected {str(error or expected)[:600]}\n   got      {str(refusal or got)[:600]}")
 
 
 def outcome(f):
@@ -142,12 +143,20 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tok = make_tokenizer(folder)
         ours = Ours(args.library, folder)
-        templates = pathlib.Path(importlib.util.find_spec("trl").origin).parent / "chat_templates"
-        for path in sorted(templates.glob("*.jinja")):
-            tok.chat_template = path.read_text()
+        n_templates = n_cases = 0
+        for name, text in templates():
+            path = pathlib.Path(folder) / (name.replace("/", ".") + ".jinja")
+            path.write_text(text)
+            tok.chat_template = text
             marks = re.search(r"\{\%-?\s*generation\s*-?\%\}", tok.chat_template)
             cases = [c for c in list(CONVERSATIONS) + [random_conversation(rng) for _ in range(args.random)] if is_row(c)]
-            ours.open(path, "assistant")
+            _, broken = outcome(lambda: tok.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False))
+            _, refused = outcome(lambda: ours.open(path, "assistant"))
+            if refused:
+                marked.compare(f"{path.name} (parsing)", None if broken else "", broken, "", refused)
+                continue
+            n_templates += 1
+            n_cases += len(cases)
             for i, case in enumerate(cases):
                 def theirs():
                     out = apply(tok, case["messages"], case, return_assistant_tokens_mask=bool(marks))
@@ -196,6 +205,7 @@ def main():
                 got, refusal = outcome(lambda: ours.encode(row))
                 pairs.compare(f"{path.name}, pair {i}", expected, error, got, refusal)
             ours.close()
+    print(f"seed {args.seed}: {n_templates} templates, {n_cases / max(n_templates, 1):.0f} conversations each")
     bad = 0
     for name, report in (("templates with generation blocks", marked), ("templates without", unmarked), ("prompts and completions", pairs)):
         print(f"{name}: {dict(report.counts)}")
