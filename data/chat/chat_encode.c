@@ -191,6 +191,34 @@ static const char *said_of(const struct json_node *message, size_t *n)
     return said.s;
 }
 
+/* The name of the tool that a message calls first; NULL: it calls none. */
+static const char *called_by(const struct json_node *message)
+{
+    const struct json_node *calls = json_get(message, "tool_calls"), *call = NULL, *function = NULL;
+    const char *name = NULL;
+    if (calls && json_type(calls) == JSON_ARRAY && json_count(calls) > 0)
+        call = json_child(calls, 0);
+    if (call && json_type(call) == JSON_OBJECT) function = json_get(call, "function");
+    if (function && json_type(function) == JSON_OBJECT) call = function;
+    if (!call || json_type(call) != JSON_OBJECT || !(call = json_get(call, "name"))) return NULL;
+    return json_type(call) == JSON_STRING && json_as_string(call, &name) == CZ_OK ? name : NULL;
+}
+
+/* The same for an answer that calls a tool and says nothing: the longest end of the messages up to
+ * it that begins at `begin` in the text, too, and has the tool's name. */
+static bool find_call_end(const struct work *w, size_t i, size_t begin, size_t *end)
+{
+    const struct text_buf *alone = &w->part.text, *text = &w->text.text;
+    const char *name = called_by(json_child(w->row->chat.messages, i));
+    for (size_t at = begin; name && *name && at < alone->n; at++) {
+        const size_t n = alone->n - at;
+        if (n > text->n - begin || memcmp(text->s + begin, alone->s + at, n) != 0) continue;
+        *end = begin + n;
+        return memmem(alone->s + at, n, name, strlen(name)) != NULL;
+    }
+    return false;
+}
+
 /* The end of an answer that begins at `begin`, although the messages up to it (w->part) are not a
  * beginning of the text: what it says and what the template writes behind that, found in both. */
 static bool find_end(const struct work *w, size_t i, size_t begin, size_t *end)
@@ -198,7 +226,8 @@ static bool find_end(const struct work *w, size_t i, size_t begin, size_t *end)
     const struct text_buf *alone = &w->part.text, *text = &w->text.text;
     size_t n_said;
     const char *said = said_of(json_child(w->row->chat.messages, i), &n_said), *found = NULL;
-    if (n_said == 0 || begin >= alone->n) return false;
+    if (begin >= alone->n) return false;
+    if (n_said == 0) return find_call_end(w, i, begin, end);
     /* The last place: the content may stand in the reasoning, too. */
     for (const char *s = alone->s + begin; (size_t)(alone->s + alone->n - s) >= n_said; s++) {
         s = memmem(s, (size_t)(alone->s + alone->n - s), said, n_said);
@@ -293,6 +322,35 @@ static cz_status train_spans(struct work *w)
     return CZ_OK;
 }
 
+/* A template that takes texts alone writes nothing for a content of parts
+ * ([{"type": "text", "text": "…"}]): such a row would silently train on an empty answer. Looked for
+ * is the beginning of each part, up to a character that templates may escape. */
+static cz_status check_parts(const struct work *w)
+{
+    const struct text_buf *text = &w->text.text;
+    for (size_t i = 0; i < w->row->n_messages; i++) {
+        const struct json_node *message = json_child(w->row->chat.messages, i);
+        const struct json_node *content = json_get(message, "content");
+        const bool is_list = content && json_type(content) == JSON_ARRAY;
+        for (size_t k = 0; is_list && k < json_count(content); k++) {
+            const struct json_node *part = json_child(content, k), *value = NULL;
+            const char *said = NULL;
+            if (json_type(part) == JSON_OBJECT) value = json_get(part, "text");
+            if (!value || json_type(value) != JSON_STRING) continue;
+            TRY(json_as_string(value, &said));
+            said += strspn(said, " \t\r\n");
+            const struct jv bare = str_strip(jv_of_str(said, strcspn(said, "\"\\<>&'\t\r\n")),
+                                             STR_LEFT | STR_RIGHT, NULL);
+            if (bare.n > 0 && !memmem(text->s, text->n, bare.s, bare.n))
+                return ROW_FAIL(w->where,
+                                "the template does not write the content of message %zu, a list of "
+                                "parts: give it as one text",
+                                i + 1);
+        }
+    }
+    return CZ_OK;
+}
+
 static cz_status encode_chat(struct work *w)
 {
     const struct chat_encoder *e = w->e;
@@ -308,6 +366,7 @@ static cz_status encode_chat(struct work *w)
     cz_status st =
         chat_template_render(e->chat, &row->chat, row->n_messages, false, e->now, &w->text);
     if (st != CZ_OK) return err_prefix("%s", w->where);
+    TRY(check_parts(w));
     bool marks = chat_template_marks_answers(e->chat, row->chat.tools != NULL);
     if (loss == CHAT_LOSS_COMPLETION && row->has_prompt) {
         st = chat_template_render(e->chat, &row->chat, row->n_prompt, true, e->now, &w->part);

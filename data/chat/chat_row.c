@@ -187,10 +187,23 @@ static cz_status put_tools(struct reader *r, const struct json_node *tools)
 
 static cz_status fail_form(struct reader *r)
 {
+    static const char *const known[] = {"messages", "conversations", "prompt", "completion",
+                                        "text"};
     char names[300] = "nothing";
-    for (size_t i = 0, at = 0; i < json_count(r->root) && at < sizeof names - 1; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
-                               json_key(json_child(r->root, i)));
+    for (size_t i = 0, at = 0; i < json_count(r->root) && at < sizeof names - 1; i++) {
+        const struct json_node *value = json_child(r->root, i);
+        bool is_known = false; /* so its type is wrong, or its other half missing */
+        for (size_t k = 0; k < CZ_ARRAY_LEN(known); k++)
+            is_known |= strcmp(known[k], json_key(value)) == 0;
+        at +=
+            (size_t)snprintf(names + at, sizeof names - at, "%s%s%s%s%s", i ? ", " : "",
+                             json_key(value), is_known ? " (" : "",
+                             is_known ? json_type_name(json_type(value)) : "", is_known ? ")" : "");
+    }
+    if (member(r->root, "prompt") && member(r->root, "completion"))
+        return ROW_FAIL(
+            r, "prompt and completion are both texts or both lists of messages; there is %s",
+            names);
     return ROW_FAIL(r,
                     "no messages, prompt and completion, conversations, instruction and output, or "
                     "text; there is %s",

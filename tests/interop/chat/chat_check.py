@@ -108,6 +108,8 @@ class Report:
         kind = "both refuse" if error and refusal else "equal" if not error and not refusal and expected == got else "differ"
         if kind == "differ" and refusal and "cannot be found" in str(refusal):
             kind = "answer not found"
+        if kind == "differ" and refusal and "a list of parts" in str(refusal):
+            kind = "parts that the template drops"
         if kind == "differ" and refusal and refusal.unsupported:
             kind = "unsupported"
         self.counts[kind] += 1

@@ -134,6 +134,33 @@ START_TEST(answers_without_marks_are_found_or_refused)
                 "\"user\", \"content\": \"c\"}, {\"role\": \"assistant\", \"content\": \"d\", "
                 "\"reasoning_content\": \"e\"}]}",
                 "<user>a.<assistant>[b.]<user>c.<assistant>[<think>e</think>d.]");
+    /* A call without words, of which a later turn leaves the empty reasoning out, as Qwen3's does.
+     */
+    check_shown("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}"
+                "<think></think>{% endif %}{{ m.content }}{% for c in m.tool_calls %}"
+                "({{ c.function.name }}){% endfor %}.{% endfor %}"
+                "{% if add_generation_prompt %}<assistant>{% endif %}",
+                NULL,
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                "\"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": "
+                "\"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", \"content\": \"5\"}, "
+                "{\"role\": \"assistant\", \"content\": \"b\"}]}",
+                "<user>a.<assistant>[(f).]<tool>5.<assistant>[<think></think>b.]");
+    check_shown(
+        "{% for m in messages %}{% for c in m.content %}<{{ c.text }}>{% endfor %}{% endfor %}",
+        "all",
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+        "\"text\": \" a\"}]}]}",
+        "[< a>]");
+    check_refused("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}"
+                  "{% endfor %}",
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                  "\"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"b\"}]}]}",
+                  CZ_INVALID, "f:1: the template does not write the content of message 2");
+    check_refused(PLAIN, "{\"text\": 5}", CZ_INVALID, "there is text (an integer)");
+    check_refused(
+        PLAIN, "{\"prompt\": \"a\", \"completion\": []}", CZ_INVALID,
+        "prompt and completion are both texts or both lists of messages; there is prompt");
     check_refused("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", CHAT,
                   CZ_INVALID, "f:1: the answer in message 2 cannot be found");
     check_refused("{{ raise_exception('no') }}", CHAT, CZ_INVALID,
