@@ -219,9 +219,14 @@ cz_status ring_done(struct ring *r)
     return ring_ahead(r);
 }
 
-cz_status ring_flush(struct ring *r)
+cz_status ring_flush(struct ring *r, size_t slot_off)
 {
-    for (size_t i = 0; i < r->options.n_slots; i++) TRY(settle_writes(r, &r->slots[i]));
+    for (size_t i = 0; i < r->options.n_slots; i++)
+        for (size_t k = 0; k < r->slots[i].n_places; k++) {
+            struct ring_place *place = &r->slots[i].places[k];
+            if (slot_off == SIZE_MAX || place->piece.slot_off == slot_off)
+                TRY(wait_for(r, &place->written));
+        }
     return CZ_OK;
 }
 

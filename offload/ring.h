@@ -59,8 +59,9 @@ cz_status ring_next(struct ring *r, unsigned char **slot);
 /* The current tile's written pieces may go. */
 cz_status ring_done(struct ring *r);
 
-/* What was done until now is in the file. */
-cz_status ring_flush(struct ring *r);
+/* What was done until now of the pieces with that place in their slots (SIZE_MAX: of all) is in the
+ * file. */
+cz_status ring_flush(struct ring *r, size_t slot_off);
 
 /* Everything is in the file. Also ends a sweep that failed half-way: nothing is under way then. */
 cz_status ring_end(struct ring *r);

@@ -139,6 +139,7 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor)
 {
     const struct zero_options *o = &z->options;
+    TRY(zero_update_end(z)); /* a pass has done so, unless it was none of training */
     for (size_t g = 0; g < o->n_groups; g++)
         optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->mem.scalars[g]);
     if (z->onebit) zero_onebit_scalars(z);
@@ -146,6 +147,7 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
         TRY(zero_copy(z, o->stream, z->mem.blocks[ZERO_STEP], z->mem.scalars,
                       o->n_groups * sizeof *z->mem.scalars));
     if (z->onebit) return zero_onebit_step(z);
+    if (z->late.on) return zero_late_begin(z, o->n_steps ? (uint64_t)*o->n_steps + 1 : t);
     cz_status st = CZ_OK;
     bool is_down = z->mem.swap && z->sweep.goes_down;
     z->sweep.goes_down = !is_down;

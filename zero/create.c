@@ -87,7 +87,9 @@ static cz_status layout_all(struct zero *z)
     TRY(zero_sweep_init(z));
     TRY(zero_onebit_init(z));
     zero_gather_count(z);
-    return zero_window_init(z);
+    TRY(zero_window_init(z));
+    TRY(zero_late_init(z));
+    return zero_ring_take(z);
 }
 
 /* What follows from the options for all parts. */
@@ -128,6 +130,7 @@ static void choose(struct zero *z)
 
     z->window.is_split = is_alone ? zero_params_leave(o) : o->stage == 3;
     z->window.is_used = z->window.is_split || o->swap.params;
+    z->late.on = o->late_update && is_alone && is_swapped && !o->on_gpu && !onebit;
     z->sweep.params_changed = true; /* nothing has been gathered yet */
 }
 
@@ -192,6 +195,7 @@ void zero_destroy(struct zero *z)
     struct err mine;
     if (!z) return;
     err_capture(&mine);
+    (void)zero_late_interrupt(z);
     (void)zero_pass_drain(z); /* a world that has failed moves nothing any more */
     (void)zero_gpu_drain(z);  /* copies use blocks that go next */
     err_restore(&mine);
@@ -199,6 +203,7 @@ void zero_destroy(struct zero *z)
     zero_window_free(z);
     zero_onebit_free(z);
     zero_gpu_free(z);
+    zero_late_free(z);
     ring_destroy(z->sweep.ring);
     zero_groups_free(z);
     free(z->pointers.params);

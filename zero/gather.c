@@ -66,7 +66,7 @@ static cz_status gather_swapped_group(struct zero *z, size_t g)
     struct comm *comm = z->options.comm;
     size_t size = dtype_size(z->options.dtype), w = (size_t)comm->world_size;
     size_t partition = z->own.groups[g].own_numel * size;
-    size_t most = RING_SLOTS * z->sweep.ring_slot_nbytes / w / size * size;
+    size_t most = z->sweep.n_slots * z->sweep.ring_slot_nbytes / w / size * size;
     unsigned char *all = z->mem.blocks[ZERO_RING], *mine;
     uint64_t own = z->own.groups[g].param_swap + (size_t)comm->rank * partition;
     for (size_t off = 0, n; off < partition; off += n) {
@@ -81,7 +81,7 @@ static cz_status gather_swapped_group(struct zero *z, size_t g)
 
 cz_status zero_gather(struct zero *z)
 {
-    if (!z->sweep.params_changed) return CZ_OK;
+    if (!z->sweep.params_changed || z->late.is_pending) return CZ_OK;
     if (zero_gathers_through_ring(z)) ring_forget(z->sweep.ring);
     for (size_t g = 0; is_gathered(z) && g < z->options.n_groups; g++)
         TRY(z->options.swap.params ? gather_swapped_group(z, g) : gather_group(z, g));

@@ -12,6 +12,7 @@ cz_status zero_pass_drain(struct zero *z)
 
 cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
 {
+    if (pass == ZERO_PASS_EVAL) TRY(zero_update_end(z));
     /* Of a pass that was given up nothing may continue, nor beside a training pass, unless it is
      * what the last micro-batch left to the device's streams. */
     bool goes_on = !z->turn.in_pass && (pass == ZERO_PASS_EVAL || z->buckets.sink->in_stream_order);
@@ -39,7 +40,9 @@ cz_status zero_unit_acquire(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
     TRY(comm_progress(z->options.comm));
+    if (z->late.on) TRY(zero_late_acquire(z));
     if (z->window.is_used) TRY(zero_window_acquire(z));
+    if (z->late.on) TRY(zero_late_ahead(z));
     bool writes = z->turn.pass != ZERO_PASS_EVAL && z->options.visits[z->turn.visit].writes_grads;
     return writes ? zero_bucket_acquire(z, unit_idx) : CZ_OK;
 }

@@ -172,6 +172,7 @@ cz_status zero_placement_put(struct zero *z, const struct zero_placement *where,
     src += in_memory;
     if (swap_is_source(to.swap_off)) return compare(z, &to, rest, src);
     if (to.rest) return zero_cast(z, DTYPE_F32, src, to.dtype, to.rest, rest);
+    TRY(zero_late_interrupt(z));
     ring_forget(z->sweep.ring);
     if (to.dtype == DTYPE_F32) return swap_write(z->mem.swap, to.swap_off, rest * size, src);
     for (size_t at = 0, n; at < rest; at += n) {

@@ -134,6 +134,7 @@ static cz_status restore_own(struct zero *z, const struct zero_restore *a)
 cz_status zero_restore(struct zero *z, const struct zero_restore *a)
 {
     TRY(zero_pass_drain(z));
+    TRY(zero_update_end(z));
     TRY(comm_agree(z->options.comm, restore_own(z, a)));
     zero_grads_drop(z);
     z->sweep.params_changed = true;

@@ -106,8 +106,7 @@ static size_t slot_off(const struct zero *z, size_t array)
     return off;
 }
 
-/* Bytes of tile t that are in the file and that only the sweep changes: what the ring keeps. */
-static size_t kept_nbytes(const struct zero *z, size_t g, size_t t)
+size_t zero_kept_nbytes(const struct zero *z, size_t g, size_t t)
 {
     const struct zero_options *o = &z->options;
     const struct zero_group *group = &z->own.groups[g];
@@ -126,7 +125,7 @@ static size_t end_nbytes(const struct zero *z, size_t g, bool is_last, size_t *n
 {
     size_t n = tile_count(z->own.groups[g].own_numel, z->options.tile_numel), sum = 0;
     for (size_t k = 0; k<n && * n_slots> 0; k++) {
-        size_t nbytes = kept_nbytes(z, g, is_last ? n - 1 - k : k);
+        size_t nbytes = zero_kept_nbytes(z, g, is_last ? n - 1 - k : k);
         *n_slots -= nbytes > 0;
         sum += nbytes;
     }
@@ -141,7 +140,7 @@ static size_t found_nbytes(const struct zero *z)
     size_t n_groups = z->options.n_groups, sum = 0, n_slots;
     bool two_passes = false;
     for (size_t g = 0; g < n_groups; g++) {
-        n_slots = RING_SLOTS;
+        n_slots = z->sweep.n_slots;
         if (z->options.groups[g].hyper.cls->n_passes < 2) continue;
         two_passes = true;
         sum += end_nbytes(z, g, true, &n_slots);
@@ -149,7 +148,7 @@ static size_t found_nbytes(const struct zero *z)
     if (zero_gathers_through_ring(z)) return sum;
     for (int is_down = 0; is_down < 2; is_down++) {
         size_t ends = 0;
-        n_slots = RING_SLOTS;
+        n_slots = z->sweep.n_slots;
         for (size_t k = 0; k < n_groups; k++)
             ends += end_nbytes(z, is_down ? n_groups - 1 - k : k, is_down && !two_passes, &n_slots);
         sum += ends / 2;
@@ -184,8 +183,6 @@ static void count_traffic(struct zero *z)
             f->update_written_nbytes += states;
             break;
         }
-    f->update_found_nbytes = found_nbytes(z);
-    f->update_read_nbytes -= f->update_found_nbytes;
 }
 
 /* Memory for what an update on one side (GPU, host) reads from the other, and writes to it. With a
@@ -214,12 +211,22 @@ static cz_status take_staging(struct zero *z)
 
 cz_status zero_sweep_init(struct zero *z)
 {
-    size_t off;
     TRY(take_staging(z));
     if (z->mem.swap_nbytes == 0) return CZ_OK;
     count_traffic(z);
+    z->sweep.n_slots = RING_SLOTS;
     z->sweep.ring_slot_nbytes = slot_off(z, N_ARRAYS);
-    return zero_block_take(z, ZERO_RING, RING_SLOTS * z->sweep.ring_slot_nbytes + SWAP_ALIGN,
+    return CZ_OK;
+}
+
+cz_status zero_ring_take(struct zero *z)
+{
+    struct zero_figures *f = &z->figures;
+    size_t off;
+    if (z->mem.swap_nbytes == 0) return CZ_OK;
+    f->update_found_nbytes = z->late.on ? zero_late_found_nbytes(z) : found_nbytes(z);
+    f->update_read_nbytes -= f->update_found_nbytes;
+    return zero_block_take(z, ZERO_RING, z->sweep.n_slots * z->sweep.ring_slot_nbytes + SWAP_ALIGN,
                            DTYPE_U8, &off);
 }
 
@@ -228,6 +235,7 @@ cz_status zero_sweep_bind(struct zero *z)
     TRY(zero_lend_to_swap(z, ZERO_RING));
     const struct ring_options options = {.swap = z->mem.swap,
                                          .memory = z->mem.blocks[ZERO_RING],
+                                         .n_slots = z->sweep.n_slots,
                                          .slot_nbytes = z->sweep.ring_slot_nbytes,
                                          .read_ahead = z->options.swap.read_ahead,
                                          .write_behind = z->options.swap.write_behind};
@@ -391,32 +399,38 @@ static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, stru
     return CZ_OK;
 }
 
-static cz_status sweep_tile(struct sweep *s, size_t t)
+/* One pass over tile t, whose swapped arrays are in `slot`. */
+static cz_status update_tile(struct sweep *s, size_t t, unsigned char *slot, struct optim_range *r)
 {
     const struct zero_options *o = &s->z->options;
     const struct optim_hyper *hyper = &o->groups[s->group].hyper;
     const struct step_scalars *scalars = &s->z->mem.scalars[s->group];
     struct ops *ops = zero_host_ops(s->z);
-    struct optim_range r;
-    unsigned char *slot = NULL;
-    if (s->z->sweep.ring) TRY(ring_next(s->z->sweep.ring, &slot));
-    if (s->beside) TRY(s->z->buckets.sink->tile_wait(s->z, s->group, t));
-    TRY(tile_range(s, t, slot, &r));
+    TRY(tile_range(s, t, slot, r));
     if (s->one) { /* the 1-bit family, whose state is in memory: weights from its momentum */
-        const struct lamb_segment whole = {.end = r.tensors.numel};
-        if (!r.segments) {
-            r.segments = &whole;
-            r.n_segments = 1;
-            r.ratios = s->one;
+        const struct lamb_segment whole = {.end = r->tensors.numel};
+        if (!r->segments) {
+            r->segments = &whole;
+            r->n_segments = 1;
+            r->ratios = s->one;
         }
-        return hyper->cls->apply(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), &r);
+        return hyper->cls->apply(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), r);
     }
     if (is_gpu_tile(s, t)) {
         ops = o->ops;
         scalars = zero_device_scalars(s->z, s->group);
     }
-    TRY(hyper->cls->step(ops, o->stream, hyper, scalars, &r, s->pass));
-    TRY(send_staged(s, t, o->swap.params));
+    TRY(hyper->cls->step(ops, o->stream, hyper, scalars, r, s->pass));
+    return send_staged(s, t, o->swap.params);
+}
+
+static cz_status sweep_tile(struct sweep *s, size_t t)
+{
+    struct optim_range r;
+    unsigned char *slot = NULL;
+    if (s->z->sweep.ring) TRY(ring_next(s->z->sweep.ring, &slot));
+    if (s->beside) TRY(s->z->buckets.sink->tile_wait(s->z, s->group, t));
+    TRY(update_tile(s, t, slot, &r));
     return s->z->sweep.ring ? ring_done(s->z->sweep.ring) : CZ_OK;
 }
 
@@ -467,7 +481,7 @@ static cz_status sweep_norms(struct sweep *s)
     return zero_ratios_send(z, s->group);
 }
 
-cz_status zero_sweep_group(struct zero *z, size_t group)
+static cz_status sweep_passes(struct zero *z, size_t group, int n_passes)
 {
     const struct zero_group *g = &z->own.groups[group];
     const struct optim_class *cls = z->options.groups[group].hyper.cls;
@@ -475,9 +489,52 @@ cz_status zero_sweep_group(struct zero *z, size_t group)
                       .group = group,
                       .n_tiles = tile_count(g->own_numel, z->options.tile_numel),
                       .beside = zero_grads_arrive(z)};
-    if (cls->flags & OPTIM_TENSOR_NORMS) TRY(sweep_norms(&s));
-    for (; s.pass < cls->n_passes; s.pass++) TRY(sweep_tiles(&s));
+    if (n_passes > 0 && cls->flags & OPTIM_TENSOR_NORMS) TRY(sweep_norms(&s));
+    for (; s.pass < n_passes; s.pass++) TRY(sweep_tiles(&s));
     return CZ_OK;
+}
+
+cz_status zero_sweep_group(struct zero *z, size_t group)
+{
+    return sweep_passes(z, group, z->options.groups[group].hyper.cls->n_passes);
+}
+
+/* ---- the last pass, tile by tile: late.c ------------------------------------------------------
+ */
+
+cz_status zero_sweep_before_last(struct zero *z, size_t group)
+{
+    return sweep_passes(z, group, z->options.groups[group].hyper.cls->n_passes - 1);
+}
+
+static struct sweep last_pass(const struct zero *z, size_t group)
+{
+    return (struct sweep){.z = (struct zero *)(uintptr_t)z,
+                          .group = group,
+                          .pass = z->options.groups[group].hyper.cls->n_passes - 1,
+                          .n_tiles =
+                              tile_count(z->own.groups[group].own_numel, z->options.tile_numel)};
+}
+
+size_t zero_tile_pieces(const struct zero *z, struct zero_tile tile, struct ring_piece *out)
+{
+    struct sweep s = last_pass(z, tile.group);
+    return tile_pieces(&s, tile.tile, out);
+}
+
+cz_status zero_tile_update(struct zero *z, struct zero_tile tile, unsigned char *slot,
+                           const unsigned char **params)
+{
+    struct sweep s = last_pass(z, tile.group);
+    struct optim_range r;
+    TRY(update_tile(&s, tile.tile, slot, &r));
+    *params = r.tensors.out ? r.tensors.out : r.tensors.p;
+    return CZ_OK;
+}
+
+size_t zero_ring_params_off(const struct zero *z)
+{
+    return slot_off(z, z->mem.has_masters ? ARRAY_OUT : ARRAY_MASTER);
 }
 
 cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one)

@@ -80,6 +80,7 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
 {
     const struct target t = {what, state_idx, param_idx, off, numel};
     TRY(check_target(z, &t));
+    TRY(zero_update_end(z));
     bool is_read = false;
     if (what == ZERO_GRAD && z->buckets.sink->read_pending)
         TRY(z->buckets.sink->read_pending(z, param_idx, off, numel, dst, &is_read));
@@ -131,6 +132,7 @@ cz_status zero_write(struct zero *z, enum zero_what what, size_t state_idx, size
 {
     const struct target t = {what, state_idx, param_idx, off, numel};
     TRY(check_target(z, &t));
+    TRY(zero_update_end(z));
     struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
     if (mine.numel < numel && is_pretended(z))
         return err_set(CZ_UNSUPPORTED, 0, "%s is in part on another rank",

@@ -286,7 +286,7 @@ static cz_status init_reads(struct zero *z)
     for (size_t k = 0; k < w->schedule.n_stays; k++)
         z->figures.pass_read_nbytes += run_mine(z, w->schedule.stays[k].param_idx).nbytes;
     for (size_t i = 0; i < z->options.table->n_params; i++)
-        if (z->own.params[i].resident && z->options.table->params[i].trainable)
+        if (z->own.params[i].resident && z->options.table->params[i].trainable && !z->late.on)
             z->figures.update_read_nbytes += run_mine(z, i).nbytes;
     if (w->is_split) return place_chunks(z);
     /* the window's begin moves up to a block: zero_lend_to_swap() */
@@ -455,9 +455,12 @@ cz_status zero_window_finish(struct zero *z)
     cz_status read = CZ_OK;
     w->n_begun = 0;
     if (w->read_tickets) { /* none where memory ended while the window was made */
+        for (size_t k = 0; k < w->schedule.n_stays; k++) {
+            cz_status st = w->read_tickets[k] ? swap_wait(z->mem.swap, w->read_tickets[k]) : CZ_OK;
+            if (read == CZ_OK) read = st;
+            w->read_tickets[k] = 0;
+        }
         w->n_reads_begun = w->n_reads_ended = 0;
-        for (size_t k = 0; k < w->schedule.n_stays; k++) w->read_tickets[k] = 0;
-        if (z->mem.swap) read = swap_drain(z->mem.swap);
     }
     while (n > 0 && w->tickets[n - 1].id == 0) n--;
     if (n > 0) w->last = w->tickets[n - 1];

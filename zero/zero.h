@@ -113,11 +113,13 @@ struct zero_options {
     bool on_gpu; /* layers run on a GPU: see zero_block_memory() */
     struct zero_offload offload;
     struct zero_swap swap;
-    size_t tile_numel;    /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file
-                             TILE_NUMEL_SWAP. With a swap file rounded up to 4096 */
-    struct comm *comm;    /* lent; see zero_set_comm() */
-    struct ops *ops;      /* of the device that layers run on; lent */
-    struct ops *host_ops; /* on a GPU: the CPU's; lent */
+    bool late_update; /* leave the last pass of an update to the next forward: see zero_step() */
+    const int64_t *n_steps; /* steps until now, for messages of a late update; lent, or NULL */
+    size_t tile_numel;      /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file
+                               TILE_NUMEL_SWAP. With a swap file rounded up to 4096 */
+    struct comm *comm;      /* lent; see zero_set_comm() */
+    struct ops *ops;        /* of the device that layers run on; lent */
+    struct ops *host_ops;   /* on a GPU: the CPU's; lent */
     struct dev_stream *stream;
 };
 
@@ -292,8 +294,23 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm);
  * gradients that are still being copied from a GPU. Without a scan before this call, each tile
  * waits only for its own gradients, and the update overlaps with the rest of the backward pass: the
  * same bits. Local; collective if tensors with norms are partitioned (stages 1 to 3), and for the
- * 1-bit family, which exchanges here: a rank that fails still takes part. */
+ * 1-bit family, which exchanges here: a rank that fails still takes part.
+ *
+ * With late_update, where it applies (zero_updates_late()), the last pass is left to the next
+ * training pass: zero_unit_acquire() updates the tiles of a unit's parameters before the unit uses
+ * them, while the swap file's transfers for the next ones run beside the layers. The figures of
+ * this step are kept for it, and gradients stay as they are until then. The bytes are the same.
+ * Whatever looks at weights or states (an evaluation, zero_read(), zero_write(), zero_restore())
+ * completes it first; call zero_update_end() before zero_source_ranges() are read. Errors of the
+ * file then come from there, and name the step. */
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
+
+/* One rank on the CPU with a swap file. Local. */
+bool zero_updates_late(const struct zero *z);
+
+/* Complete an update that zero_step() has left to the next pass; afterwards the file has all of it.
+ * Local. */
+cz_status zero_update_end(struct zero *z);
 
 /* Send every rank the updated parameters of the others that it stores whole. */
 cz_status zero_gather(struct zero *z);

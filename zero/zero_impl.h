@@ -6,7 +6,8 @@
  *   pass.c           visits of units: window.c brings parameters, buckets.c takes gradients away
  *   sinks/           where gradients go
  *   boundary.c       overflow, norm and the update, for which sweep.c goes over the tiles and
- *                    tensor_sums.c adds up norms of tensors; then gather.c
+ *                    tensor_sums.c adds up norms of tensors; then gather.c. late.c: tile by tile
+ *                    during the next forward
  *   onebit/          the 1-bit family's exchanges in place of reductions
  *   tensor_access.c  single tensors; state.c: all of it, for checkpoints */
 #ifndef CZ_ZERO_ZERO_IMPL_H
@@ -198,11 +199,33 @@ struct zero_window {
  * needs from elsewhere passes through a slot. */
 struct zero_sweep {
     struct ring *ring; /* NULL: no swap file */
+    size_t n_slots;    /* of the ring */
     size_t ring_slot_nbytes;
     size_t stage_slot_nbytes; /* of ZERO_UPDATE_*: rounded parameters, then gradients, … */
     size_t stage_grads_off;   /* … which begin here in a slot */
     bool params_changed;      /* by the last update */
     bool goes_down;           /* the next step, from the last group to the first */
+};
+
+/* ---- late.c: the update at first use --------------------------------------------------------- */
+
+struct zero_tile {
+    size_t group, tile;
+};
+
+/* The last pass of an update, tile by tile in the order in which a forward uses them. */
+struct zero_late {
+    bool on;
+    bool is_pending;         /* zero_step() has been called, and tiles from n_done on are left */
+    bool is_begun;           /* the ring is at these tiles: it reads ahead, also before the step */
+    bool reads_ahead;        /* it may begin before the step: nothing else uses it meanwhile */
+    bool is_unwritten;       /* updated parameters may still be on their way to the file */
+    uint64_t step;           /* whose gradients they are, for messages */
+    struct zero_tile *turns; /* (n_turns) all tiles */
+    size_t n_turns, n_done;
+    size_t *due;          /* (n_units) tiles that must be done at a forward visit */
+    size_t *first_copied; /* (n_turns + 1) parameters that stay in the window, by tile … */
+    size_t *copied;       /* … that has elements of them */
 };
 
 /* ---- pass.c, gpu.c, and what the collectives of a boundary need ------------------------------ */
@@ -243,6 +266,7 @@ struct zero {
     struct zero_buckets buckets;
     struct zero_window window;
     struct zero_sweep sweep;
+    struct zero_late late;
     struct zero_turn turn;
     struct zero_gpu gpu;
     struct zero_per_rank per_rank;
@@ -451,12 +475,26 @@ cz_status zero_pass_drain(struct zero *z); /* what passes have begun has ended *
 
 /* ---- sweep.c --------------------------------------------------------------------------------- */
 
-cz_status zero_sweep_init(struct zero *z); /* adds to nbytes of ZERO_RING and ZERO_UPDATE_* */
+cz_status zero_sweep_init(struct zero *z); /* adds to nbytes of ZERO_UPDATE_* */
+cz_status
+zero_ring_take(struct zero *z); /* adds to nbytes[ZERO_RING], which has z->sweep.n_slots */
 cz_status zero_sweep_bind(struct zero *z);
 cz_status zero_sweep_group(struct zero *z, size_t group);
 
-/* Where gradients that are in the file have their place in a slot of the ring. */
+/* Where gradients, and updated parameters, that are in the file have their place in a slot of the
+ * ring. */
 size_t zero_ring_grads_off(const struct zero *z);
+size_t zero_ring_params_off(const struct zero *z);
+
+/* Bytes of a tile that are in the file and that only the sweep changes: what the ring keeps. */
+size_t zero_kept_nbytes(const struct zero *z, size_t group, size_t tile);
+
+/* A group's passes but the last one; of that, what the ring moves of a tile, and the tile's update.
+ * *params: where the new parameters are, of the model's dtype. */
+cz_status zero_sweep_before_last(struct zero *z, size_t group);
+size_t zero_tile_pieces(const struct zero *z, struct zero_tile tile, struct ring_piece *out);
+cz_status zero_tile_update(struct zero *z, struct zero_tile tile, unsigned char *slot,
+                           const unsigned char **params);
 
 /* cls->apply() over this rank's partition. one: a trust ratio of 1 where kernels read it, for
  * optimizers that have none. */
@@ -464,6 +502,23 @@ cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one);
 
 /* End a use of the ring that came to `st`: nothing is under way any more. */
 cz_status zero_ring_end(struct zero *z, cz_status st);
+
+/* ---- late.c ---------------------------------------------------------------------------------- */
+
+cz_status zero_late_init(struct zero *z); /* after the window's; decides z->sweep.n_slots */
+void zero_late_free(struct zero *z);
+size_t zero_late_found_nbytes(const struct zero *z);
+
+/* The update of step `step`, whose scalars are known, begins: its last pass is left to the passes
+ * that follow. */
+cz_status zero_late_begin(struct zero *z, uint64_t step);
+
+/* Before the current visit's parameters are fetched, and after that. */
+cz_status zero_late_acquire(struct zero *z);
+cz_status zero_late_ahead(struct zero *z);
+
+/* Something else changes the file, or uses the ring: it reads ahead no more. */
+cz_status zero_late_interrupt(struct zero *z);
 
 /* ---- tensor_sums.c: optimizers with a norm per tensor ---------------------------------------- */
 

@@ -5,9 +5,9 @@
 
 #include "comm/comm.h"
 #include "engine/plan/plan.h"
+#include "tests/support/gpu/trial_step.h"
 #include "tests/support/peak.h"
 #include "tests/support/ranks.h"
-#include "tests/support/gpu/trial_step.h"
 
 enum { TRIAL_STEPS = 8 };
 

@@ -35,6 +35,8 @@ static void same_source(struct world *a, struct world *b, enum zero_source sourc
 /* Masters and states of this rank's partitions are the same in both. */
 static void same_own(struct world *a, struct world *b, const struct world_setting *s)
 {
+    ck_ok(zero_update_end(a->z));
+    ck_ok(zero_update_end(b->z));
     for (size_t g = 0; g < (s->two_groups ? 2 : 1); g++) {
         const struct zero_layout layout = zero_group_layout(a->z, g);
         if (s->master_dtype == DTYPE_F32)

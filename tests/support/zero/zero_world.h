@@ -80,6 +80,7 @@ struct world_setting {
     bool on_gpu; /* laid out for a GPU; with device "cpu" that stands in for one */
     struct zero_offload offload;
     bool updates_first; /* zero_step() before zero_scan(): of the second of a pair */
+    bool late;          /* updates are left to the next forward, where that applies */
 };
 
 static const struct world_setting plain = {.world_size = 1, .optimizer = "AdamW"};
@@ -193,6 +194,7 @@ static void world_lay_out(struct world *w, struct world_setting s)
                                          .on_gpu = s.on_gpu,
                                          .offload = s.offload,
                                          .swap = s.swap,
+                                         .late_update = s.late,
                                          .comm = w->comm,
                                          .ops = w->ops,
                                          .host_ops = w->host_ops,

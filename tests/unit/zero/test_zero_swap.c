@@ -31,6 +31,8 @@ START_TEST(one_rank_computes_the_same)
             s.stage3.param_persistence_threshold = 3000;
             s.stage3.model_persistence_threshold = k % 2 ? SIZE_MAX : 0;
             compare(s, swaps[k]);
+            s.late = true;
+            compare(s, swaps[k]);
         }
 }
 END_TEST
@@ -65,6 +67,8 @@ START_TEST(every_optimizer_computes_the_same)
         s.dtype = s.grad_dtype = o % 2 ? DTYPE_F32 : DTYPE_BF16;
         s.two_groups = true;
         compare(s, swaps[2]);
+        s.late = true;
+        for (size_t k = 0; k < CZ_ARRAY_LEN(swaps); k++) compare(s, swaps[k]);
     }
 }
 END_TEST
@@ -103,6 +107,7 @@ START_TEST(restores_and_single_tensors_reach_the_file)
         s.freeze = true;
         struct zero_swap swap = swaps[4];
         swap.params = true;
+        s.late = stage % 2;
         make_both(&memory, &swapped, &s, swap);
         const struct zero_restore args = {
             .fetch = restore_fetch, .states = true, .staging = staging, .staging_numel = 500};
@@ -238,6 +243,103 @@ START_TEST(an_evaluation_reads_no_more_than_its_visits_use)
 }
 END_TEST
 
+/* Updates that are left to the next forward. */
+static struct world_setting late_setting(size_t k)
+{
+    struct world_setting s = plain;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.late = true;
+    s.swap = swaps[k];
+    s.swap_dir = test_tmp_make_fast();
+    s.tile = 4096;
+    return s;
+}
+
+/* The boundary moves nothing, the next forward all of it, and afterwards the first tiles of the
+ * step after that have been read. */
+START_TEST(a_late_update_moves_in_the_forward_what_it_would_have_moved_before)
+{
+    struct world_setting s = late_setting(0);
+    struct world w;
+    world_make(&w, s);
+    const struct zero_figures f = zero_figures(w.z);
+    size_t slack = 30 * 4096;
+    ck_assert(zero_updates_late(w.z));
+    ck_assert_uint_eq(f.update_read_nbytes, f.numel_own * 12);
+    fill_grads(&w, 1, s.dtype);
+    for (uint32_t t = 1; t <= 3; t++) {
+        const struct swap_counts before = swap_counts(w.swap);
+        boundary(&w, t);
+        ck_ok(swap_drain(w.swap));
+        const struct swap_counts between = swap_counts(w.swap);
+        ck_assert_uint_eq(between.read_nbytes + between.written_nbytes,
+                          before.read_nbytes + before.written_nbytes);
+        fill_grads(&w, t + 1, s.dtype);
+        ck_ok(swap_drain(w.swap));
+        const struct swap_counts after = swap_counts(w.swap);
+        size_t read = after.read_nbytes - between.read_nbytes;
+        size_t written = after.written_nbytes - between.written_nbytes;
+        size_t ahead = zero_block_nbytes(w.z, ZERO_RING); /* of the next step, as slots go */
+        ck_assert_uint_ge(read, f.update_read_nbytes);
+        ck_assert_uint_le(read, f.update_read_nbytes + slack + (t == 1 ? ahead : 0));
+        ck_assert_uint_ge(written, f.update_written_nbytes);
+        ck_assert_uint_le(written, f.update_written_nbytes + slack);
+    }
+    world_free(&w);
+    ck_assert_int_eq(rmdir(s.swap_dir), 0);
+}
+END_TEST
+
+/* A pass that is given up anywhere, and one that only evaluates, leave no tile out and update none
+ * twice. */
+START_TEST(a_pass_that_is_given_up_leaves_the_update_whole)
+{
+    for (size_t k = 0; k < CZ_ARRAY_LEN(swaps); k++)
+        for (size_t stop = 0; stop < CZ_ARRAY_LEN(visits); stop++) {
+            struct world_setting s = plain;
+            struct world memory, swapped;
+            s.dtype = s.grad_dtype = k % 2 ? DTYPE_F32 : DTYPE_BF16;
+            s.optimizer = k % 3 == 1 ? "Lamb" : "AdamW";
+            s.late = true;
+            make_both(&memory, &swapped, &s, swaps[k]);
+            pass_both(&memory, &swapped, &s, 1);
+            (void)boundary_in_order(&memory, 1, false);
+            (void)boundary_in_order(&swapped, 1, false);
+            ck_ok(zero_pass_begin(swapped.z, ZERO_PASS_TRAIN));
+            for (size_t v = 0; v < stop; v++) {
+                ck_ok(zero_unit_acquire(swapped.z, visits[v].unit_idx));
+                ck_ok(zero_unit_release(swapped.z, visits[v].unit_idx));
+            }
+            if (k % 2) {
+                ck_ok(zero_pass_begin(swapped.z, ZERO_PASS_EVAL));
+                ck_ok(zero_unit_acquire(swapped.z, 0));
+            }
+            pass_both(&memory, &swapped, &s, 2);
+            same_state(&memory, &swapped, &s);
+            free_both(&memory, &swapped, &s);
+        }
+}
+END_TEST
+
+/* Where it does not apply, an update is made at once. */
+START_TEST(late_updates_are_for_one_rank_with_a_file)
+{
+    struct world_setting s = plain;
+    struct world w;
+    s.late = true;
+    world_make(&w, s);
+    ck_assert(!zero_updates_late(w.z));
+    world_free(&w);
+    s.swap = swaps[0];
+    s.world_size = 2;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.swap_dir = test_tmp_make_fast();
+    world_make(&w, s);
+    ck_assert(!zero_updates_late(w.z));
+    world_free(&w);
+}
+END_TEST
+
 START_TEST(gradients_in_the_file_leave_little_in_memory)
 {
     struct world_setting s = plain;
@@ -342,6 +444,9 @@ TEST_MAIN("zero swap", one_rank_computes_the_same, every_rank_computes_the_same,
           every_optimizer_computes_the_same, parameters_may_be_their_own_16_bit_masters,
           restores_and_single_tensors_reach_the_file, what_changes_is_claimed,
           figures_say_what_the_file_moves, a_sweep_finds_what_the_last_one_left,
-          what_fits_into_the_ring_is_read_once, gradients_in_the_file_leave_little_in_memory,
+          what_fits_into_the_ring_is_read_once,
+          a_late_update_moves_in_the_forward_what_it_would_have_moved_before,
+          a_pass_that_is_given_up_leaves_the_update_whole,
+          late_updates_are_for_one_rank_with_a_file, gradients_in_the_file_leave_little_in_memory,
           as_many_parameters_stay_as_memory_may_hold,
           an_evaluation_reads_no_more_than_its_visits_use)

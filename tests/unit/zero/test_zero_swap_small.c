@@ -24,7 +24,8 @@ static struct world_setting draw_setting(void)
                               .two_groups = dice(2),
                               .freeze = dice(2),
                               .round_robin = dice(2),
-                              .overlap = dice(2)};
+                              .overlap = dice(2),
+                              .late = dice(2)};
     s.rank = (int)dice((uint64_t)s.world_size);
     s.dtype = s.grad_dtype = dice(2) ? DTYPE_BF16 : DTYPE_F32;
     s.master_dtype = dice(3) ? DTYPE_F32 : s.dtype;

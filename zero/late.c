@@ -1,0 +1,331 @@
+/* The update at first use: at the boundary everything that a step depends on is known (overflow,
+ * norm, scalars, norms of tensors), and the last pass over the tiles is left to the next forward.
+ * There a tile is updated just before the first layer that uses any of its parameters, so the swap
+ * file is read and written while layers compute. An element's new value depends on its own
+ * gradient, state and the step's scalars alone: when a tile's turn comes does not matter to any
+ * bit.
+ *
+ * Turns are fixed at creation. A forward visit needs the tiles of its unit's parameters; with
+ * parameters in the file, those of everything that begins to be read at the visit, and they are
+ * updated one visit earlier, so that they are in the file by then. Parameters that stay in the
+ * window are copied there from the tile. After the last turn the ring goes on with the next step's
+ * first tiles, beside the backward. The last forward visit needs all tiles: gradients of a tile are
+ * overwritten later than that. */
+#include "zero/zero_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory for slots beyond the usual ones: what a layer's tiles take, but no more than this. */
+#define SLOTS_NBYTES_MAX ((size_t)256 << 20)
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static size_t group_tiles(const struct zero *z, size_t g)
+{
+    return tile_count(z->own.groups[g].own_numel, z->options.tile_numel);
+}
+
+/* While turns are dealt: which tiles have theirs. */
+struct deal {
+    struct zero *z;
+    size_t *first; /* (n_groups) a group's tiles in `dealt` */
+    bool *dealt;
+};
+
+static void deal_tile(struct deal *d, size_t group, size_t tile)
+{
+    struct zero_late *l = &d->z->late;
+    bool *dealt = &d->dealt[d->first[group] + tile];
+    if (!*dealt) l->turns[l->n_turns++] = (struct zero_tile){group, tile};
+    *dealt = true;
+}
+
+static void deal_param(struct deal *d, size_t param_idx)
+{
+    const struct zero *z = d->z;
+    const struct zero_param *p = &z->own.params[param_idx];
+    if (p->group == z->options.n_groups) return;
+    const struct zero_piece mine = zero_piece_mine(z, param_idx);
+    size_t tile = z->options.tile_numel, end = mine.own_off + mine.numel;
+    for (size_t t = mine.own_off / tile; t * tile < end; t++) deal_tile(d, p->group, t);
+}
+
+/* What a forward visit needs: its unit's parameters, and what begins to be read. */
+static void deal_visit(struct deal *d, size_t visit)
+{
+    const struct zero *z = d->z;
+    const struct zero_unit *unit = &z->options.units[z->options.visits[visit].unit_idx];
+    const struct fetch_schedule *s = &z->window.schedule;
+    for (size_t k = 0; k < unit->n; k++) deal_param(d, unit->param_idx[k]);
+    if (!z->window.is_used) return;
+    for (size_t i = s->op_begin[visit]; i < s->op_begin[visit + 1]; i++)
+        for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
+            deal_param(d, s->stays[k].param_idx);
+}
+
+static void deal_all(struct deal *d)
+{
+    struct zero_late *l = &d->z->late;
+    size_t n_visits = d->z->options.n_units;
+    for (size_t v = 0; v < n_visits; v++) {
+        deal_visit(d, v);
+        l->due[v] = l->n_turns;
+    }
+    for (size_t g = 0; g < d->z->options.n_groups; g++)
+        for (size_t t = 0; t < group_tiles(d->z, g); t++) deal_tile(d, g, t);
+    if (n_visits > 0) l->due[n_visits - 1] = l->n_turns;
+}
+
+/* ---- parameters that stay in the window ------------------------------------------------------ */
+
+struct overlap {
+    size_t lo, end; /* elements of the group's partition; lo ≥ end: none */
+};
+
+static struct overlap overlap_of(const struct zero *z, struct zero_tile at, size_t param_idx)
+{
+    const struct zero_piece mine = zero_piece_mine(z, param_idx);
+    size_t begin = at.tile * z->options.tile_numel;
+    size_t end =
+        begin + tile_numel(z->own.groups[at.group].own_numel, z->options.tile_numel, at.tile);
+    size_t mine_end = mine.own_off + mine.numel;
+    return (struct overlap){.lo = mine.own_off > begin ? mine.own_off : begin,
+                            .end = mine_end < end ? mine_end : end};
+}
+
+/* By turn; counted first, then listed. */
+static cz_status list_copied(struct zero *z)
+{
+    struct zero_late *l = &z->late;
+    l->first_copied = calloc(l->n_turns + 2, sizeof *l->first_copied);
+    if (!l->first_copied) return err_set(CZ_NOMEM, 0, "no memory for %zu tiles", l->n_turns);
+    for (int lists = 0; lists < 2 && z->window.is_used; lists++) {
+        size_t n = 0;
+        for (size_t k = 0; k < l->n_turns; k++) {
+            l->first_copied[k] = n;
+            for (size_t i = 0; i < z->options.table->n_params; i++) {
+                const struct zero_param *p = &z->own.params[i];
+                if (!p->resident || p->group != l->turns[k].group) continue;
+                const struct overlap o = overlap_of(z, l->turns[k], i);
+                if (o.lo >= o.end) continue;
+                if (lists) l->copied[n] = i;
+                n++;
+            }
+        }
+        l->first_copied[l->n_turns] = n;
+        if (!lists) l->copied = calloc(n + 1, sizeof *l->copied);
+        if (!l->copied) return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", n);
+    }
+    return CZ_OK;
+}
+
+static void copy_residents(struct zero *z, size_t turn, const unsigned char *params)
+{
+    const struct zero_late *l = &z->late;
+    size_t size = dtype_size(z->options.dtype);
+    size_t begin = l->turns[turn].tile * z->options.tile_numel;
+    for (size_t k = l->first_copied[turn]; k < l->first_copied[turn + 1]; k++) {
+        size_t i = l->copied[k];
+        const struct overlap o = overlap_of(z, l->turns[turn], i);
+        size_t at = z->own.params[i].resident_off + (o.lo - zero_piece_mine(z, i).own_off);
+        memcpy(z->mem.blocks[ZERO_WINDOW] + at * size, params + (o.lo - begin) * size,
+               (o.end - o.lo) * size);
+    }
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static int by_size(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Slots for the tiles of a layer of the usual size, and two more: they are written, and the next
+ * layer's read, while the layer computes. `sizes`: scratch for as many as there are units. */
+static size_t choose_slots(const struct zero *z, size_t *sizes)
+{
+    size_t n = 0, most = SLOTS_NBYTES_MAX / z->sweep.ring_slot_nbytes, before = 0;
+    if (most < RING_SLOTS) most = RING_SLOTS;
+    if (most > RING_SLOTS_MAX) most = RING_SLOTS_MAX;
+    for (size_t v = 0; v < z->options.n_units; v++) {
+        if (z->late.due[v] > before) sizes[n++] = z->late.due[v] - before;
+        before = z->late.due[v];
+    }
+    qsort(sizes, n, sizeof *sizes, by_size);
+    size_t n_slots = n > 0 ? sizes[n / 2] + 2 : RING_SLOTS;
+    if (n_slots < RING_SLOTS) n_slots = RING_SLOTS;
+    return n_slots < most ? n_slots : most;
+}
+
+/* Whether nothing else uses the ring between the last tile of one step and the first of the next. A
+ * short sweep might come back to a tile that is still being written. */
+static bool may_read_ahead(const struct zero *z)
+{
+    bool alone = z->figures.grad_swapped_nbytes == 0;
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        alone &= z->options.groups[g].hyper.cls->n_passes == 1;
+    return alone && z->late.n_turns > 2 * z->sweep.n_slots;
+}
+
+cz_status zero_late_init(struct zero *z)
+{
+    struct zero_late *l = &z->late;
+    size_t n_tiles = 0;
+    if (z->mem.swap_nbytes == 0) l->on = false;
+    if (!l->on) return CZ_OK;
+    for (size_t g = 0; g < z->options.n_groups; g++) n_tiles += group_tiles(z, g);
+    struct deal d = {.z = z,
+                     .first = calloc(z->options.n_groups + 1, sizeof *d.first),
+                     .dealt = calloc(n_tiles + 1, sizeof *d.dealt)};
+    size_t *sizes = calloc(z->options.n_units + 1, sizeof *sizes);
+    l->turns = calloc(n_tiles + 1, sizeof *l->turns);
+    l->due = calloc(z->options.n_units + 1, sizeof *l->due);
+    bool has_memory = d.first && d.dealt && sizes && l->turns && l->due;
+    if (has_memory) {
+        for (size_t g = 1; g < z->options.n_groups; g++)
+            d.first[g] = d.first[g - 1] + group_tiles(z, g - 1);
+        deal_all(&d);
+        z->sweep.n_slots = choose_slots(z, sizes);
+        l->reads_ahead = may_read_ahead(z);
+    }
+    free(d.first);
+    free(d.dealt);
+    free(sizes);
+    if (!has_memory) return err_set(CZ_NOMEM, 0, "no memory for the order of %zu tiles", n_tiles);
+    return list_copied(z);
+}
+
+void zero_late_free(struct zero *z)
+{
+    free(z->late.turns);
+    free(z->late.due);
+    free(z->late.first_copied);
+    free(z->late.copied);
+}
+
+/* All of it, once it fits into the slots; otherwise a tile's turn comes when others have its slot.
+ */
+size_t zero_late_found_nbytes(const struct zero *z)
+{
+    const struct zero_late *l = &z->late;
+    size_t sum = 0, n_kept = 0;
+    for (size_t k = 0; k < l->n_turns; k++) {
+        const struct zero_tile at = l->turns[k];
+        size_t nbytes = zero_kept_nbytes(z, at.group, at.tile);
+        size_t n_passes = (size_t)z->options.groups[at.group].hyper.cls->n_passes;
+        sum += nbytes * n_passes;
+        n_kept += nbytes > 0;
+    }
+    return n_kept <= z->sweep.n_slots ? sum : 0;
+}
+
+/* ---- the update ------------------------------------------------------------------------------ */
+
+bool zero_updates_late(const struct zero *z)
+{
+    return z->late.on;
+}
+
+static size_t turn_pieces(void *user, size_t k, struct ring_piece *out)
+{
+    const struct zero *z = user;
+    return zero_tile_pieces(z, z->late.turns[k], out);
+}
+
+/* The ring comes to the first tile: it reads ahead from here on. */
+static cz_status ring_to_first(struct zero *z)
+{
+    struct zero_late *l = &z->late;
+    if (l->n_turns > z->sweep.n_slots) ring_forget(z->sweep.ring);
+    TRY(ring_begin(z->sweep.ring, l->n_turns, turn_pieces, z));
+    l->is_begun = true;
+    return ring_ahead(z->sweep.ring);
+}
+
+cz_status zero_late_interrupt(struct zero *z)
+{
+    if (!z->late.is_begun) return CZ_OK;
+    z->late.is_begun = false;
+    return ring_end(z->sweep.ring);
+}
+
+cz_status zero_late_begin(struct zero *z, uint64_t step)
+{
+    struct zero_late *l = &z->late;
+    if (!l->is_begun) TRY(ring_flush(z->sweep.ring, SIZE_MAX));
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        if (z->options.groups[g].hyper.cls->n_passes == 1) continue;
+        if (l->n_turns > z->sweep.n_slots) ring_forget(z->sweep.ring);
+        TRY(zero_sweep_before_last(z, g));
+    }
+    l->step = step;
+    l->n_done = 0;
+    l->is_pending = true;
+    return CZ_OK;
+}
+
+static cz_status update_next(struct zero *z)
+{
+    struct zero_late *l = &z->late;
+    const unsigned char *params;
+    unsigned char *slot;
+    TRY(ring_next(z->sweep.ring, &slot));
+    TRY(zero_tile_update(z, l->turns[l->n_done], slot, &params));
+    copy_residents(z, l->n_done, params);
+    TRY(ring_done(z->sweep.ring));
+    l->n_done++;
+    return CZ_OK;
+}
+
+/* The first `n` tiles are updated. After the last one the ring goes on to the next step. */
+static cz_status update_until(struct zero *z, size_t n)
+{
+    struct zero_late *l = &z->late;
+    cz_status st = CZ_OK;
+    if (!l->is_pending) return CZ_OK;
+    if (!l->is_begun) {
+        st = ring_flush(z->sweep.ring, SIZE_MAX);
+        if (st == CZ_OK) st = ring_to_first(z);
+    }
+    if (st == CZ_OK && l->n_done < n) l->is_unwritten = true;
+    while (st == CZ_OK && l->n_done < n) st = update_next(z);
+    if (st != CZ_OK) return err_prefix("the update of step %llu", (unsigned long long)l->step);
+    if (l->n_done < l->n_turns) return CZ_OK;
+    l->is_pending = l->is_begun = false;
+    return l->reads_ahead ? ring_to_first(z) : CZ_OK;
+}
+
+cz_status zero_update_end(struct zero *z)
+{
+    struct zero_late *l = &z->late;
+    if (!l->on) return CZ_OK;
+    TRY(update_until(z, l->n_turns));
+    l->is_unwritten = false;
+    return ring_flush(z->sweep.ring, SIZE_MAX);
+}
+
+static bool is_forward(const struct zero *z)
+{
+    return z->turn.pass != ZERO_PASS_EVAL && z->turn.visit < z->options.n_units;
+}
+
+/* What is read into the window next has been written. */
+cz_status zero_late_acquire(struct zero *z)
+{
+    struct zero_late *l = &z->late;
+    if (is_forward(z)) TRY(update_until(z, l->due[z->turn.visit]));
+    if (!l->is_unwritten || !z->options.swap.params) return CZ_OK;
+    TRY(ring_flush(z->sweep.ring, zero_ring_params_off(z)));
+    l->is_unwritten = false;
+    return CZ_OK;
+}
+
+/* Parameters go to the file and come back: they go one visit ahead. */
+cz_status zero_late_ahead(struct zero *z)
+{
+    size_t next = z->turn.visit + 1;
+    if (!is_forward(z) || !z->options.swap.params || next >= z->options.n_units) return CZ_OK;
+    return update_until(z, z->late.due[next]);
+}
