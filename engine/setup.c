@@ -245,6 +245,8 @@ static cz_status make_zero(struct cz_engine *e)
                                          .on_gpu = e->plan.on_cuda,
                                          .offload = tiers_offload(e),
                                          .swap = tiers_swap(e),
+                                         .late_update = c->czero.late_update,
+                                         .n_steps = &e->global_steps,
                                          .tile_numel = (size_t)c->czero.tile_numel,
                                          .comm = e->comm,
                                          .ops = e->ops,

@@ -177,10 +177,13 @@ static void count_traffic(struct zero *z)
     f->update_read_nbytes = own + states + 3 * f->grad_swapped_nbytes;
     f->update_written_nbytes = own + states + out;
     f->pass_written_nbytes = f->grad_swapped_nbytes;
+    f->update_early_read_nbytes = 2 * f->grad_swapped_nbytes;
     for (size_t g = 0; g < z->options.n_groups; g++)
         if (z->options.groups[g].hyper.cls->n_passes > 1) { /* states once more */
             f->update_read_nbytes += own + states + f->grad_swapped_nbytes;
             f->update_written_nbytes += states;
+            f->update_early_read_nbytes += own + states + f->grad_swapped_nbytes;
+            f->update_early_written_nbytes = states;
             break;
         }
 }
@@ -224,8 +227,17 @@ cz_status zero_ring_take(struct zero *z)
     struct zero_figures *f = &z->figures;
     size_t off;
     if (z->mem.swap_nbytes == 0) return CZ_OK;
+    f->ring_slots = z->sweep.n_slots;
     f->update_found_nbytes = z->late.on ? zero_late_found_nbytes(z) : found_nbytes(z);
     f->update_read_nbytes -= f->update_found_nbytes;
+    if (!z->late.on) {
+        f->update_early_read_nbytes = f->update_read_nbytes;
+        f->update_early_written_nbytes = f->update_written_nbytes;
+    } else if (f->update_found_nbytes > 0) { /* everything, in each pass */
+        f->update_early_read_nbytes = 2 * f->grad_swapped_nbytes;
+        if (f->update_early_written_nbytes > 0)
+            f->update_early_read_nbytes += f->grad_swapped_nbytes;
+    }
     return zero_block_take(z, ZERO_RING, z->sweep.n_slots * z->sweep.ring_slot_nbytes + SWAP_ALIGN,
                            DTYPE_U8, &off);
 }

@@ -188,6 +188,7 @@ struct zero_figures {
     size_t numel_padded; /* trainable, over all ranks, with padding */
     size_t numel_own;    /* in this rank's partitions, with padding */
     size_t tile_numel;   /* of the sweep */
+    size_t ring_slots;   /* tiles that are on their way from and to the file at a time */
     size_t bucket_numel; /* of one bucket; 0: gradients are reduced in place */
     size_t tied_numel;   /* gradients of tied parameters, kept whole outside of the buckets */
     int n_buckets;
@@ -212,6 +213,8 @@ struct zero_figures {
     size_t pass_read_nbytes, pass_written_nbytes;     /* by a step's first training pass */
     size_t update_read_nbytes, update_written_nbytes; /* by a step */
     size_t update_found_nbytes; /* … that the sweep before has left in the ring: not read */
+    size_t update_early_read_nbytes, update_early_written_nbytes; /* of these, at the boundary; the
+                                        others by the next forward, if that has the last pass */
 };
 
 struct zero_figures zero_figures(const struct zero *z);

@@ -212,6 +212,7 @@ struct config_czero {
     int64_t activation_checkpointing_every; /* recompute every n-th group of layers; 0: off */
     bool async_save;                        /* write checkpoints in the background; true */
     bool offload_gradients;                 /* gradients follow the optimizer to NVMe (one rank) */
+    bool late_update;                       /* with NVMe: in the next forward, layer by layer */
     bool offload_checksums;                 /* compare what comes back from the swap file */
     bool frozen_in_place; /* beside an adapter, frozen ones on NVMe are read from the model's files
                            */

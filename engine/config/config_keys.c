@@ -480,6 +480,10 @@ static const struct config_key czero_keys[] = {
     KEY("offload_gradients", KEY_BOOL, "false",
         "gradients follow the optimizer to NVMe as well; one rank on the CPU only",
         TO_BOOL(czero.offload_gradients)),
+    KEY("late_update", KEY_BOOL, "true",
+        "with NVMe, on one rank on the CPU: update a layer's parameters just before its next "
+        "forward, so that the disk works beside the layers. Results do not change",
+        TO_BOOL(czero.late_update)),
     KEY("offload_checksums", KEY_BOOL, "false",
         "for debugging: compare what comes back from the swap file with what was written",
         TO_BOOL(czero.offload_checksums)),

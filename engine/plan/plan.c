@@ -191,7 +191,8 @@ static void state_rows(struct cz_engine *e)
     row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
         e->n_groups == 1 ? "" : "s");
     row(p, ZERO_RING, "swap buffers", zero_block_nbytes(z, ZERO_RING),
-        "tiles of up to %zu elements on their way, %d at a time", f.tile_numel, RING_SLOTS);
+        "tiles of up to %zu elements on their way, %zu at a time%s", f.tile_numel, f.ring_slots,
+        zero_updates_late(z) ? "; gradients stay until the next forward" : "");
     row(p, ZERO_STAGING, "chunk staging", zero_block_nbytes(z, ZERO_STAGING),
         "chunks of parameters on their way into a gather");
     row(p, ZERO_ERRORS, "error feedback", zero_block_nbytes(z, ZERO_ERRORS),

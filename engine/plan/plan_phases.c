@@ -250,8 +250,12 @@ static void fill_step(const struct cz_engine *e, struct cz_plan *p)
     const struct zero_figures f = zero_figures(e->zero);
     size_t own = f.numel_own;
     size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
-    step->nvme_read_nbytes = f.update_read_nbytes;
-    step->nvme_written_nbytes = f.update_written_nbytes;
+    struct plan_cost *forward =
+        &p->phases[PLAN_FORWARD]; /* the next step's has what is not early */
+    step->nvme_read_nbytes = f.update_early_read_nbytes;
+    step->nvme_written_nbytes = f.update_early_written_nbytes;
+    forward->nvme_read_nbytes += f.update_read_nbytes - f.update_early_read_nbytes;
+    forward->nvme_written_nbytes += f.update_written_nbytes - f.update_early_written_nbytes;
     /* once to look for overflows, once for the norm, once to update */
     step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
     save->nvme_read_nbytes = states + params;

@@ -99,8 +99,10 @@ static double together(const struct cz_engine *e, enum plan_phase phase, const s
     bool overlaps = gpu && phase != PLAN_STEP && z->overlap_comm;
     busy = overlaps ? longer(busy, c->comm_s) : busy + c->comm_s;
     const struct config_offload_optimizer *o = &z->offload_optimizer;
-    bool reads = phase == PLAN_STEP ? o->pipeline_read : z->prefetch_bucket_size != 0;
-    bool writes = phase == PLAN_STEP ? o->pipeline_write : reads;
+    bool is_update = phase == PLAN_STEP ||
+                     (phase == PLAN_FORWARD && c->nvme_written_nbytes > 0); /* late_update */
+    bool reads = is_update ? o->pipeline_read : z->prefetch_bucket_size != 0;
+    bool writes = is_update ? o->pipeline_write : reads;
     if (phase == PLAN_SAVE) reads = writes = true;
     double beside = c->nvme_s * (reads + writes) / 2; /* reading and writing move as much */
     return longer(busy, beside) + c->nvme_s - beside;
@@ -116,6 +118,28 @@ static double beside_backward(const struct cz_engine *e)
     double step = p->phases[PLAN_STEP].total_s;
     if (!leaves || p->world_size > 1 || !engine_updates_first(e)) return 0;
     return last < step ? last : step;
+}
+
+/* The forward that has the update of the step before: of a step's micro-batches the first one's. */
+static double forward_with_update(struct cz_engine *e, const struct machine_profile *m,
+                                  double share)
+{
+    struct cz_plan *p = &e->plan;
+    const struct plan_cost *all = &p->phases[PLAN_FORWARD];
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t n = (size_t)p->accumulation, read = f.update_read_nbytes - f.update_early_read_nbytes;
+    struct plan_cost other = *all, first;
+    other.compute_s /= (double)n;
+    other.comm_s /= (double)n;
+    other.link_s /= (double)n;
+    first = other;
+    other.nvme_read_nbytes = (all->nvme_read_nbytes - read) / n;
+    other.nvme_written_nbytes = 0;
+    first.nvme_read_nbytes = other.nvme_read_nbytes + read;
+    first.nvme_written_nbytes = all->nvme_written_nbytes;
+    other.nvme_s = nvme_seconds(p, &other, m, share);
+    first.nvme_s = nvme_seconds(p, &first, m, share);
+    return together(e, PLAN_FORWARD, &first) + (double)(n - 1) * together(e, PLAN_FORWARD, &other);
 }
 
 /* Without a profile all times are unknown (NAN): no figure is better than a guess. */
@@ -140,6 +164,8 @@ void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
         c->comm_s = take(p, (double)c->sent_nbytes, m->comm, "copies between ranks");
         c->total_s = together(e, (enum plan_phase)f, c);
     }
+    if (m && zero_updates_late(e->zero))
+        p->phases[PLAN_FORWARD].total_s = forward_with_update(e, m, share);
     for (int f = 0; f < PLAN_SAVE; f++) p->step_s += p->phases[f].total_s;
     p->beside_s = isnan(p->step_s) ? 0 : beside_backward(e);
     p->step_s -= p->beside_s;

@@ -290,6 +290,8 @@ cz_status engine_save_begin(struct cz_engine *e, const char *dir,
     if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to save into is needed");
     comm_set_phase(e->comm, e->global_steps, "saving a checkpoint");
     engine_save_end(e);
+    TRY(comm_agree(e->comm, zero_update_end(e->zero))); /* of the last step, if it was left to the
+                                                           next forward */
     TRY(comm_agree(e->comm, choose_tag(e, &o, tag)));
     TRY(same_tag(e, tag));
     struct save *s = calloc(1, sizeof *s);

@@ -80,18 +80,19 @@ for stage in 0 1 2 3; do
   done
 done
 
-# Figures for programs: bytes each way, the whole optimizer state once (12 bytes a parameter and blocks); it fits into the tiles
-# of the sweep's buffers, so it is not read again.
+# Figures for programs: bytes each way, the whole optimizer state once (12 bytes a parameter and blocks), in the forward of the next
+# step; it fits into the tiles of the sweep's buffers, so it is not read again.
 config 1 nvme none swap >ds.json
-run "$czero" "${train[@]}" --config ds.json --steps 2 --log-json
+run "$czero" "${train[@]}" --config ds.json --steps 3 --log-json
 [ $code = 0 ] || fail "--log-json: exit code $code"
 moved() { # WAY STEP
   grep '"step": '"$2", out.txt | sed 's/.*"swap_'"$1"'_bytes": \([0-9]*\).*/\1/'
 }
-for bytes in "$(moved read 1)" "$(moved written 1)" "$(moved written 2)"; do
+[ "$(moved read 1)" = 0 ] && [ "$(moved written 1)" = 0 ] || fail "an update is made before its first use"
+for bytes in "$(moved read 2)" "$(moved written 2)" "$(moved written 3)"; do
   [ "$bytes" -ge $((12 * 120576)) ] && [ "$bytes" -le $((12 * 120576 + 65536)) ] || fail "bytes of a step: $bytes"
 done
-[ "$(moved read 2)" = 0 ] || fail "what is in the buffers is read again: $(moved read 2)"
+[ "$(moved read 3)" = 0 ] || fail "what is in the buffers is read again: $(moved read 3)"
 grep -q '"swap_exposed_s": [0-9.e-]*' out.txt || fail "swap_exposed_s is missing"
 
 # ---- every way out -------------------------------------------------------------------------------

@@ -343,6 +343,58 @@ START_TEST(they_learn_of_the_first_rank_s_too)
 }
 END_TEST
 
+/* ---- an update that the next forward makes -----------------------------------------------------
+ */
+
+/* Whatever needs the update of step 3 first says that it failed, with the file and the reason; no
+ * later call gets past it. */
+static void late_update_fails(const struct fault_case *c)
+{
+    static struct replay_data d;
+    static float x[256 * 64];
+    char swap_file[512];
+    const char *root = test_tmp_make();
+    struct faulty_run *run = run_make(c, root, 1);
+    struct comm *comm;
+    struct cz_engine *e;
+    ck_ok(comm_self_create(0, 1, &comm));
+    ck_ok(make_engine(comm, run, &e));
+    snprintf(swap_file, sizeof swap_file, "%s", swap_path(e->swap));
+    replay_data_open(&d);
+    for (int s = 0; s < 3; s++) ck_ok(trial_step(e, &d, NULL));
+    arm(e, c);
+    cz_status st = the_moment(e, run, &d);
+    const char *text = cz_last_error();
+    ck_assert_msg(st == CZ_IO && strstr(text, "the update of step 3: swap file") &&
+                      strstr(text, swap_file) && strstr(text, c->says),
+                  "%s: %s", cz_status_name(st), text);
+    plan.c = NULL;
+    ck_assert_int_ne(trial_step(e, &d, NULL), CZ_OK);
+    ck_assert_int_ne(save(e, run, "later", true), CZ_OK);
+    ck_assert_int_ne(engine_param_get(e, "transformer.wte.weight", "weight", x, CZ_ARRAY_LEN(x)),
+                     CZ_OK);
+    engine_destroy(e);
+    comm_destroy(comm);
+    munmap(run, sizeof *run);
+    test_tmp_remove(root);
+}
+
+START_TEST(a_late_update_that_fails_names_its_step)
+{
+    static const enum moment all[] = {SWEEP, SAVE, BACKGROUND_SAVE, EXPORT, GET, SET};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(all); i++)
+        for (int write = 0; write < 2; write++)
+            late_update_fails(&(struct fault_case){.moment = all[i],
+                                                   .error = write ? ENOSPC : EIO,
+                                                   .write = write,
+                                                   .nth = 3 + (int)i,
+                                                   .tiers = {TIER_NVME, TIER_NONE},
+                                                   .stage = (int)i % 4,
+                                                   .says = write ? "No space left on device"
+                                                                 : "Input/output error"});
+}
+END_TEST
+
 /* ---- what is completed --------------------------------------------------------------------------
  */
 
@@ -432,5 +484,6 @@ END_TEST
 
 TEST_MAIN("engine/offload_faults", a_swap_file_that_fails_ends_the_run_with_its_reason,
           the_other_ranks_learn_of_it, they_learn_of_the_first_rank_s_too,
+          a_late_update_that_fails_names_its_step,
           interrupted_short_and_deferred_transfers_change_nothing,
           saves_and_sweeps_meet_on_a_slow_disk)

@@ -103,10 +103,11 @@ START_TEST(gradients_on_nvme_too)
 }
 END_TEST
 
-/* Masters and both moments, 12 bytes a parameter, and then the parameters' 2. */
+/* Masters and both moments, 12 bytes a parameter, and then the parameters' 2; less a window of
+ * layers and buffers for one layer's tiles. */
 START_TEST(what_nvme_takes_is_gone_from_memory)
 {
-    size_t numel = 25367552, slack = (size_t)64 << 20;
+    size_t numel = 25367552, slack = (size_t)80 << 20;
     struct peak host = run_case(&(struct memory_case){3, BF16, {TIER_CPU, TIER_CPU}, false});
     struct peak swap = run_case(&(struct memory_case){3, BF16, {TIER_NVME, TIER_NVME}, false});
     ck_assert_uint_ge(swap.planned_nvme, 14 * numel * 99 / 100);

@@ -38,6 +38,18 @@ static const struct tier_run runs[] = {
      .dtype = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 26, "
               "\"loss_scale_window\": 3, \"hysteresis\": 1}",
      .freeze = "h\\.0\\."},
+    {.stage = 3, .world = 2, .gas = 2, .dtype = "\"bf16\": {\"enabled\": true}"},
+    /* one rank: a killed run leaves an update undone that the next forward would have made */
+    {.stage = 2,
+     .world = 1,
+     .gas = 2,
+     .dtype = "\"bf16\": {\"enabled\": true}",
+     .two_groups = true},
+    {.stage = 3,
+     .world = 1,
+     .gas = 1,
+     .dtype = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 26, "
+              "\"loss_scale_window\": 3, \"hysteresis\": 1}"},
 };
 
 static struct tier_run run_of(int i)
