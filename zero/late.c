@@ -8,9 +8,9 @@
  * Turns are fixed at creation. A forward visit needs the tiles of its unit's parameters; with
  * parameters in the file, those of everything that begins to be read at the visit, and they are
  * updated one visit earlier, so that they are in the file by then. Parameters that stay in the
- * window are copied there from the tile. After the last turn the ring goes on with the next step's
- * first tiles, beside the backward. The last forward visit needs all tiles: gradients of a tile are
- * overwritten later than that. */
+ * window are copied there from the tile. After the last turn the ring continues with the next
+ * step's first tiles, beside the backward. The last forward visit needs all tiles: gradients of a
+ * tile are overwritten later than that. */
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>
@@ -279,7 +279,7 @@ static cz_status update_next(struct zero *z)
     return CZ_OK;
 }
 
-/* The first `n` tiles are updated. After the last one the ring goes on to the next step. */
+/* The first `n` tiles are updated. After the last one the ring continues with the next step. */
 static cz_status update_until(struct zero *z, size_t n)
 {
     struct zero_late *l = &z->late;
