@@ -17,19 +17,19 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
     /* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected,
      * or behind the last one. */
     comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), "evaluation");
-    TRY(batch_stage_copy(&e->stage, e->model, batch, loss != NULL));
+    TRY(batch_stage_copy(e->stages, e->model, batch, loss != NULL));
     const struct chain_run run = {.stream = e->stream,
-                                  .batch = &e->stage.batch,
+                                  .batch = &e->stages->batch,
                                   .mode = LAYER_EVAL,
-                                  .loss = loss ? e->stage.loss : NULL,
-                                  .hits = hits ? e->stage.loss + 1 : NULL,
+                                  .loss = loss ? e->stages->loss : NULL,
+                                  .hits = hits ? e->stages->loss + 1 : NULL,
                                   .logits = logits};
     TRY(zero_pass_begin(e->zero, ZERO_PASS_EVAL));
     TRY(chain_forward(e->chain, &run));
     TRY(zero_pass_end(e->zero));
-    TRY(batch_stage_losses(&e->stage, &e->loss_sum)); /* of training passes before it */
-    if (loss) TRY(batch_stage_loss(&e->stage, loss, NULL));
-    if (hits) TRY(batch_stage_hits(&e->stage, hits));
+    TRY(engine_take_losses(e)); /* of training passes before it */
+    if (loss) TRY(batch_stage_loss(e->stages, loss, NULL));
+    if (hits) TRY(batch_stage_hits(e->stages, hits));
     return e->device->ops->stream_sync(e->device, e->stream);
 }
 

@@ -32,6 +32,7 @@ static int64_t fitting_length(const struct cz_engine *e)
                                               .grad_dtype = e->grad_dtype,
                                               .training = true,
                                               .checkpoint_every = p->checkpoint_every,
+                                              .n_together = (int64_t)e->n_stages,
                                               .keep_on_host = p->rows[BLOCK_KEPT].nbytes > 0};
         struct chain *chain;
         if (chain_create(e->model, &options, &chain) != CZ_OK) return 0;
@@ -113,8 +114,14 @@ static cz_status load_weights(struct cz_engine *e)
 static cz_status bind(struct cz_engine *e)
 {
     TRY(zero_bind(e->zero, e->blocks, e->swap));
-    TRY(batch_stage_bind(&e->stage, e->model, e->plan.B, e->plan.T, e->device, e->stream,
-                         e->blocks[BLOCK_BATCH], e->blocks[BLOCK_BATCH_HOST]));
+    const enum device_kind kind = e->device->ops->kind;
+    for (size_t k = 0; k < e->n_stages; k++) {
+        unsigned char *memory = e->blocks[BLOCK_BATCH], *host = e->blocks[BLOCK_BATCH_HOST];
+        memory += k * batch_stage_nbytes(kind, e->model, e->plan.B, e->plan.T);
+        if (host) host += k * batch_stage_host_nbytes(kind, e->model, e->plan.B, e->plan.T);
+        TRY(batch_stage_bind(&e->stages[k], e->model, e->plan.B, e->plan.T, e->device, e->stream,
+                             memory, host));
+    }
     const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
                                         .workspace = e->blocks[BLOCK_WORKSPACE],
                                         .gradients = e->blocks[BLOCK_GRADIENTS],
@@ -156,6 +163,7 @@ static void describe_model(const struct cz_engine *e, FILE *f)
         for (int d = 0; d < p->ndim; d++) fprintf(f, " %lld", (long long)p->shape[d]);
         fprintf(f, p->trainable ? " in group %zu\n" : " frozen\n", e->group_of[i]);
     }
+    fprintf(f, "%zu micro-batches through each layer\n", e->n_stages);
     for (size_t i = 0; i < chain_n_layers(e->chain); i++) { /* heads and the like show in these */
         struct layer_sizes sizes = chain_layer_sizes(e->chain, i);
         fprintf(f, "layer %zu: %s keeps %zu bytes, %.0f operations\n", i,

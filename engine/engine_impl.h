@@ -35,6 +35,7 @@ enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
 
 struct cz_engine {
     const struct plan_request *request; /* only a plan is wanted; NULL: an engine */
+    const enum plan_order *order;       /* that is to be planned; NULL: it is chosen */
 
     /* What engine_prepare() makes: everything but the memory. */
     struct ds_config *config;
@@ -52,6 +53,7 @@ struct cz_engine {
     size_t n_groups;
     size_t *group_of;          /* by parameter */
     struct zero_unit *units;   /* one per layer */
+    size_t *tied_params;       /* of the unit that also needs the loss layer's (chain_tied_layer) */
     struct zero_visit *visits; /* of a training pass */
     size_t *grad_numel;        /* by parameter */
     struct chain *chain;
@@ -76,7 +78,9 @@ struct cz_engine {
     int64_t swap_before_ns;              /* when that was */
     struct cz_swap_traffic swap_traffic; /* of the last step */
     void *blocks[ENGINE_N_BLOCKS];
-    struct batch_stage stage;
+    struct batch_stage *stages; /* (n_stages) the micro-batches that go through layers together */
+    struct chain_run *runs;     /* (n_stages) */
+    size_t n_stages;
     struct schedule schedule; /* when config->scheduler is usable */
     struct loss_scale scale;
     struct monitor *monitor;
@@ -113,8 +117,23 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
  * are looked at afterwards. */
 bool engine_updates_first(const struct cz_engine *e);
 
+/* Add the losses of training passes that are still on their way, in the order of micro-batches. */
+cz_status engine_take_losses(struct cz_engine *e);
+
 /* Release everything but the model. */
 void engine_free(struct cz_engine *e);
+
+/* ---- order.c: one micro-batch after the other, or all of them through each layer ---------------
+ */
+
+/* e->chain and e->plan.order, with the reason in words. Errors: CZ_UNSUPPORTED, CZ_INVALID (the
+ * config asks for layers and the model or the run has none of it). */
+cz_status order_choose(struct cz_engine *e, const struct cz_engine_options *options,
+                       const struct chain_options *chain);
+
+/* Once the memory of everything else is known: how many layers keep what they save for every
+ * micro-batch. */
+cz_status order_fit(struct cz_engine *e);
 
 /* ---- groups.c: which parameter belongs to which group ---------------------------------------- */
 

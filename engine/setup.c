@@ -171,7 +171,7 @@ static int64_t checkpoint_every(const struct ds_config *c, size_t n_layers)
 
 /* On a GPU checkpointed inputs may wait in host memory; on the CPU they are there already, so the
  * key changes nothing. */
-static cz_status make_chain(struct cz_engine *e)
+static cz_status make_chain(struct cz_engine *e, const struct cz_engine_options *o)
 {
     const struct chain_options options = {
         .ops = e->ops,
@@ -184,7 +184,34 @@ static cz_status make_chain(struct cz_engine *e)
         .checkpoint_every = checkpoint_every(e->config, model_n_layers(e->model)),
         .keep_on_host = e->plan.on_cuda && e->config->activation_checkpointing.cpu_checkpointing};
     e->plan.checkpoint_every = options.checkpoint_every;
-    return chain_create(e->model, &options, &e->chain);
+    TRY(order_choose(e, o, &options));
+    e->n_stages = 1;
+    if (e->plan.order == PLAN_BY_LAYER)
+        e->n_stages = (size_t)e->config->gradient_accumulation_steps;
+    e->stages = calloc(e->n_stages, sizeof *e->stages);
+    e->runs = calloc(e->n_stages, sizeof *e->runs);
+    if (!e->stages || !e->runs) return err_set(CZ_NOMEM, 0, "no memory for micro-batches");
+    return CZ_OK;
+}
+
+/* The unit of the layer that makes a gradient of the loss layer's (chain_tied_layer()). */
+static cz_status join_units(struct cz_engine *e)
+{
+    const size_t tied = chain_tied_layer(e->chain), last = model_n_layers(e->model) - 1;
+    if (tied == SIZE_MAX) return CZ_OK;
+    struct zero_unit *unit = &e->units[tied];
+    const struct zero_unit loss = e->units[last];
+    e->tied_params = calloc(unit->n + loss.n, sizeof *e->tied_params);
+    if (!e->tied_params) return err_set(CZ_NOMEM, 0, "no memory for shared parameters");
+    memcpy(e->tied_params, unit->param_idx, unit->n * sizeof *e->tied_params);
+    size_t n = unit->n;
+    for (size_t k = 0; k < loss.n; k++) {
+        bool is_there = false;
+        for (size_t i = 0; i < unit->n; i++) is_there |= unit->param_idx[i] == loss.param_idx[k];
+        if (!is_there) e->tied_params[n++] = loss.param_idx[k];
+    }
+    *unit = (struct zero_unit){.param_idx = e->tied_params, .n = n};
+    return CZ_OK;
 }
 
 /* zero knows no layers: it sees a unit (a list of parameters) per layer and the order in which a
@@ -204,6 +231,7 @@ static cz_status make_units(struct cz_engine *e)
         const struct model_layer *layer = model_layer_at(e->model, i);
         e->units[i] = (struct zero_unit){.param_idx = layer->param_idx, .n = layer->n_params};
     }
+    TRY(join_units(e));
     for (size_t v = 0; v < n_visits; v++) {
         struct chain_visit visit = chain_visit_at(e->chain, v);
         bool is_backward = visit.phase == CHAIN_BACKWARD;
@@ -312,9 +340,10 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     /* An optimizer that was added for a trainer has a trainer's groups. */
     if (e->config->optimizer_added && options->n_groups == 0) grouped.groups_hf = true;
     TRY(engine_make_groups(e, &grouped));
-    TRY(make_chain(e));
+    TRY(make_chain(e, options));
     TRY(make_units(e));
     TRY(make_zero(e));
+    TRY(order_fit(e));
     return plan_fill(e);
 }
 
@@ -332,12 +361,15 @@ void engine_free(struct cz_engine *e)
     monitor_destroy(e->monitor);
     profiler_destroy(e->profiler);
     zero_destroy(e->zero); /* before the arena: what is on its way ends in it */
-    batch_stage_free(&e->stage);
+    for (size_t k = 0; k < e->n_stages && e->stages; k++) batch_stage_free(&e->stages[k]);
     tiers_free(e);
     chain_destroy(e->chain);
     free(e->losses);
     free(e->metrics);
+    free(e->stages);
+    free(e->runs);
     free(e->units);
+    free(e->tied_params);
     free(e->visits);
     free(e->grad_numel);
     free(e->groups);

@@ -36,20 +36,60 @@ static bool is_last_known(const struct cz_engine *e)
     return e->config->managed_gradient_accumulation && engine_is_gradient_accumulation_boundary(e);
 }
 
-/* The layers' forward, profiled when this is the step to profile. */
-static cz_status walk_forward(struct cz_engine *e, const struct chain_run *run)
+/* The layers' forward, profiled when this is the step to profile. Several micro-batches are all of
+ * a step. */
+static cz_status walk_forward(struct cz_engine *e, const struct chain_run *runs, size_t n)
 {
-    TRY(zero_pass_begin(e->zero, is_last_known(e) ? ZERO_PASS_LAST : ZERO_PASS_TRAIN));
-    if (!profiler_is_due(e->profiler, e->global_steps)) return chain_forward(e->chain, run);
-    TRY(profiler_begin(e->profiler, run->batch->B, run->batch->T));
-    cz_status st = chain_forward(e->chain, run);
+    bool is_last = n > 1 || is_last_known(e);
+    TRY(zero_pass_begin(e->zero, is_last ? ZERO_PASS_LAST : ZERO_PASS_TRAIN));
+    if (!profiler_is_due(e->profiler, e->global_steps)) return chain_forward_all(e->chain, runs, n);
+    for (size_t k = 0; k < n; k++)
+        TRY(profiler_begin(e->profiler, runs[k].batch->B, runs[k].batch->T));
+    cz_status st = chain_forward_all(e->chain, runs, n);
     profiler_end(e->profiler);
     return st;
 }
 
-/* The loss is scaled by loss scale over accumulation steps, so gradients of all micro-batches add
- * up to the scaled mean. The first micro-batch overwrites gradients (no pass to clear them), the
- * others add. */
+/* A training pass over a staged micro-batch. The loss is scaled by loss scale over accumulation
+ * steps, so gradients of all micro-batches add up to the scaled mean. The first micro-batch
+ * overwrites gradients (no pass to clear them), the others add. */
+static struct chain_run run_of(struct cz_engine *e, size_t stage, float *logits)
+{
+    const struct batch *batch = &e->stages[stage].batch;
+    double seed = e->scale.scale / (double)e->config->gradient_accumulation_steps;
+    return (struct chain_run){
+        .stream = e->stream,
+        .batch = batch,
+        .mode = LAYER_TRAIN,
+        .rng = {.seed = e->seed, .step = (uint32_t)e->global_steps, .sample = batch->sample},
+        .dloss = (float)seed,
+        .loss = e->stages[stage].loss,
+        .logits = logits,
+        .accumulate = e->n_backward > 0 && zero_accumulates(e->zero)};
+}
+
+/* The first n staged micro-batches through the layers. Logits of each begin `stride` behind those
+ * of the one before. */
+static cz_status forward_staged(struct cz_engine *e, size_t n, float *loss, float *logits,
+                                size_t stride)
+{
+    int64_t begin = clock_now_ns();
+    report_forward(e, begin);
+    comm_set_phase(e->comm, e->global_steps + 1, "forward");
+    e->comm_ns = 0;
+    for (size_t k = 0; k < n; k++) e->runs[k] = run_of(e, k, logits ? logits + k * stride : NULL);
+    TRY(walk_forward(e, e->runs, n));
+    if (logits) TRY(e->device->ops->stream_sync(e->device, e->stream));
+    for (size_t k = 0; k < n; k++) /* on a GPU without waiting for it */
+        TRY(batch_stage_loss(&e->stages[k], loss, &e->loss_sum));
+    TRY(settle_timers(e));
+    e->phase = PHASE_FORWARD;
+    timers_add(&e->timers, TIMER_FORWARD, clock_now_ns() - begin);
+    e->timers.exposed[EXPOSED_FORWARD] += e->comm_ns;
+    report_memory(e, "Engine after forward");
+    return CZ_OK;
+}
+
 static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                          float *logits)
 {
@@ -60,30 +100,8 @@ static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, floa
     if (e->phase == PHASE_BACKWARD && e->config->managed_gradient_accumulation)
         return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
     report_memory(e, "Engine before forward");
-    int64_t begin = clock_now_ns();
-    report_forward(e, begin);
-    comm_set_phase(e->comm, e->global_steps + 1, "forward");
-    e->comm_ns = 0;
-    TRY(batch_stage_copy(&e->stage, e->model, batch, true));
-    double seed = e->scale.scale / (double)e->config->gradient_accumulation_steps;
-    const struct chain_run run = {
-        .stream = e->stream,
-        .batch = &e->stage.batch,
-        .mode = LAYER_TRAIN,
-        .rng = {.seed = e->seed, .step = (uint32_t)e->global_steps, .sample = batch->sample},
-        .dloss = (float)seed,
-        .loss = e->stage.loss,
-        .logits = logits,
-        .accumulate = e->n_backward > 0 && zero_accumulates(e->zero)};
-    TRY(walk_forward(e, &run));
-    if (logits) TRY(e->device->ops->stream_sync(e->device, e->stream));
-    TRY(batch_stage_loss(&e->stage, loss, &e->loss_sum)); /* on a GPU without waiting for it */
-    TRY(settle_timers(e));
-    e->phase = PHASE_FORWARD;
-    timers_add(&e->timers, TIMER_FORWARD, clock_now_ns() - begin);
-    e->timers.exposed[EXPOSED_FORWARD] += e->comm_ns;
-    report_memory(e, "Engine after forward");
-    return CZ_OK;
+    TRY(batch_stage_copy(e->stages, e->model, batch, true));
+    return forward_staged(e, 1, loss, logits, 0);
 }
 
 cz_status engine_forward(struct cz_engine *e, const struct cz_batch *batch, float *loss)
@@ -91,23 +109,26 @@ cz_status engine_forward(struct cz_engine *e, const struct cz_batch *batch, floa
     return forward(e, batch, loss, NULL);
 }
 
+static cz_status check_classifier(const struct cz_engine *e, const char *call)
+{
+    if (cz_model_n_classes(e->model) > 0) return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s is for classifiers; %s is a language model, whose logits never exist as a "
+                   "whole",
+                   call, cz_model_name(e->model));
+}
+
 cz_status engine_forward_logits(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                                 float *logits)
 {
-    if (cz_model_n_classes(e->model) == 0)
-        return err_set(CZ_UNSUPPORTED, 0,
-                       "engine_forward_logits is for classifiers; %s is a language model, whose "
-                       "logits never exist as a whole",
-                       cz_model_name(e->model));
+    TRY(check_classifier(e, "engine_forward_logits"));
     return forward(e, batch, loss, logits);
 }
 
 /* zero_pass_end() starts or awaits what is left of this pass's reductions; the time it takes is
  * exposed communication, not backward. */
-cz_status engine_backward(struct cz_engine *e)
+static cz_status backward(struct cz_engine *e, size_t n)
 {
-    if (e->phase != PHASE_FORWARD)
-        return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
     report_memory(e, "Engine before backward");
     int64_t begin = clock_now_ns();
     e->comm_ns = 0;
@@ -127,9 +148,22 @@ cz_status engine_backward(struct cz_engine *e)
     e->comm_ns += clock_now_ns() - walked;
     e->timers.exposed[EXPOSED_BACKWARD] += e->comm_ns;
     e->phase = PHASE_BACKWARD;
-    e->n_backward++;
+    e->n_backward += (int64_t)n;
     timers_add_backward(&e->timers, clock_now_ns() - begin - e->comm_ns, e->comm_ns);
     report_memory(e, "Engine after backward");
+    return CZ_OK;
+}
+
+cz_status engine_backward(struct cz_engine *e)
+{
+    if (e->phase != PHASE_FORWARD)
+        return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
+    return backward(e, 1);
+}
+
+cz_status engine_take_losses(struct cz_engine *e)
+{
+    for (size_t k = 0; k < e->n_stages; k++) TRY(batch_stage_losses(&e->stages[k], &e->loss_sum));
     return CZ_OK;
 }
 
@@ -299,7 +333,7 @@ static cz_status boundary(struct cz_engine *e)
     /* Over micro-batches and ranks, in rank order: every rank adds in the same order and gets the
      * same bits. */
     double sum = 0;
-    TRY(batch_stage_losses(&e->stage, &e->loss_sum));
+    TRY(engine_take_losses(e));
     e->losses[e->comm->rank] = e->loss_sum / (double)e->n_backward;
     TRY(comm_all_gather(e->comm, &e->losses[e->comm->rank], e->losses, sizeof *e->losses));
     for (int r = 0; r < e->comm->world_size; r++) sum += e->losses[r];
@@ -360,4 +394,99 @@ cz_status engine_step(struct cz_engine *e)
     TRY(report_step(e, is_boundary));
     report_memory(e, "Engine after step");
     return CZ_OK;
+}
+
+/* ---- a whole step -----------------------------------------------------------------------------
+ */
+
+/* Where micro-batches come from, and where their logits go. */
+struct batch_source {
+    cz_next_batch next;
+    void *user;
+    float *logits;
+    size_t stride; /* elements from one micro-batch's logits to the next */
+};
+
+static cz_status take_batch(struct cz_engine *e, const struct batch_source *source, size_t stage)
+{
+    struct cz_batch batch = {.size = sizeof batch};
+    TRY(source->next(source->user, &batch));
+    return batch_stage_copy(&e->stages[stage], e->model, &batch, true);
+}
+
+/* All micro-batches through each layer. A rank without data says so before any layer runs. */
+static cz_status train_by_layer(struct cz_engine *e, const struct batch_source *source)
+{
+    cz_status st = CZ_OK;
+    report_memory(e, "Engine before forward");
+    for (size_t k = 0; k < e->n_stages && st == CZ_OK; k++) st = take_batch(e, source, k);
+    TRY(comm_agree(e->comm, st));
+    TRY(forward_staged(e, e->n_stages, NULL, source->logits, source->stride));
+    TRY(backward(e, e->n_stages));
+    if (e->config->managed_gradient_accumulation) e->micro_steps += (int64_t)e->n_stages - 1;
+    return CZ_OK;
+}
+
+/* One micro-batch after the other; the boundary's step is left to the caller. */
+static cz_status train_by_micro_batch(struct cz_engine *e, const struct batch_source *source)
+{
+    const int64_t n = e->config->gradient_accumulation_steps;
+    for (int64_t k = 0; k < n; k++) {
+        report_memory(e, "Engine before forward");
+        TRY(comm_agree(e->comm, take_batch(e, source, 0)));
+        float *logits = source->logits ? source->logits + (size_t)k * source->stride : NULL;
+        TRY(forward_staged(e, 1, NULL, logits, 0));
+        TRY(backward(e, 1));
+        if (e->config->managed_gradient_accumulation && k + 1 < n) TRY(engine_step(e));
+    }
+    return CZ_OK;
+}
+
+/* A step that is not made leaves nothing: its micro-batches do not count. */
+static void drop_step(struct cz_engine *e, int64_t micro_steps)
+{
+    zero_grads_drop(e->zero);
+    e->micro_steps = micro_steps;
+    e->n_backward = 0;
+    e->loss_sum = 0;
+    e->phase = PHASE_IDLE;
+    for (size_t k = 0; k < e->n_stages; k++) e->stages[k].n_losses = 0;
+}
+
+static cz_status train_batch(struct cz_engine *e, const struct batch_source *source, float *loss)
+{
+    const int64_t n = e->config->gradient_accumulation_steps, micro_steps = e->micro_steps;
+    const bool is_managed = e->config->managed_gradient_accumulation;
+    if (!source->next) return err_set(CZ_INVALID, 0, "engine_train_batch needs a `next`");
+    if (e->phase != PHASE_IDLE || e->n_backward > 0 || (is_managed && micro_steps % n != 0))
+        return err_set(CZ_INVALID, 0,
+                       "engine_train_batch makes a whole step, and one has begun: end it with "
+                       "engine_backward and engine_step");
+    cz_status st = e->n_stages > 1 ? train_by_layer(e, source) : train_by_micro_batch(e, source);
+    if (st != CZ_OK) {
+        drop_step(e, micro_steps);
+        return st;
+    }
+    TRY(engine_step(e));
+    if (loss) *loss = (float)e->boundary_loss;
+    return CZ_OK;
+}
+
+cz_status engine_train_batch(struct cz_engine *e, cz_next_batch next, void *user, float *loss)
+{
+    const struct batch_source source = {.next = next, .user = user};
+    return train_batch(e, &source, loss);
+}
+
+cz_status engine_train_batch_logits(struct cz_engine *e, cz_next_batch next, void *user,
+                                    float *loss, float *logits)
+{
+    TRY(check_classifier(e, "engine_train_batch_logits"));
+    const bool of_tokens = cz_model_labels(e->model) == CZ_LABELS_TOKEN_CLASS;
+    const size_t n_rows = (size_t)(e->plan.B * (of_tokens ? e->plan.T : 1));
+    const struct batch_source source = {.next = next,
+                                        .user = user,
+                                        .logits = logits,
+                                        .stride = n_rows * (size_t)cz_model_n_classes(e->model)};
+    return train_batch(e, &source, loss);
 }

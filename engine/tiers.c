@@ -114,8 +114,11 @@ struct zero_stage3 tiers_window(const struct cz_engine *e)
                             .param_persistence_threshold = (size_t)z->param_persistence_threshold,
                             .model_persistence_threshold = (size_t)z->model_persistence_threshold,
                             .max_live = (size_t)z->max_live_parameters,
-                            .max_reuse = (size_t)z->max_reuse_distance,
+                            .max_reuse = (size_t)z->max_reuse_distance, /* negative: any */
                             .sub_group_numel = (size_t)z->sub_group_size};
+    /* A parameter that stays takes the place of one that is read ahead: by layer there is more time
+     * to read; otherwise it stays only when the next visit uses it. */
+    if (z->max_reuse_distance < 0 && e->plan.order == PLAN_BY_MICRO_BATCH) w.max_reuse = 1;
     if (z->prefetch_bucket_size < 0 || z->max_live_parameters < 0) window_of_model(e, &w);
     return w;
 }

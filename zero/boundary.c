@@ -34,30 +34,23 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     return zero_placement_get(z, &whole, at, 1, &out->value);
 }
 
-/* The scan of this rank's gradients, piece by piece in any order. */
-struct own_scan {
-    struct zero *z;
-    struct zero_scan *out;
-    size_t bad_group, bad_at; /* the first offender so far, unless out->finite */
-};
-
-/* Pieces come as they arrive; the offender that is reported is the first in the groups' order. */
-static cz_status scan_piece(void *user, size_t group, const void *x, size_t at, size_t numel)
+/* Pieces come in any order; the offender that is reported is the first in the groups' order. */
+cz_status zero_scan_piece(void *user, size_t group, const void *x, size_t at, size_t numel)
 {
-    struct own_scan *s = user;
-    const struct zero_options *o = &s->z->options;
+    struct zero *z = user;
+    struct zero_found *found = &z->buckets.found;
+    const struct zero_options *o = &z->options;
     struct scan_result r = {.finite = true};
     const struct scan_args args = {.dtype = o->grad_dtype, .numel = numel, .x = x, .result = &r};
-    struct ops *ops = zero_grads_ops(s->z);
-    TRY(ops_scan(ops, o->stream, &args));
-    if (zero_is_on_gpu(s->z, ZERO_GRADS)) TRY(zero_sync(s->z));
-    if (r.max_abs > s->out->max_abs) s->out->max_abs = r.max_abs;
+    TRY(ops_scan(zero_grads_ops(z), o->stream, &args));
+    if (zero_is_on_gpu(z, ZERO_GRADS)) TRY(zero_sync(z));
+    if (r.max_abs > found->max_abs) found->max_abs = r.max_abs;
     if (r.finite) return CZ_OK;
     at += (size_t)r.first_nonfinite;
-    bool is_first =
-        s->out->finite || group < s->bad_group || (group == s->bad_group && at < s->bad_at);
-    s->out->finite = false;
-    if (is_first) s->bad_group = group, s->bad_at = at;
+    bool is_first = found->finite || group < found->bad_group ||
+                    (group == found->bad_group && at < found->bad_at);
+    found->finite = false;
+    if (is_first) found->bad_group = group, found->bad_at = at;
     return CZ_OK;
 }
 
@@ -65,11 +58,15 @@ static cz_status scan_piece(void *user, size_t group, const void *x, size_t at, 
 cz_status zero_scan(struct zero *z, struct zero_scan *out)
 {
     struct comm *comm = z->options.comm;
-    struct own_scan s = {.z = z, .out = out};
+    struct zero_found *found = &z->buckets.found;
     memset(out, 0, sizeof *out);
+    if (!found->is_known) {
+        *found = (struct zero_found){.finite = true};
+        TRY(z->buckets.sink->visit(z, zero_scan_piece, z));
+    }
     out->finite = true;
-    TRY(z->buckets.sink->visit(z, scan_piece, &s));
-    if (!out->finite) TRY(describe(z, s.bad_group, s.bad_at, out));
+    if (!found->finite) TRY(describe(z, found->bad_group, found->bad_at, out));
+    out->max_abs = found->max_abs;
     for (int r = 0; r < comm->world_size; r++) z->per_rank.scans[r] = *out;
     TRY(comm_all_gather(comm, &z->per_rank.scans[comm->rank], z->per_rank.scans, sizeof *out));
     for (int r = comm->world_size - 1; r >= 0; r--) {

@@ -257,6 +257,7 @@ void zero_grads_drop(struct zero *z)
 {
     z->buckets.n_passes = 0;
     z->buckets.reduced = false;
+    z->buckets.found.is_known = false;
 }
 
 /* ---- gradients at rest ----------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ cz_status zero_pass_begin(struct zero *z, enum zero_pass pass)
     z->turn.visit = 0;
     z->turn.in_pass = true;
     z->buckets.n_restored = 0;
+    if (pass != ZERO_PASS_EVAL) z->buckets.found = (struct zero_found){.finite = true};
     for (size_t f = 0; f < z->buckets.n_flushes && pass != ZERO_PASS_EVAL; f++)
         z->buckets.flushes[f].begun = false;
     return CZ_OK;

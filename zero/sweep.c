@@ -173,8 +173,8 @@ static void count_traffic(struct zero *z)
                      : f->numel_own * dtype_size(z->options.dtype);
     size_t states = 0;
     for (size_t s = 0; s < OPTIM_STATES_MAX; s++) states += f->swapped_nbytes[s];
-    /* gradients: once to look for overflows, once for the norm, once to update */
-    f->update_read_nbytes = own + states + 3 * f->grad_swapped_nbytes;
+    /* gradients: once for the norm, once to update; overflows are looked for as they leave */
+    f->update_read_nbytes = own + states + 2 * f->grad_swapped_nbytes;
     f->update_written_nbytes = own + states + out;
     f->pass_written_nbytes = f->grad_swapped_nbytes;
     f->update_early_read_nbytes = 2 * f->grad_swapped_nbytes;

@@ -141,6 +141,14 @@ struct zero_flush {
     bool begun;                   /* in this pass, or at this boundary */
 };
 
+/* What was found in this rank's gradients. */
+struct zero_found {
+    bool is_known; /* of all of this step's: they were looked at on their way */
+    float max_abs; /* of the finite ones */
+    bool finite;
+    size_t bad_group, bad_at; /* the first that is not, in the groups' order */
+};
+
 #define ZERO_NO_FLUSH SIZE_MAX /* of a unit without gradients */
 
 /* Gradients on their way from layers to where the optimizer finds them: buckets.c, sinks/.
@@ -164,6 +172,7 @@ struct zero_buckets {
     bool is_under_way;    /* a flush was begun and not yet waited for */
     bool reduced;         /* the gradients are this boundary's: means */
     size_t n_passes;      /* training passes since the boundary */
+    struct zero_found found;
 };
 
 /* ---- window.c: parameters that come and go --------------------------------------------------- */
@@ -552,6 +561,13 @@ static inline float *zero_group_ratios(const struct zero *z, size_t group)
 {
     return (float *)(void *)(z->mem.blocks[ZERO_SMALL] + z->own.groups[group].ratios_off);
 }
+
+/* ---- boundary.c ----------------------------------------------------------------------------- */
+
+/* A zero_grads_visit (user: the zero): adds to z->buckets.found. A sink that has all of a step's
+ * gradients in memory once, in the step's last pass, calls it then and sets is_known, so that
+ * zero_scan() need not bring them back. */
+cz_status zero_scan_piece(void *user, size_t group, const void *x, size_t at, size_t numel);
 
 /* ---- gather.c -------------------------------------------------------------------------------- */
 

@@ -37,8 +37,9 @@ static cz_status chain_alloc(struct chain *c, const struct model_layer *layers)
     c->slots = calloc(n_slots + 1, sizeof *c->slots);
     c->grads = calloc(n_slots + 1, sizeof *c->grads);
     c->touched = calloc(c->n_params + 1, sizeof *c->touched);
-    c->used = calloc(c->n_params + 1, sizeof *c->used);
-    if (!c->nodes || !c->slots || !c->grads || !c->touched || !c->used)
+    c->used = calloc(c->n_sets * (c->n_params + 1), sizeof *c->used);
+    c->runs = calloc(c->n_sets, sizeof *c->runs);
+    if (!c->nodes || !c->slots || !c->grads || !c->touched || !c->used || !c->runs)
         return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", c->n_nodes);
     size_t at = 0;
     for (size_t i = 0; i < c->n_nodes; i++) {
@@ -56,7 +57,8 @@ static void visit(struct chain *c, size_t layer_idx, enum chain_phase phase)
 }
 
 /* Visits of a training pass. Before a segment is differentiated, it is recomputed; the last one is
- * still there from the forward. */
+ * still there from the forward. Micro-batches together recompute within the backward: one visit of
+ * a layer is then for all of them. */
 static cz_status chain_order(struct chain *c)
 {
     size_t last = c->n_nodes - 1;
@@ -66,8 +68,8 @@ static cz_status chain_order(struct chain *c)
     for (size_t i = c->n_nodes; i-- > 0;) {
         bool ends_segment = i < last && ((i + 1) % c->segment == 0 || i + 1 == last);
         size_t begin = i / c->segment * c->segment;
-        for (size_t k = begin; ends_segment && chain_is_recomputed(c, i) && k <= i; k++)
-            visit(c, k, CHAIN_RECOMPUTE);
+        bool recomputes = ends_segment && !chain_is_together(c) && chain_is_recomputed(c, i);
+        for (size_t k = begin; recomputes && k <= i; k++) visit(c, k, CHAIN_RECOMPUTE);
         visit(c, i, CHAIN_BACKWARD);
     }
     return CZ_OK;
@@ -111,6 +113,57 @@ static cz_status chain_place(struct chain *c)
     return CZ_OK;
 }
 
+/* Micro-batches together: a set has the outputs of all layers, and what they keep. The gradient of
+ * an output is made where the next layer's output was, which is no longer read by then, hence the
+ * larger size of both. What the loss layer saves is used up at once, and what recomputed layers do,
+ * so all sets share those. */
+static cz_status place_together(struct chain *c)
+{
+    size_t set = 0, loss_off = 0, scratch = 0, last = c->n_nodes - 1;
+    for (size_t i = 0; i < last; i++) {
+        struct chain_node *node = &c->nodes[i];
+        size_t nbytes = node->sizes.out_nbytes;
+        if (i > 0 && c->nodes[i - 1].sizes.out_nbytes > nbytes)
+            nbytes = c->nodes[i - 1].sizes.out_nbytes;
+        TRY(chain_place_piece(&set, nbytes, &node->out_off));
+        if (i >= c->keep_from)
+            TRY(chain_place_piece(&set, node->sizes.saved_nbytes, &node->saved_off));
+        else if (node->sizes.saved_nbytes > scratch)
+            scratch = node->sizes.saved_nbytes;
+    }
+    if (c->nodes[last].sizes.saved_nbytes > scratch) scratch = c->nodes[last].sizes.saved_nbytes;
+    c->set_nbytes = set;
+    TRY(size_mul(c->n_sets, set, &c->sizes.activations));
+    TRY(chain_place_piece(&c->sizes.activations, scratch, &loss_off));
+    for (size_t i = 0; i < c->n_nodes; i++)
+        if (i == last || i < c->keep_from) c->nodes[i].saved_off = loss_off;
+    return CZ_OK;
+}
+
+/* Places of all that stays from forward to backward, behind them what layers tell each other.
+ * Evaluation alternates between two outputs, in the same block. */
+static cz_status chain_place_all(struct chain *c)
+{
+    struct chain_sizes *s = &c->sizes;
+    size_t pair = 0, shared = 0, off;
+    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
+    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
+    s->activations = s->kept = 0;
+    if (c->options.training) {
+        TRY(chain_is_together(c) ? place_together(c) : chain_place(c));
+        s->gradients = pair;
+        /* The gradient that the loss layer makes, of each micro-batch; and the one before it where
+         * the loss layer's input is still needed. */
+        if (chain_is_together(c))
+            TRY(size_mul(c->n_sets, c->tied_layer == SIZE_MAX ? pair / 2 : pair, &s->gradients));
+    }
+    if (s->activations < pair) s->activations = pair;
+    if (c->shared_nbytes == 0) return CZ_OK;
+    TRY(chain_place_piece(&shared, c->shared_nbytes, &off));
+    TRY(size_mul(c->n_sets, shared, &shared));
+    return chain_place_piece(&s->activations, shared, &c->shared_off);
+}
+
 /* Asks every layer at the planned shape, the largest there will be; a smaller batch is checked
  * against this in chain_walk.c. */
 static cz_status chain_measure(struct chain *c)
@@ -129,17 +182,63 @@ static cz_status chain_measure(struct chain *c)
             TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
         s->flops_forward += node->sizes.flops_forward;
     }
-    size_t pair = 0, off;
-    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
-    TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
-    if (c->options.training) {
-        TRY(chain_place(c));
-        s->gradients = pair;
-    }
-    /* Evaluation alternates between two outputs, in the same block. */
-    if (s->activations < pair) s->activations = pair;
-    if (c->shared_nbytes == 0) return CZ_OK;
-    return chain_place_piece(&s->activations, c->shared_nbytes, &c->shared_off);
+    return chain_place_all(c);
+}
+
+/* ---- parameters that layers share ------------------------------------------------------------ */
+
+static bool uses(const struct model_layer *layer, size_t param_idx)
+{
+    for (size_t k = 0; k < layer->n_params; k++)
+        if (layer->param_idx[k] == param_idx) return true;
+    return false;
+}
+
+/* A parameter's sum is h₀ + e₀ + h₁ + e₁ + … where the loss layer gives hₖ and another layer eₖ of
+ * micro-batch k. Together, all hₖ would come before all eₖ; so the loss layer makes its hₖ again
+ * when eₖ is due. Between two other layers there is no such remedy. */
+static const char *find_tie(const struct model_layer *layers, size_t n, size_t n_params,
+                            size_t *tied)
+{
+    size_t *user = calloc(n_params + 1, sizeof *user); /* 1 + a layer before the loss layer */
+    const char *obstacle = user ? NULL : "there is no memory to look for shared parameters";
+    *tied = SIZE_MAX;
+    for (size_t i = 0; !obstacle && i + 1 < n; i++)
+        for (size_t k = 0; !obstacle && k < layers[i].n_params; k++) {
+            size_t p = layers[i].param_idx[k];
+            if (user[p] != 0 && user[p] != i + 1)
+                obstacle = "layers in front of the last one share a parameter";
+            user[p] = i + 1;
+            if (!uses(&layers[n - 1], p)) continue;
+            if (*tied != SIZE_MAX && *tied != i)
+                obstacle = "several layers share parameters with the last one";
+            *tied = i;
+        }
+    free(user);
+    return obstacle;
+}
+
+const char *chain_together_obstacle(const struct cz_model *model)
+{
+    size_t n = model_n_layers(model), tied;
+    struct model_layer *layers = calloc(n + 1, sizeof *layers);
+    if (!layers) return "there is no memory to look at the layers";
+    for (size_t i = 0; i < n; i++) layers[i] = *model_layer_at(model, i);
+    const char *obstacle = find_tie(layers, n, model_params(model)->n_params, &tied);
+    free(layers);
+    return obstacle;
+}
+
+size_t chain_tied_layer(const struct chain *chain)
+{
+    return chain_is_together(chain) ? chain->tied_layer : SIZE_MAX;
+}
+
+cz_status chain_keep_from(struct chain *chain, size_t first)
+{
+    if (!chain_is_together(chain) || chain->options.checkpoint_every > 0) return CZ_OK;
+    chain->keep_from = first < chain->n_nodes ? first : chain->n_nodes;
+    return chain_place_all(chain);
 }
 
 /* Without checkpointing there is one segment of all layers before the loss: one rule covers both
@@ -171,7 +270,17 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
     if (options->checkpoint_every > 0 && (size_t)options->checkpoint_every < inner)
         c->segment = (size_t)options->checkpoint_every;
     c->n_segments = (inner + c->segment - 1) / c->segment;
-    cz_status st;
+    c->n_sets = options->training && options->n_together > 1 ? (size_t)options->n_together : 1;
+    c->keep_from = options->checkpoint_every > 0 ? n_layers : 0;
+    c->tied_layer = SIZE_MAX;
+    cz_status st = CZ_OK;
+    if (chain_is_together(c)) {
+        const char *obstacle = find_tie(layers, n_layers, n_params, &c->tied_layer);
+        if (obstacle)
+            TRY_GOTO(err_set(CZ_UNSUPPORTED, 0, "micro-batches cannot go through it together: %s",
+                             obstacle),
+                     fail);
+    }
     TRY_GOTO(chain_alloc(c, layers), fail);
     TRY_GOTO(chain_order(c), fail);
     TRY_GOTO(chain_measure(c), fail);
@@ -211,6 +320,7 @@ void chain_destroy(struct chain *chain)
     free(chain->touched);
     free(chain->used);
     free(chain->visits);
+    free(chain->runs);
     free(chain);
 }
 
@@ -237,6 +347,8 @@ struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx
 /* The last segment is not: its activations are still in the scratch area when backward begins. */
 bool chain_is_recomputed(const struct chain *chain, size_t layer_idx)
 {
+    if (chain_is_together(chain))
+        return layer_idx + 1 < chain->n_nodes && layer_idx < chain->keep_from;
     return layer_idx + 1 < chain->n_nodes && layer_idx / chain->segment + 1 < chain->n_segments;
 }
 

@@ -1,5 +1,9 @@
 /* Walking a model's layers: forward, backward (with recomputation), evaluation, decoding.
  *
+ * A training pass takes one micro-batch, or several together: all of them go through a layer before
+ * the next layer begins, forward and backward. Their gradients are added in the order of the
+ * micro-batches, so the result has the bits of passes one after the other.
+ *
  * A chain computes the bytes that a batch shape needs and the place of each layer's buffers in
  * them; the caller provides the memory, so the planner can ask before anything is allocated.
  *
@@ -32,13 +36,19 @@ struct chain_options {
     /* Keep those inputs in host memory, except the two that are needed first: two buffers on the
      * device are used alternately. No effect if no more than two are kept. */
     bool keep_on_host;
+    /* > 1: micro-batches that chain_forward_all() may take. The inputs of all layers are kept for
+     * each of them. With checkpoint_every > 0 every layer but the last is recomputed, one
+     * micro-batch at a time right before its backward; see also chain_keep_from().
+     * keep_on_host has no effect. */
+    int64_t n_together;
 };
 
 /* Bytes of the blocks for chain_bind(). Blocks of 0 bytes may be NULL. */
 struct chain_sizes {
     size_t activations;   /* layer inputs and values that layers keep from forward to backward */
     size_t workspace;     /* scratch shared by all layers */
-    size_t gradients;     /* two buffers, used alternately for gradients of activations */
+    size_t gradients;     /* two buffers, used alternately for gradients of activations; those of
+                             the last layers' inputs for each of n_together micro-batches */
     size_t cache;         /* keys and values of chain_decode() */
     size_t kept;          /* host memory, page-locked for a GPU: keep_on_host */
     double flops_forward; /* of one forward pass over (B,T) */
@@ -96,6 +106,21 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
                               const struct chain_options *options, struct chain **out);
 void chain_destroy(struct chain *chain); /* accepts NULL */
 
+/* Why micro-batches cannot go through these layers together with the same sums: two layers in front
+ * of the loss layer share a parameter, or more than one of them does with the loss layer; NULL:
+ * they can. */
+const char *chain_together_obstacle(const struct cz_model *model);
+
+/* Before chain_bind(), with n_together > 1: only layers [first, …) keep what they save for each
+ * micro-batch; those before are recomputed as with checkpoint_every, which makes this 0 layers.
+ * Changes chain_sizes().activations. */
+cz_status chain_keep_from(struct chain *chain, size_t first);
+
+/* The layer whose backward together (n_together > 1) also needs the loss layer's parameters,
+ * because they share one: the loss layer's gradient of it is made there, so that each micro-batch
+ * adds to it what it adds one after the other. SIZE_MAX: none. */
+size_t chain_tied_layer(const struct chain *chain);
+
 struct chain_sizes chain_sizes(const struct chain *chain);
 size_t chain_n_layers(const struct chain *chain);
 const struct model_layer *chain_layer(const struct chain *chain, size_t layer_idx);
@@ -106,8 +131,9 @@ struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx
 /* Whether a TRAIN pass will run the layer's forward a second time during backward. */
 bool chain_is_recomputed(const struct chain *chain, size_t layer_idx);
 
-/* The k-th visit of a TRAIN pass: every layer forward, then backward with what it recomputes. An
- * EVAL pass makes the forward visits only. */
+/* The k-th visit of a TRAIN pass: every layer forward, then backward with what it recomputes (with
+ * n_together > 1 a layer is recomputed within its backward). An EVAL pass makes the forward visits
+ * only. */
 struct chain_visit {
     size_t layer_idx;
     enum chain_phase phase;
@@ -115,8 +141,9 @@ struct chain_visit {
 size_t chain_n_visits(const struct chain *chain);
 struct chain_visit chain_visit_at(const struct chain *chain, size_t k);
 
-/* After chain_backward(): the first trained parameter for which every layer that uses it reported
- * `none`; SIZE_MAX if there is none. Its gradient is zero or unchanged. */
+/* After chain_backward(): the first trained parameter for which, in one of the micro-batches, every
+ * layer that uses it reported `none`; SIZE_MAX if there is none. That micro-batch added nothing to
+ * its gradient. */
 size_t chain_param_unused(const struct chain *chain);
 
 void chain_bind(struct chain *chain, const struct chain_memory *memory);
@@ -124,6 +151,10 @@ void chain_bind(struct chain *chain, const struct chain_memory *memory);
 /* Errors: CZ_INVALID (batch larger than planned, a mode for which the chain was not created), and
  * errors of layers and hooks (prefixed with the layer's number and class). */
 cz_status chain_forward(struct chain *chain, const struct chain_run *run);
+
+/* A TRAIN pass over n ≤ n_together micro-batches together; their batches are lent until
+ * chain_backward() returns. runs[0].accumulate counts for all of them. The same errors. */
+cz_status chain_forward_all(struct chain *chain, const struct chain_run *runs, size_t n);
 
 /* Backward of the last TRAIN pass. CZ_INVALID if there was none. */
 cz_status chain_backward(struct chain *chain);

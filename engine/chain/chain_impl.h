@@ -5,7 +5,8 @@
 #include "base/size.h"
 #include "engine/chain/chain.h"
 
-/* Offsets are into the block of activations. */
+/* Offsets are into the block of activations; with several micro-batches together those of outputs
+ * and of what is kept for each are into the part of one micro-batch (a set). */
 struct chain_node {
     struct model_layer layer;
     struct layer_sizes sizes; /* for the planned shape */
@@ -24,7 +25,13 @@ struct chain {
     size_t n_params;
     struct chain_sizes sizes;
     size_t out_nbytes_max;
-    size_t shared_off, shared_nbytes; /* in the block of activations */
+    size_t shared_off, shared_nbytes; /* in the block of activations; one per set */
+
+    /* Micro-batches together: */
+    size_t n_sets;     /* 1: one after the other */
+    size_t set_nbytes; /* from one set to the next */
+    size_t keep_from;  /* the first layer that keeps `saved` for every set */
+    size_t tied_layer; /* chain_tied_layer() */
 
     size_t segment; /* layers per checkpoint; n_nodes − 1 without checkpointing */
     size_t n_segments;
@@ -34,7 +41,7 @@ struct chain {
     const void **slots;       /* storage behind every node's params */
     struct param_grad *grads; /* and dparams */
     bool *touched;            /* (n_params) written in this TRAIN pass */
-    bool *used;               /* (n_params) got a gradient in this TRAIN pass */
+    bool *used;               /* (n_sets, n_params) got a gradient in this TRAIN pass */
 
     size_t n_kept; /* outputs that take turns on the device and wait in the host; 0: none does */
     struct dev_event *made[2], *freed[2];   /* by place, on the run's stream */
@@ -42,7 +49,8 @@ struct chain {
 
     struct chain_memory memory;
     int64_t shape_B, shape_T; /* the last shape that was checked against the planned sizes */
-    struct chain_run run;     /* the TRAIN pass that waits for its backward */
+    struct chain_run *runs;   /* (n_sets) of the TRAIN pass that waits for its backward */
+    size_t n_runs;
     bool pending;
 };
 
@@ -54,6 +62,12 @@ static inline cz_status chain_place_piece(size_t *block, size_t nbytes, size_t *
     TRY(size_add(*block, CHAIN_ALIGN - 1, block));
     *block = *block / CHAIN_ALIGN * CHAIN_ALIGN;
     return CZ_OK;
+}
+
+/* Whether micro-batches may go through the layers together. */
+static inline bool chain_is_together(const struct chain *c)
+{
+    return c->n_sets > 1;
 }
 
 /* The sizes of one layer for a (B,T) of this chain. */

@@ -34,7 +34,8 @@ static struct chain_node *node_of(const struct chain *c, size_t k)
 cz_status chain_kept_plan(struct chain *c, size_t *block)
 {
     size_t largest = 0, off[N_PLACES];
-    if (!c->options.keep_on_host || n_kept_outputs(c) <= N_PLACES) return CZ_OK;
+    if (!c->options.keep_on_host || chain_is_together(c) || n_kept_outputs(c) <= N_PLACES)
+        return CZ_OK;
     c->n_kept = n_kept_outputs(c);
     for (size_t k = 0; k < c->n_kept; k++) {
         struct chain_node *node = node_of(c, k);
@@ -111,16 +112,16 @@ cz_status chain_kept_before_write(struct chain *c, size_t i)
     const size_t k = i / c->segment;
     if (!chain_is_kept(c, i) || k < N_PLACES) return CZ_OK;
     struct device *device = ops_device(c->options.ops);
-    return device->ops->stream_wait(device, c->run.stream, c->sent[k % N_PLACES]);
+    return device->ops->stream_wait(device, c->runs[0].stream, c->sent[k % N_PLACES]);
 }
 
 cz_status chain_kept_after_write(struct chain *c, size_t i)
 {
-    struct dev_stream *copies = copies_of(c, c->run.stream);
+    struct dev_stream *copies = copies_of(c, c->runs[0].stream);
     const size_t k = i / c->segment, at = k % N_PLACES;
     if (!chain_is_kept(c, i) || !is_sent(c, k)) return CZ_OK;
     struct device *device = ops_device(c->options.ops);
-    TRY(order(c, c->made[at], c->run.stream, copies));
+    TRY(order(c, c->made[at], c->runs[0].stream, copies));
     TRY(device->ops->copy(device, copies, on_host(c, k), on_device(c, k), c->nodes[i].out_nbytes));
     return device->ops->event_record(device, c->sent[at], copies);
 }
@@ -131,16 +132,16 @@ cz_status chain_kept_before_read(struct chain *c, size_t i)
     if (i == 0 || !chain_is_kept(c, i - 1) || !is_sent(c, (i - 1) / c->segment)) return CZ_OK;
     struct device *device = ops_device(c->options.ops);
     const size_t at = (i - 1) / c->segment % N_PLACES;
-    return device->ops->stream_wait(device, c->run.stream, c->fetched[at]);
+    return device->ops->stream_wait(device, c->runs[0].stream, c->fetched[at]);
 }
 
 cz_status chain_kept_after_backward(struct chain *c, size_t i)
 {
-    struct dev_stream *copies = copies_of(c, c->run.stream);
+    struct dev_stream *copies = copies_of(c, c->runs[0].stream);
     if (i == 0 || !chain_is_kept(c, i - 1) || (i - 1) / c->segment < N_PLACES) return CZ_OK;
     struct device *device = ops_device(c->options.ops);
     const size_t k = (i - 1) / c->segment - N_PLACES, at = k % N_PLACES;
-    TRY(order(c, c->freed[at], c->run.stream, copies));
+    TRY(order(c, c->freed[at], c->runs[0].stream, copies));
     TRY(device->ops->copy(device, copies, on_device(c, k), on_host(c, k),
                           node_of(c, k)->out_nbytes));
     return device->ops->event_record(device, c->fetched[at], copies);

@@ -55,9 +55,41 @@ static cz_status check_shape(struct chain *c, int64_t B, int64_t T)
     return CZ_OK;
 }
 
+/* Where a micro-batch has its part of the block of activations. */
+static unsigned char *set_of(const struct chain *c, size_t set)
+{
+    return at(c->memory.activations, set * c->set_nbytes);
+}
+
+static void *saved_of(const struct chain *c, size_t i, size_t set)
+{
+    const bool is_own = i >= c->keep_from && i + 1 < c->n_nodes; /* else all sets share it */
+    return at(is_own ? set_of(c, set) : c->memory.activations, c->nodes[i].saved_off);
+}
+
+static void *shared_of(const struct chain *c, size_t set)
+{
+    const size_t stride = size_round_up(c->shared_nbytes, CHAIN_ALIGN);
+    return at(c->memory.activations, c->shared_off + set * stride);
+}
+
+/* Where the gradient of layer i's output is made and read. One after the other, two places take
+ * turns, since each gradient is needed by exactly one layer. Together, the output of the layer
+ * behind is no longer read (chain_place_together()); the last layers have places of their own. */
+static void *gradient_of(const struct chain *c, size_t i, size_t set)
+{
+    const size_t last = c->n_nodes - 1, place = c->sizes.gradients / 2;
+    if (!chain_is_together(c)) return at(c->memory.gradients, ((i + 1) & 1) * place);
+    const bool has_two = c->tied_layer != SIZE_MAX;
+    const size_t stride = c->sizes.gradients / c->n_sets;
+    if (i + 1 == last) return at(c->memory.gradients, set * stride);
+    if (i + 2 == last && has_two) return at(c->memory.gradients, set * stride + stride / 2);
+    return set_of(c, set) + c->nodes[i + 1].out_off;
+}
+
 /* Arguments that all phases share; parameters are read from the table after `enter`. */
-static struct layer_args layer_args(struct chain *c, size_t i, const struct chain_run *run,
-                                    enum layer_mode mode)
+static struct layer_args layer_args(struct chain *c, size_t i, size_t set,
+                                    const struct chain_run *run, enum layer_mode mode)
 {
     struct chain_node *node = &c->nodes[i];
     for (size_t p = 0; p < node->layer.n_params; p++)
@@ -77,40 +109,56 @@ static struct layer_args layer_args(struct chain *c, size_t i, const struct chai
                            .workspace = c->memory.workspace,
                            .workspace_nbytes = c->sizes.workspace};
     a.rng.site = (uint32_t)i * RNG_SITES_PER_LAYER;
-    if (mode != LAYER_EVAL) a.saved = at(c->memory.activations, node->saved_off);
-    if (c->shared_nbytes > 0) a.shared = at(c->memory.activations, c->shared_off);
+    if (mode != LAYER_EVAL) a.saved = saved_of(c, i, set);
+    if (c->shared_nbytes > 0) a.shared = shared_of(c, set);
     return a;
 }
 
+/* Whether the loss layer's gradient of a parameter waits for the layer that it is shared with. */
+static bool is_put_off(const struct chain *c, size_t param_idx)
+{
+    if (c->n_runs == 1 || c->tied_layer == SIZE_MAX) return false;
+    const struct model_layer *tied = &c->nodes[c->tied_layer].layer;
+    for (size_t k = 0; k < tied->n_params; k++)
+        if (tied->param_idx[k] == param_idx) return true;
+    return false;
+}
+
+/* Which of a layer's gradients are made. */
+enum grads_wanted { GRADS_ALL = 0, GRADS_NOW, GRADS_PUT_OFF };
+
 /* Where this layer's gradients go. The first use of a parameter in a pass overwrites (unless the
- * run accumulates), every later one adds: that is how tied parameters are summed. */
-static struct param_grad *layer_grads(struct chain *c, size_t i)
+ * run accumulates), every later one adds: that is how micro-batches together, and tied parameters,
+ * are summed. */
+static struct param_grad *layer_grads(struct chain *c, size_t i, enum grads_wanted wanted)
 {
     struct chain_node *node = &c->nodes[i];
     for (size_t p = 0; p < node->layer.n_params; p++) {
         size_t idx = node->layer.param_idx[p];
-        node->dparams[p].dp = c->memory.grads ? c->memory.grads[idx] : NULL;
-        node->dparams[p].accumulate = c->run.accumulate || c->touched[idx];
-        node->dparams[p].none = false;
+        struct param_grad *d = &node->dparams[p];
+        *d = (struct param_grad){0};
+        if (wanted != GRADS_ALL && is_put_off(c, idx) != (wanted == GRADS_PUT_OFF)) continue;
+        d->dp = c->memory.grads ? c->memory.grads[idx] : NULL;
+        d->accumulate = c->runs[0].accumulate || c->touched[idx];
         c->touched[idx] = true;
     }
     return node->dparams;
 }
 
 /* What the layer said it has no gradient for is zero, unless something is there already. */
-static cz_status settle_grads(struct chain *c, size_t i)
+static cz_status settle_grads(struct chain *c, size_t i, size_t set)
 {
     const struct chain_node *node = &c->nodes[i];
     for (size_t p = 0; p < node->layer.n_params; p++) {
         const struct param_grad *d = &node->dparams[p];
         size_t idx = node->layer.param_idx[p];
-        if (!d->none) c->used[idx] = true;
+        if (!d->none) c->used[set * c->n_params + idx] = true;
         if (!d->none || d->accumulate || !d->dp) continue;
         if (!c->memory.grad_numel)
             return err_set(CZ_UNSUPPORTED, 0, "layer %zu (%s) gives no gradient of a parameter", i,
                            node->layer.cls->name);
         struct device *device = ops_device(c->options.ops);
-        TRY(device->ops->fill_zero(device, c->run.stream, d->dp,
+        TRY(device->ops->fill_zero(device, c->runs[0].stream, d->dp,
                                    c->memory.grad_numel[idx] * dtype_size(c->options.grad_dtype)));
     }
     return CZ_OK;
@@ -121,7 +169,8 @@ static cz_status settle_grads(struct chain *c, size_t i)
 size_t chain_param_unused(const struct chain *c)
 {
     for (size_t i = 0; i < c->n_params; i++)
-        if (c->touched[i] && !c->used[i] && c->memory.grads[i]) return i;
+        for (size_t set = 0; set < c->n_runs; set++)
+            if (c->touched[i] && !c->used[set * c->n_params + i] && c->memory.grads[i]) return i;
     return SIZE_MAX;
 }
 
@@ -136,33 +185,77 @@ static cz_status call(struct chain *c, size_t i,
 }
 
 /* The input of layer i in a TRAIN pass: the output of the layer before it. */
-static const void *train_in(struct chain *c, size_t i)
+static const void *train_in(struct chain *c, size_t i, size_t set)
 {
-    return i == 0 ? NULL : at(c->memory.activations, c->nodes[i - 1].out_off);
+    return i == 0 ? NULL : set_of(c, set) + c->nodes[i - 1].out_off;
 }
 
 /* Forward and recomputation are one function, since they must give the same bits: random numbers
  * follow from keys, not from how often a layer ran. A recomputed segment does not write its own
  * output, which was kept. */
-static cz_status train_layer(struct chain *c, size_t i, const struct chain_run *run,
-                             enum layer_mode mode)
+static cz_status train_forward(struct chain *c, size_t i, size_t set, enum layer_mode mode)
 {
-    enum chain_phase phase = mode == LAYER_RECOMPUTE ? CHAIN_RECOMPUTE : CHAIN_FORWARD;
+    const struct chain_run *run = &c->runs[set];
     struct chain_node *node = &c->nodes[i];
-    TRY(enter(c, i, phase));
-    TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
-    struct layer_args a = layer_args(c, i, run, mode);
-    a.in = train_in(c, i);
+    struct layer_args a = layer_args(c, i, set, run, mode);
+    a.in = train_in(c, i, set);
     if (node->layer.cls->flags & LAYER_LOSS) {
         a.loss = run->loss;
         a.logits = mode == LAYER_TRAIN ? run->logits : NULL;
         a.dloss = run->dloss;
-        a.dparams = layer_grads(c, i);
-    } else if (mode != LAYER_RECOMPUTE || (i + 1) % c->segment != 0) {
-        a.out = at(c->memory.activations, node->out_off); /* a segment's own output was kept */
+        a.dparams = layer_grads(c, i, GRADS_NOW);
+    } else if (mode != LAYER_RECOMPUTE || (!chain_is_together(c) && (i + 1) % c->segment != 0)) {
+        a.out = set_of(c, set) + node->out_off; /* a segment's own output was kept */
     }
     TRY(call(c, i, node->layer.cls->forward, &a));
-    if (a.dparams) TRY(settle_grads(c, i));
+    return a.dparams ? settle_grads(c, i, set) : CZ_OK;
+}
+
+/* The loss layer once more, for those of its gradients alone that it shares with another layer. */
+static cz_status put_off_grads(struct chain *c, size_t set)
+{
+    const size_t i = c->n_nodes - 1;
+    const struct chain_run *run = &c->runs[set];
+    struct layer_args a = layer_args(c, i, set, run, LAYER_TRAIN);
+    a.in = train_in(c, i, set);
+    a.shared = NULL; /* what the layers told it is spent */
+    a.dloss = run->dloss;
+    a.dparams = layer_grads(c, i, GRADS_PUT_OFF);
+    for (size_t p = 0; p < c->nodes[i].layer.n_params; p++)
+        if (a.dparams[p].dp) {
+            TRY(call(c, i, c->nodes[i].layer.cls->forward, &a));
+            return settle_grads(c, i, set);
+        }
+    return CZ_OK; /* they are frozen */
+}
+
+static cz_status train_backward(struct chain *c, size_t i, size_t set)
+{
+    struct chain_node *node = &c->nodes[i];
+    const bool is_loss = node->layer.cls->flags & LAYER_LOSS;
+    struct layer_args a = layer_args(c, i, set, &c->runs[set], LAYER_TRAIN);
+    a.in = train_in(c, i, set);
+    a.din = i == 0 ? NULL : gradient_of(c, i - 1, set);
+    if (!is_loss) { /* a loss layer did its share in forward */
+        a.dout = gradient_of(c, i, set);
+        a.dparams = layer_grads(c, i, GRADS_ALL);
+    }
+    TRY(call(c, i, node->layer.cls->backward, &a));
+    return a.dparams ? settle_grads(c, i, set) : CZ_OK;
+}
+
+/* A visit: one layer, all micro-batches of the pass. Together, the loss layer hands its gradient on
+ * at once, so that all of them can use one place for what it saves. */
+static cz_status forward_layer(struct chain *c, size_t i, enum layer_mode mode)
+{
+    const enum chain_phase phase = mode == LAYER_RECOMPUTE ? CHAIN_RECOMPUTE : CHAIN_FORWARD;
+    const bool hands_on = chain_is_together(c) && i + 1 == c->n_nodes;
+    TRY(enter(c, i, phase));
+    TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
+    for (size_t set = 0; set < c->n_runs; set++) {
+        TRY(train_forward(c, i, set, mode));
+        if (hands_on) TRY(train_backward(c, i, set));
+    }
     if (mode != LAYER_RECOMPUTE) TRY(chain_kept_after_write(c, i));
     return leave(c, i, phase);
 }
@@ -213,7 +306,7 @@ static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *r
 {
     struct chain_node *node = &c->nodes[i];
     TRY(enter(c, i, CHAIN_FORWARD));
-    struct layer_args a = layer_args(c, i, run, LAYER_EVAL);
+    struct layer_args a = layer_args(c, i, 0, run, LAYER_EVAL);
     a.in = i == 0 ? NULL : turn(c, i - 1);
     const bool is_loss = (node->layer.cls->flags & LAYER_LOSS) != 0;
     if (is_loss) {
@@ -230,52 +323,60 @@ static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *r
 }
 
 /* Layers add to it on their way. */
-static cz_status clear_shared(struct chain *c, struct dev_stream *stream)
+static cz_status clear_shared(struct chain *c, struct dev_stream *stream, size_t n_sets)
 {
     if (c->shared_nbytes == 0) return CZ_OK;
     struct device *device = ops_device(c->options.ops);
-    return device->ops->fill_zero(device, stream, at(c->memory.activations, c->shared_off),
-                                  c->shared_nbytes);
+    for (size_t set = 0; set < n_sets; set++)
+        TRY(device->ops->fill_zero(device, stream, shared_of(c, set), c->shared_nbytes));
+    return CZ_OK;
 }
 
 /* A failed forward leaves no pass that backward could differentiate. */
-cz_status chain_forward(struct chain *c, const struct chain_run *run)
+cz_status chain_forward_all(struct chain *c, const struct chain_run *runs, size_t n)
 {
-    TRY(check_shape(c, run->batch->B, run->batch->T));
     c->pending = false;
-    TRY(chain_kept_begin(c, run->stream));
-    TRY(clear_shared(c, run->stream));
-    if (run->mode == LAYER_EVAL) {
-        for (size_t i = 0; i < c->n_nodes; i++) TRY(eval_layer(c, i, run));
-        return CZ_OK;
+    if (n < 1 || n > c->n_sets)
+        return err_set(CZ_INVALID, 0, "%zu micro-batches together; this chain was made for %zu", n,
+                       c->n_sets);
+    for (size_t set = 0; set < n; set++) {
+        TRY(check_shape(c, runs[set].batch->B, runs[set].batch->T));
+        if (runs[set].mode != LAYER_TRAIN || !c->options.training)
+            return err_set(CZ_INVALID, 0, "this chain was made for evaluation only");
     }
-    if (run->mode != LAYER_TRAIN || !c->options.training)
-        return err_set(CZ_INVALID, 0, "this chain was made for evaluation only");
+    TRY(chain_kept_begin(c, runs->stream));
+    TRY(clear_shared(c, runs->stream, n));
     memset(c->touched, 0, c->n_params * sizeof *c->touched);
-    memset(c->used, 0, c->n_params * sizeof *c->used);
-    c->run = *run;
-    for (size_t i = 0; i < c->n_nodes; i++) TRY(train_layer(c, i, run, LAYER_TRAIN));
+    memset(c->used, 0, n * c->n_params * sizeof *c->used);
+    memcpy(c->runs, runs, n * sizeof *runs);
+    c->n_runs = n;
+    for (size_t i = 0; i < c->n_nodes; i++) TRY(forward_layer(c, i, LAYER_TRAIN));
     c->pending = true;
     return CZ_OK;
 }
 
-/* Gradients of activations alternate between two places, since each is needed by exactly one
- * layer. */
+cz_status chain_forward(struct chain *c, const struct chain_run *run)
+{
+    if (run->mode != LAYER_EVAL) return chain_forward_all(c, run, 1);
+    c->pending = false;
+    TRY(check_shape(c, run->batch->B, run->batch->T));
+    TRY(chain_kept_begin(c, run->stream));
+    TRY(clear_shared(c, run->stream, 1));
+    for (size_t i = 0; i < c->n_nodes; i++) TRY(eval_layer(c, i, run));
+    return CZ_OK;
+}
+
+/* Together, a layer is recomputed for one micro-batch at a time, and the loss layer is done. */
 static cz_status backward_layer(struct chain *c, size_t i)
 {
-    struct chain_node *node = &c->nodes[i];
-    size_t stride = c->sizes.gradients / 2;
+    const bool together = chain_is_together(c), is_done = together && i + 1 == c->n_nodes;
     TRY(enter(c, i, CHAIN_BACKWARD));
-    struct layer_args a = layer_args(c, i, &c->run, LAYER_TRAIN);
-    a.in = train_in(c, i);
-    a.din = i == 0 ? NULL : at(c->memory.gradients, (i & 1) * stride);
-    if (!(node->layer.cls->flags & LAYER_LOSS)) { /* a loss layer did its share in forward */
-        a.dout = at(c->memory.gradients, ((i + 1) & 1) * stride);
-        a.dparams = layer_grads(c, i);
-    }
     TRY(chain_kept_before_read(c, i));
-    TRY(call(c, i, node->layer.cls->backward, &a));
-    if (a.dparams) TRY(settle_grads(c, i));
+    for (size_t set = 0; set < c->n_runs && !is_done; set++) {
+        if (i == c->tied_layer && c->n_runs > 1) TRY(put_off_grads(c, set));
+        if (together && chain_is_recomputed(c, i)) TRY(train_forward(c, i, set, LAYER_RECOMPUTE));
+        TRY(train_backward(c, i, set));
+    }
     TRY(chain_kept_after_backward(c, i));
     return leave(c, i, CHAIN_BACKWARD);
 }
@@ -288,7 +389,7 @@ cz_status chain_backward(struct chain *c)
     c->pending = false;
     for (size_t v = c->n_nodes; v < c->n_visits; v++) {
         size_t i = c->visits[v].layer_idx;
-        TRY(c->visits[v].phase == CHAIN_RECOMPUTE ? train_layer(c, i, &c->run, LAYER_RECOMPUTE)
+        TRY(c->visits[v].phase == CHAIN_RECOMPUTE ? forward_layer(c, i, LAYER_RECOMPUTE)
                                                   : backward_layer(c, i));
     }
     return CZ_OK;
@@ -306,7 +407,7 @@ static cz_status decode_layer(struct chain *c, size_t i, const struct chain_run 
 {
     struct chain_node *node = &c->nodes[i];
     TRY(enter(c, i, CHAIN_DECODE));
-    struct layer_args a = layer_args(c, i, run, LAYER_EVAL);
+    struct layer_args a = layer_args(c, i, 0, run, LAYER_EVAL);
     a.in = i == 0 ? NULL : turn(c, i - 1);
     a.out = node->layer.cls->flags & LAYER_LOSS ? NULL : turn(c, i);
     a.logits = node->layer.cls->flags & LAYER_LOSS ? run->logits : NULL;

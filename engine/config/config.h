@@ -207,6 +207,12 @@ struct config_lora {
 };
 
 /* Our own settings: the top-level key "czero", which DeepSpeed ignores. */
+enum config_accumulation_order {
+    CONFIG_ORDER_AUTO = 0,
+    CONFIG_ORDER_MICRO_BATCHES,
+    CONFIG_ORDER_LAYERS
+};
+
 struct config_czero {
     struct config_lora lora;
     int64_t activation_checkpointing_every; /* recompute every n-th group of layers; 0: off */
@@ -220,6 +226,7 @@ struct config_czero {
     int64_t max_consecutive_skips; /* stop after so many overflow skips in a row; 50 */
     bool tf32;                     /* fp32 products on a GPU in TF32 */
     bool keep_all_activations;     /* what backward could cheaply make again, too */
+    enum config_accumulation_order accumulation_order;
 };
 
 enum config_log_level {

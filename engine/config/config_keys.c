@@ -470,6 +470,8 @@ SECTION(czero_lora, "czero.lora", SECTION_MODEL,
         "Train a low-rank adapter (LoRA) instead of the model, which is frozen.", .nullable = true,
         .optional = true);
 
+static const char *const accumulation_orders[] = {"auto", "micro_batches", "layers", NULL};
+
 static const struct config_key czero_keys[] = {
     {.name = "activation_checkpointing",
      .type = KEY_SECTION,
@@ -504,6 +506,11 @@ static const struct config_key czero_keys[] = {
         "keep outputs of norms and activations for the backward pass, which otherwise recomputes "
         "them: faster, but needs more memory",
         TO_BOOL(czero.keep_all_activations)),
+    KEY("accumulation_order", KEY_CHOICE, "\"auto\"",
+        "a step's micro-batches go through the model one after the other, or all of them through "
+        "each layer (`layers`): the same results, less traffic, more activations. auto: layers in "
+        "`czero train` where parameters or gradients would move once per micro-batch",
+        .choices = accumulation_orders, TO_ENUM(czero.accumulation_order)),
 };
 SECTION(czero, "czero", SECTION_MODEL, "czero's settings, which DeepSpeed ignores.", );
 

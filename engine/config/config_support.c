@@ -194,7 +194,7 @@ static void choose_offload(struct ds_config *d)
     if (!cv_is_given(config_at(top, "zero_optimization.stage3_max_live_parameters")))
         d->zero.max_live_parameters = -1;
     if (!cv_is_given(config_at(top, "zero_optimization.stage3_max_reuse_distance")))
-        d->zero.max_reuse_distance = 0;
+        d->zero.max_reuse_distance = -1;
 }
 
 /* Keys that DeepSpeed needs and czero does not. */

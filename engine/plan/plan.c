@@ -229,15 +229,26 @@ static void chain_rows(struct cz_engine *e)
     if (p->checkpoint_every > 0)
         snprintf(every, sizeof every, "every %lld%s recomputed from its input",
                  (long long)p->checkpoint_every, p->checkpoint_every == 1 ? " layer" : " layers");
-    row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations, "%zu layers, %lld × %lld × %s, %s",
-        chain_n_layers(e->chain), (long long)p->B, (long long)p->T, dtype_name(e->dtype), every);
-    row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
+    if (e->n_stages == 1) {
+        row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations,
+            "%zu layers, %lld × %lld × %s, %s", chain_n_layers(e->chain), (long long)p->B,
+            (long long)p->T, dtype_name(e->dtype), every);
+        row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
+    } else {
+        row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations,
+            "%zu × %lld × %lld × %s, %zu of %zu layers recomputed", e->n_stages, (long long)p->B,
+            (long long)p->T, dtype_name(e->dtype), p->n_layers_redone, chain_n_layers(e->chain));
+        row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients,
+            "of the last layers, for %zu micro-batches", e->n_stages);
+    }
     row(p, BLOCK_WORKSPACE, "workspace", sizes.workspace, "shared; the most by layer %zu (%s)",
         hungriest, chain_layer(e->chain, hungriest)->cls->name);
     const enum device_kind kind = p->on_cuda ? DEVICE_CUDA : e->device->ops->kind;
-    row(p, BLOCK_BATCH, "micro-batch", batch_stage_nbytes(kind, e->model, p->B, p->T),
-        "%lld × %lld tokens; and rounding to 2 MiB", (long long)p->B, (long long)p->T);
-    row(p, BLOCK_BATCH_HOST, "batch staging", batch_stage_host_nbytes(kind, e->model, p->B, p->T),
+    row(p, BLOCK_BATCH, "micro-batch", e->n_stages * batch_stage_nbytes(kind, e->model, p->B, p->T),
+        "%zu × %lld × %lld tokens; and rounding to 2 MiB", e->n_stages, (long long)p->B,
+        (long long)p->T);
+    row(p, BLOCK_BATCH_HOST, "batch staging",
+        e->n_stages * batch_stage_host_nbytes(kind, e->model, p->B, p->T),
         "two micro-batches on their way to the device, and losses");
     row(p, BLOCK_KEPT, "kept activations", sizes.kept, "inputs of recomputed layers");
 }
@@ -247,7 +258,7 @@ static void count_traffic(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
     const struct zero_figures f = zero_figures(e->zero);
-    size_t n_passes = (size_t)p->accumulation, n_reduces = p->stage >= 2 ? n_passes : 1;
+    size_t n_passes = plan_n_passes(p), n_reduces = p->stage >= 2 ? n_passes : 1;
     p->in_place_nbytes = f.in_place_nbytes;
     p->live_numel_max = f.resident_numel + f.live_max;
     if (p->world_size == 1) return;
@@ -290,6 +301,25 @@ cz_status plan_fill(struct cz_engine *e)
     return CZ_OK;
 }
 
+/* Another plan of the same run, for its traffic alone. No model can have it that refuses the order.
+ */
+static void plan_other_order(const struct cz_engine_options *options,
+                             const struct plan_request *request, struct comm *comm,
+                             struct cz_model *model, struct cz_plan *p)
+{
+    const enum plan_order other = p->order == PLAN_BY_LAYER ? PLAN_BY_MICRO_BATCH : PLAN_BY_LAYER;
+    struct cz_engine *e = calloc(1, sizeof *e);
+    if (!e) return;
+    e->request = request;
+    e->order = &other;
+    if (engine_prepare(e, options, comm, model) == CZ_OK)
+        p->traffic[other] = e->plan.traffic[other];
+    else
+        err_clear();
+    engine_free(e);
+    free(e);
+}
+
 /* One process stands for all ranks: a communicator that pretends to be one of world_size. */
 cz_status plan_create_ex(const struct cz_engine_options *options,
                          const struct plan_request *request, struct cz_model *model,
@@ -312,6 +342,8 @@ cz_status plan_create_ex(const struct cz_engine_options *options,
     TRY_GOTO(comm_self_create(0, (int)world_size, &comm), done);
     TRY_GOTO(engine_prepare(e, options, comm, model), done);
     *p = e->plan;
+    if (request->both_orders && p->accumulation > 1)
+        plan_other_order(options, request, comm, model, p);
     *out = p;
 done:
     if (e) engine_free(e);

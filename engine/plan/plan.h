@@ -19,6 +19,16 @@ struct machine_profile; /* engine/tune/machine.h */
 enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
 #define PLAN_N_PLACES 4
 
+/* How a step's micro-batches go through the model. */
+enum plan_order { PLAN_BY_MICRO_BATCH = 0, PLAN_BY_LAYER };
+#define PLAN_N_ORDERS 2
+
+/* What one rank moves in a step. */
+struct plan_traffic {
+    bool is_known;
+    size_t nvme_read_nbytes, nvme_written_nbytes, to_device_nbytes, to_host_nbytes, sent_nbytes;
+};
+
 #define PLAN_ROWS_MAX 48
 
 struct plan_row {
@@ -87,6 +97,11 @@ struct cz_plan {
     int64_t world_size, B, T, accumulation;
     int64_t t_limit;          /* what the sequence length was bounded to: cz_model_t_max() */
     int64_t checkpoint_every; /* 0: no activation checkpointing */
+    enum plan_order order;
+    char order_why[160];    /* of accumulation > 1; "": there is one micro-batch */
+    size_t n_layers_redone; /* PLAN_BY_LAYER: layers that are recomputed */
+    struct plan_traffic
+        traffic[PLAN_N_ORDERS]; /* by order; the other's: plan_request.both_orders */
 
     size_t unpinned_nbytes;    /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
     char nvme_path[PATH_MAX];  /* where the swap file goes; "": there is none */
@@ -116,6 +131,7 @@ struct plan_request {
     /* A machine elsewhere, which decides whether the plan fits; 0: this one. */
     size_t gpu_nbytes;  /* of each rank's GPU, driver and libraries included */
     size_t host_nbytes; /* of the host, for all ranks, the programs included */
+    bool both_orders;   /* fill the traffic of the order that was not chosen, too */
 };
 
 /* The same, with times. options->device "cuda" plans a run on a GPU, whether there is one or not;
@@ -146,6 +162,7 @@ int64_t plan_usual_tokens(const struct cz_model *model);
 bool plan_estimate_deepspeed(const struct cz_model *model, int stage, bool optimizer_away,
                              bool params_away, int64_t world_size, struct plan_estimate *out);
 
+const char *plan_order_name(enum plan_order order); /* "layers": czero.accumulation_order */
 const char *plan_phase_name(enum plan_phase phase); /* "forward" */
 const char *plan_place_name(enum plan_place place); /* "host" */
 

@@ -47,6 +47,12 @@ double plan_device_share(const struct cz_engine *e);
 void plan_fill_phases(struct cz_engine *e);
 void plan_fill_times(struct cz_engine *e, const struct machine_profile *profile);
 
+/* How often in a step what comes and goes with a layer does so. */
+static inline size_t plan_n_passes(const struct cz_plan *p)
+{
+    return p->order == PLAN_BY_LAYER ? 1 : (size_t)p->accumulation;
+}
+
 /* Bytes that the optimizer's update of this rank's partition reads and writes. */
 size_t plan_update_nbytes(const struct cz_engine *e);
 

@@ -78,6 +78,11 @@ bool plan_row_in_phase(const struct plan_row *row, enum plan_phase phase)
     return (use ? use->phases : phases) >> phase & 1;
 }
 
+const char *plan_order_name(enum plan_order order)
+{
+    return order == PLAN_BY_LAYER ? "layers" : "micro_batches";
+}
+
 const char *plan_phase_name(enum plan_phase phase)
 {
     static const char *const names[PLAN_N_PHASES] = {"forward", "backward", "step", "save"};
@@ -158,6 +163,13 @@ static void add_layer(const struct cz_engine *e, size_t i, struct pass_work *w)
     w->flops_backward += is_loss ? 0 : flops;
     w->moved_backward += is_loss ? 0 : 3 * results;
     w->weights_backward += is_loss ? 0 : made;
+    if (i == chain_tied_layer(e->chain)) { /* and what the loss layer puts off: its forward again */
+        size_t last = chain_n_layers(e->chain) - 1;
+        struct layer_sizes loss = chain_layer_sizes(e->chain, last);
+        w->flops_backward += loss.flops_forward;
+        w->moved_backward += 2 * (loss.out_nbytes + loss.saved_nbytes);
+        w->weights_backward += layer_numel(e, last, false) * size;
+    }
     if (!chain_is_recomputed(e->chain, i)) return;
     w->flops_backward += sizes.flops_forward;
     w->moved_backward += 2 * results;
@@ -169,7 +181,7 @@ static void add_layer(const struct cz_engine *e, size_t i, struct pass_work *w)
  * step's first adds to what is there. */
 static void fill_fetches(const struct cz_engine *e, struct cz_plan *p)
 {
-    size_t n = (size_t)p->accumulation;
+    size_t n = plan_n_passes(p);
     size_t read = zero_figures(e->zero).pass_read_nbytes * n;
     size_t grads = zero_figures(e->zero).grad_swapped_nbytes;
     size_t up = p->fetched_numel * dtype_size(e->dtype) * n;
@@ -180,7 +192,8 @@ static void fill_fetches(const struct cz_engine *e, struct cz_plan *p)
     p->phases[PLAN_BACKWARD].to_device_nbytes = up - up / 2;
 }
 
-/* Everything once per micro-batch: a step has `accumulation` of them. */
+/* Work once per micro-batch, of which a step has `accumulation`; what comes and goes with a layer
+ * once per pass. */
 static void fill_passes(const struct cz_engine *e, struct cz_plan *p)
 {
     struct plan_cost *forward = &p->phases[PLAN_FORWARD], *backward = &p->phases[PLAN_BACKWARD];
@@ -201,7 +214,7 @@ static void fill_passes(const struct cz_engine *e, struct cz_plan *p)
 static void fill_device_traffic(const struct cz_engine *e, struct cz_plan *p)
 {
     const struct zero_figures f = zero_figures(e->zero);
-    size_t own = f.numel_own, n = (size_t)p->accumulation;
+    size_t own = f.numel_own, n = plan_n_passes(p);
     double host_share = 1 - plan_device_share(e);
     size_t grads = own * dtype_size(e->grad_dtype),
            stays = own - (size_t)(host_share * (double)own);
@@ -223,8 +236,8 @@ static void fill_device_traffic(const struct cz_engine *e, struct cz_plan *p)
     for (size_t i = 0; i < p->n_rows; i++) {
         const struct plan_row *r = &p->rows[i];
         if (strcmp(r->name, "kept activations") != 0 || r->place == PLAN_DEVICE) continue;
-        p->phases[PLAN_FORWARD].to_host_nbytes += r->nbytes * n;
-        p->phases[PLAN_BACKWARD].to_device_nbytes += r->nbytes * n;
+        p->phases[PLAN_FORWARD].to_host_nbytes += r->nbytes * (size_t)p->accumulation;
+        p->phases[PLAN_BACKWARD].to_device_nbytes += r->nbytes * (size_t)p->accumulation;
     }
 }
 
@@ -268,7 +281,7 @@ static void fill_step(const struct cz_engine *e, struct cz_plan *p)
 static void fill_sent(const struct cz_engine *e, struct cz_plan *p)
 {
     const struct zero_figures f = zero_figures(e->zero);
-    size_t n = (size_t)p->accumulation;
+    size_t n = plan_n_passes(p);
     if (p->world_size == 1) return;
     /* The schedule of stage 3 is one for both directions; a backward fetches what a forward does.
      */
@@ -277,6 +290,20 @@ static void fill_sent(const struct cz_engine *e, struct cz_plan *p)
     p->phases[p->stage >= 2 ? PLAN_BACKWARD : PLAN_STEP].sent_nbytes +=
         (p->stage >= 2 ? n : 1) * f.reduce_nbytes;
     p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes + f.sums_nbytes;
+}
+
+static void add_up_traffic(struct cz_plan *p)
+{
+    struct plan_traffic *t = &p->traffic[p->order];
+    *t = (struct plan_traffic){.is_known = true};
+    for (int phase = 0; phase < PLAN_SAVE; phase++) {
+        const struct plan_cost *c = &p->phases[phase];
+        t->nvme_read_nbytes += c->nvme_read_nbytes;
+        t->nvme_written_nbytes += c->nvme_written_nbytes;
+        t->to_device_nbytes += c->to_device_nbytes;
+        t->to_host_nbytes += c->to_host_nbytes;
+        t->sent_nbytes += c->sent_nbytes;
+    }
 }
 
 /* Figures, not times: plan_times.c divides them by a machine's rates. */
@@ -289,4 +316,5 @@ void plan_fill_phases(struct cz_engine *e)
     fill_step(e, p);
     if (p->on_cuda) fill_device_traffic(e, p);
     fill_sent(e, p);
+    add_up_traffic(p);
 }

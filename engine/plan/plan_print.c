@@ -216,6 +216,29 @@ static void print_phases(FILE *f, const struct cz_plan *p)
                 written_per_day(p) * 1e-12);
 }
 
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static void print_orders(FILE *f, const struct cz_plan *p)
+{
+    static const char *const titles[PLAN_N_ORDERS] = {"one micro-batch after the other",
+                                                      "all micro-batches through each layer"};
+    if (!*p->order_why) return;
+    printable_print(f, "Order of the %lld micro-batches: %s (%s).\n", (long long)p->accumulation,
+                    titles[p->order], p->order_why);
+    for (int o = 0; o < PLAN_N_ORDERS; o++) {
+        const struct plan_traffic *t = &p->traffic[o];
+        const struct plan_traffic none = {.is_known = true};
+        if (!t->is_known || memcmp(t, &none, sizeof none) == 0) continue;
+        printable_print(f, "  %s", plan_order_name((enum plan_order)o));
+        print_amount(f, t->nvme_read_nbytes, "from NVMe");
+        print_amount(f, t->nvme_written_nbytes, "to NVMe");
+        print_amount(f, t->to_device_nbytes, "to the GPU");
+        print_amount(f, t->to_host_nbytes, "from the GPU");
+        print_amount(f, t->sent_nbytes, "to other ranks");
+        fprintf(f, " a step\n");
+    }
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 cz_status cz_plan_table(const struct cz_plan *plan, char **out)
@@ -244,6 +267,7 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
                     "program and libraries", "host", mib(plan->baseline_nbytes));
     print_totals(f, plan);
     print_phases(f, plan);
+    print_orders(f, plan);
     if (fclose(f) != 0 || !*out) {
         free(*out);
         *out = NULL;
@@ -284,6 +308,28 @@ static void write_phase(struct json_writer *w, const struct cz_plan *p, enum pla
     json_put_figure(w, "total", c->total_s);
     json_end_object(w);
     json_end_object(w);
+}
+
+/* Of the order that was not chosen only where it was asked for. */
+static void write_orders(struct json_writer *w, const struct cz_plan *p)
+{
+    json_put_string(w, "accumulation_order", plan_order_name(p->order));
+    json_put_string(w, "accumulation_order_why", p->order_why);
+    json_write_key(w, "traffic");
+    json_begin_array(w);
+    for (int o = 0; o < PLAN_N_ORDERS; o++) {
+        const struct plan_traffic *t = &p->traffic[o];
+        if (!t->is_known) continue;
+        json_begin_object(w);
+        json_put_string(w, "accumulation_order", plan_order_name((enum plan_order)o));
+        json_put_size(w, "nvme_read_bytes", t->nvme_read_nbytes);
+        json_put_size(w, "nvme_written_bytes", t->nvme_written_nbytes);
+        json_put_size(w, "to_device_bytes", t->to_device_nbytes);
+        json_put_size(w, "to_host_bytes", t->to_host_nbytes);
+        json_put_size(w, "sent_bytes", t->sent_nbytes);
+        json_end_object(w);
+    }
+    json_end_array(w);
 }
 
 static void write_phases(struct json_writer *w, const struct cz_plan *p)
@@ -356,6 +402,7 @@ cz_status cz_plan_json(const struct cz_plan *plan, char **out)
     write_row(&w, "program and libraries", places[PLAN_HOST], plan->baseline_nbytes,
               "measured in this process");
     json_end_array(&w);
+    write_orders(&w, plan);
     write_phases(&w, plan);
     json_end_object(&w);
     return json_writer_take(&w, out, NULL);

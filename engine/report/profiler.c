@@ -112,7 +112,7 @@ static void wait_for_layer(const struct profiler *p)
 {
     struct device *device = ops_device(p->chain->options.ops);
     if (device->ops->kind != DEVICE_HOST)
-        (void)device->ops->stream_sync(device, p->chain->run.stream);
+        (void)device->ops->stream_sync(device, p->chain->runs[0].stream);
 }
 
 /* Recomputed layers come here again: they are not counted, because backward has begun and `active`

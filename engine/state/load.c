@@ -205,7 +205,7 @@ static cz_status load(struct load *l, const char *dir, struct cz_load_result *re
     TRY(comm_agree(e->comm, load_onebit(l)));
     TRY(zero_onebit_restored(e->zero));
     e->loss_sum = 0;
-    e->stage.n_losses = 0;
+    for (size_t k = 0; k < e->n_stages; k++) e->stages[k].n_losses = 0;
     e->grad_norm = NAN;
     e->boundary_loss = NAN;
     log_set_step(e->global_steps);

@@ -17,18 +17,20 @@ static void fill_tokens(int32_t *ids, size_t n, int64_t vocab_size)
 #define ENOUGH_NS ((int64_t)30 * 1000 * 1000 * 1000)
 
 /* The first step warms up and does not count; slow steps are not repeated for long. */
-static cz_status run(struct cz_engine *e, const struct cz_batch *batch, int n_steps,
+/* The same micro-batch every time. */
+static cz_status next(void *user, struct cz_batch *batch)
+{
+    *batch = *(const struct cz_batch *)user;
+    return CZ_OK;
+}
+
+static cz_status run(struct cz_engine *e, struct cz_batch *batch, int n_steps,
                      struct tune_measured *out)
 {
     int64_t start = clock_now_ns();
     for (int s = 0; s <= n_steps && (s <= 1 || clock_now_ns() - start < ENOUGH_NS); s++) {
         int64_t begin = clock_now_ns();
-        /* One optimizer step is as many micro-batches as the config accumulates. */
-        for (int64_t g = 0; g < engine_get_accumulation(e); g++) {
-            TRY(engine_forward(e, batch, NULL));
-            TRY(engine_backward(e));
-            TRY(engine_step(e));
-        }
+        TRY(engine_train_batch(e, next, batch, NULL));
         double seconds = (double)(clock_now_ns() - begin) * 1e-9;
         if (s == 1 || (s > 1 && seconds < out->seconds)) out->seconds = seconds;
     }
@@ -45,8 +47,7 @@ static cz_status train(struct cz_engine *e, int n_steps, struct tune_measured *o
     int32_t *ids = malloc(2 * n * sizeof *ids);
     if (!ids) return err_set(CZ_NOMEM, 0, "no memory for %zu tokens", 2 * n);
     fill_tokens(ids, 2 * n, cz_model_vocab_size(model));
-    const struct cz_batch batch = {
-        .size = sizeof batch, .B = B, .T = T, .ids = ids, .labels = ids + n};
+    struct cz_batch batch = {.size = sizeof batch, .B = B, .T = T, .ids = ids, .labels = ids + n};
     cz_status st = run(e, &batch, n_steps, out);
     free(ids);
     return st;
@@ -56,7 +57,7 @@ static cz_status train(struct cz_engine *e, int n_steps, struct tune_measured *o
 cz_status tune_measure(const struct tune *t, const struct tune_offer *offer, struct cz_model *model,
                        int n_steps, struct tune_measured *out)
 {
-    struct cz_engine_options options = {.size = sizeof options};
+    struct cz_engine_options options = {.size = sizeof options, .trains_batches = true};
     struct cz_engine *e = NULL;
     char *config = NULL;
     cz_status st;

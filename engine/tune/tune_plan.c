@@ -34,6 +34,7 @@ cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o
                                    .profile = t->options.profile,
                                    .baseline_nbytes = t->options.baseline_nbytes};
     struct cz_engine_options options = {.size = sizeof options,
+                                        .trains_batches = true,
                                         .device = t->options.gpu_nbytes > 0 ? "cuda" : "cpu"};
     struct cz_plan *p = NULL;
     char *config = NULL;

@@ -1,6 +1,7 @@
 /* The engine: a DeepSpeed config and a model in, training steps out.
  *
- *   engine_initialize → per micro-batch: engine_forward, engine_backward, engine_step
+ *   engine_initialize → per step: engine_train_batch; or, per micro-batch: engine_forward,
+ *     engine_backward, engine_step
  *     → engine_save_checkpoint, engine_export_hf → engine_destroy
  *
  * engine_step updates weights only at the gradient accumulation boundary, where
@@ -66,6 +67,10 @@ struct cz_engine_options {
      * "warmup_ratio=0.1"); a config that says something else is CZ_INVALID, with both in the
      * sentence. */
     const char *const *option_values;
+    /* The program trains with engine_train_batch() only, so all micro-batches of a step may go
+     * through a layer before the next layer where that saves traffic: czero.accumulation_order.
+     * False: only where the config asks for it. */
+    bool trains_batches;
 };
 
 /* Create an engine from a config file. What the config leaves to a trainer ("auto", the optimizer,
@@ -102,6 +107,29 @@ CZ_API cz_status engine_backward(struct cz_engine *engine);
  * skips is CZ_OK: see engine_was_step_applied(). CZ_DIVERGED: the loss scale cannot shrink further.
  */
 CZ_API cz_status engine_step(struct cz_engine *engine);
+
+/* Gives the next micro-batch of this rank: fills *batch (zeroed, its size set) with arrays that
+ * stay unchanged until the call after this one. Any status but CZ_OK, such as CZ_NOTFOUND at the
+ * end of the data, ends engine_train_batch() with it. */
+typedef cz_status (*cz_next_batch)(void *user, struct cz_batch *batch);
+
+/* A whole step, DeepSpeed's train_batch: gradient_accumulation_steps micro-batches forward and
+ * backward, then the update. *loss, unless NULL: their mean loss over all ranks. The result has the
+ * bits of engine_forward, engine_backward and engine_step for each of them; at stages 2 and 3 on
+ * several ranks, those of stages 0 and 1 where the plan goes by layer (docs/zero.md). Micro-batches
+ * may differ in shape.
+ * When `next` or a micro-batch fails on a rank, no rank makes the step: that one returns the error,
+ * the others CZ_PEER. Micro-batches already taken are lost; otherwise everything is as before.
+ * CZ_INVALID: some but not all micro-batches of a step were run by engine_forward. Errors
+ * otherwise: those of the three. */
+CZ_API cz_status engine_train_batch(struct cz_engine *engine, cz_next_batch next, void *user,
+                                    float *loss);
+
+/* The same, with the fp32 logits of a classifier into the caller's memory: those of micro-batch k
+ * from element k·B·n_classes (of tokens k·B·T·n_classes) on, with the B and T that the engine
+ * planned for. CZ_UNSUPPORTED: a language model. */
+CZ_API cz_status engine_train_batch_logits(struct cz_engine *engine, cz_next_batch next, void *user,
+                                           float *loss, float *logits);
 
 /* Mean loss without dropout, gradients or any change of state. */
 CZ_API cz_status engine_eval(struct cz_engine *engine, const struct cz_batch *batch, float *loss);

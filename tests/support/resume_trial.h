@@ -21,6 +21,7 @@ struct leg {
     const char *device;               /* NULL: the CPU */
     const char *optimizer;            /* of leg_configure(), members of its section; NULL: AdamW */
     bool two_groups, unsaved_weights; /* unsaved_weights: start from another seed's weights */
+    bool whole_steps, is_short;       /* by engine_train_batch(); its last micro-batch is short */
     int from, to;                     /* steps; from > 0 resumes */
     char load[256], save[256];        /* folders; "" for neither */
     int save_every;                   /* 0: once, at the end */
@@ -92,7 +93,7 @@ static inline cz_status leg_train(struct cz_engine *e, const struct leg *leg, st
                                   struct leg_outcome *out)
 {
     for (int s = leg->from; s < leg->to; s++) {
-        TRY(trial_step(e, d, NULL));
+        TRY(leg->whole_steps ? trial_train_batch(e, d, leg->is_short) : trial_step(e, d, NULL));
         out->losses[s] = engine_get_boundary_loss(e);
         out->lrs[s] = engine_get_lr(e);
         out->norms[s] = engine_get_global_grad_norm(e);
@@ -142,6 +143,7 @@ static inline cz_status leg_run(struct comm *comm, const struct leg *leg, struct
                                               .groups = groups,
                                               .n_groups = leg->two_groups ? 1 : 0,
                                               .device = leg->device,
+                                              .trains_batches = leg->whole_steps,
                                               .seed = leg->unsaved_weights ? 5 : 3};
     struct cz_engine *e = engine_initialize_ex(&options, model);
     if (!e) return cz_last_status();

@@ -150,15 +150,20 @@ static void swap_complete(struct zero *z, unsigned char *bytes, uint64_t off, si
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* Everything of a flush goes from where layers made it to the file and the edges. */
+/* Everything of a flush goes from where layers made it to the file and the edges; in the last pass
+ * before the boundary it is looked at, while it is in memory. */
 static cz_status swap_begin(struct zero *z, size_t flush)
 {
     const struct zero_flush *f = &z->buckets.flushes[flush];
+    const bool is_last = z->turn.pass == ZERO_PASS_LAST;
     for (size_t k = f->first_param; k < f->first_param + f->n_params; k++) {
         size_t i = z->buckets.params[k];
         const struct extent x = extent_of(z, i);
         unsigned char *src = z->pointers.grads[i];
         uint64_t *ticket = &swapped_of(z)->tickets[i];
+        if (is_last)
+            TRY(zero_scan_piece(z, z->own.params[i].group, src, z->own.params[i].off,
+                                z->options.table->params[i].numel));
         copy_edges(z, src, x.begin, x.end, false);
         *ticket = 0;
         if (x.lo < x.hi)
@@ -218,6 +223,7 @@ static cz_status swap_finish(struct zero *z)
 
 static cz_status swap_boundary(struct zero *z)
 {
+    z->buckets.found.is_known = z->turn.pass == ZERO_PASS_LAST;
     return zero_bucket_finish(z);
 }
 

@@ -70,4 +70,36 @@ static inline cz_status trial_step(struct cz_engine *e, struct replay_data *d, u
     return CZ_OK;
 }
 
+/* The same rows through engine_train_batch(). The last micro-batch of a step has one row less, if
+ * `is_short`; alone otherwise as in trial_step(). */
+struct trial_source {
+    struct cz_engine *e;
+    struct replay_data *d;
+    int64_t g;
+    bool is_short;
+};
+
+static inline cz_status trial_next(void *user, struct cz_batch *batch)
+{
+    static struct replay_batch b;
+    struct trial_source *s = user;
+    int64_t rank = engine_get_rank(s->e), world = engine_get_world_size(s->e);
+    int64_t B = engine_get_micro_batch(s->e), n = engine_get_accumulation(s->e);
+    uint64_t first = s->d->row;
+    s->d->row = first + (uint64_t)(rank * B);
+    *batch = *replay_next(s->d, &b, s->is_short && s->g + 1 == n ? B - 1 : B, TRIAL_T);
+    s->d->row = first + (uint64_t)(world * B);
+    s->g++;
+    return CZ_OK;
+}
+
+static inline cz_status trial_train_batch(struct cz_engine *e, struct replay_data *d, bool is_short)
+{
+    struct trial_source source = {.e = e, .d = d, .is_short = is_short};
+    float loss;
+    TRY(engine_train_batch(e, trial_next, &source, &loss));
+    rank_check(loss == (float)engine_get_boundary_loss(e));
+    return CZ_OK;
+}
+
 #endif

@@ -1,18 +1,20 @@
 /* Claims: gradients of a chain are those of its layers, ties summed; recomputation of any segment
  * length, with inputs kept on the host or not, and accumulation over micro-batches, repeat them to
- * the bit; smaller batches fit the planned memory; walks refuse what they cannot do. */
+ * the bit, as do micro-batches that go through each layer together; smaller batches fit the planned
+ * memory; walks refuse what they cannot do. */
 #include "engine/chain/chain.h"
 #include "tests/support/toy_layers.h"
 
 enum { B_MAX = 3, T_MAX = 5, N_SCALE = 6, N_LAYERS = N_SCALE + 2 };
-enum { P_TABLE = 0, P_SHARED, P_FIRST, N_PARAMS = P_FIRST + N_SCALE };
+enum { P_TABLE = 0, P_SHARED, P_FIRST, P_OWN = P_FIRST + N_SCALE, N_PARAMS = P_OWN + N_SCALE };
 
-/* One toy model in memory: table tied between first and last layer, `v` shared by all scales. */
+/* One toy model in memory: table tied between first and last layer, `v` shared by all scales, or,
+ * where micro-batches go together (or_apart), one of each scale's own. */
 struct toy {
     struct model_layer layers[N_LAYERS];
     size_t idx[N_LAYERS][2];
     float table[V * C], shared[C], w[N_SCALE][C];
-    float d_table[V * C], d_shared[C], d_w[N_SCALE][C];
+    float d_table[V * C], d_shared[C], d_w[N_SCALE][C], own[N_SCALE][C], d_own[N_SCALE][C];
     const void *params[N_PARAMS];
     void *grads[N_PARAMS];
     struct chain *chain;
@@ -20,6 +22,8 @@ struct toy {
     int32_t ids[B_MAX * T_MAX], labels[B_MAX * T_MAX];
     struct batch batch;
 };
+
+static bool or_apart;
 
 static void toy_make(struct toy *t, struct chain_options options)
 {
@@ -33,11 +37,13 @@ static void toy_make(struct toy *t, struct chain_options options)
         for (int c = 0; c < C; c++)
             t->w[i][c] = 1 + 0.1f * rng_normal(&key, 200 + (uint64_t)(i * C + c));
         t->params[P_FIRST + i] = t->w[i], t->grads[P_FIRST + i] = t->d_w[i];
+        memcpy(t->own[i], t->shared, sizeof t->shared);
+        t->params[P_OWN + i] = t->own[i], t->grads[P_OWN + i] = t->d_own[i];
     }
     for (int i = 0; i < N_LAYERS; i++) {
         bool edge = i == 0 || i == N_LAYERS - 1;
         t->idx[i][0] = edge ? P_TABLE : (size_t)(P_FIRST + i - 1);
-        t->idx[i][1] = P_SHARED;
+        t->idx[i][1] = or_apart && !edge ? (size_t)(P_OWN + i - 1) : P_SHARED;
         t->layers[i] = (struct model_layer){.cls = i == 0 ? &rows_class
                                                    : edge ? &dot_class
                                                           : &scale_class,
@@ -277,6 +283,123 @@ START_TEST(hooks_surround_every_layer)
 }
 END_TEST
 
+/* Micro-batch k of a step: other tokens, another shape, another key. */
+enum { N_MICRO = 3 };
+
+struct micro {
+    int32_t ids[B_MAX * T_MAX], labels[B_MAX * T_MAX];
+    struct batch batch;
+    struct chain_run run;
+    float loss;
+};
+
+static void micro_make(struct micro *m, int k)
+{
+    for (int i = 0; i < B_MAX * T_MAX; i++)
+        m->ids[i] = (i * 5 + k) % V, m->labels[i] = (i * 3 + 2 * k + 1) % V;
+    m->batch =
+        (struct batch){.B = B_MAX - k % 2, .T = T_MAX - k, .ids = m->ids, .labels = m->labels};
+    m->run = (struct chain_run){.batch = &m->batch,
+                                .mode = LAYER_TRAIN,
+                                .rng = {.seed = 3, .sample = 11 + (uint64_t)k},
+                                .dloss = 0.3f,
+                                .loss = &m->loss};
+}
+
+static void expect_same_gradients(const struct toy *a, const struct toy *b)
+{
+    ck_assert_mem_eq(a->d_table, b->d_table, sizeof a->d_table);
+    ck_assert_mem_eq(a->d_w, b->d_w, sizeof a->d_w);
+    ck_assert_mem_eq(a->d_own, b->d_own, sizeof a->d_own);
+}
+
+/* Alone they are summed one after the other: h + e of the tied table, micro-batch by micro-batch.
+ * keep: layers from it on keep what they save. */
+static void check_together(int n, int64_t every, size_t keep)
+{
+    struct toy alone, together;
+    struct micro micro[N_MICRO];
+    struct chain_run runs[N_MICRO];
+    or_apart = true;
+    toy_make(&alone, (struct chain_options){.training = true});
+    toy_make(&together, (struct chain_options){
+                            .training = true, .checkpoint_every = every, .n_together = N_MICRO});
+    const size_t all = chain_sizes(together.chain).activations;
+    ck_ok(chain_keep_from(together.chain, keep));
+    ck_assert(chain_sizes(together.chain).activations <= all);
+    ck_assert(chain_is_recomputed(together.chain, 1) == (every > 0 || keep > 1));
+    ck_assert_uint_eq(chain_n_visits(together.chain), 2 * N_LAYERS);
+    ck_assert_uint_eq(chain_tied_layer(together.chain), 0);
+    memset(together.blocks[0], 0xff, chain_sizes(together.chain).activations);
+    for (int k = 0; k < n; k++) {
+        micro_make(&micro[k], k);
+        micro[k].run.accumulate = k > 0;
+        runs[k] = micro[k].run;
+        runs[k].accumulate = false;
+        ck_ok(chain_forward(alone.chain, &micro[k].run));
+        ck_ok(chain_backward(alone.chain));
+    }
+    float losses[N_MICRO];
+    for (int k = 0; k < n; k++) runs[k].loss = &losses[k];
+    for (int pass = 0; pass < 2; pass++) {
+        ck_ok(chain_forward_all(together.chain, runs, (size_t)n));
+        ck_ok(chain_backward(together.chain));
+        expect_same_gradients(&together, &alone);
+        for (int k = 0; k < n; k++) ck_assert_float_eq(losses[k], micro[k].loss);
+    }
+    toy_free(&alone);
+    toy_free(&together);
+    or_apart = false;
+}
+
+START_TEST(micro_batches_together_give_the_sums_of_one_after_the_other)
+{
+    for (int n = 1; n <= N_MICRO; n++) {
+        check_together(n, 1, 0);
+        for (size_t keep = 0; keep <= N_LAYERS; keep += 3) check_together(n, 0, keep);
+    }
+}
+END_TEST
+
+/* One after the other in a chain that could take them together: nothing is put off. */
+START_TEST(a_chain_for_several_takes_one)
+{
+    struct toy alone, together;
+    struct micro micro[N_MICRO];
+    or_apart = true;
+    toy_make(&alone, (struct chain_options){.training = true});
+    toy_make(&together, (struct chain_options){.training = true, .n_together = N_MICRO});
+    for (int k = 0; k < N_MICRO; k++) {
+        micro_make(&micro[k], k);
+        micro[k].run.accumulate = k > 0;
+        ck_ok(chain_forward(alone.chain, &micro[k].run));
+        ck_ok(chain_backward(alone.chain));
+        ck_ok(chain_forward(together.chain, &micro[k].run));
+        ck_ok(chain_backward(together.chain));
+    }
+    expect_same_gradients(&together, &alone);
+    struct chain_run runs[N_MICRO + 1];
+    for (int k = 0; k <= N_MICRO; k++) runs[k] = micro[0].run;
+    ck_fails(chain_forward_all(together.chain, runs, N_MICRO + 1), CZ_INVALID);
+    ck_fails(chain_backward(together.chain), CZ_INVALID);
+    toy_free(&alone);
+    toy_free(&together);
+    or_apart = false;
+}
+END_TEST
+
+START_TEST(layers_that_share_parameters_do_not_go_together)
+{
+    struct toy t;
+    toy_make(&t, (struct chain_options){.training = true});
+    struct chain *chain;
+    const struct chain_options options = {.B = 1, .T = 1, .training = true, .n_together = 2};
+    ck_fails(chain_create_layers(t.layers, N_LAYERS, N_PARAMS, &options, &chain), CZ_UNSUPPORTED);
+    ck_assert_ptr_null(chain);
+    toy_free(&t);
+}
+END_TEST
+
 START_TEST(a_chain_ends_in_its_only_loss_layer)
 {
     struct toy t;
@@ -295,4 +418,6 @@ TEST_MAIN("engine/chain", gradients_match_finite_differences,
           inputs_that_wait_in_host_memory_give_the_same_gradients,
           accumulation_adds_to_what_is_there, frozen_parameters_get_no_gradient,
           smaller_batches_run_and_larger_ones_are_refused, evaluation_needs_two_outputs_only,
-          hooks_surround_every_layer, a_chain_ends_in_its_only_loss_layer)
+          hooks_surround_every_layer, micro_batches_together_give_the_sums_of_one_after_the_other,
+          a_chain_for_several_takes_one, layers_that_share_parameters_do_not_go_together,
+          a_chain_ends_in_its_only_loss_layer)

@@ -98,6 +98,7 @@ static cz_status plan_model(const struct plan_options *o, struct cz_model *model
         return err_set(CZ_INVALID, 0, "--device cpu: a plan for the CPU has no GPU");
     const char *device = !o->device && machine.gpu_nbytes > 0 ? "cuda" : o->device;
     const struct cz_engine_options options = {.size = sizeof options,
+                                              .trains_batches = true,
                                               .config_path = o->config,
                                               .config_json = o->config ? NULL : "{}",
                                               .device = device,
@@ -109,7 +110,8 @@ static cz_status plan_model(const struct plan_options *o, struct cz_model *model
     const struct plan_request request = {.world_size = o->world_size,
                                          .profile = machine.has_profile ? &machine.profile : NULL,
                                          .gpu_nbytes = cpu ? 0 : machine.gpu_nbytes,
-                                         .host_nbytes = machine.host_nbytes};
+                                         .host_nbytes = machine.host_nbytes,
+                                         .both_orders = true};
     TRY(cz_model_set_shape(model, tokens_per_row(o, model)));
     TRY(freeze_matching(model, o->freeze));
     TRY(plan_create_ex(&options, &request, model, &plan));

@@ -153,9 +153,10 @@ static cz_status classes_open_data(struct run *r)
     const bool words = r->task == &train_task_words;
     const size_t n_rows = (size_t)r->micro * (size_t)(words ? r->T : 1);
     const struct cz_text_loader_options options = loader_options(r, r->texts, false);
-    r->logits = malloc(n_rows * n * sizeof *r->logits);
+    r->logits = malloc((size_t)r->accumulation * n_rows * n * sizeof *r->logits);
+    r->labels = malloc((size_t)r->accumulation * n_rows * sizeof *r->labels);
     r->confusion = malloc(2 * n * n * sizeof *r->confusion);
-    if (!r->logits || !r->confusion)
+    if (!r->logits || !r->labels || !r->confusion)
         return err_set(CZ_NOMEM, 0, "no memory for the figures of %zu classes", n);
     if (words) TRY(open_entities(r, n));
     if (cz_texts_problem(r->texts) == CZ_PROBLEM_MULTI_LABEL &&
@@ -177,19 +178,37 @@ static size_t n_labels_of(const struct run *r, const struct cz_batch *batch)
     return (size_t)(r->scheme ? batch->B * batch->T : batch->B);
 }
 
+/* The micro-batches of a step. */
+struct step_rows {
+    struct run *run;
+    size_t stride; /* labels from one micro-batch to the next */
+    size_t n_taken;
+};
+
+/* Labels stay for the logits that the step gives: elsewhere CZ_IGNORE_LABEL. */
+static cz_status classes_next(void *user, struct cz_batch *batch)
+{
+    struct step_rows *s = user;
+    int32_t *labels = s->run->labels + s->stride * s->n_taken++;
+    TRY(cz_text_loader_next(s->run->loader, batch));
+    const size_t n = batch->targets ? 0 : n_labels_of(s->run, batch);
+    for (size_t i = 0; i < s->stride; i++) labels[i] = i < n ? batch->labels[i] : CZ_IGNORE_LABEL;
+    return CZ_OK;
+}
+
 /* The forward's logits give accuracy of training at no cost. */
-static cz_status classes_train_micro(struct run *r)
+static cz_status classes_train_step(struct run *r)
 {
     const size_t n = (size_t)cz_model_n_classes(run_model(r));
-    struct cz_batch batch = {.size = sizeof batch};
-    TRY(cz_text_loader_next(r->loader, &batch));
-    TRY(engine_forward_logits(r->engine, &batch, NULL, r->logits));
-    for (size_t i = 0; !batch.targets && i < n_labels_of(r, &batch); i++) {
-        if (batch.labels[i] == CZ_IGNORE_LABEL) continue;
-        r->n_hits += class_likeliest(r->logits + i * n, n) == (size_t)batch.labels[i];
+    const size_t n_rows = (size_t)r->micro * (size_t)(r->scheme ? r->T : 1);
+    struct step_rows s = {.run = r, .stride = n_rows};
+    TRY(engine_train_batch_logits(r->engine, classes_next, &s, NULL, r->logits));
+    for (size_t i = 0; i < n_rows * s.n_taken; i++) {
+        if (r->labels[i] == CZ_IGNORE_LABEL) continue;
+        r->n_hits += class_likeliest(r->logits + i * n, n) == (size_t)r->labels[i];
         r->n_examples++;
     }
-    return engine_backward(r->engine);
+    return CZ_OK;
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------- */
@@ -373,6 +392,7 @@ static void classes_close(struct run *r)
     cz_texts_close(r->texts);
     cz_texts_close(r->eval_texts);
     free(r->logits);
+    free(r->labels);
     free(r->confusion);
     free(r->entities);
     free(r->tags);
@@ -385,7 +405,7 @@ const struct train_task train_task_classes = {
     .open_inputs = classes_open_inputs,
     .open_data = classes_open_data,
     .steps_per_epoch = classes_steps_per_epoch,
-    .train_micro = classes_train_micro,
+    .train_step = classes_train_step,
     .evaluate = classes_evaluate,
     .tell = classes_tell,
     .seek = classes_seek,
@@ -398,7 +418,7 @@ const struct train_task train_task_words = {
     .open_inputs = classes_open_inputs,
     .open_data = classes_open_data,
     .steps_per_epoch = classes_steps_per_epoch,
-    .train_micro = classes_train_micro,
+    .train_step = classes_train_step,
     .evaluate = classes_evaluate,
     .tell = classes_tell,
     .seek = classes_seek,

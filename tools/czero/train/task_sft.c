@@ -75,12 +75,16 @@ static uint64_t sft_steps_per_epoch(const struct run *r)
     return chat_loader_steps_per_epoch(r->chat_loader);
 }
 
-static cz_status sft_train_micro(struct run *r)
+static cz_status sft_next(void *user, struct cz_batch *batch)
 {
-    struct cz_batch batch;
-    chat_loader_next(r->chat_loader, &batch);
-    TRY(engine_forward(r->engine, &batch, NULL));
-    return engine_backward(r->engine);
+    struct run *r = user;
+    chat_loader_next(r->chat_loader, batch);
+    return CZ_OK;
+}
+
+static cz_status sft_train_step(struct run *r)
+{
+    return engine_train_batch(r->engine, sft_next, r, NULL);
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------- */
@@ -153,7 +157,7 @@ const struct train_task train_task_sft = {
     .open_inputs = sft_open_inputs,
     .open_data = sft_open_data,
     .steps_per_epoch = sft_steps_per_epoch,
-    .train_micro = sft_train_micro,
+    .train_step = sft_train_step,
     .evaluate = sft_evaluate,
     .tell = sft_tell,
     .seek = sft_seek,

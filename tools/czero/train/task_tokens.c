@@ -56,12 +56,15 @@ static uint64_t tokens_steps_per_epoch(const struct run *r)
     return (n_batches + per_step - 1) / per_step;
 }
 
-static cz_status tokens_train_micro(struct run *r)
+static cz_status tokens_next(void *user, struct cz_batch *batch)
 {
-    struct cz_batch batch = {.size = sizeof batch};
-    TRY(cz_data_next(r->data, &batch));
-    TRY(engine_forward(r->engine, &batch, NULL));
-    return engine_backward(r->engine);
+    struct run *r = user;
+    return cz_data_next(r->data, batch);
+}
+
+static cz_status tokens_train_step(struct run *r)
+{
+    return engine_train_batch(r->engine, tokens_next, r, NULL);
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------- */
@@ -157,7 +160,7 @@ const struct train_task train_task_tokens = {
     .open_inputs = tokens_open_inputs,
     .open_data = tokens_open_data,
     .steps_per_epoch = tokens_steps_per_epoch,
-    .train_micro = tokens_train_micro,
+    .train_step = tokens_train_step,
     .evaluate = tokens_evaluate,
     .tell = tokens_tell,
     .seek = tokens_seek,
@@ -170,7 +173,7 @@ const struct train_task train_task_masked = {
     .open_inputs = tokens_open_inputs,
     .open_data = tokens_open_data,
     .steps_per_epoch = tokens_steps_per_epoch,
-    .train_micro = tokens_train_micro,
+    .train_step = tokens_train_step,
     .evaluate = tokens_evaluate,
     .tell = tokens_tell,
     .seek = tokens_seek,
@@ -183,7 +186,7 @@ const struct train_task train_task_replaced = {
     .open_inputs = tokens_open_inputs,
     .open_data = tokens_open_data,
     .steps_per_epoch = tokens_steps_per_epoch,
-    .train_micro = tokens_train_micro,
+    .train_step = tokens_train_step,
     .evaluate = tokens_evaluate,
     .tell = tokens_tell,
     .seek = tokens_seek,

@@ -64,8 +64,7 @@ struct train_task {
     /* Rows in their order; r->micro, r->accumulation and the model are known. */
     cz_status (*open_data)(struct run *r);
     uint64_t (*steps_per_epoch)(const struct run *r);
-    /* One micro-batch forward and backward. */
-    cz_status (*train_micro)(struct run *r);
+    cz_status (*train_step)(struct run *r); /* all of its micro-batches, and the update */
     cz_status (*evaluate)(struct run *r, struct evaluation *out);
     void (*tell)(const struct run *r, struct cz_data_cursor *out);
     /* result: what was loaded, with or without a cursor. */
@@ -104,7 +103,7 @@ struct run {
     int64_t T;                    /* longest row */
     int64_t steps, eval_interval; /* 0: no evaluation but the last */
     int64_t micro, accumulation;  /* from the config … */
-    bool fp16, drop_last, steps_managed; /* … and these */
+    bool fp16, drop_last;         /* … and these */
     int64_t start_ns;
 
     struct cz_data_loader *data, *eval_data; /* token tasks */
@@ -115,7 +114,9 @@ struct run {
 
     struct cz_texts *texts, *eval_texts; /* classification, of texts or words */
     struct cz_text_loader *loader;
-    float *logits;                /* (rows of a batch, n_classes); of words: (rows, T, n_classes) */
+    float *logits;                /* (accumulation, rows of a batch, n_classes); of words:
+                                     (accumulation, rows, T, n_classes) */
+    int32_t *labels;              /* of these */
     double *confusion;            /* (n_classes,n_classes), twice: of this rank and of all ranks */
     struct entity_scheme *scheme; /* of words; NULL otherwise */
     struct entity_counts *entities; /* (n_types), twice, as confusion */

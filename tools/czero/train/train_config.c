@@ -35,7 +35,6 @@ cz_status config_look(struct run *r)
     r->adapts = r->options->adapter || config->czero.lora.given;
     r->fp16 = config->model_dtype == DTYPE_F16;
     r->drop_last = config->dataloader_drop_last;
-    r->steps_managed = config->managed_gradient_accumulation;
     config_free(config);
     return CZ_OK;
 }

@@ -200,12 +200,7 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
     TRY(exchange_tidings(r, &tidings));
     while (!tidings.stops && engine_get_global_steps(r->engine) < r->steps &&
            !patience_is_over(r)) {
-        /* managed_gradient_accumulation false: every engine_step() ends an accumulation. */
-        const int64_t n_micro = engine_get_accumulation(r->engine);
-        for (int64_t g = 0; g < n_micro; g++) {
-            TRY(r->task->train_micro(r));
-            if (r->steps_managed || g + 1 == n_micro) TRY(engine_step(r->engine));
-        }
+        TRY(r->task->train_step(r));
         TRY(exchange_tidings(r, &tidings));
         /* A step's row is on disk before a checkpoint of it can be. */
         if (run_is_first_rank(r)) {

@@ -303,6 +303,7 @@ static cz_status open_engine(struct run *r)
     const struct cz_engine_group all = {.size = sizeof all, .name_regex = "", NAN, NAN, NAN, NAN};
     struct cz_engine_options options = {
         .size = sizeof options,
+        .trains_batches = true,
         .config_path = o->config,
         .world = r->world,
         .device = o->device,

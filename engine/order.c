@@ -1,0 +1,142 @@
+/* The order in which the micro-batches of a step go through the model: one after the other, or all
+ * of them through a layer before the next one begins. The sums are the same to the bit
+ * (chain_walk.c), so this is about traffic, memory and time: together, what comes and goes with a
+ * layer does so once a step instead of once a micro-batch, and activations are kept for all
+ * micro-batches. Decided from the config and the model alone, so that ranks agree; only how many
+ * layers keep what they save depends on the memory of the moment. */
+#include "engine/plan/plan_impl.h"
+#include "engine/tiers_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void why(struct cz_engine *e, const char *fmt, ...) CZ_PRINTF(2, 3);
+
+static void why(struct cz_engine *e, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->plan.order_why, sizeof e->plan.order_why, fmt, ap);
+    va_end(ap);
+}
+
+/* What would come or go once per micro-batch, in words; NULL: nothing. */
+static const char *what_moves(const struct cz_engine *e)
+{
+    const struct zero_swap swap = tiers_swap(e);
+    const struct zero_offload offload = tiers_offload(e);
+    const bool has_ranks = e->comm->world_size > 1;
+    if (swap.params) return "parameters come from NVMe";
+    if (offload.params) return "parameters come from the host";
+    if (has_ranks && e->config->zero.stage == 3) return "parameters are gathered";
+    if (has_ranks && e->config->zero.stage == 2) return "gradients are reduced";
+    if (swap.grads && swap.optimizer) return "gradients go to NVMe";
+    if (e->plan.on_cuda && (swap.optimizer || offload.optimizer)) return "gradients go to the host";
+    return NULL;
+}
+
+/* Memory of this host for one rank: in all, and free now; SIZE_MAX: unknown. */
+static cz_status host_memory_of_rank(const struct cz_engine *e, size_t *total, size_t *available)
+{
+    const size_t n_ranks = (size_t)e->comm->n_ranks_host;
+    *total = *available = SIZE_MAX;
+    if (e->request && e->request->host_nbytes > 0) {
+        *total = *available = e->request->host_nbytes / (size_t)e->comm->world_size;
+        return CZ_OK;
+    }
+    if (e->request && e->request->baseline_nbytes > 0) return CZ_OK;
+    TRY(device_host_ops.mem_info(NULL, available, total));
+    *total /= n_ranks;
+    *available /= n_ranks;
+    return CZ_OK;
+}
+
+/* Whether inputs of all layers for all micro-batches may be kept without being asked for: no more
+ * than what one micro-batch keeps in the other order, or a quarter of the memory. */
+static cz_status inputs_fit(const struct cz_engine *e, struct chain *together, bool *fit)
+{
+    size_t total, available, least;
+    TRY(host_memory_of_rank(e, &total, &available));
+    const size_t now = chain_sizes(e->chain).activations;
+    TRY(chain_keep_from(together, chain_n_layers(together)));
+    least = chain_sizes(together).activations + chain_sizes(together).gradients;
+    TRY(chain_keep_from(together, 0));
+    *fit = least <= now || (!e->plan.on_cuda && least <= total / 4);
+    return CZ_OK;
+}
+
+/* Whether they go together, with the reason. */
+static cz_status goes_together(struct cz_engine *e, const struct cz_engine_options *options,
+                               bool *yes, bool *is_wanted)
+{
+    const enum config_accumulation_order order = e->config->czero.accumulation_order;
+    const char *moves = what_moves(e), *obstacle = chain_together_obstacle(e->model);
+    char where[256];
+    *yes = *is_wanted = false;
+    if (e->config->gradient_accumulation_steps == 1) return CZ_OK;
+    if (e->order ? *e->order == PLAN_BY_MICRO_BATCH : order == CONFIG_ORDER_MICRO_BATCHES) {
+        why(e, "czero.accumulation_order");
+        return CZ_OK;
+    }
+    *is_wanted = e->order || order == CONFIG_ORDER_LAYERS;
+    if (*is_wanted && obstacle)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: \"layers\" would change sums: %s",
+                       config_where(e->config, "czero.accumulation_order", where, sizeof where),
+                       obstacle);
+    *yes = *is_wanted || (options->trains_batches && moves && !obstacle);
+    if (*is_wanted)
+        why(e, "czero.accumulation_order");
+    else if (!moves)
+        why(e, "nothing moves once per micro-batch");
+    else if (obstacle)
+        why(e, "%s", obstacle);
+    else if (!options->trains_batches)
+        why(e, "the program does not say that it trains with engine_train_batch()");
+    else
+        why(e, "%s once a step instead of once a micro-batch", moves);
+    return CZ_OK;
+}
+
+cz_status order_choose(struct cz_engine *e, const struct cz_engine_options *options,
+                       const struct chain_options *chain)
+{
+    struct chain_options for_all = *chain;
+    struct chain *together;
+    bool yes, is_wanted, fit = false;
+    e->plan.order = PLAN_BY_MICRO_BATCH;
+    TRY(chain_create(e->model, chain, &e->chain));
+    TRY(goes_together(e, options, &yes, &is_wanted));
+    if (!yes) return CZ_OK;
+    for_all.n_together = e->config->gradient_accumulation_steps;
+    TRY(chain_create(e->model, &for_all, &together));
+    cz_status st = inputs_fit(e, together, &fit);
+    if (st != CZ_OK || (!fit && !is_wanted)) {
+        chain_destroy(together);
+        why(e, "the inputs of all layers for %lld micro-batches would take too much memory",
+            (long long)for_all.n_together);
+        return st;
+    }
+    chain_destroy(e->chain);
+    e->chain = together;
+    e->plan.order = PLAN_BY_LAYER;
+    return CZ_OK;
+}
+
+/* Half of what the model's state leaves of the free memory is for activations; the last layers keep
+ * theirs, since they are needed first. On a GPU the config says whether layers are recomputed. */
+cz_status order_fit(struct cz_engine *e)
+{
+    size_t total, available, state = 0, n = chain_n_layers(e->chain), first = 0;
+    if (e->plan.order != PLAN_BY_LAYER) return CZ_OK;
+    TRY(host_memory_of_rank(e, &total, &available));
+    for (int block = 0; block < ZERO_N_BLOCKS; block++)
+        state += zero_block_nbytes(e->zero, (enum zero_block)block);
+    size_t left = available > state ? (available - state) / 2 : 0;
+    bool is_free = available != SIZE_MAX && !e->plan.on_cuda;
+    for (; is_free && first < n; first++) {
+        TRY(chain_keep_from(e->chain, first));
+        if (chain_sizes(e->chain).activations <= left) break;
+    }
+    for (size_t i = 0; i < n; i++) e->plan.n_layers_redone += chain_is_recomputed(e->chain, i);
+    return CZ_OK;
+}
