@@ -1,13 +1,15 @@
 /* Whole training steps through the engine on random tokens: forward, backward, clipping at norm 1
- * and AdamW. bench/train_models.py runs PyTorch beside it, step by step in turns.
+ * and AdamW. bench/train_models.py runs PyTorch beside it, bench/offload/offload.py other configs,
+ * step by step in turns.
  *
- *   bench_train MODEL PRECISION B T [--profile]
+ *   bench_train MODEL PRECISION B T [--profile] [--config FILE]
  *
  * MODEL is a preset or a folder with config.json. An encoder classifies rows of T/2 to T tokens,
  * the rest padding, into two classes; a decoder predicts the next token. PRECISION: fp32, or bf16
- * with fp32 masters and states. Each line on standard input is answered with one step: its seconds
- * on the wall, its processor time, its loss and the peak of resident bytes so far. --profile prints
- * times of each kind of layer at the third step. */
+ * with fp32 masters and states. --config: a ds_config with the same batch instead. Each line on
+ * standard input is answered with one step: its seconds on the wall, its processor time, its loss,
+ * the peak of resident bytes so far, the bytes read from and written to the swap file, and the
+ * seconds that it waited for it. --profile prints times of each kind of layer at the third step. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/engine.h"
@@ -19,12 +21,14 @@
 #include <time.h>
 
 struct work {
-    const char *model, *precision;
+    const char *model, *precision, *config;
     int64_t B, T;
     bool profile;
     int32_t *ids, *labels;
     uint8_t *mask;
-    uint64_t n_draws;
+    uint64_t n_draws, vocab;
+    int64_t n_batches;
+    bool classes;
 };
 
 static cz_status open_model(const struct work *w, struct cz_model **out)
@@ -57,8 +61,11 @@ static cz_status open_engine(const struct work *w, struct cz_model *model, struc
              " \"optimizer\": {\"type\": \"AdamW\","
              " \"params\": {\"lr\": 1e-4, \"weight_decay\": 0.01}}}",
              (long long)w->B, bf16 ? 1 : 0, bf16 ? "true" : "false", w->profile ? "true" : "false");
-    const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = config, .print = say};
+    const struct cz_engine_options options = {.size = sizeof options,
+                                              .config_path = w->config,
+                                              .config_json = w->config ? NULL : config,
+                                              .print = say,
+                                              .trains_batches = true};
     *out = engine_initialize_ex(&options, model);
     return *out ? CZ_OK : cz_last_status();
 }
@@ -68,20 +75,18 @@ static uint64_t draw(struct work *w, uint64_t below)
     return rng_mix64(++w->n_draws) % below;
 }
 
-static void fill(struct work *w, const struct cz_model *model)
+static void fill(struct work *w)
 {
-    const bool classes = cz_model_labels(model) == CZ_LABELS_CLASS;
-    const uint64_t vocab = (uint64_t)cz_model_vocab_size(model);
     for (int64_t b = 0; b < w->B; b++) {
         const int64_t half = w->T / 2;
-        const int64_t n = classes ? half + (int64_t)draw(w, (uint64_t)half + 1) : w->T;
+        const int64_t n = w->classes ? half + (int64_t)draw(w, (uint64_t)half + 1) : w->T;
         for (int64_t t = 0; t < w->T; t++) {
-            w->ids[b * w->T + t] = (int32_t)draw(w, vocab);
+            w->ids[b * w->T + t] = (int32_t)draw(w, w->vocab);
             w->mask[b * w->T + t] = t < n;
         }
-        if (classes) w->labels[b] = (int32_t)draw(w, 2);
+        if (w->classes) w->labels[b] = (int32_t)draw(w, 2);
     }
-    if (classes) return;
+    if (w->classes) return;
     for (int64_t i = 0; i < w->B * w->T; i++) w->labels[i] = w->ids[(i + 1) % (w->B * w->T)];
 }
 
@@ -99,24 +104,31 @@ static int64_t peak_rss(void)
     return (int64_t)usage.ru_maxrss * 1024;
 }
 
-static cz_status one_step(struct work *w, struct cz_engine *e, int64_t step)
+static cz_status next(void *user, struct cz_batch *batch)
 {
-    fill(w, engine_get_model(e));
-    const bool classes = cz_model_labels(engine_get_model(e)) == CZ_LABELS_CLASS;
-    const struct cz_batch batch = {.size = sizeof batch, .B = w->B,
-                                .T = w->T,
-                                .ids = w->ids,
-                                .labels = w->labels,
-                                .key_mask = classes ? w->mask : NULL,
-                                .sample = (uint64_t)(step * w->B)};
+    struct work *w = user;
+    fill(w);
+    *batch = (struct cz_batch){.size = sizeof *batch,
+                               .B = w->B,
+                               .T = w->T,
+                               .ids = w->ids,
+                               .labels = w->labels,
+                               .key_mask = w->classes ? w->mask : NULL,
+                               .sample = (uint64_t)(w->n_batches++ * w->B)};
+    return CZ_OK;
+}
+
+static cz_status one_step(struct work *w, struct cz_engine *e)
+{
+    struct cz_swap_traffic moved = {.size = sizeof moved};
     float loss = 0;
     const double cpu = cpu_seconds();
     const int64_t begin = clock_now_ns();
-    TRY(engine_forward(e, &batch, &loss));
-    TRY(engine_backward(e));
-    TRY(engine_step(e));
-    printf("%.4f %.4f %.5f %lld\n", (double)(clock_now_ns() - begin) * 1e-9, cpu_seconds() - cpu,
-           (double)loss, (long long)peak_rss());
+    TRY(engine_train_batch(e, next, w, &loss));
+    TRY(engine_get_swap_traffic(e, &moved));
+    printf("%.4f %.4f %.9g %lld %.0f %.0f %.4f\n", (double)(clock_now_ns() - begin) * 1e-9,
+           cpu_seconds() - cpu, (double)loss, (long long)peak_rss(), moved.read_nbytes,
+           moved.written_nbytes, moved.waited_s);
     fflush(stdout);
     return CZ_OK;
 }
@@ -124,21 +136,24 @@ static cz_status one_step(struct work *w, struct cz_engine *e, int64_t step)
 static cz_status serve(struct work *w, struct cz_engine *e)
 {
     char line[16];
-    for (int64_t step = 0; fgets(line, sizeof line, stdin); step++) TRY(one_step(w, e, step));
+    w->classes = cz_model_labels(engine_get_model(e)) == CZ_LABELS_CLASS;
+    w->vocab = (uint64_t)cz_model_vocab_size(engine_get_model(e));
+    while (fgets(line, sizeof line, stdin)) TRY(one_step(w, e));
     return CZ_OK;
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        fprintf(stderr, "use: bench_train MODEL PRECISION B T [--profile]\n");
+        fprintf(stderr, "use: bench_train MODEL PRECISION B T [--profile] [--config FILE]\n");
         return 2;
     }
-    struct work w = {.model = argv[1],
-                     .precision = argv[2],
-                     .B = atoll(argv[3]),
-                     .T = atoll(argv[4]),
-                     .profile = argc > 5 && strcmp(argv[5], "--profile") == 0};
+    struct work w = {
+        .model = argv[1], .precision = argv[2], .B = atoll(argv[3]), .T = atoll(argv[4])};
+    for (int i = 5; i < argc; i++) {
+        if (strcmp(argv[i], "--profile") == 0) w.profile = true;
+        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc) w.config = argv[++i];
+    }
     const size_t n = (size_t)(w.B * w.T);
     w.ids = calloc(n, sizeof *w.ids), w.labels = calloc(n, sizeof *w.labels);
     w.mask = calloc(n, 1);

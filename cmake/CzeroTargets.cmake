@@ -304,7 +304,7 @@ set(CZ_LONG_TESTS
   engine.test_offload_resume=19 formats.test_safetensors=19 gpu.test_zero_cuda=18
   gpu.test_bench_cuda_sh=18 engine.test_offload=18 gpu.test_ranks_cuda=17 engine.test_replay=17
   zero.test_zero_swap=17 gpu.test_attention_cuda=16 engine.test_ranks=16
-  engine.test_offload_calls=15 engine.test_onebit_reload=15 cli.test_resume_sh=15 cli.test_hostile=28
+  engine.test_offload_calls=15 engine.test_train_batch=12 engine.test_onebit_reload=15 cli.test_resume_sh=15 cli.test_hostile=28
   zero.test_lamb_ranks=15 gpu.test_model_cuda=14 engine.test_replay_onebit=14
   engine.test_onebit_ranks=12 engine.test_save_faults=12 cli.test_memory_doc_sh=12
   install.test_public_headers_sh=44 engine.test_replay_runs=31 engine.test_tune=30

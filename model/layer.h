@@ -110,6 +110,8 @@ struct layer_args {
     float *logits; /* host or device fp32 (B,T,V), EVAL only; or a classifier's, TRAIN too; NULL:
                       none wanted. On a GPU they are there after a wait for the stream */
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */
+    bool no_din;   /* TRAIN: only gradients in dparams are wanted, and `saved` is scratch. A layer
+                      may make din all the same */
 
     /* Decode only: the batch holds the batch->T next tokens of each sequence, one when generating
      * or a whole prompt; in and out are (B,batch->T,C). A loss layer gives `logits` (B,V) of the

@@ -220,6 +220,7 @@ static cz_status put_off_grads(struct chain *c, size_t set)
     a.in = train_in(c, i, set);
     a.shared = NULL; /* what the layers told it is spent */
     a.dloss = run->dloss;
+    a.no_din = true;
     a.dparams = layer_grads(c, i, GRADS_PUT_OFF);
     for (size_t p = 0; p < c->nodes[i].layer.n_params; p++)
         if (a.dparams[p].dp) {

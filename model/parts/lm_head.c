@@ -39,6 +39,11 @@ static struct head_params params_of(const struct model_lm_head_hp *hp, const str
                                 .g_w = g ? &g[w] : NULL};
 }
 
+static bool has_norm_grads(const struct head_params *p)
+{
+    return (p->g_norm_w && p->g_norm_w->dp) || (p->g_norm_b && p->g_norm_b->dp);
+}
+
 static cz_status lm_head_declare(const void *hp_, struct param_list *out)
 {
     const struct model_lm_head_hp *hp = hp_;
@@ -196,12 +201,14 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     ce.loss = a->loss ? a->loss : s.loss;
     ce.dloss = a->dloss;
     ce.dx = s.dy;
+    ce.dx_unwanted = a->no_din && !has_norm_grads(&p);
     ce.dw = p.g_w ? p.g_w->dp : NULL;
     ce.dw_accumulate = p.g_w && p.g_w->accumulate;
     ce.workspace = space.p;
     ce.workspace_nbytes = space.nbytes;
     TRY(ops_ce_head(a->ops, a->stream, &ce));
     TRY(add_balance(hp, a, ce.loss));
+    if (ce.dx_unwanted) return CZ_OK;
     TRY(divide(hp, a, N, s.dy));
     const struct norm_grad_io grad = {
         .x = a->in, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = a->saved};

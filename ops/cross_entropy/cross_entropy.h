@@ -37,6 +37,7 @@ struct ce_head_args {
     float *logits;             /* (N,V) fp32, or NULL: never stored whole */
     float dloss;               /* gradient of the loss (loss scale / accumulation steps) */
     void *dx;                  /* (N,C), or NULL: loss only, no gradient at all */
+    bool dx_unwanted;          /* dx is scratch: on the CPU it is not made, with no other effect */
     enum cz_dtype grad_dtype;
     void *dw;    /* (V,C) or NULL (frozen) */
     void *dbias; /* (V) or NULL */

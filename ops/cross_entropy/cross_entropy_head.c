@@ -349,7 +349,7 @@ static cz_status panel_gradients(const struct block *b, const struct panel *p, v
     const struct ce_head_args *a = b->a;
     const void *dz = panel_dz(b, p);
     struct matmul_args to_dx = dx_product(a, b->n, p->v, p->idx > 0);
-    TRY(run_product(b, &to_dx, dz, w_of(b, p->v0), dx));
+    if (!a->dx_unwanted) TRY(run_product(b, &to_dx, dz, w_of(b, p->v0), dx));
     if (a->dw) {
         struct matmul_args to_dw = dw_product(a, b->n, p->v, b->first > 0 || a->dw_accumulate);
         TRY(run_product(b, &to_dw, dz, b->x, grad_at(a, a->dw, p->v0 * a->C)));
@@ -371,7 +371,7 @@ static cz_status block_gradients(const struct block *b)
         struct panel p = panel_of(b, idx);
         TRY(panel_gradients(b, &p, direct ? dx : sums));
     }
-    if (direct) return CZ_OK;
+    if (direct || a->dx_unwanted) return CZ_OK;
     struct cast_scale_args cast = {.x_dtype = DTYPE_F32,
                                    .y_dtype = a->dtype,
                                    .numel = (size_t)(b->n * a->C),

@@ -295,18 +295,18 @@ START_TEST(one_rank_trains_as_the_three_calls_do)
     t->world = 1;
     make_models();
     snprintf(t->swap_dir, sizeof t->swap_dir, "%s/swap", root);
-    int turn = 0;
     for (int kind = 0; kind < N_KINDS; kind++)
         for (int dtype = 0; dtype < 4; dtype++)
-            for (int tier = 0; tier < N_TIERS; tier++, turn++) {
+            for (int tier = 0; tier < N_TIERS; tier++) {
+                const int turn = kind + tier, stage = dtype == 2 ? 1 + turn % 2 : turn % 4;
                 if (!all_asked()) {
-                    check_one(t, kind, dtype, tier, dtype == 2 ? 1 + turn % 2 : (turn + kind) % 4,
-                              turn % 3 == 0);
+                    if ((kind + dtype) % 4 == tier)
+                        check_one(t, kind, dtype, tier, stage, (kind + dtype) % 2);
                     continue;
                 }
-                for (int stage = 0; stage < 4; stage++)
+                for (int s = 0; s < 4; s++)
                     for (int every = 0; every < 3; every++)
-                        check_one(t, kind, dtype, tier, stage, every);
+                        check_one(t, kind, dtype, tier, s, every);
             }
     munmap(t, sizeof *t);
     test_tmp_remove(root);
@@ -349,7 +349,7 @@ START_TEST(two_ranks_by_layer_train_as_stages_0_and_1_do)
     for (int kind = 0; kind < N_KINDS; kind++)
         for (int dtype = 0; dtype < 4; dtype++)
             for (int tier = 0; tier < TIER_GRADIENTS; tier++)
-                if (all_asked() || (dtype == (kind + 1) % 4 && tier == kind % 3))
+                if (all_asked() || (dtype == (kind + 1) % 4 && tier == kind % 3 && kind % 2 == 0))
                     check_two(t, kind, dtype, tier);
     munmap(t, sizeof *t);
     test_tmp_remove(root);

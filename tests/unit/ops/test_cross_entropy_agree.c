@@ -301,6 +301,34 @@ static void run_head(struct ops *ops, struct ce_head_args *a)
     agree_buf_free(&space);
 }
 
+/* In two halves, dx alone and then dw alone, as when a shared parameter's gradient is put off. */
+START_TEST(gradients_in_two_halves_have_the_same_bits)
+{
+    struct ops *ops = host_ops();
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+        struct problem p =
+            problem_make(20, 5, 2100, (enum cz_dtype)dtype, (enum cz_dtype)dtype, true);
+        struct agree_buf dx[3], dw[2];
+        float loss;
+        for (int i = 0; i < 3; i++) dx[i] = agree_buf_make(p.dtype, 20 * 5, 0);
+        for (int i = 0; i < 2; i++) dw[i] = agree_buf_make(p.dtype, 2100 * 5, 0);
+        struct ce_head_args whole = head_args(&p, &loss), half = whole;
+        whole.dx = dx[0].p, whole.dw = dw[0].p;
+        run_head(ops, &whole);
+        half.dx = dx[1].p;
+        run_head(ops, &half);
+        half.dx = dx[2].p, half.dw = dw[1].p, half.dx_unwanted = true;
+        run_head(ops, &half);
+        ck_assert_mem_eq(dx[1].p, dx[0].p, 20 * 5 * dtype_size(p.dtype));
+        ck_assert_mem_eq(dw[1].p, dw[0].p, 2100 * 5 * dtype_size(p.dtype));
+        for (int i = 0; i < 3; i++) agree_buf_free(&dx[i]);
+        for (int i = 0; i < 2; i++) agree_buf_free(&dw[i]);
+        problem_free(&p);
+    }
+    host_ops_free(ops);
+}
+END_TEST
+
 START_TEST(loss_alone_logits_and_training_give_the_same_loss)
 {
     struct ops *ops = host_ops();
@@ -560,6 +588,7 @@ int main(void)
                                   several_row_blocks_match_double,
                                   panels_match_double,
                                   loss_alone_logits_and_training_give_the_same_loss,
+                                  gradients_in_two_halves_have_the_same_bits,
                                   labels_with_the_largest_logit_are_counted,
                                   gradients_are_finite_differences_of_the_loss,
                                   infinite_and_nan_logits_show_in_the_loss,
