@@ -75,6 +75,20 @@ function(cz_mpi_plugin)
   set_target_properties(czero_mpi PROPERTIES LINK_DEPENDS ${map} INSTALL_RPATH_USE_LINK_PATH ON)
 endfunction()
 
+# libczero_parquet.so, opened at the first Parquet file: the only thing that is linked against Arrow's C++ libraries.
+function(cz_parquet_plugin)
+  if(NOT TARGET cz_arrow)
+    return()
+  endif()
+  set(map ${CMAKE_SOURCE_DIR}/data/source/parquet/plugin.map)
+  add_library(czero_parquet MODULE ${CMAKE_SOURCE_DIR}/data/source/parquet/parquet_arrow.cc)
+  target_include_directories(czero_parquet PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(czero_parquet PRIVATE cz_arrow)
+  target_link_options(czero_parquet PRIVATE -Wl,--version-script=${map})
+  set_target_properties(czero_parquet PROPERTIES LINK_DEPENDS ${map} INSTALL_RPATH_USE_LINK_PATH ON
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
+endfunction()
+
 # libczero_internal.so: every function exported, for the checks in tests/interop that call internal ones
 # from Python. Built on request: cmake --build build --target czero_internal
 function(cz_internal_library)
@@ -398,7 +412,7 @@ function(cz_install)
       install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     endif()
   endforeach()
-  foreach(plugin mpi cuda)
+  foreach(plugin mpi cuda parquet)
     if(TARGET czero_${plugin})
       # a folder in which only some targets were built installs those
       install(TARGETS czero_${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${plugin}

@@ -15,7 +15,7 @@
 enum { BLOCK_ROWS = 2048, NAMED_MAX = 5 };
 #define BLOCK_NBYTES ((size_t)32 << 20)
 
-static const char *const suffixes[] = {".jsonl", ".ndjson", ".json", NULL};
+static const char *const suffixes[] = {".jsonl", ".ndjson", ".json", ".parquet", NULL};
 
 /* A row that waits to be encoded, and what became of it. */
 struct waiting {

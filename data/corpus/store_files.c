@@ -77,7 +77,8 @@ static cz_status add_llmc(struct token_store *s, size_t file_idx, const struct l
     return store_add_run(s, file_idx, form->kind, LLMC_HEADER_NBYTES, n_tokens);
 }
 
-const char *const store_suffixes[] = {".txt", ".text", ".jsonl", ".ndjson", ".json", ".bin", NULL};
+const char *const store_suffixes[] = {".txt",  ".text", ".jsonl",   ".ndjson",
+                                      ".json", ".bin",  ".parquet", NULL};
 
 /* Texts beyond these are kept in memory: a process may have 1024 files open. */
 #define OPEN_FILES_MAX 256
@@ -169,9 +170,9 @@ cz_status store_add(struct token_store *s, const struct data_path *path,
                        "nor a Megatron .idx beside it; tokens without a header are read as "
                        "u16:%s or u32:%s",
                        f->path, f->path, f->path);
-    const bool is_rows = data_path_has_suffix(path->name, ".jsonl") ||
-                         data_path_has_suffix(path->name, ".ndjson") ||
-                         data_path_has_suffix(path->name, ".json");
+    const bool is_rows =
+        data_path_has_suffix(path->name, ".jsonl") || data_path_has_suffix(path->name, ".ndjson") ||
+        data_path_has_suffix(path->name, ".json") || data_path_has_suffix(path->name, ".parquet");
     TRY(store_bytes(f, 0, f->nbytes < sizeof magic ? (size_t)f->nbytes : sizeof magic, magic));
     const bool is_bytes = !tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0;
     if (is_bytes && !is_rows && file_idx < OPEN_FILES_MAX &&

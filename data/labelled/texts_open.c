@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const suffixes[] = {".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt", NULL};
+static const char *const suffixes[] = {".csv",  ".tsv", ".jsonl",   ".ndjson",
+                                       ".json", ".txt", ".parquet", NULL};
 static const char *const word_suffixes[] = {".conll", ".bio",    ".iob",  ".iob2", ".tsv",
                                             ".jsonl", ".ndjson", ".json", ".txt",  NULL};
 

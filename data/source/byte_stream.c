@@ -3,6 +3,8 @@
  * bytes has to bound them. */
 #include "data/source/byte_stream.h"
 
+#include "data/source/parquet.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +27,16 @@ struct byte_stream {
     uint64_t n_consumed;
     z_stream gzip;
     ZSTD_DCtx *zstd;
+    struct parquet_file *parquet;
     bool in_member; /* inside of a gzip member or a zstd frame */
 };
 
 const char *byte_packing_name(enum byte_packing packing)
 {
-    return packing == BYTES_GZIP ? "gzip" : packing == BYTES_ZSTD ? "zstd" : "plain";
+    return packing == BYTES_GZIP      ? "gzip"
+           : packing == BYTES_ZSTD    ? "zstd"
+           : packing == BYTES_PARQUET ? "Parquet"
+                                      : "plain";
 }
 
 size_t byte_packing_stem(const char *path)
@@ -130,9 +136,14 @@ cz_status byte_stream_open(int fd, const char *path, struct byte_stream **out)
     s->fd = fd;
     s->path = path;
     cz_status st;
-    do st = fill(s);
-    while (st == CZ_OK && !s->input_ended && s->n < 4 && may_be_packed(s->input, s->n));
-    s->packing = byte_packing_of(s->input, s->n);
+    if (parquet_is_file(fd)) {
+        s->packing = BYTES_PARQUET;
+        st = parquet_open(fd, path, &s->parquet);
+    } else {
+        do st = fill(s);
+        while (st == CZ_OK && !s->input_ended && s->n < 4 && may_be_packed(s->input, s->n));
+        s->packing = byte_packing_of(s->input, s->n);
+    }
     if (s->packing == BYTES_GZIP) {
         /* 15 + 16: windows up to the largest, and gzip's header alone */
         if (st == CZ_OK && inflateInit2(&s->gzip, 15 + 16) != Z_OK)
@@ -155,6 +166,7 @@ void byte_stream_close(struct byte_stream *s)
     if (!s) return;
     if (s->packing == BYTES_GZIP) inflateEnd(&s->gzip); /* accepts one that did not begin */
     ZSTD_freeDCtx(s->zstd);                             /* accepts NULL */
+    parquet_close(s->parquet);
     free(s->input);
     free(s);
 }
@@ -271,9 +283,10 @@ cz_status byte_stream_read(struct byte_stream *s, void *dst, size_t nbytes, size
     *got = 0;
     if (s->status != CZ_OK || nbytes == 0) return s->status;
     if (nbytes > (size_t)1 << 30) nbytes = (size_t)1 << 30; /* zlib counts in 32 bits */
-    s->status = s->packing == BYTES_GZIP   ? read_gzip(s, dst, nbytes, got)
-                : s->packing == BYTES_ZSTD ? read_zstd(s, dst, nbytes, got)
-                                           : read_plain(s, dst, nbytes, got);
+    s->status = s->packing == BYTES_GZIP      ? read_gzip(s, dst, nbytes, got)
+                : s->packing == BYTES_ZSTD    ? read_zstd(s, dst, nbytes, got)
+                : s->packing == BYTES_PARQUET ? parquet_read(s->parquet, dst, nbytes, got)
+                                              : read_plain(s, dst, nbytes, got);
     if (s->status != CZ_OK) *got = 0;
     return s->status;
 }

@@ -1,4 +1,5 @@
-/* A file as a stream of bytes; what gzip or zstd has compressed comes out decompressed.
+/* A file as a stream of bytes; what gzip or zstd has compressed comes out decompressed, and a
+ * Parquet file as JSON lines, where its plug-in is.
  *
  * Life cycle: byte_stream_open() → byte_stream_read() until it gives nothing → byte_stream_close().
  * The content decides, not the name. Several gzip members or zstd frames after one another are one
@@ -9,13 +10,13 @@
 
 #include "base/status.h"
 
-enum byte_packing { BYTES_PLAIN = 0, BYTES_GZIP, BYTES_ZSTD };
+enum byte_packing { BYTES_PLAIN = 0, BYTES_GZIP, BYTES_ZSTD, BYTES_PARQUET };
 
 struct byte_stream; /* opaque */
 
 /* Read `fd` (a file, or a pipe) from its position on; it stays the caller's and is lent until
  * byte_stream_close(). `path` is for sentences and borrowed as long. *out is released by
- * byte_stream_close(); NULL on error. Errors: CZ_IO, CZ_NOMEM. */
+ * byte_stream_close(); NULL on error. Errors: CZ_IO, CZ_NOMEM, parquet_open()'s. */
 cz_status byte_stream_open(int fd, const char *path, struct byte_stream **out);
 void byte_stream_close(struct byte_stream *s); /* accepts NULL */
 
@@ -25,10 +26,12 @@ void byte_stream_close(struct byte_stream *s); /* accepts NULL */
 cz_status byte_stream_read(struct byte_stream *s, void *dst, size_t nbytes, size_t *got);
 
 enum byte_packing byte_stream_packing(const struct byte_stream *s);
-enum byte_packing byte_packing_of(const void *head, size_t nbytes); /* of a file's beginning */
-const char *byte_packing_name(enum byte_packing packing);           /* "gzip", "zstd", "plain" */
+/* Of a file's beginning; Parquet is told from its end, too, and is "plain" here. */
+enum byte_packing byte_packing_of(const void *head, size_t nbytes);
+const char *byte_packing_name(enum byte_packing packing); /* "gzip", "zstd", "Parquet", "plain" */
 
-/* Bytes of the file that have been read so far, compressed ones where it is compressed. */
+/* Bytes of the file that have been read so far, compressed ones where it is compressed; 0 of a
+ * Parquet file. */
 uint64_t byte_stream_n_consumed(const struct byte_stream *s);
 
 /* The length of `path` without the suffix that names its packing: "a.jsonl.gz" → 7. */

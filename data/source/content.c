@@ -17,7 +17,7 @@ static const struct format {
     const char *name, *advice;
 } formats[] = {
 #define MAGIC(text) text, sizeof(text) - 1
-    {0, MAGIC("PAR1"), "a Parquet file", AS_ROWS},
+    {0, MAGIC("PAR1"), "a Parquet file without its end, or not in a file", "give the whole file"},
     {0, MAGIC("ARROW1\0\0"), "an Arrow file", AS_ROWS},
     {0, MAGIC("\xFF\xFF\xFF\xFF"), "an Arrow stream", AS_ROWS},
     {0, MAGIC("Obj\x01"), "an Avro file", AS_ROWS},

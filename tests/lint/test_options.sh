@@ -11,7 +11,7 @@ failed=0
 # One folder for all: compilers are examined once, and values change as a user changes them.
 configure() { # variables…
   cmake -G Ninja -S "$source_dir" -B "$work/build" -DCZ_TESTS=OFF \
-    -UCZ_CUDA -UCZ_MPI -UCMAKE_CUDA_COMPILER -UCMAKE_DISABLE_FIND_PACKAGE_MPI "$@" >"$work/out" 2>&1
+    -UCZ_CUDA -UCZ_MPI -UCZ_PARQUET -UCZ_ARROW_DIR -UCMAKE_CUDA_COMPILER -UCMAKE_DISABLE_FIND_PACKAGE_MPI "$@" >"$work/out" 2>&1
 }
 complain() {
   echo "$1" >&2
@@ -24,18 +24,22 @@ says() { # text, in one line however cmake wraps it
 has_target() { ninja -C "$work/build" -t query "$1" >/dev/null 2>&1; }
 without_mpi=-DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
 
-configure -DCZ_CUDA=OFF -DCZ_MPI=OFF || complain "OFF does not configure"
+configure -DCZ_CUDA=OFF -DCZ_MPI=OFF -DCZ_PARQUET=OFF || complain "OFF does not configure"
 says "CUDA: left out (CZ_CUDA=OFF)"
 says "MPI: left out (CZ_MPI=OFF)"
+says "Parquet: left out (CZ_PARQUET=OFF)"
 if grep -qE '^(CMAKE_CUDA_COMPILER|CUDAToolkit_[A-Z_]*|MPI_C_[A-Z_]*):' "$work/build/CMakeCache.txt"; then
   complain "OFF has looked for CUDA or MPI"
 fi
 has_target czero_shared || complain "no target of the library: this test's question is wrong"
 has_target czero_cuda && complain "OFF builds the CUDA plug-in"
 has_target czero_mpi && complain "OFF builds the MPI plug-in"
+has_target czero_parquet && complain "OFF builds the Parquet plug-in"
 
 configure -DCZ_CUDA=OFF -DCZ_MPI=ON "$without_mpi" && complain "CZ_MPI=ON configures without MPI"
 says "CZ_MPI=ON, but mpicc was not found"
+configure -DCZ_CUDA=OFF -DCZ_MPI=OFF -DCZ_PARQUET=ON -DCZ_ARROW_DIR=/nonexistent && complain "a folder without Arrow configures"
+says "CZ_ARROW_DIR=/nonexistent: no include/parquet/arrow/reader.h, libarrow.so and libparquet.so there"
 CUDACXX=/nonexistent/nvcc configure -DCZ_CUDA=ON -DCZ_MPI=OFF && complain "CZ_CUDA=ON configures without nvcc"
 says "CZ_CUDA=ON, but nvcc was not found"
 configure -DCZ_CUDA=maybe -DCZ_MPI=OFF && complain "CZ_CUDA=maybe configures"
