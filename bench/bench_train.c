@@ -2,14 +2,15 @@
  * and AdamW. bench/train_models.py runs PyTorch beside it, bench/offload/offload.py other configs,
  * step by step in turns.
  *
- *   bench_train MODEL PRECISION B T [--profile] [--config FILE]
+ *   bench_train MODEL PRECISION B T [--profile] [--config FILE] [--lora RANK]
  *
  * MODEL is a preset or a folder with config.json. An encoder classifies rows of T/2 to T tokens,
  * the rest padding, into two classes; a decoder predicts the next token. PRECISION: fp32, or bf16
  * with fp32 masters and states. --config: a ds_config with the same batch instead. Each line on
  * standard input is answered with one step: its seconds on the wall, its processor time, its loss,
  * the peak of resident bytes so far, the bytes read from and written to the swap file, and the
- * seconds that it waited for it. --profile prints times of each kind of layer at the third step. */
+ * seconds that it waited for it. --profile prints times of each kind of layer at the third step.
+ * --lora trains an adapter of all linear maps. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/engine.h"
@@ -24,6 +25,7 @@ struct work {
     const char *model, *precision, *config;
     int64_t B, T;
     bool profile;
+    int64_t lora_rank; /* 0: the model itself is trained */
     int32_t *ids, *labels;
     uint8_t *mask;
     uint64_t n_draws, vocab;
@@ -40,8 +42,11 @@ static cz_status open_model(const struct work *w, struct cz_model **out)
                                                              : CZ_TASK_CAUSAL_LM,
                                              .labels = encoder ? names : NULL,
                                              .n_labels = encoder ? 2 : 0};
+    const struct cz_lora_options lora = {.size = sizeof lora, .rank = w->lora_rank};
     *out = cz_model_open_ex(w->model, &options);
-    return *out ? cz_model_set_shape(*out, w->T) : cz_last_status();
+    if (!*out) return cz_last_status();
+    if (w->lora_rank > 0) TRY(cz_model_add_lora(*out, &lora));
+    return cz_model_set_shape(*out, w->T);
 }
 
 static void say(const char *text, void *user)
@@ -145,13 +150,15 @@ static cz_status serve(struct work *w, struct cz_engine *e)
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        fprintf(stderr, "use: bench_train MODEL PRECISION B T [--profile] [--config FILE]\n");
+        fprintf(stderr,
+                "use: bench_train MODEL PRECISION B T [--profile] [--config FILE] [--lora RANK]\n");
         return 2;
     }
     struct work w = {
         .model = argv[1], .precision = argv[2], .B = atoll(argv[3]), .T = atoll(argv[4])};
     for (int i = 5; i < argc; i++) {
         if (strcmp(argv[i], "--profile") == 0) w.profile = true;
+        if (strcmp(argv[i], "--lora") == 0 && i + 1 < argc) w.lora_rank = atoll(argv[++i]);
         if (strcmp(argv[i], "--config") == 0 && i + 1 < argc) w.config = argv[++i];
     }
     const size_t n = (size_t)(w.B * w.T);

@@ -64,6 +64,7 @@ MODELS = {
                    "intermediate_size": 512}, 32, 128, None),
     "llama-160m": (LLAMA, 4, 256, 2.0),
     "qwen3-0.6b": (QWEN3, 1, 256, 1.5),
+    "qwen3-0.6b-4x512": (QWEN3, 4, 512, 1.5),
     "modernbert-base": (MODERNBERT, 16, 128, 1.5),
     "gemma-3-270m": (GEMMA3, 2, 256, 1.5),
     "llama-tiny": ({**LLAMA, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -83,6 +84,8 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=7, help="counted steps of each side (7)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-dropout", action="store_true")
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK",
+                        help="train an adapter on all linear maps; the peer is PEFT")
     parser.add_argument("--foreach", action="store_true", help="PyTorch's AdamW in its foreach form")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--python", help="the peers' python (default: scripts/peers.sh)")
@@ -127,7 +130,7 @@ def run(args, model, precision, work):
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_of(model, args.no_dropout)))
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
-    shapes = [str(batch), str(seq_len)]
+    shapes = [str(batch), str(seq_len)] + ["--lora", str(args.lora)] * (args.lora > 0)
     sides = [Side("czero", [args.build / "bench/bench_train", folder, precision, *shapes], env)]
     for peer in args.peer or PEERS[precision]:
         command = [args.python, ROOT / "bench/peers/torch_models.py", folder, peer, *shapes,

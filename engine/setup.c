@@ -149,7 +149,8 @@ static cz_status add_lora(struct cz_engine *e)
                                             .layers = c->layers,
                                             .modules_to_save = c->modules_to_save,
                                             .dropout = c->dropout,
-                                            .rslora = c->rslora};
+                                            .rslora = c->rslora,
+                                            .dora = c->dora};
     if (model_has_lora(e->model, &options)) return CZ_OK;
     if (cz_model_add_lora(e->model, &options) != CZ_OK)
         return err_prefix("%s", config_where(e->config, "czero.lora", where, sizeof where));

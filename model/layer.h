@@ -30,9 +30,12 @@ cz_status param_list_add(struct param_list *l, const char *name, int ndim, const
 /* A low-rank branch (LoRA) beside one of a layer's linear maps:
  *   y = x·w + scale·(dropout(x)·Aᵀ)·Bᵀ,   A (rank,in), B (out,rank)
  * Arrays stand behind the layer's own in layer_args.params. The maps of model/parts/blocks_impl.h
- * find the branch of their weight and compute it; layers know nothing of branches. */
+ * find the branch of their weight and compute it; layers know nothing of branches.
+ * With DoRA the weight behind the sum, w + scale·B·A, has its rows scaled to the lengths m (out);
+ * its dropout acts on what the branch adds and on what the lengths change. */
 struct layer_branch {
-    size_t w, a, b; /* positions in layer_args.params */
+    size_t w, a, b, m; /* positions in layer_args.params */
+    bool is_dora;      /* m is there */
     int64_t rank;
     float scale, dropout_p;
     uint32_t site; /* of its dropout, as rng.site */

@@ -34,7 +34,10 @@ cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_o
     if (m->weights.files && m->weights.tensor[param_idx])
         return tensor_files_read(m->weights.files, m->weights.tensor[param_idx], elem_off, numel,
                                  dst);
-    weights_by_rule(m, param_idx, elem_off, numel, dst);
+    bool is_magnitude = false;
+    if (m->lora && p->is_adapter)
+        TRY(lora_read_lengths(m, param_idx, elem_off, numel, dst, &is_magnitude));
+    if (!is_magnitude) weights_by_rule(m, param_idx, elem_off, numel, dst);
     return CZ_OK;
 }
 

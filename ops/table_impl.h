@@ -38,6 +38,9 @@ CZ_EXTERN_C_BEGIN
     SLOT(router_balance_loss, router_balance_loss_args)                                            \
     SLOT(expert_add, expert_add_args)                                                              \
     SLOT(expert_weigh, expert_weigh_args)                                                          \
+    SLOT(dora_norm, dora_norm_args)                                                                \
+    SLOT(dora_scale, dora_scale_args)                                                              \
+    SLOT(dora_grad, dora_grad_args)                                                                \
     SLOT(dropout, dropout_args)                                                                    \
     SLOT(add, add_args)                                                                            \
     SLOT(cast_scale, cast_scale_args)                                                              \
@@ -74,6 +77,7 @@ struct adagrad_row;
 struct adam_row;
 struct attention_row;
 struct cross_entropy_row;
+struct dora_row;
 struct dropout_row;
 struct elementwise_row;
 struct embedding_row;
@@ -103,6 +107,7 @@ struct ops {
     const struct adam_row *adam_row;
     const struct attention_row *attention_row;
     const struct cross_entropy_row *cross_entropy_row;
+    const struct dora_row *dora_row;
     const struct dropout_row *dropout_row;
     const struct elementwise_row *elementwise_row;
     const struct embedding_row *embedding_row;
@@ -139,6 +144,7 @@ cz_status adagrad_wire(struct ops *ops, uint32_t features);
 cz_status adam_wire(struct ops *ops, uint32_t features);
 cz_status attention_wire(struct ops *ops, uint32_t features);
 cz_status cross_entropy_wire(struct ops *ops, uint32_t features);
+cz_status dora_wire(struct ops *ops, uint32_t features);
 cz_status dropout_wire(struct ops *ops, uint32_t features);
 cz_status elementwise_wire(struct ops *ops, uint32_t features);
 cz_status embedding_wire(struct ops *ops, uint32_t features);

@@ -20,8 +20,14 @@ def arguments():
     parser.add_argument("batch", type=int)
     parser.add_argument("seq_len", type=int)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--lora", type=int, default=0, help="PEFT's adapter of this rank on all linear maps")
     parser.add_argument("--foreach", action="store_true", help="AdamW's foreach form, not the fused one")
     return parser.parse_args()
+
+
+def adapted(model, rank):
+    import peft
+    return peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM"))
 
 
 def make_batch(config, encoder, batch, seq_len):
@@ -43,9 +49,11 @@ def main():
     model = kind.from_config(config)
     if args.precision == "bf16":
         model = model.to(torch.bfloat16)
+    if args.lora:
+        model = adapted(model, args.lora)
     model.train()
     how = {"foreach": True} if args.foreach else {"fused": True}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, **how)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=0.01, **how)
     for _ in sys.stdin:
         inputs = make_batch(config, encoder, args.batch, args.seq_len)
         begin, cpu = time.perf_counter(), time.process_time()

@@ -202,7 +202,7 @@ struct config_lora {
     bool given; /* the section is present */
     int64_t rank;
     double alpha, dropout; /* alpha 0: the rank */
-    bool rslora;
+    bool rslora, dora;
     const char *targets, *layers, *modules_to_save; /* NULL: all, all, none */
 };
 

@@ -117,14 +117,16 @@ struct cz_lora_options {
                                     but a classifier's head, which is always */
     double dropout;              /* of a branch's input, in [0,1) */
     bool rslora;                 /* alpha/sqrt(rank) instead (arXiv 2312.03732) */
+    bool dora;                   /* and a trained length of each row of a map's weight (DoRA, arXiv
+                                    2402.09353); on the CPU */
 };
 
 /* Put a low-rank branch beside linear maps: A starts from Kaiming's uniform numbers under the
  * model's seed, B from zeros. All other parameters are frozen but modules_to_save. options NULL:
- * defaults. Parameters are called "<module>.lora_A.weight" and "<module>.lora_B.weight"; they come
- * behind all others. Errors: CZ_INVALID (an option out of range, a target that matches nothing, an
- * adapter is there already), CZ_UNSUPPORTED (a model without such maps). After CZ_NOMEM the model
- * can only be destroyed. */
+ * defaults. Parameters are called "<module>.lora_A.weight" and "<module>.lora_B.weight", with dora
+ * also "<module>.lora_magnitude_vector.weight"; they come behind all others. Errors: CZ_INVALID (an
+ * option out of range, a target that matches nothing, an adapter is there already), CZ_UNSUPPORTED
+ * (a model without such maps). After CZ_NOMEM the model can only be destroyed. */
 CZ_API cz_status cz_model_add_lora(struct cz_model *m, const struct cz_lora_options *options);
 
 /* The same from a folder that PEFT or czero wrote: adapter_config.json and

@@ -30,6 +30,16 @@ cz_status lora_read(const struct model_lora *lora, size_t idx, size_t elem_off, 
     return safetensors_read_f32(lora->files, lora->source[idx], elem_off, numel, dst);
 }
 
+/* PEFT's files call a length's tensor as it once was called. */
+const char *lora_stored_name(const char *name, char *buf, size_t nbytes)
+{
+    const size_t n = strlen(name), n_suffix = strlen(LORA_MAGNITUDE);
+    const bool is_length = n > n_suffix && strcmp(name + n - n_suffix, LORA_MAGNITUDE) == 0;
+    snprintf(buf, nbytes, "%s%.*s", LORA_PREFIX, (int)(is_length ? n - strlen(".weight") : n),
+             name);
+    return buf;
+}
+
 bool cz_model_has_adapter(const struct cz_model *m)
 {
     return m->lora != NULL;
@@ -46,7 +56,7 @@ bool model_has_lora(const struct cz_model *m, const struct cz_lora_options *o)
     return lora && lora->trained && lora->rank == (o->rank ? o->rank : LORA_RANK_DEFAULT) &&
            !(lora->alpha < alpha_of(o)) && !(lora->alpha > alpha_of(o)) &&
            !(lora->dropout < o->dropout) && !(lora->dropout > o->dropout) &&
-           lora->rslora == o->rslora;
+           lora->rslora == o->rslora && lora->dora == o->dora;
 }
 
 /* ---- names ---------------------------------------------------------------------------------- */
@@ -378,17 +388,18 @@ static cz_status take_saved(const struct cz_model *m, const char *wanted, struct
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
-/* One more parameter of a layer. *slot: its position there. */
+/* One more parameter of a layer; cols 0: a vector. *slot: its position there. */
 static cz_status add_param(struct cz_model *m, struct model_layer *layer, const char *name,
                            int64_t rows, int64_t cols, enum param_init init, float bound,
                            size_t *slot)
 {
     const int64_t shape[] = {rows, cols};
+    const int ndim = cols > 0 ? 2 : 1;
     size_t idx;
     size_t *grown = realloc((void *)layer->param_idx, (layer->n_params + 1) * sizeof *grown);
     if (!grown) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
     layer->param_idx = grown;
-    TRY(param_table_add(&m->params, name, 2, shape, init, bound, &idx));
+    TRY(param_table_add(&m->params, name, ndim, shape, init, bound, &idx));
     m->params.params[idx].is_adapter = true;
     grown[layer->n_params] = idx;
     *slot = layer->n_params++;
@@ -409,6 +420,7 @@ static cz_status add_branch(struct cz_model *m, const struct model_lora *lora,
     layer->branches = grown;
     const double rank = (double)t->rank;
     struct layer_branch b = {.w = t->slot,
+                             .is_dora = lora->dora,
                              .rank = t->rank,
                              .scale = (float)(lora->alpha / (lora->rslora ? sqrt(rank) : rank)),
                              .dropout_p = (float)lora->dropout,
@@ -418,7 +430,51 @@ static cz_status add_branch(struct cz_model *m, const struct model_lora *lora,
                   (float)(1.0 / sqrt((double)t->n_in)), &b.a));
     snprintf(name, sizeof name, "%.*s.lora_B.weight", t->name_len, t->name);
     TRY(add_param(m, layer, name, t->n_out, t->rank, PARAM_INIT_ZERO, 0.0f, &b.b));
+    snprintf(name, sizeof name, "%.*s" LORA_MAGNITUDE, t->name_len, t->name);
+    if (lora->dora) /* lora_read_lengths() */
+        TRY(add_param(m, layer, name, t->n_out, 0, PARAM_INIT_ONE, 0.0f, &b.m));
     grown[layer->n_branches++] = b;
+    return CZ_OK;
+}
+
+/* Row by row; of a weight that is stored (in,out), by its columns. */
+static cz_status read_lengths(struct cz_model *m, size_t weight_idx, bool in_out, size_t off,
+                              size_t numel, float *dst)
+{
+    const struct param_info *w = &m->params.params[weight_idx];
+    const size_t n_in = (size_t)w->shape[in_out ? 0 : 1], n_out = (size_t)w->shape[in_out ? 1 : 0];
+    const size_t n_reads = in_out ? n_in : numel, each = in_out ? numel : n_in;
+    cz_status st = CZ_OK;
+    float *piece = malloc((each + 1) * sizeof *piece);
+    double *sums = calloc(numel + 1, sizeof *sums);
+    if (!piece || !sums) st = err_set(CZ_NOMEM, 0, "no memory for the lengths of %s", w->name);
+    for (size_t i = 0; i < n_reads && st == CZ_OK; i++) {
+        st = model_read_weights(m, weight_idx, in_out ? i * n_out + off : (off + i) * n_in, each,
+                                piece);
+        for (size_t k = 0; k < each && st == CZ_OK; k++)
+            sums[in_out ? k : i] += (double)piece[k] * (double)piece[k];
+    }
+    for (size_t k = 0; k < numel && st == CZ_OK; k++) dst[k] = (float)sqrt(sums[k]);
+    free(piece);
+    free(sums);
+    return st;
+}
+
+/* B is zero at first: the lengths are the weight's own. */
+cz_status lora_read_lengths(struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
+                            float *dst, bool *is_magnitude)
+{
+    *is_magnitude = false;
+    for (size_t i = 0; i < m->n_layers && m->lora->dora; i++) {
+        const struct model_layer *layer = &m->layers[i];
+        for (size_t k = 0; k < layer->n_branches; k++) {
+            const struct layer_branch *b = &layer->branches[k];
+            if (layer->param_idx[b->m] != param_idx) continue;
+            *is_magnitude = true;
+            return read_lengths(m, layer->param_idx[b->w], layer->cls->flags & LAYER_MAPS_IN_OUT,
+                                elem_off, numel, dst);
+        }
+    }
     return CZ_OK;
 }
 
@@ -485,6 +541,7 @@ cz_status cz_model_add_lora(struct cz_model *m, const struct cz_lora_options *op
     lora->alpha = alpha_of(&o);
     lora->dropout = o.dropout;
     lora->rslora = o.rslora;
+    lora->dora = o.dora;
     lora->trained = true;
     TRY_GOTO(take_saved(m, o.modules_to_save, &lora->saved), done);
     TRY_GOTO(lora_targets_list(m, &targets, &n), done);

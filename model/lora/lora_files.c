@@ -16,7 +16,6 @@
 
 static const char config_name[] = "adapter_config.json";
 static const char tensors_name[] = "adapter_model.safetensors";
-static const char prefix[] = "base_model.model.";
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
@@ -46,7 +45,6 @@ static cz_status refuse_variants(const struct json_node *root)
     static const struct {
         const char *key, *why;
     } variants[] = {
-        {"use_dora", "weight-decomposed adapters (DoRA) are not supported"},
         {"lora_bias", "biases of branches are not supported"},
         {"alpha_pattern", "modules with an alpha of their own are not supported"},
         {"layer_replication", "replicated layers are not supported"},
@@ -104,6 +102,7 @@ static cz_status config_read(const struct json_node *root, struct model_lora *lo
     TRY(json_opt_double(root, "lora_alpha", 8, &lora->alpha));
     TRY(json_opt_double(root, "lora_dropout", 0, &lora->dropout));
     TRY(json_opt_bool(root, "use_rslora", false, &lora->rslora));
+    TRY(json_opt_bool(root, "use_dora", false, &lora->dora));
     if (!(lora->dropout >= 0 && lora->dropout < 1) || !(fabs(lora->alpha) <= 1e9)) {
         char where[512];
         return err_set(CZ_CORRUPT, 0, "%s: lora_alpha %g or lora_dropout %g is out of range",
@@ -141,8 +140,22 @@ static const struct safetensors_info *find_part(const struct model_lora *lora,
                                                 const struct lora_target *t, const char *part)
 {
     char name[512];
-    snprintf(name, sizeof name, "%s%.*s.%s.weight", prefix, t->name_len, t->name, part);
+    snprintf(name, sizeof name, LORA_PREFIX "%.*s.%s", t->name_len, t->name, part);
     return safetensors_find(lora->files, name);
+}
+
+/* DoRA's lengths: one for each of the map's outputs. */
+static cz_status check_lengths(const struct model_lora *lora, const struct lora_target *t,
+                               const struct safetensors_info *a)
+{
+    const struct safetensors_info *m = find_part(lora, t, "lora_magnitude_vector");
+    if (!m)
+        return err_set(CZ_CORRUPT, 0, "%s: %s has no lora_magnitude_vector, which use_dora needs",
+                       a->path, a->name);
+    if (!is_weight(m)) return check_tensor(m, 0, 0);
+    if (m->numel == (uint64_t)t->n_out && m->ndim == 1) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "%s: tensor %s has not the shape [%lld] that its module needs",
+                   m->path, m->name, (long long)t->n_out);
 }
 
 /* The rank of each target that the file has, from A's rows. *n_used: tensors that were. */
@@ -151,8 +164,8 @@ static cz_status find_branches(const struct model_lora *lora, struct lora_target
 {
     for (size_t i = 0; i < n; i++) {
         struct lora_target *t = &targets[i];
-        const struct safetensors_info *a = find_part(lora, t, "lora_A");
-        const struct safetensors_info *b = find_part(lora, t, "lora_B");
+        const struct safetensors_info *a = find_part(lora, t, "lora_A.weight");
+        const struct safetensors_info *b = find_part(lora, t, "lora_B.weight");
         if (!a && !b) continue;
         if (!a || !b)
             return err_set(CZ_CORRUPT, 0,
@@ -166,6 +179,9 @@ static cz_status find_branches(const struct model_lora *lora, struct lora_target
         TRY(check_tensor(a, t->rank, t->n_in));
         TRY(check_tensor(b, t->n_out, t->rank));
         *n_used += 2;
+        if (!lora->dora) continue;
+        TRY(check_lengths(lora, t, a));
+        *n_used += 1;
     }
     return CZ_OK;
 }
@@ -185,8 +201,8 @@ static cz_status bind_sources(const struct cz_model *m, struct model_lora *lora,
     for (size_t i = 0; i < table->n_params; i++) {
         const struct param_info *p = &table->params[i];
         char name[512];
-        snprintf(name, sizeof name, "%s%s", prefix, p->name);
-        const struct safetensors_info *t = safetensors_find(lora->files, name);
+        const struct safetensors_info *t =
+            safetensors_find(lora->files, lora_stored_name(p->name, name, sizeof name));
         if (!t) continue;
         if (!shapes_equal(p, t))
             return err_set(CZ_CORRUPT, 0, "%s: tensor %s has another shape than the model's %s",
@@ -354,7 +370,7 @@ cz_status model_export_adapter_config(const struct cz_model *m, const char *dir)
     put_ranks(&w, m);
     put_targets(&w, m);
     json_put_string(&w, "task_type", task_type(m));
-    json_put_bool(&w, "use_dora", false);
+    json_put_bool(&w, "use_dora", lora->dora);
     json_put_bool(&w, "use_rslora", lora->rslora);
     json_end_object(&w);
     json_write_text(&w, "\n");
@@ -409,7 +425,8 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
     size_t n = 0, n_at = 0, names_nbytes = 0;
     cz_status st;
     for (size_t i = 0; i < t->n_params; i++)
-        if (is_stored(m, &t->params[i])) names_nbytes += sizeof prefix + strlen(t->params[i].name);
+        if (is_stored(m, &t->params[i]))
+            names_nbytes += sizeof LORA_PREFIX + strlen(t->params[i].name);
     struct safetensors_decl *decls = calloc(t->n_params, sizeof *decls);
     float *piece = malloc(EXPORT_PIECE_NUMEL * sizeof *piece);
     char *names = malloc(names_nbytes + 1), *at = names;
@@ -423,7 +440,8 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
         if (!is_stored(m, p)) continue;
         decls[n++] = (struct safetensors_decl){at, safetensors_dtype_from_base(dtype), p->shape,
                                                (size_t)p->ndim};
-        at += sprintf(at, "%s%s", prefix, p->name) + 1;
+        lora_stored_name(p->name, at, sizeof LORA_PREFIX + strlen(p->name));
+        at += strlen(at) + 1;
     }
     TRY_GOTO(safetensors_create(path, decls, n, NULL, 0, &w), done);
     for (size_t i = 0; i < t->n_params; i++)

@@ -6,6 +6,8 @@
 #include "formats/safetensors/safetensors.h"
 #include "model/model_impl.h"
 
+#define LORA_PREFIX       "base_model.model." /* of names in PEFT's files */
+#define LORA_MAGNITUDE    ".lora_magnitude_vector.weight"
 #define LORA_RANK_DEFAULT ((int64_t)8)
 #define LORA_RANK_MAX     ((int64_t)1 << 16)
 
@@ -21,7 +23,7 @@ void lora_names_free(struct lora_names *names);
 struct model_lora {
     int64_t rank; /* of branches that have none of their own */
     double alpha, dropout;
-    bool rslora, trained;
+    bool rslora, dora, trained;
     struct lora_names saved; /* modules_to_save */
     /* Where values come from; NULL: the init rules, or for other parameters the model's files. */
     struct safetensors *files;
@@ -37,6 +39,14 @@ static inline const struct safetensors_info *lora_source(const struct model_lora
 {
     return lora->source ? lora->source[idx] : NULL;
 }
+
+/* The lengths of the rows of a map's weight, from which DoRA's begin: elements [elem_off, elem_off
+ * + numel) of parameter param_idx, if it is one of them (else *is_magnitude is false). */
+cz_status lora_read_lengths(struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
+                            float *dst, bool *is_magnitude);
+
+/* The name of a parameter in PEFT's files, from its own; into buf, which it returns. */
+const char *lora_stored_name(const char *name, char *buf, size_t nbytes);
 
 /* Elements of such a parameter, widened to fp32. */
 cz_status lora_read(const struct model_lora *lora, size_t idx, size_t elem_off, size_t numel,

@@ -1,7 +1,9 @@
 /* A model whose branches are added into its weights: W + scale·B·A, made piece by piece in fp32
- * while the folder is written, so that no weight is in memory whole. */
+ * while the folder is written, so that no weight is in memory whole. DoRA's rows are then scaled to
+ * their lengths, for which the weight is gone over once more before. */
 #include "model/lora/lora_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,8 @@ struct product {
     int64_t rank;
     float scale;
     float *left, *right;
+    float *factor; /* (out) of its rows; NULL: without DoRA */
+    bool in_out;
 };
 
 struct merge {
@@ -29,6 +33,14 @@ static void transpose(const float *x, int64_t rows, int64_t cols, float *y)
         for (int64_t j = 0; j < cols; j++) y[j * rows + i] = x[i * cols + j];
 }
 
+static void product_free(struct product *p)
+{
+    free(p->left);
+    free(p->right);
+    free(p->factor);
+    *p = (struct product){.param_idx = SIZE_MAX};
+}
+
 /* A and B are small: both are held whole. */
 static cz_status take_product(struct merge *g, size_t param_idx)
 {
@@ -37,14 +49,14 @@ static cz_status take_product(struct merge *g, size_t param_idx)
     const size_t a_idx = layer->param_idx[b->a], b_idx = layer->param_idx[b->b];
     const struct param_info *A = &g->m->params.params[a_idx], *B = &g->m->params.params[b_idx];
     struct product *p = &g->product;
-    if (p->param_idx == param_idx) return CZ_OK;
-    free(p->left);
-    free(p->right);
-    *p = (struct product){.param_idx = SIZE_MAX, .rank = b->rank, .scale = b->scale};
+    product_free(p);
+    p->rank = b->rank;
+    p->scale = b->scale;
+    p->in_out = layer->cls->flags & LAYER_MAPS_IN_OUT;
     p->left = malloc((A->numel > B->numel ? A->numel : B->numel) * sizeof *p->left);
     p->right = malloc((A->numel > B->numel ? A->numel : B->numel) * sizeof *p->right);
     if (!p->left || !p->right) return err_set(CZ_NOMEM, 0, "no memory to merge an adapter");
-    if (layer->cls->flags & LAYER_MAPS_IN_OUT) {
+    if (p->in_out) {
         TRY(g->fetch(g->user, a_idx, 0, A->numel, p->right));
         transpose(p->right, A->shape[0], A->shape[1], p->left);
         float *untransposed = malloc(B->numel * sizeof *untransposed);
@@ -79,13 +91,49 @@ static void add_product(const struct product *p, size_t cols, size_t off, size_t
     }
 }
 
+/* m over the lengths that the sum has. */
+static cz_status take_factors(struct merge *g, size_t param_idx)
+{
+    const struct layer_branch *b = g->branch_of[param_idx];
+    const struct param_info *w = &g->m->params.params[param_idx];
+    struct product *p = &g->product;
+    const size_t rows = (size_t)w->shape[0], cols = (size_t)w->shape[1];
+    const size_t n_out = p->in_out ? cols : rows;
+    if (!b->is_dora) return CZ_OK;
+    p->factor = malloc(n_out * sizeof *p->factor);
+    float *row = malloc(cols * sizeof *row);
+    double *sums = calloc(n_out, sizeof *sums);
+    cz_status st =
+        p->factor && row && sums ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory to merge an adapter");
+    for (size_t i = 0; i < rows && st == CZ_OK; i++) {
+        st = g->fetch(g->user, param_idx, i * cols, cols, row);
+        if (st == CZ_OK) add_product(p, cols, i * cols, cols, row);
+        for (size_t k = 0; k < cols && st == CZ_OK; k++)
+            sums[p->in_out ? k : i] += (double)row[k] * (double)row[k];
+    }
+    if (st == CZ_OK)
+        st = g->fetch(g->user, g->layer_of[param_idx]->param_idx[b->m], 0, n_out, p->factor);
+    for (size_t o = 0; o < n_out && st == CZ_OK; o++)
+        p->factor[o] = sums[o] > 0 ? (float)((double)p->factor[o] / sqrt(sums[o])) : 0.0f;
+    free(row);
+    free(sums);
+    return st;
+}
+
 static cz_status fetch_merged(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
 {
     struct merge *g = user;
     TRY(g->fetch(g->user, param_idx, off, numel, dst));
     if (!g->branch_of[param_idx] || numel == 0) return CZ_OK;
-    TRY(take_product(g, param_idx));
-    add_product(&g->product, (size_t)g->m->params.params[param_idx].shape[1], off, numel, dst);
+    const size_t cols = (size_t)g->m->params.params[param_idx].shape[1];
+    if (g->product.param_idx != param_idx) {
+        TRY(take_product(g, param_idx));
+        TRY(take_factors(g, param_idx));
+    }
+    const struct product *p = &g->product;
+    add_product(p, cols, off, numel, dst);
+    for (size_t e = off; p->factor && e < off + numel; e++)
+        dst[e - off] *= p->factor[p->in_out ? e % cols : e / cols];
     return CZ_OK;
 }
 
@@ -105,8 +153,7 @@ cz_status model_export_merged(const struct cz_model *m, const char *dir, enum cz
             g.layer_of[idx] = &m->layers[i];
         }
     if (st == CZ_OK) st = model_export_hf(m, dir, dtype, fetch_merged, &g);
-    free(g.product.left);
-    free(g.product.right);
+    product_free(&g.product);
     free(g.branch_of);
     free(g.layer_of);
     return st;

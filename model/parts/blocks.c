@@ -142,7 +142,9 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
 {
     struct matmul_args args = linear_fwd_args(l, N, a->dtype);
     const struct layer_branch *branch = branch_of(a, w);
-    TRY(matmul_run(a, &args, x, w, b, y, space));
+    struct op_space rest = space;
+    TRY(branch_replace(a, branch, l, &w, &rest));
+    TRY(matmul_run(a, &args, x, w, b, y, rest));
     return branch ? branch_forward(a, branch, l, 0, l->n_out, N, x, y, 0, space) : CZ_OK;
 }
 
@@ -181,8 +183,10 @@ cz_status linear_columns(const struct layer_args *a, const struct linear *l, int
     struct matmul_args args = linear_columns_args(l, n, N, y_stride, a->dtype);
     size_t w_off = (size_t)(l->in_out ? first : first * l->n_in);
     const struct layer_branch *branch = branch_of(a, w);
+    struct op_space rest = space;
+    TRY(branch_replace(a, branch, l, &w, &rest));
     TRY(matmul_run(a, &args, x, elem_at(a, w, w_off), b ? elem_at(a, b, (size_t)first) : NULL, y,
-                   space));
+                   rest));
     return branch ? branch_forward(a, branch, l, first, n, N, x, y, y_stride, space) : CZ_OK;
 }
 
@@ -240,7 +244,9 @@ cz_status linear_backward(const struct layer_args *a, const struct linear *l, in
     if (!dx) return CZ_OK;
     struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
     const struct layer_branch *branch = branch_of(a, w);
-    TRY(matmul_run(a, &args, dy, w, NULL, dx, space));
+    struct op_space rest = space;
+    TRY(branch_replace(a, branch, l, &w, &rest));
+    TRY(matmul_run(a, &args, dy, w, NULL, dx, rest));
     return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }
 
@@ -268,7 +274,9 @@ cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int6
     struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
     const struct layer_branch *branch = branch_of(a, w);
     args.accumulate = true;
-    TRY(matmul_run(a, &args, dy, w, NULL, dx, space));
+    struct op_space rest = space;
+    TRY(branch_replace(a, branch, l, &w, &rest));
+    TRY(matmul_run(a, &args, dy, w, NULL, dx, rest));
     return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }
 

@@ -8,6 +8,13 @@
  *   u = scale·dropout(x)·Aᵀ   y  += u·Bᵀ
  *   e = scale·dy·B            dA += eᵀ·dropout(x)   dB += dyᵀ·u   dx += dropout'(e·A)
  *
+ * With DoRA (ops/dora/dora.h), V = w + scale·B·A, g = m/‖V‖ by rows, W' = g ⊙ V, without dropout
+ *
+ *   y = x·W'ᵀ   e = scale·(g ⊙ dy)·B   dB += g ⊙ (dyᵀ·u)   dm += Σ dy ⊙ (x·Vᵀ)/‖V‖   dx = dy·W'
+ *
+ * and with it y = x·wᵀ + dropout(x)·(W' − w)ᵀ. V, W' and W' − w are made in the workspace by each
+ * call, which costs R/N of the map's product, and x·Vᵀ is made again in backward.
+ *
  * Sums of u and e are in fp32 and rounded once, behind the scale. Nothing is kept for backward: u
  * is made again, which costs R/O of the map's own product. */
 #ifndef CZ_MODEL_PARTS_BRANCH_IMPL_H
@@ -17,6 +24,11 @@
 
 /* The branch of the map whose weight `w` is; NULL: it has none. */
 const struct layer_branch *branch_of(const struct layer_args *a, const void *w);
+
+/* A weight to use instead of the map's, W', made in front of the space: of DoRA without dropout.
+ * Others have none: *w stays. Then the calls below that add to y and dx add nothing. */
+cz_status branch_replace(const struct layer_args *a, const struct layer_branch *br,
+                         const struct linear *l, const void **w, struct op_space *space);
 
 /* y (N,n) += output columns [first, first + n) of the branch; rows of y are y_stride elements
  * apart. */

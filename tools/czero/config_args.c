@@ -58,8 +58,8 @@ static cz_status add_lora_key(struct config_wanted *w, const char *key, const ch
     static const struct {
         const char *key;
         bool is_text;
-    } keys[] = {{"rank", false},  {"alpha", false},  {"dropout", false},       {"targets", true},
-                {"layers", true}, {"rslora", false}, {"modules_to_save", true}};
+    } keys[] = {{"rank", false},  {"alpha", false},  {"dropout", false}, {"targets", true},
+                {"layers", true}, {"rslora", false}, {"dora", false},    {"modules_to_save", true}};
     struct nearest search = nearest_begin(key);
     for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++) {
         nearest_consider(&search, keys[i].key);
@@ -77,7 +77,7 @@ static cz_status add_lora_key(struct config_wanted *w, const char *key, const ch
     return err_set(CZ_INVALID, 0, "--lora: \"%s\" is not a key; %s%s", key,
                    search.best ? "did you mean "
                                : "there are rank, alpha, targets, layers, "
-                                 "dropout, rslora, modules_to_save",
+                                 "dropout, rslora, dora, modules_to_save",
                    search.best ? search.best : "");
 }
 

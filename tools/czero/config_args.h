@@ -45,7 +45,8 @@ struct config_args config_args_none(void);
          AT(lora),                                                                                   \
          "KEY=VALUE,…",                                                                              \
          "train a low-rank adapter, the model frozen: rank (8), alpha (the rank), dropout (0), "     \
-         "targets (all-linear, or names), layers (0-3,7), rslora (true), modules_to_save",           \
+         "targets (all-linear, or names), layers (0-3,7), rslora (true), dora (true), "              \
+         "modules_to_save",                                                                          \
          .alone = ""},                                                                               \
         {"--auto", ARG_LIST, AT(autos), "NAME=VALUE",                                                \
          "value of any other \"auto\"; NAME is its path"},                                           \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Claims: an adapter trains to the same bytes at ZeRO stages 0 to 3, with recomputed activations and on every tier (states
-# and frozen parameters in memory, in a swap file, or in the model's own files), on one rank and on two, with dropout in the branches; a plan has no
+# and frozen parameters in memory, in a swap file, or in the model's own files), with DoRA too, on one rank and on two, with dropout in the branches; a plan has no
 # gradient, master or state of the frozen model; what is exported is trained further by --adapter, generates the same text
 # as the model it is merged into, and an export over another adapter needs --force. Mistakes are named.
 #   tests/cli/adapters/test_lora.sh BUILD
@@ -39,7 +39,7 @@ same() {
   for case in "$@"; do
     rm -rf "$tmp/out"
     config "${case%%|*}" "$(cut -s -d'|' -f2 <<<"$case")" |
-      train "$tmp/base" "$tmp/out" "$world" --lora rank=4,alpha=8,dropout=0.1 || fail "failed: $case"
+      train "$tmp/base" "$tmp/out" "$world" --lora "${branch:-rank=4,alpha=8,dropout=0.1}" || fail "failed: $case"
     have=$(sha256sum <"$tmp/out/adapter_model.safetensors")
     [ -n "$want" ] || want=$have
     [ "$have" = "$want" ] || fail "$world ranks, $case: other bytes than the first"
@@ -57,6 +57,9 @@ gas=2 same 1 '"stage": 0' "\"stage\": 2, $small" "\"stage\": 3, $small" "\"stage
   "\"stage\": 3, $nvme, $params"
 bf16=true same 2 '"stage": 0' "\"stage\": 1, $small" "\"stage\": 2, $cpu" "\"stage\": 3, $small" \
   "\"stage\": 3, $small, $nvme, $params"
+
+branch=rank=4,dropout=0.1,dora=true gas=2 same 1 '"stage": 0' "\"stage\": 3, $small, $nvme, $params" "\"stage\": 0$recompute"
+branch=rank=4,dora=true bf16=true same 2 '"stage": 0' "\"stage\": 2, $small" "\"stage\": 3, $small, $params"
 
 # A model in bf16: frozen parameters are read from its files, a copy in the swap file makes the same bytes, and files that
 # change meanwhile end the run.
@@ -100,11 +103,28 @@ grep -q '"model.layers.0.self_attn.q_proj"' "$tmp/a/adapter_config.json"
 ! grep -q 'layers.1\|k_proj' "$tmp/a/adapter_config.json" || fail "a map that was not asked for has a branch"
 [ ! -e "$tmp/a/config.json" ] && [ ! -e "$tmp/a/model.safetensors" ] || fail "a model beside the adapter"
 
+# DoRA: resumed, exported out of a checkpoint, merged.
+dora='--lora rank=4,dora=true'
+config '"stage": 0' | steps=6 train "$tmp/base" "$tmp/whole" 1 $dora
+config '"stage": 0' | train "$tmp/base" "$tmp/part" 1 $dora --save "$tmp/saved"
+config '"stage": 3' | steps=6 train "$tmp/base" "$tmp/part" 1 $dora --save "$tmp/saved" --resume --force
+"$czero" export --adapter "$tmp/saved" "$tmp/exported" --quiet
+for dir in part exported; do
+  cmp "$tmp/whole/adapter_model.safetensors" "$tmp/$dir/adapter_model.safetensors"
+  cmp "$tmp/whole/adapter_config.json" "$tmp/$dir/adapter_config.json"
+done
+grep -q '"use_dora": true' "$tmp/whole/adapter_config.json" && grep -q 'q_proj.lora_magnitude_vector"' "$tmp/whole/adapter_model.safetensors" ||
+  fail "the files of DoRA lack something"
+text() { "$czero" generate --tokenizer bytes --prompt "The " --max-new-tokens 24 --temperature 1 --seed 1 --raw "$@" 2>/dev/null | od -c; }
+"$czero" export "$tmp/whole" "$tmp/merged" --merge --model "$tmp/base" >/dev/null
+[ "$(text --model "$tmp/base" --adapter "$tmp/whole")" = "$(text --model "$tmp/merged")" ] || fail "DoRA merged generates another text"
+[ "$(text --model "$tmp/base" --adapter "$tmp/whole" --no-cache)" = "$(text --model "$tmp/merged")" ] || fail "DoRA without the cache"
+rm -rf "$tmp"/{whole,part,saved,exported,merged}
+
 # Trained further: the same rank and targets; merged: the same text.
 lr=0.3 config '"stage": 0' | train "$tmp/base" "$tmp/c" 1 --adapter "$tmp/out"
 ! cmp -s "$tmp/c/adapter_model.safetensors" "$tmp/out/adapter_model.safetensors" || fail "--adapter trained nothing"
 "$czero" export "$tmp/c" "$tmp/merged" --merge --model "$tmp/base" >/dev/null
-text() { "$czero" generate --tokenizer bytes --prompt "The " --max-new-tokens 24 --temperature 1 --seed 1 --raw "$@" 2>/dev/null | od -c; }
 [ "$(text --model "$tmp/base" --adapter "$tmp/c")" = "$(text --model "$tmp/merged")" ] ||
   fail "the merged model generates another text"
 [ "$(text --model "$tmp/base" --adapter "$tmp/c")" != "$(text --model "$tmp/base")" ] || fail "the adapter changes no text"

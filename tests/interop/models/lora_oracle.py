@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """Low-rank adapters (LoRA): PEFT on transformers against czero, over tiny random models of every family.
 
-  lora_oracle.py [--family F[,F…]] [--seed S] [--build build]
+  lora_oracle.py [--family F[,F…]] [--seed S] [--kind plain,dora] [--build build]
 
-For each family a model and an adapter of it are drawn (rank, alpha, rsLoRA, targets). Then, in fp32 and without dropout:
+For each family and each kind (without and with DoRA) a model and an adapter of it are drawn (rank, alpha, rsLoRA, targets). Then, in fp32 and without dropout:
 
-  verify     PEFT's folder in czero: logits, the loss and the gradients of all A and B agree within 2e-5 of the largest value
+  verify     PEFT's folder in czero: logits, the loss and the gradients of all A, B and lengths agree within 2e-5 of the largest value
   train      20 steps of AdamW from PEFT's adapter, 2 rows of 16 tokens each: every loss agrees within 1e-5
   export     the adapter that czero then writes, in PEFT: the same tensors as PEFT's own after those steps within 2e-4
              of the largest, and the logits of both agree within 2e-5; PEFT sees no missing and no unexpected key
   fresh      czero's own adapter of all-linear targets: PEFT loads it, its modules are those that PEFT chooses, A is
-             within Kaiming's bound and spread as its uniform numbers are, B is zero
+             within Kaiming's bound and spread as its uniform numbers are, B is zero, lengths are those of PEFT's
 
 Of encoders, classifiers whose head PEFT trains beside the branches, `verify` alone. Exit 1 if anything disagreed. Run with a Python that has torch, transformers and peft."""
 import argparse
 import csv
+import itertools
 import json
 import math
 import pathlib
@@ -90,16 +91,17 @@ def classes_of(family):
     return config(**settings), model
 
 
-def draw_adapter(rng, family):
+def draw_adapter(rng, family, dora):
     targets = "all-linear"
     if family not in ("gpt2", "phi3") and rng.random() < 0.3:
         targets = rng.sample(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
                              rng.randint(1, 4))
     rank = rng.choice([1, 2, 3, 4, 8, 16])
     if family in ENCODERS:
-        return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=ENCODERS[family][2], task_type="SEQ_CLS")
+        return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=ENCODERS[family][2], task_type="SEQ_CLS",
+                               use_dora=dora)
     return peft.LoraConfig(r=rank, lora_alpha=rng.choice([1, rank, 2 * rank, 6.5]), target_modules=targets,
-                           lora_dropout=0.0, use_rslora=rng.random() < 0.3, fan_in_fan_out=family == "gpt2",
+                           lora_dropout=0.0, use_dora=dora, use_rslora=rng.random() < 0.3, fan_in_fan_out=family == "gpt2",
                            task_type="CAUSAL_LM")
 
 
@@ -108,7 +110,8 @@ def relative(ours, theirs):
 
 
 class Case:
-    def __init__(self, family, rng, czero, folder):
+    def __init__(self, family, dora, rng, czero, folder):
+        self.dora = dora
         self.family, self.rng, self.czero, self.folder = family, rng, czero, pathlib.Path(folder)
         self.complaints, self.notes = [], []
 
@@ -129,12 +132,14 @@ class Case:
         config, self.model_class = classes_of(self.family)
         config._attn_implementation = "eager"
         self.model_class(config).save_pretrained(self.folder / "base")
-        self.adapter_config = draw_adapter(self.rng, self.family)
+        self.adapter_config = draw_adapter(self.rng, self.family, self.dora)
         self.peft = peft.get_peft_model(self.base(), self.adapter_config)
         with torch.no_grad():
             for name, p in self.peft.named_parameters():
                 if "lora_B" in name:
                     p.normal_(std=0.1)
+                if "lora_magnitude" in name:
+                    p.mul_(1 + 0.2 * torch.randn_like(p))
         self.peft.save_pretrained(self.folder / "adapter")
         self.tokens = torch.randint(1, VOCAB, (STEPS * ROWS, LENGTH))
 
@@ -228,13 +233,15 @@ class Case:
         """One step at rate 0 leaves A and B as they start."""
         config = {"train_micro_batch_size_per_gpu": ROWS, "optimizer": {"type": "AdamW", "params": {"lr": 0.0}}}
         (self.folder / "zero.json").write_text(json.dumps(config))
-        self.run("train", "--config", self.folder / "zero.json", "--model", self.folder / "base", "--lora", "rank=16,alpha=8",
+        self.run("train", "--config", self.folder / "zero.json", "--model", self.folder / "base", "--lora",
+                 "rank=16,alpha=8" + ",dora=true" * self.dora,
                  "--data", f"u16:{self.folder}/rows.bin", "--seq-len", LENGTH, "--steps", 1, "--export", self.folder / "fresh",
                  "--quiet")
         if self.complaints:
             return
         model = peft.PeftModel.from_pretrained(self.base(), self.folder / "fresh")
-        chosen = peft.get_peft_model(self.base(), peft.LoraConfig(r=16, target_modules="all-linear"))
+        chosen = peft.get_peft_model(self.base(), peft.LoraConfig(r=16, target_modules="all-linear", use_dora=self.dora,
+                                                                  fan_in_fan_out=self.family == "gpt2"))
         names = [{n for n, p in m.named_parameters() if "lora_" in n} for m in (model, chosen)]
         if names[0] != names[1]:
             self.complaints.append(f"targets differ: {sorted(names[0] ^ names[1])[:4]}")
@@ -247,6 +254,10 @@ class Case:
                 spread.append(float(p.std()) * math.sqrt(3) / bound)
                 if p.abs().max() > bound or p.abs().max() < 0.95 * bound:
                     self.complaints.append(f"{name}: not within ±{bound:.3f}, or not up to it")
+        lengths = [{n: p for n, p in m.named_parameters() if "lora_magnitude" in n} for m in (model, chosen)]
+        for name in lengths[1]:
+            if relative(lengths[0][name], lengths[1][name]) > 1e-6:
+                self.complaints.append(f"{name}: other lengths than PEFT's")
         self.expect("spread", max(abs(s - 1) for s in spread), 0.1)
 
     def check(self):
@@ -262,17 +273,18 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--family", default=",".join([*FAMILIES, *ENCODERS]))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", default="plain,dora")
     parser.add_argument("--build", default="build")
     options = parser.parse_args()
     czero = pathlib.Path(options.build).resolve() / "czero"
     torch.set_num_threads(2)
     failed = 0
-    for family in options.family.split(","):
+    for family, kind in itertools.product(options.family.split(","), options.kind.split(",")):
         rng = random.Random(f"{options.seed} {family}")
         with tempfile.TemporaryDirectory() as folder:
-            case = Case(family, rng, czero, folder).check()
+            case = Case(family, kind == "dora", rng, czero, folder).check()
         failed += bool(case.complaints)
-        print(f"{family:10} {', '.join(case.notes)}")
+        print(f"{family:10} {kind:5} {', '.join(case.notes)}", flush=True)
         for complaint in case.complaints:
             print(f"{'':10} DISAGREES: {complaint}")
     return 1 if failed else 0

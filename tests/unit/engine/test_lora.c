@@ -1,6 +1,7 @@
 /* Claim: a model with branches computes what the model computes into whose weights they are merged:
  * the same logits, in training form and decoded token by token, and the gradients of A and B are
- * s·Bᵀ·dW and s·dW·Aᵀ of that model's dW; so in every family, for weights stored either way. The
+ * s·Bᵀ·dW and s·dW·Aᵀ of that model's dW; with DoRA those of g ⊙ dW, and the lengths' Σ dW·W'/m by
+ * rows; so in every family, for weights stored either way. The
  * frozen weights have no gradient. */
 #include "base/rng.h"
 #include "model/model.h"
@@ -54,11 +55,11 @@ static void open_infer(struct cz_model *m, struct cz_infer **out)
     ck_ok(cz_infer_create(m, &options, out));
 }
 
-static void open_both(struct both *x, const char *config, double dropout)
+static void open_both(struct both *x, const char *config, double dropout, bool dora)
 {
     struct cz_model *made = small_model(config);
     const struct cz_lora_options o = {
-        .size = sizeof o, .rank = RANK, .alpha = 4.5, .dropout = dropout};
+        .size = sizeof o, .rank = RANK, .alpha = 4.5, .dropout = dropout, .dora = dora};
     for (int i = 0; i < 3; i++) snprintf(x->dirs[i], sizeof x->dirs[i], "%s", test_tmp_make());
     ck_ok(model_export_hf(made, x->dirs[0], DTYPE_F32, fetch, made));
     ck_ok(cz_model_add_lora(made, &o));
@@ -91,6 +92,44 @@ static void check_close(const char *what, const float *have, const float *want, 
     ck_assert_msg(error <= bound * largest, "%s: %.2e of %.2e", what, error, largest);
 }
 
+/* g (O), the factors of the rows: with DoRA m/‖V‖, where V = W'/g; and checks dm. */
+static float *lengths_of(const struct both *x, const struct model_layer *layer,
+                         const struct layer_branch *b, const float *dw, bool in_out)
+{
+    const struct param_table *t = model_params(x->adapted);
+    const size_t w = layer->param_idx[b->w], a = layer->param_idx[b->a];
+    const size_t I = (size_t)t->params[a].shape[1], O = t->params[w].numel / I;
+    float *g = malloc(O * sizeof *g);
+    for (size_t o = 0; o < O; o++) g[o] = 1;
+    if (!b->is_dora) return g;
+    const size_t m = layer->param_idx[b->m], up = layer->param_idx[b->b];
+    float *W = malloc(O * I * sizeof *W), *A = malloc(I * RANK * sizeof *A);
+    float *Bw = malloc(O * RANK * sizeof *Bw), *dm = calloc(O, sizeof *dm);
+    ck_ok(model_read_weights(x->adapted, w, 0, O * I, W));
+    ck_ok(model_read_weights(x->adapted, a, 0, I * RANK, A));
+    ck_ok(model_read_weights(x->adapted, up, 0, O * RANK, Bw));
+    ck_ok(model_read_weights(x->adapted, m, 0, O, g));
+    for (size_t o = 0; o < O; o++) {
+        double sumsq = 0, dot = 0;
+        for (size_t i = 0; i < I; i++) {
+            const size_t at = in_out ? i * O + o : o * I + i;
+            double v = (double)W[at];
+            for (size_t r = 0; r < RANK; r++)
+                v += (double)(b->scale * Bw[o * RANK + r] * A[r * I + i]);
+            sumsq += v * v;
+            dot += v * (double)dw[at];
+        }
+        g[o] = (float)((double)g[o] / sqrt(sumsq));
+        dm[o] = (float)(dot / sqrt(sumsq));
+    }
+    check_close(t->params[m].name, cz_infer_gradient(x->of_adapted, m), dm, O, 2e-5);
+    free(W);
+    free(A);
+    free(Bw);
+    free(dm);
+    return g;
+}
+
 /* dA and dB by the chain rule from dW, stored (out,in) or (in,out). */
 static void expect_grads(const struct both *x, const struct model_layer *layer,
                          const struct layer_branch *b)
@@ -101,6 +140,7 @@ static void expect_grads(const struct both *x, const struct model_layer *layer,
     const bool in_out = layer->cls->flags & LAYER_MAPS_IN_OUT;
     const size_t I = (size_t)t->params[a].shape[1], O = (size_t)t->params[bb].shape[0];
     const float *dw = cz_infer_gradient(x->of_merged, w);
+    float *g = lengths_of(x, layer, b, dw, in_out);
     float *A = malloc(I * RANK * sizeof *A), *Bw = malloc(O * RANK * sizeof *Bw);
     float *dA = calloc(I * RANK, sizeof *dA), *dB = calloc(O * RANK, sizeof *dB);
     ck_ok(model_read_weights(x->adapted, a, 0, I * RANK, A));
@@ -108,13 +148,14 @@ static void expect_grads(const struct both *x, const struct model_layer *layer,
     for (size_t o = 0; o < O; o++)
         for (size_t i = 0; i < I; i++)
             for (size_t r = 0; r < RANK; r++) {
-                const float d = b->scale * dw[in_out ? i * O + o : o * I + i];
+                const float d = g[o] * b->scale * dw[in_out ? i * O + o : o * I + i];
                 dA[r * I + i] += d * Bw[o * RANK + r];
                 dB[o * RANK + r] += d * A[r * I + i];
             }
     ck_assert_ptr_null(cz_infer_gradient(x->of_adapted, w));
     check_close(t->params[a].name, cz_infer_gradient(x->of_adapted, a), dA, I * RANK, 2e-5);
     check_close(t->params[bb].name, cz_infer_gradient(x->of_adapted, bb), dB, O * RANK, 2e-5);
+    free(g);
     free(A);
     free(Bw);
     free(dA);
@@ -145,10 +186,10 @@ static const char *const configs[] = {
             ", \"num_experts\": 3, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16"),
 };
 
-static void compare(const char *config)
+static void compare(const char *config, bool dora)
 {
     struct both x;
-    open_both(&x, config, 0);
+    open_both(&x, config, 0, dora);
     const struct cz_batch batch = batch_for(x.adapted);
     const bool classifies = cz_model_labels(x.adapted) == CZ_LABELS_CLASS;
     const size_t n = classifies ? B * 3 : B * T * 61;
@@ -173,7 +214,13 @@ static void compare(const char *config)
 
 START_TEST(branches_equal_the_merged_model)
 {
-    for (size_t c = 0; c < sizeof configs / sizeof configs[0]; c++) compare(configs[c]);
+    for (size_t c = 0; c < sizeof configs / sizeof configs[0]; c++) compare(configs[c], false);
+}
+END_TEST
+
+START_TEST(dora_equals_the_merged_model)
+{
+    for (size_t c = 1; c < sizeof configs / sizeof configs[0]; c += 2) compare(configs[c], true);
 }
 END_TEST
 
@@ -183,7 +230,7 @@ START_TEST(decoding_with_a_cache_is_the_same)
         struct both x;
         float prompt[B * 61], step[B * 61], all[B * T * 61];
         if (strstr(configs[c], "bert")) continue;
-        open_both(&x, configs[c], 0.5);
+        open_both(&x, configs[c], 0.5, c % 2);
         struct cz_batch batch = batch_for(x.adapted);
         const struct cz_infer_options options = {
             .size = sizeof options, .B = B, .T = T, .dtype = DTYPE_F32, .cache = true};
@@ -210,4 +257,5 @@ START_TEST(decoding_with_a_cache_is_the_same)
 }
 END_TEST
 
-TEST_MAIN("engine/lora", branches_equal_the_merged_model, decoding_with_a_cache_is_the_same)
+TEST_MAIN("engine/lora", branches_equal_the_merged_model, dora_equals_the_merged_model,
+          decoding_with_a_cache_is_the_same)

@@ -8,6 +8,7 @@
 #include "tests/support/check_main.h"
 #include "tests/support/small_models.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A folder of its own: small_model() makes and removes others. */
@@ -118,6 +119,43 @@ START_TEST(shapes_scales_and_init_rules)
 }
 END_TEST
 
+START_TEST(lengths_begin_as_those_of_the_weight)
+{
+    static const char *const configs[] = {small_llama, small_gpt2};
+    static const char *const weights[] = {"model.layers.1.self_attn.o_proj.weight",
+                                          "transformer.h.1.attn.c_attn.weight"};
+    static const char *const lengths[] = {
+        "model.layers.1.self_attn.o_proj.lora_magnitude_vector.weight",
+        "transformer.h.1.attn.c_attn.lora_magnitude_vector.weight"};
+    for (int c = 0; c < 2; c++) {
+        struct cz_model *m = small_model(configs[c]);
+        struct cz_lora_options o = of_targets(NULL);
+        o.dora = true;
+        ck_ok(cz_model_add_lora(m, &o));
+        ck_assert_uint_eq(n_trained(m), 3 * n_branches(m));
+        const struct param_info *w = param_of(m, weights[c]), *v = param_of(m, lengths[c]);
+        const size_t n_out = v->numel, n_in = w->numel / n_out;
+        float *values = malloc(w->numel * sizeof *values), *have = malloc(n_out * sizeof *have);
+        ck_assert_int_eq(v->ndim, 1);
+        ck_assert_int_eq(w->shape[c], (int64_t)n_out);
+        ck_ok(model_read_weights(m, (size_t)(w - model_params(m)->params), 0, w->numel, values));
+        ck_ok(model_read_weights(m, (size_t)(v - model_params(m)->params), 0, 5, have));
+        ck_ok(model_read_weights(m, (size_t)(v - model_params(m)->params), 5, n_out - 5, have + 5));
+        for (size_t row = 0; row < n_out; row++) {
+            double sum = 0;
+            for (size_t i = 0; i < n_in; i++) {
+                const double x = (double)values[c == 1 ? i * n_out + row : row * n_in + i];
+                sum += x * x;
+            }
+            ck_assert_double_le(fabs((double)have[row] - sqrt(sum)), 1e-6 * sqrt(sum));
+        }
+        free(values);
+        free(have);
+        cz_model_destroy(m);
+    }
+}
+END_TEST
+
 START_TEST(modules_to_save_stay_trained)
 {
     struct cz_model *m = small_model(small_classifier);
@@ -214,6 +252,7 @@ START_TEST(files_give_the_adapter_back)
         o.dropout = 0.125;
         o.alpha = 5.5;
         o.rslora = c == 1;
+        o.dora = c > 0;
         ck_ok(cz_model_add_lora(m, &o));
         ck_ok(model_export_adapter(m, dir, DTYPE_F32, fetch_mark, NULL));
         ck_ok(cz_model_add_adapter(back, dir, true));
@@ -278,8 +317,8 @@ START_TEST(other_files_are_refused)
         {sound, NULL, NULL, SAFETENSORS_F32, CZ_OK, ""},
         {"{\"r\": 2}", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "peft_type"},
         {"{\"peft_type\": \"IA3\"}", NULL, NULL, SAFETENSORS_F32, CZ_UNSUPPORTED, "only LORA"},
-        {"{\"peft_type\": \"LORA\", \"use_dora\": true}", NULL, NULL, SAFETENSORS_F32,
-         CZ_UNSUPPORTED, "DoRA"},
+        {"{\"peft_type\": \"LORA\", \"use_dora\": true}", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT,
+         "has no lora_magnitude_vector"},
         {"{\"peft_type\": \"LORA\", \"bias\": \"all\"}", NULL, NULL, SAFETENSORS_F32,
          CZ_UNSUPPORTED, "biases"},
         {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"a\": 2}}", NULL, NULL, SAFETENSORS_F32,
@@ -357,5 +396,6 @@ START_TEST(a_matrix_of_another_shape_is_refused)
 END_TEST
 
 TEST_MAIN("model/lora", targets_are_names_expressions_or_all, shapes_scales_and_init_rules,
-          modules_to_save_stay_trained, mistakes_are_named, files_give_the_adapter_back,
-          other_files_are_refused, a_matrix_of_another_shape_is_refused)
+          lengths_begin_as_those_of_the_weight, modules_to_save_stay_trained, mistakes_are_named,
+          files_give_the_adapter_back, other_files_are_refused,
+          a_matrix_of_another_shape_is_refused)

@@ -241,6 +241,8 @@ static char *adapter_name(const char *name)
         if (!at || (at != out && at[-1] != '.')) continue;
         memmove(at, at + strlen(dropped[i]), strlen(at + strlen(dropped[i])) + 1);
     }
+    char *length = strstr(out, ".lora_magnitude_vector.weight");
+    if (length) length[strlen(".lora_magnitude_vector")] = '\0'; /* of DoRA */
     return out;
 }
 
