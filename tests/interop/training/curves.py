@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden training curves: gpt2-tiny trained by DeepSpeed itself, on CPU, on one to four ranks.
 
-  curves.py make   [NAME...]   train the runs of runs.py, write tests/fixtures/curves/dense/
+  curves.py make   [NAME...]   train the runs of runs.py, write curves/dense/ of the fixtures
   curves.py check  [NAME...]   train them again and compare with the files there
   curves.py replay [NAME...]   train the runs of fixtures/runs that 0.19.8 made again and compare
 
@@ -22,7 +22,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from fixtures import FIXTURES, ROOT
 
 HERE = pathlib.Path(__file__).resolve().parent
-GOLDEN = ROOT / "tests" / "fixtures" / "curves" / "dense"
+GOLDEN = FIXTURES / "curves" / "dense"
 COLUMNS = ["step", "loss", "lr_next", "grad_norm", "loss_scale"]
 FP16_MAX = 65504.0
 ONEBIT = ("onebitadam", "onebitlamb", "zerooneadam")

@@ -2,7 +2,7 @@
 """Training curves of the 1-bit family: gpt2-tiny under DeepSpeed 0.16.9 and under our own replay.
 
   onebit_curves.py fixtures [NAME...]   repeat the recorded runs with DeepSpeed and with the replay
-  onebit_curves.py make     [NAME...]   train the runs of onebit_runs.py, write tests/fixtures/curves/onebit/
+  onebit_curves.py make     [NAME...]   train the runs of onebit_runs.py, write curves/onebit/ of the fixtures
   onebit_curves.py check    [NAME...]   train them again both ways and compare with the files there
   onebit_curves.py bf16                 what DeepSpeed does with a 1-bit optimizer in bf16
 
@@ -18,7 +18,7 @@ import sys
 import curves
 
 HERE = pathlib.Path(__file__).resolve().parent
-GOLDEN = curves.ROOT / "tests" / "fixtures" / "curves" / "onebit"
+GOLDEN = curves.FIXTURES / "curves" / "onebit"
 RECORDED = ("s0-onebitadam", "s0-onebitadam-dp4", "s0-zerooneadam", "s0-onebitlamb", "s0-lamb-warmup-only")
 # Losses may differ by this much before the variance is frozen, and after it.
 TOLERANCES = {"fp32": (5e-4, 5e-3), "bf16": (2e-2, 2e-2), "fp16": (2e-2, 2e-2)}
