@@ -124,7 +124,7 @@ struct zero_stage3 tiers_window(const struct cz_engine *e)
 }
 
 /* One file for both: the optimizer's folder wins, and config_support.c tells when two were
- * named. */
+ * named. Or one striped over several folders. */
 struct swap_options tiers_swap_options(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
@@ -132,7 +132,12 @@ struct swap_options tiers_swap_options(const struct cz_engine *e)
     const char *dir = NULL;
     if (params_are(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_param.nvme_path;
     if (optimizer_is(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_optimizer.nvme_path;
+    if (c->czero.n_nvme_paths > 0) dir = c->czero.nvme_paths[0];
     return (struct swap_options){.dir = dir,
+                                 .more_dirs = c->czero.nvme_paths + 1,
+                                 .n_more_dirs =
+                                     c->czero.n_nvme_paths > 0 ? c->czero.n_nvme_paths - 1 : 0,
+                                 .rates = c->czero.n_nvme_rates > 0 ? c->czero.nvme_rates : NULL,
                                  .rank = e->comm->rank,
                                  .nbytes = zero_swap_nbytes(e->zero),
                                  .block_nbytes = (size_t)c->aio.block_size,
@@ -328,8 +333,9 @@ cz_status tiers_allocate(struct cz_engine *e)
     if (!e->plan.on_cuda && host_memory_lock(&e->pinned) != CZ_OK) say_unpinned(e, cz_last_error());
     if (options.nbytes == 0) return CZ_OK;
     TRY(swap_open(&options, &e->swap));
-    if (e->comm->rank == 0)
-        LOGV(LOG_INFO, SUB_ENGINE, "swap file %s: %s", swap_path(e->swap), swap_describe(e->swap));
+    const char *path;
+    for (size_t i = 0; e->comm->rank == 0 && (path = swap_path_at(e->swap, i)) != NULL; i++)
+        LOGV(LOG_INFO, SUB_ENGINE, "swap file %s: %s", path, swap_describe(e->swap));
     return CZ_OK;
 }
 

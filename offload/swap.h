@@ -20,8 +20,8 @@
  *
  * Life cycle: swap_open() → swap_register() → swap_read_begin / swap_write_begin / swap_wait …
  * → swap_close(). The asynchronous calls belong to one thread; swap_read(), swap_write() and
- * swap_counts() may be called from any. Wait for a write before a request that overlaps it, or begin
- * that one with swap_read_after(): requests in flight have no other order. */
+ * swap_counts() may be called from any. Wait for a write before a request that overlaps it, or
+ * begin that one with swap_read_after(): requests in flight have no other order. */
 #ifndef CZ_OFFLOAD_SWAP_H
 #define CZ_OFFLOAD_SWAP_H
 
@@ -62,6 +62,8 @@ static inline bool swap_is_source(uint64_t off)
 
 enum swap_engine { SWAP_ENGINE_AUTO = 0, SWAP_ENGINE_URING, SWAP_ENGINE_THREADS };
 
+#define SWAP_PATHS_MAX 8
+
 struct swap_options {
     const char *dir; /* nvme_path; created if missing, with the folders above it */
     int rank;        /* part of the file's name, for users */
@@ -73,6 +75,10 @@ struct swap_options {
     bool single_submit;  /* aio.single_submit: one system call per block */
     bool checksums;      /* keep a CRC-32 per SWAP_ALIGN bytes written and compare it when read */
     enum swap_engine engine;
+    const char *const *more_dirs; /* folders on other disks: blocks are divided among a file in each
+                                     folder; lent */
+    size_t n_more_dirs;           /* up to SWAP_PATHS_MAX − 1 */
+    const double *rates;          /* of dir and more_dirs, relative to each other; NULL: alike */
     const struct swap_source *sources; /* lent until swap_open() returns */
     size_t n_sources;                  /* up to SWAP_SOURCES_MAX */
 };
@@ -88,8 +94,16 @@ size_t swap_memory_nbytes(const struct swap_options *options);
  * not report it. Creates nothing. Errors: CZ_INVALID (no name, too long), CZ_IO, CZ_NOMEM. */
 cz_status swap_dir_free(const char *dir, size_t *nbytes);
 
-/* Create and preallocate the file. Errors: CZ_IO with folder, bytes needed and bytes free if the
- * disk is too small (nothing is left); CZ_INVALID (dir is not a folder, name too long). */
+/* The same for a swap of several folders: as large as it could be with the shares that they have.
+ */
+cz_status swap_free_nbytes(const struct swap_options *options, size_t *nbytes);
+
+/* Bytes of the file in `dir` (0) or in more_dirs[path − 1]. */
+uint64_t swap_path_nbytes(const struct swap_options *options, size_t path);
+
+/* Create and preallocate the file, or one in each folder. Errors: CZ_IO with folder, bytes needed
+ * and bytes free if the disk is too small (nothing is left); CZ_INVALID (dir is not a folder, name
+ * too long). */
 cz_status swap_open(const struct swap_options *options, struct swap **out);
 
 /* End all requests, remove the file and the folders made for it; accepts NULL. */
@@ -111,7 +125,8 @@ cz_status swap_read_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes
 cz_status swap_write_begin(struct swap *s, const void *buf, uint64_t off, size_t nbytes,
                            uint64_t *ticket);
 
-/* A read that begins once the request `after` is done (0: at once), whose buffer it may use again. */
+/* A read that begins once the request `after` is done (0: at once), whose buffer it may use again.
+ */
 cz_status swap_read_after(struct swap *s, void *buf, uint64_t off, size_t nbytes, uint64_t after,
                           uint64_t *ticket);
 
@@ -137,8 +152,10 @@ struct swap_counts swap_counts(const struct swap *s);
 /* How it works here: "io_uring, O_DIRECT, registered buffers", for the log and the plan. */
 const char *swap_describe(const struct swap *s);
 
-/* The file's path, for messages and tests. */
+/* The file's path, for messages and tests; of several the first one's, or that of number `i`, NULL
+ * behind the last. */
 const char *swap_path(const struct swap *s);
+const char *swap_path_at(const struct swap *s, size_t i);
 
 CZ_EXTERN_C_END
 #endif

@@ -206,6 +206,8 @@ struct config_lora {
     const char *targets, *layers, *modules_to_save; /* NULL: all, all, none */
 };
 
+#define CONFIG_NVME_PATHS_MAX 8
+
 /* Our own settings: the top-level key "czero", which DeepSpeed ignores. */
 enum config_accumulation_order {
     CONFIG_ORDER_AUTO = 0,
@@ -218,8 +220,11 @@ struct config_czero {
     int64_t activation_checkpointing_every; /* recompute every n-th group of layers; 0: off */
     bool async_save;                        /* write checkpoints in the background; true */
     bool offload_gradients;                 /* gradients follow the optimizer to NVMe (one rank) */
-    bool late_update;                       /* with NVMe: in the next forward, layer by layer */
-    bool offload_checksums;                 /* compare what comes back from the swap file */
+    const char *nvme_paths[CONFIG_NVME_PATHS_MAX]; /* folders of the swap file, instead of one */
+    double nvme_rates[CONFIG_NVME_PATHS_MAX];      /* how fast they are, relative to each other */
+    size_t n_nvme_paths, n_nvme_rates;             /* 0: nvme_path; they are alike */
+    bool late_update;       /* with NVMe: in the next forward, layer by layer */
+    bool offload_checksums; /* compare what comes back from the swap file */
     bool frozen_in_place; /* beside an adapter, frozen ones on NVMe are read from the model's files
                            */
     int64_t tile_numel;   /* elements per step of the sweep; 0: chosen */

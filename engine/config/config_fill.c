@@ -257,6 +257,26 @@ static void fill_lora(struct ds_config *config)
     lora->modules_to_save = join_names(config, "czero.lora.modules_to_save");
 }
 
+/* As KEY_PATH has them: "/mnt/a/" is "/mnt/a". */
+static const char *without_slash(struct config_impl *c, const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    return cv_text(&c->pool, "%.*s", (int)n, path);
+}
+
+/* More of them, or others than numbers, are refused by config_support.c. */
+static void fill_nvme_paths(struct ds_config *config)
+{
+    struct config_czero *z = &config->czero;
+    const struct cv *paths = at(config, "czero.nvme_paths");
+    const struct cv *rates = at(config, "czero.nvme_rates");
+    for (size_t i = 0; paths && i < paths->n && i < CONFIG_NVME_PATHS_MAX; i++)
+        z->nvme_paths[z->n_nvme_paths++] = without_slash(config->impl, paths->items[i]->string);
+    for (size_t i = 0; rates && i < rates->n && i < CONFIG_NVME_PATHS_MAX; i++)
+        z->nvme_rates[z->n_nvme_rates++] = rates->items[i]->real;
+}
+
 /* The default of 1.0 came with 0.19: the note is for users that compare with runs of 0.16. */
 static void fill_clipping(struct ds_config *config)
 {
@@ -283,6 +303,7 @@ void config_fill(struct ds_config *config)
     fill_log_level(config);
     fill_prof_ops(config);
     fill_lora(config);
+    fill_nvme_paths(config);
     /* Any of them asks for a dynamic scaler, as in DeepSpeed; a static loss_scale does not. */
     static const char *const settings[] = {"initial_scale_power", "loss_scale_window",
                                            "min_loss_scale", "hysteresis",

@@ -485,6 +485,13 @@ static const struct config_key czero_keys[] = {
     KEY("offload_gradients", KEY_BOOL, "false",
         "gradients follow the optimizer to NVMe as well; one rank on the CPU only",
         TO_BOOL(czero.offload_gradients)),
+    KEY("nvme_paths", KEY_STRINGS, "[]",
+        "folders on up to 8 disks: the swap file is striped over a file in each; nvme_path may be "
+        "left "
+        "out then, or is one of them"),
+    KEY("nvme_rates", KEY_LIST, "[]",
+        "how fast the disks of nvme_paths are, in any unit: each gets its share of the swap file; "
+        "[]: equal shares"),
     KEY("late_update", KEY_BOOL, "true",
         "with NVMe, on one rank on the CPU: update a layer's parameters just before its next "
         "forward, so that the disk works beside the layers. Results do not change",

@@ -3,6 +3,7 @@
 #include "engine/config/config_impl.h"
 #include "offload/swap.h"
 
+#include <math.h>
 #include <string.h>
 
 struct refusal {
@@ -90,13 +91,52 @@ static bool unmanaged_overlap(const struct ds_config *d)
 static bool nvme_without_path(const struct ds_config *d)
 {
     const struct config_offload_optimizer *o = &d->zero.offload_optimizer;
-    return o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
+    return o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path && d->czero.n_nvme_paths == 0;
 }
 
 static bool param_nvme_without_path(const struct ds_config *d)
 {
     const struct config_offload_param *o = &d->zero.offload_param;
-    return o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path;
+    return o->device == CONFIG_OFFLOAD_NVME && !o->nvme_path && d->czero.n_nvme_paths == 0;
+}
+
+/* A path of DeepSpeed's that the list does not have. */
+static bool is_elsewhere(const struct ds_config *d, enum config_offload_device device,
+                         const char *path)
+{
+    if (device != CONFIG_OFFLOAD_NVME || !path || d->czero.n_nvme_paths == 0) return false;
+    for (size_t i = 0; i < d->czero.n_nvme_paths; i++)
+        if (strcmp(d->czero.nvme_paths[i], path) == 0) return false;
+    return true;
+}
+
+static bool nvme_path_elsewhere(const struct ds_config *d)
+{
+    const struct config_offload_optimizer *o = &d->zero.offload_optimizer;
+    return is_elsewhere(d, o->device, o->nvme_path);
+}
+
+static bool param_nvme_path_elsewhere(const struct ds_config *d)
+{
+    const struct config_offload_param *o = &d->zero.offload_param;
+    return is_elsewhere(d, o->device, o->nvme_path);
+}
+
+static bool many_nvme_paths(const struct ds_config *d)
+{
+    return config_at(d->impl->resolved, "czero.nvme_paths")->n > CONFIG_NVME_PATHS_MAX;
+}
+
+static bool odd_nvme_rates(const struct ds_config *d)
+{
+    const struct cv *rates = config_at(d->impl->resolved, "czero.nvme_rates");
+    const struct cv *paths = config_at(d->impl->resolved, "czero.nvme_paths");
+    for (size_t i = 0; i < rates->n; i++) {
+        const struct cv *r = rates->items[i];
+        bool is_number = r->kind == CV_INT || r->kind == CV_FLOAT;
+        if (!is_number || !(r->real > 0) || !isfinite(r->real)) return true;
+    }
+    return rates->n > 0 && rates->n != paths->n;
 }
 
 static bool uses_nvme(const struct ds_config *d)
@@ -164,6 +204,16 @@ static const struct refusal refusals[] = {
      "is missing; the device nvme needs the folder of its swap file"},
     {"zero_optimization.offload_param.nvme_path", param_nvme_without_path, REJECTS,
      "is missing; the device nvme needs the folder of its swap file"},
+    {"zero_optimization.offload_optimizer.nvme_path", nvme_path_elsewhere, REJECTS,
+     "is none of czero.nvme_paths, over which the swap file is striped; add it there, or remove "
+     "it"},
+    {"zero_optimization.offload_param.nvme_path", param_nvme_path_elsewhere, REJECTS,
+     "is none of czero.nvme_paths, over which the swap file is striped; add it there, or remove "
+     "it"},
+    {"czero.nvme_paths", many_nvme_paths, CONFIG_NOTE_UNSUPPORTED,
+     "not supported: more than 8 folders for a swap file"},
+    {"czero.nvme_rates", odd_nvme_rates, REJECTS,
+     "must have one number above 0 for each folder of czero.nvme_paths"},
     {"aio.block_size", large_blocks, CONFIG_NOTE_UNSUPPORTED,
      "not supported: blocks above 1 GiB; 1048576 is a good size"},
     {"aio.queue_depth", deep_queue, CONFIG_NOTE_UNSUPPORTED,
@@ -260,7 +310,9 @@ static void note_paths(struct config_impl *c, const struct ds_config *d)
     const struct config_offload_optimizer *o = &d->zero.offload_optimizer;
     const struct config_offload_param *p = &d->zero.offload_param;
     if (o->device != CONFIG_OFFLOAD_NVME || p->device != CONFIG_OFFLOAD_NVME) return;
-    if (!o->nvme_path || !p->nvme_path || strcmp(o->nvme_path, p->nvme_path) == 0) return;
+    if (d->czero.n_nvme_paths > 0 || !o->nvme_path || !p->nvme_path ||
+        strcmp(o->nvme_path, p->nvme_path) == 0)
+        return;
     config_say(c, CONFIG_NOTE_NO_EFFECT, config_at(c->resolved, path), path,
                "has no effect: a rank has one swap file, in offload_optimizer.nvme_path");
 }

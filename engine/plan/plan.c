@@ -67,6 +67,22 @@ static void take_rlimit(struct cz_plan *p, int resource, size_t used, const char
     take_limit(p, limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0, what);
 }
 
+/* "/mnt/a 12.0 GiB, /mnt/b 6.0 GiB", as far as there is room. */
+static void fill_stripes(struct cz_plan *p, const struct swap_options *options)
+{
+    size_t at = 0;
+    char size[24];
+    p->nvme_stripes[0] = '\0';
+    for (size_t i = 0; options->n_more_dirs > 0 && i <= options->n_more_dirs; i++) {
+        const char *dir = i == 0 ? options->dir : options->more_dirs[i - 1];
+        size_t left = sizeof p->nvme_stripes - at;
+        int n = snprintf(p->nvme_stripes + at, left, "%s%s %s", i ? ", " : "", dir,
+                         size_human((size_t)swap_path_nbytes(options, i), size, sizeof size));
+        if (n < 0 || (size_t)n >= left) return;
+        at += (size_t)n;
+    }
+}
+
 /* Ranks of a host share the disk, as they do memory. */
 static cz_status measure_disk(struct cz_engine *e)
 {
@@ -74,7 +90,8 @@ static cz_status measure_disk(struct cz_engine *e)
     if (options.nbytes == 0) return CZ_OK;
     if (snprintf(e->plan.nvme_path, sizeof e->plan.nvme_path, "%s", options.dir) >= PATH_MAX)
         return err_set(CZ_INVALID, ENAMETOOLONG, "nvme_path \"%.60s…\"", options.dir);
-    TRY(swap_dir_free(options.dir, &e->plan.nvme_free_nbytes));
+    TRY(swap_free_nbytes(&options, &e->plan.nvme_free_nbytes));
+    fill_stripes(&e->plan, &options);
     e->plan.nvme_free_nbytes /= (size_t)e->comm->n_ranks_host;
     return CZ_OK;
 }

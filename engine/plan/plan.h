@@ -105,6 +105,7 @@ struct cz_plan {
 
     size_t unpinned_nbytes;    /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
     char nvme_path[PATH_MAX];  /* where the swap file goes; "": there is none */
+    char nvme_stripes[1024];   /* folders and their shares, of several; "": one */
     size_t nvme_free_nbytes;   /* limit of the swap files of this host's ranks, for one of them;
                                   SIZE_MAX: unknown */
     size_t host_free_nbytes;   /* what may still be allocated here: memory, cgroup and rlimits */

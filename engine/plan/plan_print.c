@@ -110,7 +110,8 @@ static void print_totals(FILE *f, const struct cz_plan *p)
         printable_print(f, "It does not fit here: %s has %s free for the swap file.\n",
                         p->nvme_path, size_human(p->nvme_free_nbytes, buf, sizeof buf));
     if (p->nvme_nbytes > 0)
-        printable_print(f, "  %-22s %-7s %11.1f MiB\n", "swap file", "nvme", mib(p->nvme_nbytes));
+        printable_print(f, "  %-22s %-7s %11.1f MiB%s%s\n", "swap file", "nvme",
+                        mib(p->nvme_nbytes), *p->nvme_stripes ? "   " : "", p->nvme_stripes);
     if (p->in_place_nbytes > 0)
         printable_print(f,
                         "  %-22s %-7s %11.1f MiB   read from the model's files, without a copy\n",

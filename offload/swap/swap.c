@@ -33,12 +33,16 @@ static cz_status take_options(struct swap *s, const struct swap_options *o)
         return err_set(CZ_INVALID, 0, "a swap of more than %zu files to read", SWAP_SOURCES_MAX);
     if (o->nbytes >= (uint64_t)1 << SWAP_SOURCE_SHIFT)
         return err_set(CZ_INVALID, 0, "a swap file of %zu bytes is too large", o->nbytes);
+    s->nbytes = size_round_up(o->nbytes, SWAP_ALIGN);
     s->queue_depth = o->queue_depth ? o->queue_depth : SWAP_QUEUE_DEPTH;
     s->block_nbytes =
         size_round_up(o->block_nbytes ? o->block_nbytes : SWAP_BLOCK_NBYTES, SWAP_ALIGN);
     s->n_threads = s->queue_depth < 8 ? s->queue_depth : 8;
     if (o->n_threads > s->n_threads) s->n_threads = o->n_threads;
     if (s->n_threads > SWAP_THREADS_MAX) s->n_threads = SWAP_THREADS_MAX;
+    TRY(swap_stripes_make(o, s->block_nbytes, &s->stripes));
+    s->queue_depth *= (int)s->stripes.n_paths; /* each disk's */
+    if (s->queue_depth > SWAP_QUEUE_DEPTH_MAX) s->queue_depth = SWAP_QUEUE_DEPTH_MAX;
     s->single_submit = o->single_submit;
     s->bounce_nbytes = swap_bounce_nbytes(s->block_nbytes);
     return CZ_OK;
@@ -130,6 +134,17 @@ static cz_status allocate(struct swap *s, const struct swap_options *o)
     return CZ_OK;
 }
 
+static cz_status open_files(struct swap *s, const struct swap_options *o)
+{
+    TRY(swap_file_open(&s->file, o->dir, o->rank, swap_stripes_nbytes(&s->stripes, s->nbytes, 0)));
+    for (size_t i = 1; i <= o->n_more_dirs; i++) {
+        s->n_more = i; /* to be closed, also if it was opened in part */
+        TRY(swap_file_open(&s->more[i - 1], o->more_dirs[i - 1], o->rank,
+                           swap_stripes_nbytes(&s->stripes, s->nbytes, i)));
+    }
+    return CZ_OK;
+}
+
 cz_status swap_open(const struct swap_options *options, struct swap **out)
 {
     enum swap_engine engine;
@@ -143,9 +158,7 @@ cz_status swap_open(const struct swap_options *options, struct swap **out)
     TRY_GOTO(take_options(s, options), fail);
     TRY_GOTO(choose_engine(options->engine, &engine), fail);
     TRY_GOTO(allocate(s, options), fail);
-    TRY_GOTO(swap_file_open(&s->file, options->dir, options->rank,
-                            size_round_up(options->nbytes, SWAP_ALIGN)),
-             fail);
+    TRY_GOTO(open_files(s, options), fail);
     for (; s->n_sources < options->n_sources; s->n_sources++)
         TRY_GOTO(swap_source_open(&s->sources[s->n_sources], &options->sources[s->n_sources]),
                  fail);
@@ -163,6 +176,7 @@ void swap_close(struct swap *s)
     if (!s) return;
     stop_backend(s);
     swap_file_close(&s->file);
+    for (size_t i = 0; i < s->n_more; i++) swap_file_close(&s->more[i]);
     for (size_t i = 0; i < s->n_sources; i++) swap_source_close(&s->sources[i]);
     free(s->sources);
     swap_queue_free(&s->queue);
@@ -206,15 +220,21 @@ cz_status swap_register(struct swap *s, void *base, size_t nbytes)
 cz_status swap_check_range(struct swap *s, uint64_t off, size_t nbytes, bool is_write)
 {
     uint64_t at, end;
+    if (off <= s->nbytes && nbytes <= s->nbytes - off) return CZ_OK;
     if (off >> SWAP_SOURCE_SHIFT > s->n_sources)
         return err_set(CZ_INVALID, 0, "swap: offset %" PRIu64 " is in no file", off);
+    if (!swap_is_source(off))
+        return err_set(CZ_INVALID, 0,
+                       "swap file %s: %zu bytes at offset %" PRIu64 " go beyond its %" PRIu64
+                       " bytes",
+                       s->file.path, nbytes, off, s->nbytes);
     const struct swap_file *f = swap_file_of(s, off, &at);
-    if (f->is_source && is_write) return err_set(CZ_INVALID, 0, "%s is only read", f->path);
-    end = f->is_source ? size_round_up(f->nbytes, SWAP_ALIGN) : f->nbytes;
+    if (is_write) return err_set(CZ_INVALID, 0, "%s is only read", f->path);
+    end = size_round_up(f->nbytes, SWAP_ALIGN);
     if (at <= end && nbytes <= end - at) return CZ_OK;
     return err_set(CZ_INVALID, 0,
-                   "%s%s: %zu bytes at offset %" PRIu64 " go beyond its %" PRIu64 " bytes",
-                   f->is_source ? "" : "swap file ", f->path, nbytes, at, f->nbytes);
+                   "%s: %zu bytes at offset %" PRIu64 " go beyond its %" PRIu64 " bytes", f->path,
+                   nbytes, at, f->nbytes);
 }
 
 static cz_status check_request(struct swap *s, const void *buf, uint64_t off, size_t nbytes,
@@ -273,6 +293,7 @@ struct swap_counts swap_counts(const struct swap *s)
 const char *swap_describe(const struct swap *s)
 {
     bool is_direct = atomic_load(&s->file.is_direct);
+    for (size_t i = 0; i < s->n_more; i++) is_direct &= atomic_load(&s->more[i].is_direct);
     if (s->backend == &swap_backend_threads)
         return is_direct ? "threads, O_DIRECT" : "threads, page cache";
     if (atomic_load(&s->has_unknown))
@@ -284,6 +305,11 @@ const char *swap_describe(const struct swap *s)
 const char *swap_path(const struct swap *s)
 {
     return s->file.path;
+}
+
+const char *swap_path_at(const struct swap *s, size_t i)
+{
+    return i == 0 ? s->file.path : i <= s->n_more ? s->more[i - 1].path : NULL;
 }
 
 /* For a plan, before the folder exists: its nearest parent is asked. Leftovers of killed runs count
@@ -304,5 +330,28 @@ cz_status swap_dir_free(const char *dir, size_t *nbytes)
     uint64_t n_free = swap_file_system_free(path);
     free(path);
     *nbytes = n_free > SIZE_MAX - leftovers ? SIZE_MAX : n_free + leftovers;
+    return CZ_OK;
+}
+
+uint64_t swap_path_nbytes(const struct swap_options *options, size_t path)
+{
+    struct swap s = {0};
+    if (take_options(&s, options) != CZ_OK) return 0;
+    return swap_stripes_nbytes(&s.stripes, s.nbytes, path);
+}
+
+cz_status swap_free_nbytes(const struct swap_options *options, size_t *nbytes)
+{
+    struct swap s = {0};
+    TRY(take_options(&s, options));
+    TRY(swap_dir_free(options->dir, nbytes));
+    if (s.stripes.n_paths == 1) return CZ_OK;
+    for (size_t i = 0; i < s.stripes.n_paths; i++) {
+        size_t here = *nbytes;
+        if (i > 0) TRY(swap_dir_free(options->more_dirs[i - 1], &here));
+        if (here != SIZE_MAX)
+            here = here / s.stripes.unit / (size_t)s.stripes.n_of[i] * SWAP_PERIOD * s.stripes.unit;
+        if (i == 0 || here < *nbytes) *nbytes = here;
+    }
     return CZ_OK;
 }

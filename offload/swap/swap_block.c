@@ -70,13 +70,13 @@ static bool block_complete(struct swap *s, struct swap_block *b)
         return true;
     }
     if (!b->was_direct && b->is_write)
-        swap_file_writeback_begin(&s->file, b->off, b->nbytes);
+        swap_file_writeback_begin(b->file, b->off, b->nbytes);
     else if (!b->was_direct)
-        error = swap_file_writeback_error(&s->file);
+        error = swap_file_writeback_error(b->file);
     if (error != 0)
         block_fail(s, b, CZ_IO, error, ": what was written before did not reach the disk");
     else if (s->checksums && !b->is_write &&
-             swap_checksums_check(s->checksums, s->file.path, b) != CZ_OK)
+             swap_checksums_check(s->checksums, b->file->path, b) != CZ_OK)
         swap_queue_fail(&s->queue);
     return true;
 }

@@ -22,13 +22,13 @@ uint32_t *swap_checksums_create(uint64_t file_nbytes)
 
 void swap_checksums_note(uint32_t *sums, const struct swap_block *b)
 {
-    uint32_t *sum = sums + b->off / SWAP_ALIGN;
+    uint32_t *sum = sums + b->at / SWAP_ALIGN;
     for (size_t i = 0; i < b->nbytes; i += SWAP_ALIGN) *sum++ = crc_of(b->buf + i);
 }
 
 cz_status swap_checksums_check(const uint32_t *sums, const char *path, const struct swap_block *b)
 {
-    const uint32_t *sum = sums + b->off / SWAP_ALIGN;
+    const uint32_t *sum = sums + b->at / SWAP_ALIGN;
     for (size_t i = 0; i < b->nbytes; i += SWAP_ALIGN, sum++)
         if (crc_of(b->buf + i) != *sum)
             return err_set(CZ_CORRUPT, 0,

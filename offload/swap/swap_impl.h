@@ -3,6 +3,7 @@
  *   swap.c            the public calls, options, memory
  *   swap_file.c       the file: name, lock, space, preallocation, O_DIRECT
  *   swap_source.c     files that are only read
+ *   swap_stripes.c    a swap of several files
  *   swap_name.c       names of swap files, and whose they are
  *   swap_folder.c     the folder: made, locked, searched for leftovers, removed
  *   swap_queue.c      requests, cut into blocks; waits; the first failure
@@ -108,6 +109,27 @@ void swap_source_close(struct swap_file *f);
 /* CZ_CORRUPT when it is not what its opener saw. */
 cz_status swap_source_check(const struct swap_file *f);
 
+/* ---- swap_stripes.c -------------------------------------------------------------------------- */
+
+#define SWAP_PERIOD 64
+
+struct swap_stripes {
+    size_t unit; /* bytes of a stripe: a block's */
+    size_t n_paths;
+    int n_of[SWAP_PATHS_MAX];            /* stripes of a file in a period */
+    unsigned char path_of[SWAP_PERIOD];  /* a stripe's file … */
+    unsigned char place_of[SWAP_PERIOD]; /* … and its place among that one's in the period */
+};
+
+/* Errors: CZ_INVALID (too many folders, a rate that is none). */
+cz_status swap_stripes_make(const struct swap_options *o, size_t unit, struct swap_stripes *s);
+
+/* The file that byte `off` of the swap is in, and the offset there. */
+size_t swap_stripes_find(const struct swap_stripes *s, uint64_t off, uint64_t *file_off);
+
+/* Of a swap of `nbytes`, those in one of its files. */
+uint64_t swap_stripes_nbytes(const struct swap_stripes *s, uint64_t nbytes, size_t path);
+
 /* ---- swap_queue.c ---------------------------------------------------------------------------- */
 
 struct swap_request {
@@ -126,6 +148,7 @@ struct swap_block {
     struct swap_file *file;
     unsigned char *buf;
     uint64_t off; /* in the file */
+    uint64_t at;  /* in the swap */
     size_t nbytes, done;
     size_t n_asked; /* of the transfer under way */
     bool is_write, was_direct;
@@ -161,8 +184,8 @@ void swap_queue_init(struct swap_queue *q); /* of a zeroed one */
 cz_status swap_queue_allocate(struct swap_queue *q, int queue_depth);
 void swap_queue_free(struct swap_queue *q);
 
-/* Any thread, without the lock. `wake` is called with it. after: of a read, the ticket that it waits
- * for. */
+/* Any thread, without the lock. `wake` is called with it. after: of a read, the ticket that it
+ * waits for. */
 cz_status swap_queue_begin(struct swap *s, void *buf, uint64_t off, size_t nbytes, bool is_write,
                            uint64_t *ticket);
 cz_status swap_queue_begin_after(struct swap *s, void *buf, uint64_t off, size_t nbytes,
@@ -244,8 +267,12 @@ struct swap {
     size_t block_nbytes;
     int queue_depth, n_threads;
     bool single_submit;
+    uint64_t nbytes;
     struct swap_file file;
-    struct swap_file *sources; /* (n_sources) */
+    struct swap_file more[SWAP_PATHS_MAX - 1]; /* of further folders */
+    size_t n_more;
+    struct swap_stripes stripes; /* with n_more > 0 */
+    struct swap_file *sources;   /* (n_sources) */
     size_t n_sources;
     struct swap_queue queue;
     const struct swap_backend *backend;
@@ -266,7 +293,10 @@ struct swap {
 static inline struct swap_file *swap_file_of(struct swap *s, uint64_t off, uint64_t *file_off)
 {
     *file_off = off & (((uint64_t)1 << SWAP_SOURCE_SHIFT) - 1);
-    return swap_is_source(off) ? &s->sources[(off >> SWAP_SOURCE_SHIFT) - 1] : &s->file;
+    if (swap_is_source(off)) return &s->sources[(off >> SWAP_SOURCE_SHIFT) - 1];
+    if (s->n_more == 0) return &s->file;
+    size_t path = swap_stripes_find(&s->stripes, off, file_off);
+    return path == 0 ? &s->file : &s->more[path - 1];
 }
 
 /* swap.c: CZ_INVALID unless the bytes are in a file, and in one that may be written. */

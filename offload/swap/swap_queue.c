@@ -205,8 +205,13 @@ struct swap_block *swap_queue_take(struct swap *s)
     q->free = b->next;
     b->request = r;
     b->buf = r->buf + r->n_cut;
-    b->file = swap_file_of(s, r->off + r->n_cut, &b->off);
+    b->at = r->off + r->n_cut;
+    b->file = swap_file_of(s, b->at, &b->off);
     b->nbytes = left < s->block_nbytes ? left : s->block_nbytes;
+    if (s->n_more > 0 && !b->file->is_source) { /* no further than its stripe */
+        size_t end = s->stripes.unit - b->at % s->stripes.unit;
+        if (b->nbytes > end) b->nbytes = end;
+    }
     b->done = 0;
     b->is_write = r->is_write;
     b->n_stuck = 0;

@@ -52,7 +52,7 @@ static void prepare(struct swap *s, struct uring *u, struct swap_block *b)
     unsigned char *buf;
     uint64_t off;
     size_t n = swap_block_ask(s, b, &buf, &off);
-    bool is_fixed = u->has_file && !b->file->is_source;
+    bool is_fixed = u->has_file && b->file == &s->file;
     int idx = registered(s, buf, n), fd = is_fixed ? 0 : b->file->fd;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
     if (idx >= 0 && b->is_write)

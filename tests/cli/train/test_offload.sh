@@ -4,7 +4,7 @@
 # the file of a running process, or other files; a folder that cannot be used, or a disk too
 # small, is refused before training with a sentence and the exit code of its kind; without offload,
 # on the host and on NVMe the curve and the weights are the same bytes; the step log says what NVMe
-# moved.
+# moved. The same for a swap file that is striped over several folders.
 set -uo pipefail
 build=$(cd "$1" && pwd)
 source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -95,6 +95,32 @@ done
 [ "$(moved read 3)" = 0 ] || fail "what is in the buffers is read again: $(moved read 3)"
 grep -q '"swap_exposed_s": [0-9.e-]*' out.txt || fail "swap_exposed_s is missing"
 
+# ---- several folders -----------------------------------------------------------------------------
+
+striped() { # STAGE CZERO_SECTION: config, in which nvme_path may be missing
+  config "$1" nvme nvme "" | sed 's/"nvme_path": "", //; s/, "nvme_path": ""//; s|^{|{"czero": {'"$2"'}, |'
+}
+
+for stage in 0 3; do
+  striped $stage '"nvme_paths": ["disk0/swap", "disk1", "disk2/"], "nvme_rates": [2, 1, 1.5], "tile_numel": 8192' >ds.json
+  run "$czero" launch -n 2 -- "${train[@]}" --config ds.json --steps 5 --curve striped.csv --export striped$stage
+  [ $code = 0 ] || fail "several folders: exit code $code"
+  cmp s$stage-none-none.csv striped.csv || fail "several folders: another curve"
+  cmp s$stage-none-none/model.safetensors striped$stage/model.safetensors || fail "several folders: other weights"
+  for disk in 0 1 2; do gone disk$disk "several folders"; done
+done
+run "$czero" plan --model gpt2-tiny --config ds.json --seq-len 16
+grep -q 'swap file .*disk0/swap .*, disk1 .*, disk2 ' out.txt || fail "the plan does not show the folders"
+striped 2 '"nvme_paths": ["disk0", "disk1"], "nvme_rates": [1]' >ds.json
+refused 2 "czero.nvme_rates" "$czero" "${train[@]}" --config ds.json --steps 2
+striped 2 '"nvme_paths": ["disk0", "disk1"], "nvme_rates": [1, -1]' >ds.json
+refused 2 "czero.nvme_rates" "$czero" "${train[@]}" --config ds.json --steps 2
+config 2 nvme nvme elsewhere | sed 's/^{/{"czero": {"nvme_paths": ["disk0", "disk1"]}, /' >ds.json
+refused 2 "offload_optimizer.nvme_path.*none of czero.nvme_paths" "$czero" "${train[@]}" --config ds.json --steps 2
+config 2 nvme nvme disk1 | sed 's/^{/{"czero": {"nvme_paths": ["disk0", "disk1"]}, /' >ds.json
+run "$czero" "${train[@]}" --config ds.json --steps 2
+[ $code = 0 ] || fail "nvme_path is one of nvme_paths: exit code $code"
+
 # ---- every way out -------------------------------------------------------------------------------
 
 start() { # COMMAND…: in a process group of its own, until its swap file is there and steps are made
@@ -154,6 +180,18 @@ for ranks in 1 2; do
   ended
   gone swap "after leftovers, $ranks ranks"
 done
+
+# Killed with a file in each of two folders: the next run removes both.
+striped 3 '"nvme_paths": ["swap", "swap2"]' >ds.json
+start "$czero" "${train[@]}" --config ds.json
+kill -KILL -- "-$running"
+ended
+[ "$(files)" = 1 ] && [ "$(ls swap2 | wc -l)" = 1 ] || fail "SIGKILL, two folders: no file in each"
+run "$czero" "${train[@]}" --config ds.json --steps 1
+[ $code = 0 ] || fail "after leftovers in two folders: exit code $code"
+gone swap "leftovers in two folders"
+gone swap2 "leftovers in two folders"
+config 3 nvme nvme swap >ds.json
 
 # One of two ranks is killed: the other ends by itself, with its own file removed.
 start "$czero" launch -n 2 -- "${train[@]}" --config ds.json
@@ -220,6 +258,12 @@ if [ -n "$mounted" ]; then
   [ -z "$(ls -A disk)" ] || fail "a refusal leaves something on the disk"
   refused "1 3" "disk" "$czero" launch -n 2 -- "${train[@]}" --config ds.json --steps 2
   [ -z "$(ls -A disk)" ] || fail "a refusal of two ranks leaves something on the disk"
+  striped 2 '"nvme_paths": ["'"$work"'/roomy", "'"$work"'/disk/full"]' >ds.json
+  mount -o remount,size=512k "$mounted" || fail "cannot remount"
+  refused "1 3" "disk/full" "$czero" "${train[@]}" --config ds.json --steps 2
+  [ -z "$(ls -A disk)" ] || fail "a refusal leaves something on the disk"
+  gone roomy "another folder is full"
+  config 2 nvme nvme "$work/disk/swap" >ds.json
   mount -o remount,size=16m "$mounted" || fail "cannot remount"
   run "$czero" launch -n 2 -- "${train[@]}" --config ds.json --steps 2 --curve disk.csv
   [ $code = 0 ] || fail "on tmpfs: exit code $code"

@@ -83,12 +83,12 @@ static inline void tiers_configure(struct leg *leg, const struct tier_run *run, 
              "\"stage3_max_live_parameters\": 60000, \"stage3_max_reuse_distance\": 1000, %s}, "
              "\"aio\": {\"block_size\": %d, \"queue_depth\": %d}, "
              "\"czero\": {\"tile_numel\": 4096, \"offload_checksums\": %s, "
-             "\"offload_gradients\": %s, \"accumulation_order\": \"%s\"}, "
+             "\"late_update\": %s, \"offload_gradients\": %s, \"accumulation_order\": \"%s\"}, "
              "\"optimizer\": {%s}, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
              "{\"total_num_steps\": 60, \"warmup_num_steps\": 5, \"warmup_max_lr\": 0.003}}}",
              run->gas, run->unclipped ? "0.0" : "0.5", run->dtype, run->stage,
              run->unclipped ? 20000 : 500000000, offload, run->turn % 3 ? 4096 : 1 << 20,
-             1 + run->turn % 5, run->turn % 2 ? "true" : "false",
+             1 + run->turn % 5, run->turn % 2 ? "true" : "false", run->turn % 3 ? "true" : "false",
              tiers_gradients(run) ? "true" : "false", run->order ? run->order : "auto",
              run->optimizer);
 }

@@ -94,6 +94,7 @@ static void draw_rest(struct run *r)
     put(t, "\"czero\": {\"tile_numel\": %s, \"offload_checksums\": %s, ",
         ONE_OF("0", "1", "4096", "8192", "50000"), ONE_OF("true", "false"));
     put(t, "\"offload_gradients\": %s, ", ONE_OF("true", "false"));
+    put(t, "\"late_update\": %s, ", ONE_OF("true", "false"));
     put(t, "\"activation_checkpointing\": {\"every\": %s}}, ", ONE_OF("0", "1", "2"));
     bool is_static = strstr(r->before.s, "\"loss_scale\"") != NULL; /* not for Lamb */
     put(t, "\"optimizer\": {%s}}", !r->only_adam && !is_static && dice(2) ? other : optimizer);
