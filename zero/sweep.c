@@ -177,7 +177,7 @@ static void count_traffic(struct zero *z)
     f->update_read_nbytes = own + states + 2 * f->grad_swapped_nbytes;
     f->update_written_nbytes = own + states + out;
     f->pass_written_nbytes = f->grad_swapped_nbytes;
-    f->update_early_read_nbytes = 2 * f->grad_swapped_nbytes;
+    f->update_early_read_nbytes = f->grad_swapped_nbytes;
     for (size_t g = 0; g < z->options.n_groups; g++)
         if (z->options.groups[g].hyper.cls->n_passes > 1) { /* states once more */
             f->update_read_nbytes += own + states + f->grad_swapped_nbytes;
@@ -234,7 +234,7 @@ cz_status zero_ring_take(struct zero *z)
         f->update_early_read_nbytes = f->update_read_nbytes;
         f->update_early_written_nbytes = f->update_written_nbytes;
     } else if (f->update_found_nbytes > 0) { /* everything, in each pass */
-        f->update_early_read_nbytes = 2 * f->grad_swapped_nbytes;
+        f->update_early_read_nbytes = f->grad_swapped_nbytes;
         if (f->update_early_written_nbytes > 0)
             f->update_early_read_nbytes += f->grad_swapped_nbytes;
     }

@@ -120,14 +120,14 @@ static double beside_backward(const struct cz_engine *e)
     return last < step ? last : step;
 }
 
-/* The forward that has the update of the step before: of a step's micro-batches the first one's. */
+/* The forward that has the update of the step before: of a step's passes the first one's. */
 static double forward_with_update(struct cz_engine *e, const struct machine_profile *m,
                                   double share)
 {
     struct cz_plan *p = &e->plan;
     const struct plan_cost *all = &p->phases[PLAN_FORWARD];
     const struct zero_figures f = zero_figures(e->zero);
-    size_t n = (size_t)p->accumulation, read = f.update_read_nbytes - f.update_early_read_nbytes;
+    size_t n = plan_n_passes(p), read = f.update_read_nbytes - f.update_early_read_nbytes;
     struct plan_cost other = *all, first;
     other.compute_s /= (double)n;
     other.comm_s /= (double)n;

@@ -235,7 +235,8 @@ START_TEST(a_late_update_is_beside_the_forward)
     const char *config =
         "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d, "
         "\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"nvme\", "
-        "\"nvme_path\": \"/tmp\"}}, \"czero\": {\"late_update\": %s}, " BF16 ADAM "}";
+        "\"nvme_path\": \"/tmp\"}}, \"czero\": {\"accumulation_order\": \"micro_batches\", "
+        "\"late_update\": %s}, " BF16 ADAM "}";
     char text[1024];
     for (int n = 1; n <= 4; n *= 4)
         for (int rows = 1; rows <= 16; rows *= 16) {
