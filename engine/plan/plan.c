@@ -67,7 +67,7 @@ static void take_rlimit(struct cz_plan *p, int resource, size_t used, const char
     take_limit(p, limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0, what);
 }
 
-/* "/mnt/a 12.0 GiB, /mnt/b 6.0 GiB", as far as there is room. */
+/* "/mnt/a 12.0 GiB, /mnt/b 6.0 GiB", as far as they fit. */
 static void fill_stripes(struct cz_plan *p, const struct swap_options *options)
 {
     size_t at = 0;
