@@ -33,6 +33,7 @@ static int64_t fitting_length(const struct cz_engine *e)
                                               .training = true,
                                               .checkpoint_every = p->checkpoint_every,
                                               .n_together = (int64_t)e->n_stages,
+                                              .keep_in_file = p->activations_away,
                                               .keep_on_host = p->rows[BLOCK_KEPT].nbytes > 0};
         struct chain *chain;
         if (chain_create(e->model, &options, &chain) != CZ_OK) return 0;
@@ -109,6 +110,31 @@ static cz_status load_weights(struct cz_engine *e)
     return st;
 }
 
+/* The chain's part of the swap file. */
+static cz_status write_activations(void *user, uint64_t off, size_t nbytes, const void *src,
+                                   uint64_t *ticket)
+{
+    struct cz_engine *e = user;
+    uint64_t begin;
+    (void)tiers_activations_nbytes(e, &begin);
+    return swap_write_begin(e->swap, src, begin + off, nbytes, ticket);
+}
+
+static cz_status read_activations(void *user, uint64_t off, size_t nbytes, void *dst,
+                                  uint64_t *ticket)
+{
+    struct cz_engine *e = user;
+    uint64_t begin;
+    (void)tiers_activations_nbytes(e, &begin);
+    return swap_read_begin(e->swap, dst, begin + off, nbytes, ticket);
+}
+
+static cz_status wait_activations(void *user, uint64_t ticket)
+{
+    struct cz_engine *e = user;
+    return swap_wait(e->swap, ticket);
+}
+
 /* Nothing is copied: the chain and zero read and write the same blocks, so a gathered parameter is
  * what a layer reads. */
 static cz_status bind(struct cz_engine *e)
@@ -127,6 +153,10 @@ static cz_status bind(struct cz_engine *e)
                                         .gradients = e->blocks[BLOCK_GRADIENTS],
                                         .kept = e->blocks[BLOCK_KEPT],
                                         .copies = e->copies,
+                                        .file = {.user = e,
+                                                 .write_begin = write_activations,
+                                                 .read_begin = read_activations,
+                                                 .wait = wait_activations},
                                         .params = zero_params(e->zero),
                                         .grads = zero_grads(e->zero),
                                         .grad_numel = e->grad_numel,

@@ -97,24 +97,57 @@ static cz_status goes_together(struct cz_engine *e, const struct cz_engine_optio
     return CZ_OK;
 }
 
+/* Whether there is a swap file that inputs of layers may wait in. */
+static bool has_file(const struct cz_engine *e)
+{
+    const struct zero_swap swap = tiers_swap(e);
+    return (swap.params || swap.optimizer) && !e->plan.on_cuda;
+}
+
+/* A chain for all micro-batches, if its inputs fit; with a file, if they do not fit into memory. */
+static cz_status make_together(struct cz_engine *e, const struct chain_options *chain,
+                               bool is_wanted, struct chain **out)
+{
+    struct chain_options options = *chain;
+    bool fit = false;
+    options.n_together = e->config->gradient_accumulation_steps;
+    options.keep_in_file = e->config->czero.offload_activations;
+    for (;; options.keep_in_file = true) {
+        TRY(chain_create(e->model, &options, out));
+        cz_status st = inputs_fit(e, *out, &fit);
+        bool is_last = options.keep_in_file || !has_file(e);
+        if (st == CZ_OK && (fit || (is_wanted && is_last))) {
+            e->plan.activations_away = options.keep_in_file;
+            return CZ_OK;
+        }
+        chain_destroy(*out);
+        *out = NULL;
+        if (st != CZ_OK || is_last) return st;
+    }
+}
+
 cz_status order_choose(struct cz_engine *e, const struct cz_engine_options *options,
                        const struct chain_options *chain)
 {
-    struct chain_options for_all = *chain;
-    struct chain *together;
-    bool yes, is_wanted, fit = false;
+    const bool in_file = e->config->czero.offload_activations;
+    struct chain *together = NULL;
+    bool yes, is_wanted;
+    char where[256];
     e->plan.order = PLAN_BY_MICRO_BATCH;
     TRY(chain_create(e->model, chain, &e->chain));
     TRY(goes_together(e, options, &yes, &is_wanted));
+    if (in_file && !e->order && (!yes || !has_file(e)))
+        return err_set(
+            CZ_INVALID, 0,
+            "%s: inputs of layers wait on NVMe where there is a swap file, on the CPU, and "
+            "micro-batches go through each layer together (czero.accumulation_order)",
+            config_where(e->config, "czero.offload_activations", where, sizeof where));
     if (!yes) return CZ_OK;
-    for_all.n_together = e->config->gradient_accumulation_steps;
-    TRY(chain_create(e->model, &for_all, &together));
-    cz_status st = inputs_fit(e, together, &fit);
-    if (st != CZ_OK || (!fit && !is_wanted)) {
-        chain_destroy(together);
+    TRY(make_together(e, chain, is_wanted || in_file, &together));
+    if (!together) {
         why(e, "the inputs of all layers for %lld micro-batches would take too much memory",
-            (long long)for_all.n_together);
-        return st;
+            (long long)e->config->gradient_accumulation_steps);
+        return CZ_OK;
     }
     chain_destroy(e->chain);
     e->chain = together;

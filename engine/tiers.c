@@ -123,6 +123,12 @@ struct zero_stage3 tiers_window(const struct cz_engine *e)
     return w;
 }
 
+size_t tiers_activations_nbytes(const struct cz_engine *e, uint64_t *off)
+{
+    *off = size_round_up(zero_swap_nbytes(e->zero), SWAP_ALIGN);
+    return e->plan.activations_away ? chain_sizes(e->chain).kept : 0;
+}
+
 /* One file for both: the optimizer's folder wins, and config_support.c tells when two were
  * named. Or one striped over several folders. */
 struct swap_options tiers_swap_options(const struct cz_engine *e)
@@ -130,6 +136,8 @@ struct swap_options tiers_swap_options(const struct cz_engine *e)
     const struct ds_config *c = e->config;
     const int64_t n_threads = c->aio.intra_op_parallelism;
     const char *dir = NULL;
+    uint64_t off;
+    const size_t activations = tiers_activations_nbytes(e, &off);
     if (params_are(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_param.nvme_path;
     if (optimizer_is(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_optimizer.nvme_path;
     if (c->czero.n_nvme_paths > 0) dir = c->czero.nvme_paths[0];
@@ -139,7 +147,8 @@ struct swap_options tiers_swap_options(const struct cz_engine *e)
                                      c->czero.n_nvme_paths > 0 ? c->czero.n_nvme_paths - 1 : 0,
                                  .rates = c->czero.n_nvme_rates > 0 ? c->czero.nvme_rates : NULL,
                                  .rank = e->comm->rank,
-                                 .nbytes = zero_swap_nbytes(e->zero),
+                                 .nbytes = activations > 0 ? (size_t)off + activations
+                                                           : zero_swap_nbytes(e->zero),
                                  .block_nbytes = (size_t)c->aio.block_size,
                                  .queue_depth = (int)c->aio.queue_depth,
                                  .n_threads = n_threads < INT_MAX ? (int)n_threads : INT_MAX,
@@ -217,6 +226,10 @@ static void swap_rows(struct cz_engine *e)
     }
     add_row(p, p->rows[ZERO_PARAMS].name, PLAN_NVME, f.param_swapped_nbytes, how);
     add_row(p, p->rows[ZERO_GRADS].name, PLAN_NVME, f.grad_swapped_nbytes, how);
+    uint64_t off;
+    const size_t activations = tiers_activations_nbytes(e, &off);
+    add_row(p, p->rows[BLOCK_KEPT].name, PLAN_NVME, activations, how);
+    rest -= activations;
     add_row(p, "rounding to blocks", PLAN_NVME, rest, how);
     add_row(p, "swap bookkeeping", PLAN_HOST, swap_memory_nbytes(&options),
             options.checksums ? "queue, bounce buffers, checksums" : "queue, bounce buffers");

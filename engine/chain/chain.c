@@ -113,28 +113,36 @@ static cz_status chain_place(struct chain *c)
     return CZ_OK;
 }
 
-/* Micro-batches together: a set has the outputs of all layers, and what they keep. The gradient of
- * an output is made where the next layer's output was, which is no longer read by then, hence the
- * larger size of both. What the loss layer saves is used up at once, and what recomputed layers do,
- * so all sets share those. */
+/* Micro-batches together: what each of them has of a layer stands side by side. Where outputs stay
+ * in memory, the gradient of an output is made where the next layer's output was, which is no
+ * longer read by then, hence the larger size of both. What the loss layer saves is used up at once,
+ * and what recomputed layers do, so all sets share those. */
 static cz_status place_together(struct chain *c)
 {
-    size_t set = 0, loss_off = 0, scratch = 0, last = c->n_nodes - 1;
+    size_t *block = &c->sizes.activations, loss_off, scratch = 0, last = c->n_nodes - 1, nbytes;
     for (size_t i = 0; i < last; i++) {
         struct chain_node *node = &c->nodes[i];
-        size_t nbytes = node->sizes.out_nbytes;
-        if (i > 0 && c->nodes[i - 1].sizes.out_nbytes > nbytes)
-            nbytes = c->nodes[i - 1].sizes.out_nbytes;
-        TRY(chain_place_piece(&set, nbytes, &node->out_off));
-        if (i >= c->keep_from)
-            TRY(chain_place_piece(&set, node->sizes.saved_nbytes, &node->saved_off));
-        else if (node->sizes.saved_nbytes > scratch)
-            scratch = node->sizes.saved_nbytes;
+        const size_t before = i > 0 ? c->nodes[i - 1].sizes.out_nbytes : 0;
+        node->out_stride = size_round_up(node->sizes.out_nbytes, CHAIN_ALIGN);
+        if (c->n_kept == 0 && before > node->out_stride)
+            node->out_stride = size_round_up(before, CHAIN_ALIGN);
+    }
+    TRY(chain_kept_plan(c, block));
+    for (size_t i = 0; i < last; i++) {
+        struct chain_node *node = &c->nodes[i];
+        TRY(size_mul(c->n_sets, node->out_stride, &nbytes));
+        if (!chain_is_kept(c, i)) TRY(chain_place_piece(block, nbytes, &node->out_off));
+        node->saved_stride = 0;
+        if (i < c->keep_from) {
+            if (node->sizes.saved_nbytes > scratch) scratch = node->sizes.saved_nbytes;
+            continue;
+        }
+        node->saved_stride = size_round_up(node->sizes.saved_nbytes, CHAIN_ALIGN);
+        TRY(size_mul(c->n_sets, node->saved_stride, &nbytes));
+        TRY(chain_place_piece(block, nbytes, &node->saved_off));
     }
     if (c->nodes[last].sizes.saved_nbytes > scratch) scratch = c->nodes[last].sizes.saved_nbytes;
-    c->set_nbytes = set;
-    TRY(size_mul(c->n_sets, set, &c->sizes.activations));
-    TRY(chain_place_piece(&c->sizes.activations, scratch, &loss_off));
+    TRY(chain_place_piece(block, scratch, &loss_off));
     for (size_t i = 0; i < c->n_nodes; i++)
         if (i == last || i < c->keep_from) c->nodes[i].saved_off = loss_off;
     return CZ_OK;
@@ -148,20 +156,23 @@ static cz_status chain_place_all(struct chain *c)
     size_t pair = 0, shared = 0, off;
     TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
     TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
-    s->activations = s->kept = 0;
+    s->activations = s->kept = c->n_kept = 0;
     if (c->options.training) {
         TRY(chain_is_together(c) ? place_together(c) : chain_place(c));
         s->gradients = pair;
-        /* The gradient that the loss layer makes, of each micro-batch; and the one before it where
-         * the loss layer's input is still needed. */
-        if (chain_is_together(c))
-            TRY(size_mul(c->n_sets, c->tied_layer == SIZE_MAX ? pair / 2 : pair, &s->gradients));
+        /* The gradient that the loss layer makes, of each micro-batch; and another one where the
+         * loss layer's input is still needed, or outputs have no places of their own. */
+        const bool one = c->tied_layer == SIZE_MAX && c->n_kept == 0;
+        if (chain_is_together(c)) TRY(size_mul(c->n_sets, one ? pair / 2 : pair, &s->gradients));
     }
     if (s->activations < pair) s->activations = pair;
-    if (c->shared_nbytes == 0) return CZ_OK;
-    TRY(chain_place_piece(&shared, c->shared_nbytes, &off));
-    TRY(size_mul(c->n_sets, shared, &shared));
-    return chain_place_piece(&s->activations, shared, &c->shared_off);
+    if (c->shared_nbytes > 0) {
+        TRY(chain_place_piece(&shared, c->shared_nbytes, &off));
+        TRY(size_mul(c->n_sets, shared, &shared));
+        TRY(chain_place_piece(&s->activations, shared, &c->shared_off));
+    }
+    if (c->n_kept == 0 || !c->options.keep_in_file) return CZ_OK;
+    return size_add(s->activations, CHAIN_FILE_ALIGN, &s->activations); /* see chain_bind() */
 }
 
 /* Asks every layer at the planned shape, the largest there will be; a smaller batch is checked
@@ -275,6 +286,8 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
     c->tied_layer = SIZE_MAX;
     cz_status st = CZ_OK;
     if (chain_is_together(c)) {
+        c->segment = 1; /* every layer's input is kept */
+        c->n_segments = inner;
         const char *obstacle = find_tie(layers, n_layers, n_params, &c->tied_layer);
         if (obstacle)
             TRY_GOTO(err_set(CZ_UNSUPPORTED, 0, "micro-batches cannot go through it together: %s",
@@ -352,9 +365,13 @@ bool chain_is_recomputed(const struct chain *chain, size_t layer_idx)
     return layer_idx + 1 < chain->n_nodes && layer_idx / chain->segment + 1 < chain->n_segments;
 }
 
-/* New memory holds nothing of an earlier forward. */
+/* New memory holds nothing of an earlier forward. Where a file reads and writes it, it begins where
+ * the file's requests may. */
 void chain_bind(struct chain *chain, const struct chain_memory *memory)
 {
     chain->memory = *memory;
+    if (chain->options.keep_in_file && chain->n_kept > 0)
+        chain->memory.activations =
+            (void *)size_round_up((uintptr_t)memory->activations, CHAIN_FILE_ALIGN);
     chain->pending = false;
 }

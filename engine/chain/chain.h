@@ -39,8 +39,10 @@ struct chain_options {
     /* > 1: micro-batches that chain_forward_all() may take. The inputs of all layers are kept for
      * each of them. With checkpoint_every > 0 every layer but the last is recomputed, one
      * micro-batch at a time right before its backward; see also chain_keep_from().
-     * keep_on_host has no effect. */
+     * keep_on_host then is about these inputs. */
     int64_t n_together;
+    /* With n_together > 1, instead of keep_on_host: in a file, chain_memory.file. */
+    bool keep_in_file;
 };
 
 /* Bytes of the blocks for chain_bind(). Blocks of 0 bytes may be NULL. */
@@ -50,7 +52,7 @@ struct chain_sizes {
     size_t gradients;     /* two buffers, used alternately for gradients of activations; those of
                              the last layers' inputs for each of n_together micro-batches */
     size_t cache;         /* keys and values of chain_decode() */
-    size_t kept;          /* host memory, page-locked for a GPU: keep_on_host */
+    size_t kept;          /* host memory, page-locked for a GPU: keep_on_host; or of the file */
     double flops_forward; /* of one forward pass over (B,T) */
 };
 
@@ -65,10 +67,22 @@ struct chain_hooks {
     cz_status (*leave)(void *user, size_t layer_idx, enum chain_phase phase);
 };
 
+/* A file (keep_in_file) that moves bytes beside the walk. Offsets, sizes and memory are multiples
+ * of CHAIN_FILE_ALIGN. A ticket of 0 is done. */
+struct chain_file {
+    void *user;
+    cz_status (*write_begin)(void *user, uint64_t off, size_t nbytes, const void *src,
+                             uint64_t *ticket);
+    cz_status (*read_begin)(void *user, uint64_t off, size_t nbytes, void *dst, uint64_t *ticket);
+    cz_status (*wait)(void *user, uint64_t ticket);
+};
+#define CHAIN_FILE_ALIGN ((size_t)4096)
+
 /* Everything is lent until the next chain_bind() or chain_destroy(). */
 struct chain_memory {
     void *activations, *workspace, *gradients, *cache, *kept; /* aligned to CHAIN_ALIGN */
     struct dev_stream *copies; /* on which `kept` is filled and read; NULL: the run's own */
+    struct chain_file file;    /* of keep_in_file */
     const void *const *params; /* by parameter index */
     void *const *grads;        /* by parameter index; NULL entries: frozen. NULL: no training */
     const size_t *grad_numel;  /* elements of each gradient; NULL: all of the parameter */

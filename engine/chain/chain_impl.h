@@ -5,13 +5,14 @@
 #include "base/size.h"
 #include "engine/chain/chain.h"
 
-/* Offsets are into the block of activations; with several micro-batches together those of outputs
- * and of what is kept for each are into the part of one micro-batch (a set). */
+/* Offsets are into the block of activations. With several micro-batches together a micro-batch (a
+ * set) is a stride behind the one before; a stride of 0 is one place for all of them. */
 struct chain_node {
     struct model_layer layer;
     struct layer_sizes sizes; /* for the planned shape */
     size_t out_nbytes;        /* for the shape in work */
     size_t out_off, saved_off;
+    size_t out_stride, saved_stride;
     size_t cache_off;
     size_t kept_off;            /* of out, in host memory */
     const void **params;        /* (n_params) gathered from the table before each call */
@@ -29,7 +30,6 @@ struct chain {
 
     /* Micro-batches together: */
     size_t n_sets;     /* 1: one after the other */
-    size_t set_nbytes; /* from one set to the next */
     size_t keep_from;  /* the first layer that keeps `saved` for every set */
     size_t tied_layer; /* chain_tied_layer() */
 
@@ -46,6 +46,7 @@ struct chain {
     size_t n_kept; /* outputs that take turns on the device and wait in the host; 0: none does */
     struct dev_event *made[2], *freed[2];   /* by place, on the run's stream */
     struct dev_event *sent[2], *fetched[2]; /* on the stream of copies */
+    uint64_t moving[2];                     /* by place, the file's ticket */
 
     struct chain_memory memory;
     int64_t shape_B, shape_T; /* the last shape that was checked against the planned sizes */
@@ -74,7 +75,8 @@ static inline bool chain_is_together(const struct chain *c)
 cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t B, int64_t T,
                            struct layer_sizes *out);
 
-/* ---- chain_kept.c: outputs that wait in host memory from forward to backward ---------------- */
+/* ---- chain_kept.c: outputs that wait in host memory, or a file, from forward to backward ------
+ */
 
 /* Their places in the device's block (of *block bytes so far) and in the host's. */
 cz_status chain_kept_plan(struct chain *c, size_t *block);

@@ -55,16 +55,14 @@ static cz_status check_shape(struct chain *c, int64_t B, int64_t T)
     return CZ_OK;
 }
 
-/* Where a micro-batch has its part of the block of activations. */
-static unsigned char *set_of(const struct chain *c, size_t set)
+static void *out_of(const struct chain *c, size_t i, size_t set)
 {
-    return at(c->memory.activations, set * c->set_nbytes);
+    return at(c->memory.activations, c->nodes[i].out_off + set * c->nodes[i].out_stride);
 }
 
 static void *saved_of(const struct chain *c, size_t i, size_t set)
 {
-    const bool is_own = i >= c->keep_from && i + 1 < c->n_nodes; /* else all sets share it */
-    return at(is_own ? set_of(c, set) : c->memory.activations, c->nodes[i].saved_off);
+    return at(c->memory.activations, c->nodes[i].saved_off + set * c->nodes[i].saved_stride);
 }
 
 static void *shared_of(const struct chain *c, size_t set)
@@ -73,18 +71,22 @@ static void *shared_of(const struct chain *c, size_t set)
     return at(c->memory.activations, c->shared_off + set * stride);
 }
 
-/* Where the gradient of layer i's output is made and read. One after the other, two places take
- * turns, since each gradient is needed by exactly one layer. Together, the output of the layer
- * behind is no longer read (chain_place_together()); the last layers have places of their own. */
+/* Where the gradient of layer i's output is made and read. Two places take turns, since each
+ * gradient is needed by exactly one layer. Together, where outputs stay in memory, the output of
+ * the layer behind is no longer read (place_together()); the last layers have places of their own.
+ */
 static void *gradient_of(const struct chain *c, size_t i, size_t set)
 {
-    const size_t last = c->n_nodes - 1, place = c->sizes.gradients / 2;
-    if (!chain_is_together(c)) return at(c->memory.gradients, ((i + 1) & 1) * place);
-    const bool has_two = c->tied_layer != SIZE_MAX;
+    const size_t last = c->n_nodes - 1;
+    if (!chain_is_together(c) || c->n_kept > 0) {
+        const size_t place = c->sizes.gradients / 2, stride = place / c->n_sets;
+        return at(c->memory.gradients, ((i + 1) & 1) * place + set * stride);
+    }
     const size_t stride = c->sizes.gradients / c->n_sets;
     if (i + 1 == last) return at(c->memory.gradients, set * stride);
-    if (i + 2 == last && has_two) return at(c->memory.gradients, set * stride + stride / 2);
-    return set_of(c, set) + c->nodes[i + 1].out_off;
+    if (i + 2 == last && c->tied_layer != SIZE_MAX)
+        return at(c->memory.gradients, set * stride + stride / 2);
+    return out_of(c, i + 1, set);
 }
 
 /* Arguments that all phases share; parameters are read from the table after `enter`. */
@@ -187,7 +189,7 @@ static cz_status call(struct chain *c, size_t i,
 /* The input of layer i in a TRAIN pass: the output of the layer before it. */
 static const void *train_in(struct chain *c, size_t i, size_t set)
 {
-    return i == 0 ? NULL : set_of(c, set) + c->nodes[i - 1].out_off;
+    return i == 0 ? NULL : out_of(c, i - 1, set);
 }
 
 /* Forward and recomputation are one function, since they must give the same bits: random numbers
@@ -205,7 +207,7 @@ static cz_status train_forward(struct chain *c, size_t i, size_t set, enum layer
         a.dloss = run->dloss;
         a.dparams = layer_grads(c, i, GRADS_NOW);
     } else if (mode != LAYER_RECOMPUTE || (!chain_is_together(c) && (i + 1) % c->segment != 0)) {
-        a.out = set_of(c, set) + node->out_off; /* a segment's own output was kept */
+        a.out = out_of(c, i, set); /* a segment's own output was kept */
     }
     TRY(call(c, i, node->layer.cls->forward, &a));
     return a.dparams ? settle_grads(c, i, set) : CZ_OK;

@@ -232,6 +232,7 @@ struct config_czero {
     bool tf32;                     /* fp32 products on a GPU in TF32 */
     bool keep_all_activations;     /* what backward could cheaply make again, too */
     enum config_accumulation_order accumulation_order;
+    bool offload_activations; /* inputs of layers wait in the swap file; by layer only */
 };
 
 enum config_log_level {

@@ -521,6 +521,10 @@ static const struct config_key czero_keys[] = {
         "each layer (`layers`): the same results, less traffic, more activations. auto: layers in "
         "`czero train` where parameters or gradients would move once per micro-batch",
         .choices = accumulation_orders, TO_ENUM(czero.accumulation_order)),
+    KEY("offload_activations", KEY_BOOL, "false",
+        "with a swap file, on the CPU, and micro-batches that go through each layer together: the "
+        "inputs of layers wait on NVMe from forward to backward",
+        TO_BOOL(czero.offload_activations)),
 };
 SECTION(czero, "czero", SECTION_MODEL, "czero's settings, which DeepSpeed ignores.", );
 

@@ -267,7 +267,8 @@ static void chain_rows(struct cz_engine *e)
     row(p, BLOCK_BATCH_HOST, "batch staging",
         e->n_stages * batch_stage_host_nbytes(kind, e->model, p->B, p->T),
         "two micro-batches on their way to the device, and losses");
-    row(p, BLOCK_KEPT, "kept activations", sizes.kept, "inputs of recomputed layers");
+    row(p, BLOCK_KEPT, "kept activations", p->activations_away ? 0 : sizes.kept,
+        e->n_stages > 1 ? "inputs of layers" : "inputs of recomputed layers");
 }
 
 /* Gradients, parameters fetched for the layers, parameters after the update. */

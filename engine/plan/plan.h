@@ -99,6 +99,7 @@ struct cz_plan {
     int64_t checkpoint_every; /* 0: no activation checkpointing */
     enum plan_order order;
     char order_why[160];    /* of accumulation > 1; "": there is one micro-batch */
+    bool activations_away;  /* PLAN_BY_LAYER: inputs of layers wait in the swap file */
     size_t n_layers_redone; /* PLAN_BY_LAYER: layers that are recomputed */
     struct plan_traffic
         traffic[PLAN_N_ORDERS]; /* by order; the other's: plan_request.both_orders */

@@ -188,6 +188,11 @@ static void fill_fetches(const struct cz_engine *e, struct cz_plan *p)
     p->phases[PLAN_FORWARD].nvme_read_nbytes = read / 2;
     p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - read / 2 + grads * (n - 1);
     p->phases[PLAN_BACKWARD].nvme_written_nbytes = grads * n;
+    if (p->activations_away) {
+        size_t kept = chain_sizes(e->chain).kept;
+        p->phases[PLAN_FORWARD].nvme_written_nbytes += kept;
+        p->phases[PLAN_BACKWARD].nvme_read_nbytes += kept;
+    }
     p->phases[PLAN_FORWARD].to_device_nbytes = up / 2;
     p->phases[PLAN_BACKWARD].to_device_nbytes = up - up / 2;
 }

@@ -313,17 +313,78 @@ static void expect_same_gradients(const struct toy *a, const struct toy *b)
     ck_assert_mem_eq(a->d_own, b->d_own, sizeof a->d_own);
 }
 
+/* Where inputs wait from forward to backward. */
+enum kept_where { IN_MEMORY = 0, ON_HOST, IN_FILE };
+
+/* A file that moves bytes when it is asked whether they have been moved. */
+struct lazy_file {
+    unsigned char bytes[64 * CHAIN_FILE_ALIGN];
+    struct lazy {
+        void *to;
+        const void *from;
+        size_t nbytes;
+    } asked[256];
+    uint64_t n_asked, n_moved;
+};
+
+static cz_status lazy_ask(struct lazy_file *f, void *to, const void *from, size_t nbytes,
+                          uint64_t *ticket)
+{
+    ck_assert_uint_eq(nbytes % CHAIN_FILE_ALIGN, 0);
+    ck_assert_uint_lt(f->n_asked, CZ_ARRAY_LEN(f->asked));
+    f->asked[f->n_asked++] = (struct lazy){to, from, nbytes};
+    *ticket = f->n_asked;
+    return CZ_OK;
+}
+
+static cz_status lazy_write(void *user, uint64_t off, size_t nbytes, const void *src,
+                            uint64_t *ticket)
+{
+    struct lazy_file *f = user;
+    ck_assert_uint_eq((uintptr_t)src % CHAIN_FILE_ALIGN, 0);
+    ck_assert_uint_le(off + nbytes, sizeof f->bytes);
+    return lazy_ask(f, f->bytes + off, src, nbytes, ticket);
+}
+
+static cz_status lazy_read(void *user, uint64_t off, size_t nbytes, void *dst, uint64_t *ticket)
+{
+    struct lazy_file *f = user;
+    ck_assert_uint_eq((uintptr_t)dst % CHAIN_FILE_ALIGN, 0);
+    memset(dst, 0xff, nbytes); /* not there before the wait */
+    return lazy_ask(f, dst, f->bytes + off, nbytes, ticket);
+}
+
+static cz_status lazy_wait(void *user, uint64_t ticket)
+{
+    struct lazy_file *f = user;
+    for (; f->n_moved < ticket; f->n_moved++) {
+        const struct lazy *a = &f->asked[f->n_moved];
+        memmove(a->to, a->from, a->nbytes);
+    }
+    return CZ_OK;
+}
+
 /* Alone they are summed one after the other: h + e of the tied table, micro-batch by micro-batch.
  * keep: layers from it on keep what they save. */
-static void check_together(int n, int64_t every, size_t keep)
+static void check_together(int n, int64_t every, size_t keep, enum kept_where where)
 {
+    static struct lazy_file file;
     struct toy alone, together;
     struct micro micro[N_MICRO];
     struct chain_run runs[N_MICRO];
+    struct device *device;
+    struct ops *ops;
+    ck_ok(device_open("cpu", 0, &device));
+    ck_ok(ops_create(device, &ops));
     or_apart = true;
     toy_make(&alone, (struct chain_options){.training = true});
-    toy_make(&together, (struct chain_options){
-                            .training = true, .checkpoint_every = every, .n_together = N_MICRO});
+    file = (struct lazy_file){0};
+    toy_make(&together, (struct chain_options){.training = true,
+                                               .checkpoint_every = every,
+                                               .n_together = N_MICRO,
+                                               .keep_in_file = where == IN_FILE,
+                                               .keep_on_host = where == ON_HOST,
+                                               .ops = ops});
     const size_t all = chain_sizes(together.chain).activations;
     ck_ok(chain_keep_from(together.chain, keep));
     ck_assert(chain_sizes(together.chain).activations <= all);
@@ -331,6 +392,15 @@ static void check_together(int n, int64_t every, size_t keep)
     ck_assert_uint_eq(chain_n_visits(together.chain), 2 * N_LAYERS);
     ck_assert_uint_eq(chain_tied_layer(together.chain), 0);
     memset(together.blocks[0], 0xff, chain_sizes(together.chain).activations);
+    ck_assert((chain_sizes(together.chain).kept > 0) == (where != IN_MEMORY));
+    const struct chain_memory memory = {.activations = together.blocks[0],
+                                        .workspace = together.blocks[1],
+                                        .gradients = together.blocks[2],
+                                        .kept = where == ON_HOST ? together.blocks[4] : NULL,
+                                        .file = {&file, lazy_write, lazy_read, lazy_wait},
+                                        .params = together.params,
+                                        .grads = together.grads};
+    chain_bind(together.chain, &memory);
     for (int k = 0; k < n; k++) {
         micro_make(&micro[k], k);
         micro[k].run.accumulate = k > 0;
@@ -350,14 +420,17 @@ static void check_together(int n, int64_t every, size_t keep)
     toy_free(&alone);
     toy_free(&together);
     or_apart = false;
+    ops_destroy(ops);
+    device_close(device);
 }
 
 START_TEST(micro_batches_together_give_the_sums_of_one_after_the_other)
 {
-    for (int n = 1; n <= N_MICRO; n++) {
-        check_together(n, 1, 0);
-        for (size_t keep = 0; keep <= N_LAYERS; keep += 3) check_together(n, 0, keep);
-    }
+    for (enum kept_where where = IN_MEMORY; where <= IN_FILE; where++)
+        for (int n = 1; n <= N_MICRO; n++) {
+            check_together(n, 1, 0, where);
+            for (size_t keep = 0; keep <= N_LAYERS; keep += 3) check_together(n, 0, keep, where);
+        }
 }
 END_TEST
 

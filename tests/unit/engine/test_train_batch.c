@@ -5,6 +5,7 @@
  * by layer give what stages 0 and 1 give); a call that fails makes no step and the run continues as
  * if it had not been; layers are chosen where that saves traffic. CZ_TRAIN_BATCH_ALL=1: the whole
  * product (test_train_batch_slow.sh). */
+#include "base/size.h"
 #include "engine/engine_impl.h"
 #include "formats/file_io.h"
 #include "tests/support/gpu/trial_step.h"
@@ -117,6 +118,7 @@ struct trial {
     enum tier tier;
     enum way way;
     int stage, world, every; /* every: activation checkpointing */
+    bool away;               /* inputs of layers wait on NVMe */
     const char *dtype;
     char swap_dir[160], config[2048];
     struct outcome outcomes[2];
@@ -146,10 +148,10 @@ static void configure(struct trial *t)
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, "
              "\"czero\": {\"tile_numel\": 4096, \"offload_gradients\": %s, "
              "\"activation_checkpointing\": {\"every\": %d}, "
-             "\"accumulation_order\": \"%s\"}}",
+             "\"accumulation_order\": \"%s\", \"offload_activations\": %s}}",
              MICRO, ACCUMULATION, t->dtype, t->stage, states ? "nvme" : "none", t->swap_dir,
              all ? "nvme" : "none", t->swap_dir, grads ? "true" : "false", t->every,
-             t->way == WAY_LAYERS ? "layers" : "micro_batches");
+             t->way == WAY_LAYERS ? "layers" : "micro_batches", t->away ? "true" : "false");
 }
 
 static cz_status make_engine(const struct trial *t, struct comm *comm, struct cz_engine **out)
@@ -282,10 +284,14 @@ static void check_one(struct trial *t, int kind, int dtype, int tier, int stage,
     const struct outcome want = run(t);
     if (dtype == 3 && kind != BERT_CLASS) ck_assert_int_gt(want.skipped, 0);
     t->way = WAY_LAYERS;
-    struct outcome have = run(t);
-    expect_same(&want, &have, t);
+    for (int away = 0; away < 2 - (tier == TIER_MEMORY); away++) {
+        t->away = away;
+        const struct outcome have = run(t);
+        expect_same(&want, &have, t);
+    }
+    t->away = false;
     t->way = WAY_MICRO_BATCHES;
-    have = run(t);
+    const struct outcome have = run(t);
     expect_same(&want, &have, t);
 }
 
@@ -327,9 +333,11 @@ static void check_two(struct trial *t, int kind, int dtype, int tier)
         if (!stage_takes(dtype, t->stage)) continue;
         t->way = WAY_LAYERS;
         t->every = t->stage % 2;
+        t->away = tier != TIER_MEMORY && t->stage > 1;
         struct outcome have = run(t);
         expect_same(&want, &have, t);
     }
+    t->away = false;
     for (t->stage = 0; t->stage < 4; t->stage++) {
         if (!stage_takes(dtype, t->stage)) continue;
         t->way = WAY_CALLS;
@@ -560,6 +568,37 @@ static enum plan_order order_of(const char *zero, bool trains_batches, int64_t a
 
 #define PARAMS_ON_NVME "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/tmp\"}"
 
+/* Where, beside the swap file's other rows. */
+START_TEST(inputs_of_layers_wait_in_the_swap_file)
+{
+    struct trial *t = trial_new();
+    make_models();
+    *t = (struct trial){
+        .world = 1, .dtype = dtypes[1], .tier = TIER_STATES, .way = WAY_LAYERS, .every = 1};
+    snprintf(t->swap_dir, sizeof t->swap_dir, "%s/swap", root);
+    size_t file[2];
+    for (int away = 0; away < 2; away++) {
+        t->away = away;
+        struct cz_engine *e = open_engine(t);
+        file[away] = e->plan.nvme_nbytes;
+        double written = 0;
+        for (int phase = 0; phase < PLAN_SAVE; phase++)
+            written += (double)e->plan.phases[phase].nvme_written_nbytes;
+        ck_assert_double_eq(written, (double)e->plan.traffic[PLAN_BY_LAYER].nvme_written_nbytes);
+        engine_destroy(e);
+    }
+    /* 5 layers: of 3 outputs before the loss layer's input, all but the last two; in whole blocks
+     */
+    ck_assert_uint_eq(file[1], size_round_up(file[0], SWAP_ALIGN) + SWAP_ALIGN);
+    t->tier = TIER_MEMORY;
+    configure(t);
+    struct cz_engine *e;
+    ck_fails(make_engine(t, NULL, &e), CZ_INVALID);
+    munmap(t, sizeof *t);
+    test_tmp_remove(root);
+}
+END_TEST
+
 START_TEST(layers_are_chosen_where_something_moves_per_micro_batch)
 {
     const char *nvme = "\"stage\": 3, " PARAMS_ON_NVME,
@@ -587,4 +626,5 @@ TEST_MAIN("engine/train_batch", one_rank_trains_as_the_three_calls_do,
           a_step_that_has_begun_is_ended_by_its_own_calls,
           a_step_that_fails_is_not_made_and_leaves_nothing,
           a_rank_without_data_ends_the_call_on_all_ranks, logits_are_those_of_single_micro_batches,
+          inputs_of_layers_wait_in_the_swap_file,
           layers_are_chosen_where_something_moves_per_micro_batch)

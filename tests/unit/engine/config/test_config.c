@@ -629,7 +629,8 @@ START_TEST(typed_view_holds_what_the_engine_needs)
         "\"flops_profiler\": {\"enabled\": true, \"profile_step\": 3},"
         "\"data_types\": {\"grad_accum_dtype\": \"fp32\"},"
         "\"czero\": {\"activation_checkpointing\": {\"every\": 2}, \"max_consecutive_skips\": 9,"
-        "\"tf32\": true, \"keep_all_activations\": true, \"accumulation_order\": \"layers\"}}",
+        "\"tf32\": true, \"keep_all_activations\": true, \"accumulation_order\": \"layers\", "
+        "\"offload_activations\": true}}",
         NULL);
     ck_ok(config_check(c));
     ck_assert_int_eq(c->train_micro_batch_size_per_gpu, 4);
@@ -664,6 +665,7 @@ START_TEST(typed_view_holds_what_the_engine_needs)
     ck_assert_int_eq(c->czero.max_consecutive_skips, 9);
     ck_assert(c->czero.tf32 && c->czero.keep_all_activations);
     ck_assert_int_eq(c->czero.accumulation_order, CONFIG_ORDER_LAYERS);
+    ck_assert(c->czero.offload_activations);
     ck_assert(c->czero.async_save && c->timers_throughput_enabled);
     config_free(c);
 }
