@@ -8,7 +8,7 @@
  * found is an error, because a wrong mask trains silently.
  *
  * A token is trained if it holds a byte of such a span. Where tokens end in the text is found by
- * decoding them one after the other; it must give the text again. */
+ * what they stand for, one after the other, which must be the text again. */
 #include "data/chat/chat_encode.h"
 
 #include "data/jinja/jinja_impl.h"
@@ -84,6 +84,30 @@ static bool begins(const struct text_buf *text, const struct text_buf *part)
 
 /* ---- where tokens are
  * ---------------------------------------------------------------------------- */
+
+/* By the bytes that tokens stand for, where these one after the other are the text. A token that
+ * ends inside of a character reaches to its end. */
+static cz_status find_ends_by_pieces(struct work *w, bool *fits)
+{
+    const struct cz_tokenizer *tok = w->e->tokenizer;
+    const struct text_buf *text = &w->text.text;
+    size_t at = 0;
+    *fits = tok->cls->piece && !tok->cls->decode;
+    if (!*fits) return CZ_OK;
+    char *piece = malloc(tok->piece_nbytes_max + 1);
+    if (!piece) return err_set(CZ_NOMEM, 0, "no memory for the text of a token");
+    for (size_t i = w->first; i < w->out->n && *fits; i++) {
+        const size_t n = tok->cls->piece(tok, w->out->ids[i], at == 0, piece);
+        *fits = n > 0 && n <= text->n - at && memcmp(text->s + at, piece, n) == 0;
+        at += n;
+        size_t end = at;
+        while (end < text->n && ((unsigned char)text->s[end] & 0xC0) == 0x80) end++;
+        w->ends[i] = end;
+    }
+    free(piece);
+    *fits = *fits && at == text->n;
+    return CZ_OK;
+}
 
 /* By decoding. *fits: the tokens give the text again. A token that ends inside of a character
  * reaches to the end of that character. */
@@ -312,7 +336,8 @@ static cz_status encode_text(struct work *w, bool with_frame)
 static cz_status train_spans(struct work *w)
 {
     bool has_ends = false;
-    if (w->text.n_spans > 0) TRY(find_ends_by_decoding(w, &has_ends));
+    if (w->text.n_spans > 0) TRY(find_ends_by_pieces(w, &has_ends));
+    if (w->text.n_spans > 0 && !has_ends) TRY(find_ends_by_decoding(w, &has_ends));
     for (size_t i = 0; i < w->text.n_spans; i++) {
         struct jinja_span s = w->text.spans[i];
         if (s.end > w->text.text.n) s.end = w->text.text.n;

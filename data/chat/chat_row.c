@@ -248,7 +248,24 @@ static cz_status write_chat(struct reader *r)
     return CZ_OK;
 }
 
-/* A conversation, written anew; texts stay where they are. */
+/* Whether a conversation is as templates want it, which saves writing it anew: most are. */
+static bool is_plain(const struct reader *r)
+{
+    const struct json_node *messages = member(r->root, "messages"),
+                           *tools = member(r->root, "tools");
+    if (!is_type(messages, JSON_ARRAY) || (tools && !is_type(tools, JSON_ARRAY))) return false;
+    for (size_t i = 0; i < json_count(messages); i++) {
+        const struct json_node *m = json_child(messages, i);
+        if (!is_type(m, JSON_OBJECT)) return false;
+        for (size_t k = 0; k < json_count(m); k++)
+            if (json_type(json_child(m, k)) == JSON_NULL) return false;
+        if (member(m, "reasoning_content") || member(m, "thinking") || member(m, "reasoning"))
+            return false;
+    }
+    return true;
+}
+
+/* A conversation, written anew where it has to be; texts stay where they are. */
 static cz_status read_form(struct reader *r, struct json_doc **chat)
 {
     struct chat_row *row = r->row;
@@ -267,16 +284,21 @@ static cz_status read_form(struct reader *r, struct json_doc **chat)
         return row->text ? CZ_OK : fail_form(r);
     }
     row->form = CHAT_MESSAGES;
-    TRY(write_chat(r));
-    char *text;
-    size_t n;
-    TRY(json_writer_take(&r->w, &text, &n));
-    TRY(json_adopt(text, n, r->where, JSON_STRICT, chat));
-    const struct json_node *root = json_root(*chat);
-    row->chat = (struct chat_view){.messages = json_get(root, "messages"),
-                                   .tools = json_get(root, "tools"),
-                                   .documents = json_get(root, "documents"),
-                                   .extra = json_get(root, "chat_template_kwargs")};
+    const struct json_node *root = r->root;
+    if (is_plain(r)) {
+        row->n_messages = json_count(member(root, "messages"));
+    } else {
+        char *text;
+        size_t n;
+        TRY(write_chat(r));
+        TRY(json_writer_take(&r->w, &text, &n));
+        TRY(json_adopt(text, n, r->where, JSON_STRICT, chat));
+        root = json_root(*chat);
+    }
+    row->chat = (struct chat_view){.messages = member(root, "messages"),
+                                   .tools = member(root, "tools"),
+                                   .documents = member(root, "documents"),
+                                   .extra = member(root, "chat_template_kwargs")};
     if (json_count(row->chat.tools) == 0) row->chat.tools = NULL;
     return row->n_messages > 0 ? CZ_OK : ROW_FAIL(r, "the conversation has no message");
 }

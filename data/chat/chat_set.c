@@ -4,6 +4,7 @@
 #include "data/chat/chat_set.h"
 
 #include "base/log.h"
+#include "data/chat/chat_cache.h"
 #include "data/source/json_stream.h"
 #include "data/source/paths.h"
 
@@ -22,6 +23,7 @@ struct waiting {
     size_t begin, n; /* in reader.text */
     uint64_t line;
     struct chat_tokens tokens;
+    bool is_kept; /* tokens came from the cache */
     cz_status status;
     struct err *err;
 };
@@ -29,6 +31,7 @@ struct waiting {
 struct reader {
     const struct chat_set_options *o;
     struct chat_set *set;
+    struct chat_cache *cache; /* NULL: none */
     struct text_source in;
     const char *shown;
     bool started, is_list, ended;
@@ -41,29 +44,59 @@ struct reader {
 /* ---- rows
  * ---------------------------------------------------------------------------------------- */
 
+/* Where the scan of an object is. */
+struct object_scan {
+    size_t depth;
+    bool in_string, escaped, done;
+};
+
+/* Bytes of s that belong to the object: all n, or up to its end. One thread does this for all. */
+static size_t scan_object(struct object_scan *o, const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !o->done) {
+        if (o->escaped) {
+            o->escaped = false;
+            i++;
+            continue;
+        }
+        if (o->in_string)
+            while (i < n && s[i] != '"' && s[i] != '\\') i++;
+        if (i == n) break;
+        const char c = s[i++];
+        if (o->in_string) {
+            o->in_string = c != '"';
+            o->escaped = c == '\\';
+        } else if (c == '"') {
+            o->in_string = true;
+        } else if (c == '{' || c == '[') {
+            o->depth++;
+        } else if (c == '}' || c == ']') {
+            o->done = --o->depth == 0;
+        }
+    }
+    return i;
+}
+
 /* One JSON object, as it stands in the file. */
 static cz_status take_object(struct reader *r)
 {
-    size_t depth = 0;
-    bool in_string = false, escaped = false;
-    for (;;) {
-        int c = text_source_take(&r->in);
-        if (c < 0)
-            return r->in.status != CZ_OK
-                       ? r->in.status
-                       : text_source_fail(&r->in, CZ_CORRUPT, "a row does not end");
-        TRY(text_buf_put_char(&r->text, (char)c));
-        if (in_string) {
-            if (!escaped && c == '"') in_string = false;
-            escaped = !escaped && c == '\\';
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            depth++;
-        } else if ((c == '}' || c == ']') && --depth == 0) {
-            return CZ_OK;
+    struct text_source *in = &r->in;
+    struct object_scan scan = {0};
+    while (!scan.done) {
+        if (text_source_peek(in) < 0)
+            return in->status != CZ_OK ? in->status
+                                       : text_source_fail(in, CZ_CORRUPT, "a row does not end");
+        const char *s = in->block + in->at, *line_end = s;
+        const size_t n = scan_object(&scan, s, in->n - in->at);
+        while ((line_end = memchr(line_end, '\n', n - (size_t)(line_end - s)))) {
+            in->line++;
+            line_end++;
         }
+        TRY(text_buf_put(&r->text, s, n));
+        in->at += n;
     }
+    return CZ_OK;
 }
 
 /* The next row, or r->ended. */
@@ -189,12 +222,95 @@ static cz_status add_example(struct reader *r, const struct waiting *row)
     return CZ_OK;
 }
 
+/* ---- kept tokens ------------------------------------------------------------------------------
+ */
+
+/* Of each row the number of its tokens, UINT32_MAX where it was refused and has to be tried again,
+ * whether its end is missing, and the tokens. */
+struct kept_head {
+    uint32_t n, lacks_end;
+};
+
+/* One row's tokens from [*at, end): false when they are not all there. */
+static bool take_kept(struct waiting *row, const char **at, const char *end)
+{
+    struct chat_tokens *t = &row->tokens;
+    struct kept_head head;
+    int32_t token;
+    if ((size_t)(end - *at) < sizeof head) return false;
+    memcpy(&head, *at, sizeof head);
+    *at += sizeof head;
+    if (head.n == UINT32_MAX) return true;
+    if ((size_t)(end - *at) / sizeof token < head.n) return false;
+    t->ids = malloc(((size_t)head.n + 1) * sizeof *t->ids);
+    t->trained = malloc((size_t)head.n + 1);
+    if (!t->ids || !t->trained) return false;
+    for (uint32_t i = 0; i < head.n; i++, *at += sizeof token) {
+        memcpy(&token, *at, sizeof token);
+        t->ids[i] = token & INT32_MAX;
+        t->trained[i] = token < 0;
+        if (i > 0) t->n_trained += token < 0;
+    }
+    t->n = head.n;
+    t->lacks_end = head.lacks_end != 0;
+    row->is_kept = true;
+    return true;
+}
+
+static cz_status get_kept(struct reader *r, bool *found)
+{
+    char *kept;
+    size_t n;
+    *found = false;
+    if (!r->cache) return CZ_OK;
+    TRY(chat_cache_get(r->cache, r->text.s, r->text.n, &kept, &n));
+    if (!kept) return CZ_OK;
+    const char *at = kept, *end = kept + n;
+    *found = true;
+    for (size_t i = 0; i < r->n_rows && *found; i++) *found = take_kept(&r->rows[i], &at, end);
+    *found = *found && at == end;
+    free(kept);
+    for (size_t i = 0; i < r->n_rows && !*found; i++) {
+        chat_tokens_free(&r->rows[i].tokens);
+        r->rows[i].is_kept = false;
+    }
+    return CZ_OK;
+}
+
+/* A block with an error that ends the run is not kept. */
+static cz_status put_kept(struct reader *r)
+{
+    struct text_buf kept = {0};
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < r->n_rows; i++)
+        if (r->rows[i].status != CZ_OK && r->rows[i].status != CZ_INVALID) return CZ_OK;
+    for (size_t i = 0; i < r->n_rows && st == CZ_OK; i++) {
+        const struct waiting *row = &r->rows[i];
+        const struct chat_tokens *t = &row->tokens;
+        const bool is_known = row->status == CZ_OK && t->n < UINT32_MAX;
+        const struct kept_head head = {is_known ? (uint32_t)t->n : UINT32_MAX, t->lacks_end};
+        st = text_buf_put(&kept, (const char *)&head, sizeof head);
+        for (size_t k = 0; is_known && k < t->n && st == CZ_OK; k++) {
+            const int32_t token = t->trained[k] ? t->ids[k] | CHAT_TRAINED : t->ids[k];
+            st = text_buf_put(&kept, (const char *)&token, sizeof token);
+        }
+    }
+    if (st == CZ_OK) chat_cache_put(r->cache, r->text.s, r->text.n, kept.s, kept.n);
+    text_buf_free(&kept);
+    return st;
+}
+
 /* Encode the rows that wait, and take them over in their order. */
 static cz_status end_block(struct reader *r)
 {
-    cz_status st = CZ_OK;
+    bool found;
+    cz_status st;
+    if (r->n_rows == 0) return CZ_OK;
+    TRY(get_kept(r, &found));
 #pragma omp parallel for schedule(dynamic, 8)
-    for (size_t i = 0; i < r->n_rows; i++) encode_one(r, &r->rows[i]);
+    for (size_t i = 0; i < r->n_rows; i++)
+        if (!r->rows[i].is_kept) encode_one(r, &r->rows[i]);
+    st = r->cache && !found ? put_kept(r) : CZ_OK;
     for (size_t i = 0; i < r->n_rows; i++) {
         struct waiting *row = &r->rows[i];
         if (st == CZ_OK && row->status == CZ_INVALID) {
@@ -205,6 +321,7 @@ static cz_status end_block(struct reader *r)
                           : err_set(row->status, 0, "%s:%" PRIu64 ": a row cannot be read",
                                     r->shown, row->line);
         } else if (st == CZ_OK) {
+            r->set->n_kept += row->is_kept;
             st = add_example(r, row);
         }
         chat_tokens_free(&row->tokens);
@@ -262,6 +379,7 @@ static cz_status read_all(struct reader *r)
     const struct chat_set_options *o = r->o;
     r->rows = calloc(BLOCK_ROWS, sizeof *r->rows);
     if (!r->rows) return err_set(CZ_NOMEM, 0, "no memory for rows");
+    if (o->cache_dir) TRY(chat_cache_open(o->cache_dir, &o->encoder, &r->cache));
     cz_status st = data_paths_expand(o->paths, o->n_paths, suffixes, &paths);
     for (size_t i = 0; i < paths.n && st == CZ_OK; i++) {
         st = read_file(r, &paths.items[i]);
@@ -289,6 +407,7 @@ cz_status chat_set_open(const struct chat_set_options *options, struct chat_set 
     cz_status st = read_all(&r);
     text_buf_free(&r.text);
     free(r.rows);
+    chat_cache_close(r.cache);
     if (st != CZ_OK) {
         chat_set_close(r.set);
         return st;

@@ -16,6 +16,7 @@ struct chat_set_options {
     struct chat_encoder encoder;
     int64_t max_len; /* longer examples are cut at their end */
     bool packs;
+    const char *cache_dir; /* where tokens are kept for later runs (chat_cache.h); NULL: nowhere */
     /* For a look at the data: keep examples that nothing is trained of and what is cut of others,
      * note every row that is left out, and refuse no number of them. Bins are those of training. */
     bool keeps_all;
@@ -58,6 +59,7 @@ struct chat_set {
     size_t n_bins;
     char **files;
     size_t n_files;
+    uint64_t n_kept; /* rows whose tokens were found in cache_dir */
     uint64_t n_rows, n_cut, n_trained, n_faults[CHAT_N_FAULTS];
     uint64_t n_without_end; /* examples whose answers do not train the token that ends them */
     struct chat_left_out *left_out; /* keeps_all, in the order of the rows */

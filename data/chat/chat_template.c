@@ -3,6 +3,7 @@
  * are variables of the template under the names that the config gives them. */
 #include "data/chat/chat_template.h"
 
+#include "base/hash.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 
@@ -28,6 +29,8 @@ struct chat_template {
     struct jinja_template *plain, *tools; /* tools may be the same */
     struct jinja_var vars[VARS_MAX];      /* special tokens */
     size_t n_vars;
+    uint64_t hash;
+    bool tells_time;
 };
 
 /* While one is opened. */
@@ -35,6 +38,8 @@ struct search {
     const char *dir, *given;
     struct named_template found[TEMPLATES_MAX];
     size_t n;
+    uint64_t hash; /* of all that were read */
+    bool tells_time;
 };
 
 /* ---- special tokens -----------------------------------------------------------------------------
@@ -102,6 +107,14 @@ static struct named_template *find(struct search *s, const char *name)
     return NULL;
 }
 
+static void note_text(struct search *s, const char *text, size_t n)
+{
+    static const char time_function[] = "strftime_now";
+    s->hash = hash_fixed(s->hash, &n, sizeof n);
+    s->hash = hash_fixed(s->hash, text, n);
+    if (memmem(text, n, time_function, sizeof time_function - 1)) s->tells_time = true;
+}
+
 /* Parse one that may be asked for: a later one of the same name does not count. */
 static cz_status add_template(struct search *s, const char *name, const char *text, size_t n,
                               const char *shown)
@@ -111,6 +124,7 @@ static cz_status add_template(struct search *s, const char *name, const char *te
     const char *wanted = s->given ? s->given : "default";
     bool is_wanted = strcmp(name, wanted) == 0 || (!s->given && strcmp(name, "tool_use") == 0);
     struct named_template *named = &s->found[s->n];
+    note_text(s, text, n);
     snprintf(named->name, sizeof named->name, "%s", name);
     named->jinja = NULL;
     s->n++;
@@ -179,11 +193,12 @@ static cz_status add_config(struct search *s, const struct json_doc *config)
 }
 
 /* A file of the user's. */
-static cz_status open_file(const char *path, struct jinja_template **out)
+static cz_status open_file(struct search *s, const char *path, struct jinja_template **out)
 {
     char *text;
     size_t n;
     TRY(file_load_named(path, JINJA_TEMPLATE_NBYTES_MAX, &text, &n));
+    note_text(s, text, n);
     cz_status st = jinja_parse(text, n, path, out);
     free(text);
     return st;
@@ -224,7 +239,7 @@ static cz_status choose(struct chat_template *t, struct search *s)
         t->plain = plain->jinja;
         plain->jinja = NULL;
     } else if (s->given && stat(s->given, &info) == 0) {
-        TRY(open_file(s->given, &t->plain));
+        TRY(open_file(s, s->given, &t->plain));
     } else {
         return fail_missing(s);
     }
@@ -245,9 +260,19 @@ cz_status chat_template_open(const char *dir, const char *given, struct chat_tem
     if (st == CZ_OK) {
         s->dir = dir;
         s->given = given;
+        s->hash = HASH_FIXED_BEGIN;
         if (dir) st = read_tokens(t, dir);
     }
+    if (st == CZ_OK && given) note_text(s, given, strlen(given));
     if (st == CZ_OK) st = choose(t, s);
+    if (st == CZ_OK) {
+        for (size_t i = 0; i < t->n_vars; i++) {
+            note_text(s, t->vars[i].name, strlen(t->vars[i].name));
+            note_text(s, t->vars[i].text, strlen(t->vars[i].text));
+        }
+        t->hash = s->hash;
+        t->tells_time = s->tells_time;
+    }
     for (size_t i = 0; s && i < s->n; i++) jinja_free(s->found[i].jinja);
     free(s);
     if (st != CZ_OK) {
@@ -266,6 +291,16 @@ void chat_template_close(struct chat_template *t)
     json_free(t->config);
     json_free(t->map);
     free(t);
+}
+
+uint64_t chat_template_hash(const struct chat_template *t)
+{
+    return t->hash;
+}
+
+bool chat_template_tells_time(const struct chat_template *t)
+{
+    return t->tells_time;
 }
 
 bool chat_template_marks_answers(const struct chat_template *t, bool has_tools)

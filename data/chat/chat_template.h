@@ -23,6 +23,11 @@ void chat_template_close(struct chat_template *t); /* accepts NULL */
 /* Whether the template marks what the assistant writes by {% generation %}. */
 bool chat_template_marks_answers(const struct chat_template *t, bool has_tools);
 
+/* A hash of the templates, equal in all processes, and of the special tokens; whether a template
+ * writes the time (strftime_now). */
+uint64_t chat_template_hash(const struct chat_template *t);
+bool chat_template_tells_time(const struct chat_template *t);
+
 /* A special token of the folder, such as "eos_token", or NULL. Owned by the template. */
 const char *chat_template_token(const struct chat_template *t, const char *name);
 

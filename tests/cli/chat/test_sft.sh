@@ -52,6 +52,15 @@ for packing in "" --packing; do
   rm -r run
 done
 
+for run in kept found; do
+  "$czero" train --model gpt2-tiny --tokenizer bytes --task sft --chat-template t.jinja --seq-len 48 --config one.json --data chat.jsonl --steps 4 --token-cache tokens \
+    --curve $run.csv >out 2>$run.err || fail "--token-cache: $run"
+done
+cmp kept.csv found.csv && cmp kept.csv <(head -n 5 chat.jsonl.csv) || fail "kept tokens train otherwise"
+grep -qF "tokens from --token-cache" found.err && ! grep -qF "from --token-cache" kept.err || fail "tokens are not kept, or not found"
+refused 2 "--token-cache needs --task sft" train --model gpt2-tiny --config one.json --data t.jinja --seq-len 8 --steps 1 --token-cache tokens
+refused 1 "chat.jsonl" "${train[@]}" --config one.json --data chat.jsonl --steps 1 --token-cache chat.jsonl/x
+
 # token accuracy: in the metrics, as what is best, and 1 where everything is learnt by heart
 head -n 2 chat.jsonl >two.jsonl
 "$czero" "${train[@]}" --config one.json --data two.jsonl --eval-data two.jsonl --epochs 60 --eval-interval 30 --metrics m.csv \

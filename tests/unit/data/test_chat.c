@@ -1,13 +1,17 @@
 /* Claims: rows of instruction data in all forms become one form; the assistant's tokens are found
  * by the template's marks and without them; examples that cannot be trained are left out, and too
  * many of them end the run; packing is best fit, longest first; loaders visit every row once, give
- * the step's mean over all trained tokens, deal incomplete steps evenly, and resume. */
+ * the step's mean over all trained tokens, deal incomplete steps evenly, and resume; tokens that
+ * were kept are those of the rows, and damaged ones, or those of another template, are not taken.
+ */
 #include "data/chat/chat_loader.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MARKED                                                                                     \
     "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}"          \
@@ -230,6 +234,130 @@ START_TEST(examples_without_a_trained_token_are_left_out)
 }
 END_TEST
 
+static struct chat_set *open_kept(const struct chat_encoder *e, const char *cache)
+{
+    const char *const path = file;
+    struct chat_set *s;
+    const struct chat_set_options o = {
+        .paths = &path, .n_paths = 1, .encoder = *e, .max_len = 12, .cache_dir = cache};
+    ck_ok(chat_set_open(&o, &s));
+    return s;
+}
+
+static void check_equal(const struct chat_set *a, const struct chat_set *b)
+{
+    ck_assert_uint_eq(a->n_tokens, b->n_tokens);
+    ck_assert_mem_eq(a->tokens, b->tokens, a->n_tokens * sizeof *a->tokens);
+    ck_assert_uint_eq(a->n_examples, b->n_examples);
+    for (size_t i = 0; i < a->n_examples; i++) {
+        const struct chat_example *x = &a->examples[i], *y = &b->examples[i];
+        ck_assert(x->begin == y->begin && x->n == y->n && x->n_full == y->n_full);
+        ck_assert(x->n_trained == y->n_trained && x->file == y->file && x->line == y->line);
+    }
+    ck_assert_uint_eq(a->n_trained, b->n_trained);
+    ck_assert_mem_eq(a->n_faults, b->n_faults, sizeof a->n_faults);
+}
+
+/* Files in the cache that end in .tokens, each given to f. */
+static size_t each_kept(const char *cache, void (*f)(const char *path))
+{
+    DIR *d = opendir(cache);
+    size_t n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[512];
+        if (!strstr(e->d_name, ".tokens")) continue;
+        snprintf(path, sizeof path, "%s/%s", cache, e->d_name);
+        if (f) f(path);
+        n++;
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+static void damage(const char *path)
+{
+    char *text;
+    size_t n;
+    ck_ok(file_load(path, 1 << 24, &text, &n));
+    text[n / 2] ^= 1;
+    ck_ok(file_save(path, text, n));
+    free(text);
+}
+
+static void truncate_file(const char *path)
+{
+    ck_assert_int_eq(truncate(path, 20), 0);
+}
+
+/* 3,000 rows are two blocks; two of them are refused each time. */
+START_TEST(kept_tokens_are_those_of_the_rows)
+{
+    static const char refused[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"no\"}]}\n";
+    static const char template[] =
+        "{% if messages[0].content == 'no' %}{{ raise_exception('no') }}{% endif %}" PLAIN;
+    char cache[96];
+    setup();
+    snprintf(cache, sizeof cache, "%s/cache/tokens", dir);
+    write_rows(3000);
+    FILE *f = fopen(file, "a");
+    fputs(refused, f);
+    fputs(refused, f);
+    fputs(CHAT "\n", f);
+    ck_assert_int_eq(fclose(f), 0);
+    struct chat_encoder e = encoder_of(template, NULL);
+    struct chat_set *plain = open_kept(&e, NULL), *first = open_kept(&e, cache), *again;
+    ck_assert_uint_eq(plain->n_faults[CHAT_REFUSED], 2);
+    ck_assert_uint_eq(first->n_kept, 0);
+    check_equal(plain, first);
+    ck_assert_uint_eq(each_kept(cache, NULL), 2);
+    again = open_kept(&e, cache);
+    ck_assert_uint_eq(again->n_kept, 3001);
+    check_equal(plain, again);
+    chat_set_close(again);
+    /* one more row: the first block is found */
+    f = fopen(file, "a");
+    fputs("{\"text\": \"abc\"}\n", f);
+    ck_assert_int_eq(fclose(f), 0);
+    again = open_kept(&e, cache);
+    ck_assert_uint_eq(again->n_kept, 2048);
+    chat_set_close(again);
+    chat_set_close(plain);
+    plain = open_kept(&e, NULL);
+    for (int k = 0; k < 2; k++) {
+        each_kept(cache, k ? damage : truncate_file);
+        again = open_kept(&e, cache);
+        ck_assert_uint_eq(again->n_kept, 0);
+        check_equal(plain, again);
+        chat_set_close(again);
+    }
+    again = open_kept(&e, cache); /* damaged files have been written again */
+    ck_assert_uint_eq(again->n_kept, 3002);
+    chat_set_close(again);
+    /* what the loss is on, or another template, is another cache */
+    chat_encoder_close(&e);
+    e = encoder_of(PLAIN, "all");
+    again = open_kept(&e, cache);
+    ck_assert_uint_eq(again->n_kept, 0);
+    chat_set_close(again);
+    chat_encoder_close(&e);
+    e = encoder_of(PLAIN "{# other #}", "all");
+    again = open_kept(&e, cache);
+    ck_assert_uint_eq(again->n_kept, 0);
+    chat_set_close(again);
+    chat_encoder_close(&e);
+    e = encoder_of("{{ strftime_now('%Y') }}" PLAIN, "all");
+    for (int k = 0; k < 2; k++) {
+        again = open_kept(&e, cache);
+        ck_assert_uint_eq(again->n_kept, 0);
+        chat_set_close(again);
+    }
+    chat_set_close(plain);
+    chat_set_close(first);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
 /* The same by looking at all bins, as TRL's description has it. */
 START_TEST(bins_are_the_best_fit_of_the_longest)
 {
@@ -397,6 +525,6 @@ START_TEST(templates_of_a_folder_are_found)
 END_TEST
 
 TEST_MAIN("data/chat", rows_of_every_form_are_read, answers_without_marks_are_found_or_refused,
-          examples_without_a_trained_token_are_left_out, bins_are_the_best_fit_of_the_longest,
-          a_step_has_one_mean_over_its_trained_tokens, a_resumed_loader_gives_the_same_batches,
-          templates_of_a_folder_are_found)
+          examples_without_a_trained_token_are_left_out, kept_tokens_are_those_of_the_rows,
+          bins_are_the_best_fit_of_the_longest, a_step_has_one_mean_over_its_trained_tokens,
+          a_resumed_loader_gives_the_same_batches, templates_of_a_folder_are_found)

@@ -60,6 +60,9 @@ static const struct arg_spec train_specs[] = {
      "assistant for chats, completion where a row has one, all for plain text)"},
     {"--packing", ARG_FLAG, FIELD(packing), NULL,
      "put several examples into one row, each with its own attention and positions"},
+    {"--token-cache", ARG_STRING, FIELD(token_cache), "DIR",
+     "keep the tokens of the rows in this folder, and take those that are there: a run that is "
+     "resumed or repeated starts without tokenizing again"},
     {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
      "column or member with the text (default: text, sentence, …)"},

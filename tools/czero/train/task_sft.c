@@ -3,6 +3,7 @@
  * trained tokens. */
 #include "tools/czero/train/train.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <math.h>
@@ -21,7 +22,8 @@ static cz_status open_set(struct run *r, const struct arg_list *paths, struct ch
                                              .n_paths = paths->n,
                                              .encoder = r->chat,
                                              .max_len = r->T,
-                                             .packs = r->options->packing};
+                                             .packs = r->options->packing,
+                                             .cache_dir = r->options->token_cache};
     TRY(chat_set_open(&options, out));
     const int64_t V = cz_model_vocab_size(run_model(r));
     for (size_t i = 0; i < (*out)->n_tokens; i++)
@@ -51,21 +53,23 @@ static cz_status open_loader(const struct run *r, const struct chat_set *set, bo
     return chat_loader_open(&options, out);
 }
 
-static void say_data(const struct run *r)
+static void say_data(const struct run *r, double seconds)
 {
     const struct chat_set *s = r->chats;
     LOGV(LOG_INFO, SUB_DATA,
          "data: %zu examples of %zu tokens, %.1f %% of them trained, in %zu rows; %llu were cut to "
-         "%lld tokens",
+         "%lld tokens (%.1f s%s)",
          s->n_examples, s->n_tokens, 100.0 * (double)s->n_trained / (double)s->n_tokens, s->n_bins,
-         (unsigned long long)s->n_cut, (long long)r->T);
+         (unsigned long long)s->n_cut, (long long)r->T, seconds,
+         s->n_kept > 0 ? ", tokens from --token-cache" : "");
 }
 
 static cz_status sft_open_data(struct run *r)
 {
     const struct train_options *o = r->options;
+    const int64_t start = clock_now_ns();
     TRY(open_set(r, &o->data, &r->chats));
-    if (run_is_first_rank(r)) say_data(r);
+    if (run_is_first_rank(r)) say_data(r, (double)(clock_now_ns() - start) * 1e-9);
     if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, &r->eval_chats));
     return open_loader(r, r->chats, false, &r->chat_loader);
 }

@@ -165,6 +165,7 @@ static cz_status check_task_options(const struct run *r)
         {"--chat-template", o->chat_template != NULL, &train_task_sft, NULL},
         {"--loss-on", o->loss_on != NULL, &train_task_sft, NULL},
         {"--packing", o->packing, &train_task_sft, NULL},
+        {"--token-cache", o->token_cache != NULL, &train_task_sft, NULL},
         {"--per-document", o->per_document, &train_task_tokens, NULL},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
