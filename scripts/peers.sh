@@ -8,7 +8,7 @@
 set -euo pipefail
 venv=${CZERO_PEERS:-$HOME/.cache/czero-peers/venv}
 onebit=$venv-0.16.9
-need=(torch transformers "deepspeed==0.19.8" numpy safetensors tensorboard scikit-learn seqeval peft trl pyarrow)
+need=(torch transformers "deepspeed==0.19.8" numpy safetensors tensorboard scikit-learn seqeval peft trl pyarrow sentencepiece protobuf)
 
 install_peers() {
   if [ ! -x "$venv/bin/python" ]; then

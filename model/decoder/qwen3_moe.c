@@ -26,6 +26,7 @@ static cz_status qwen3_moe_build(const struct json_node *config, const char *nam
     TRY(decoder_read_attention_bias(&c));
     TRY(decoder_read_switched_window(&c, 4096));
     TRY(decoder_read_experts(&c, &experts));
+    if (task != CZ_TASK_CAUSAL_LM) c.balance_coef = 0; /* as in transformers */
     c.block.qk_norm = QK_NORM_HEADS;
     return decoder_chain_build(&c, name, task, out);
 }
@@ -104,6 +105,8 @@ static const char *const qwen3_moe_ignored[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct model_head qwen3_moe_heads[] = {
     {CZ_TASK_CAUSAL_LM, "Qwen3MoeForCausalLM"},
+    {CZ_TASK_CLASSIFICATION, "Qwen3MoeForSequenceClassification", true},
+    {CZ_TASK_TOKEN_CLASSIFICATION, "Qwen3MoeForTokenClassification"},
 };
 
 const struct model_family model_family_qwen3_moe = {

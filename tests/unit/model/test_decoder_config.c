@@ -289,6 +289,28 @@ START_TEST(windows_are_those_of_their_layers)
 }
 END_TEST
 
+START_TEST(classifiers_do_not_balance_experts)
+{
+    static const char *const heads[] = {"Qwen3MoeForSequenceClassification",
+                                        "Qwen3MoeForTokenClassification"};
+    const char *experts = "\"num_key_value_heads\": 2, \"output_router_logits\": true, "
+                          "\"num_experts\": 4, \"num_experts_per_tok\": 2, "
+                          "\"moe_intermediate_size\": 8";
+    char members[512];
+    struct cz_model *m = model_of("qwen3_moe", experts);
+    ck_assert(block_of(m)->balances_experts);
+    cz_model_destroy(m);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(heads); i++) {
+        snprintf(members, sizeof members, "\"architectures\": [\"%s\"], %s", heads[i], experts);
+        m = model_of("qwen3_moe", members);
+        ck_assert_msg(m != NULL, "%s: %s", heads[i], cz_last_error());
+        ck_assert_int_eq(block_of(m)->n_experts, 4);
+        ck_assert(!block_of(m)->balances_experts);
+        cz_model_destroy(m);
+    }
+}
+END_TEST
+
 START_TEST(gemma_has_its_caps_norms_and_bases)
 {
     struct cz_model *m = model_of("gemma2", "\"query_pre_attn_scalar\": 64");
@@ -606,8 +628,8 @@ TEST_MAIN("model/decoder_config", parameters_stand_in_hugging_faces_order,
           heads_are_as_transformers_has_them, what_cannot_be_run_is_refused,
           norms_stand_where_the_family_has_them, granite_has_its_multipliers,
           smollm3_has_layers_that_do_not_rotate, windows_are_those_of_their_layers,
-          gemma_has_its_caps_norms_and_bases, phi3_rotates_heads_in_part,
-          sequences_may_be_longer_than_the_context, rope_is_read_in_both_spellings,
-          rope_follows_the_length_where_it_should, rope_scalings_have_their_limits,
-          wrong_rope_is_refused, only_fixed_frequencies_are_cached,
+          classifiers_do_not_balance_experts, gemma_has_its_caps_norms_and_bases,
+          phi3_rotates_heads_in_part, sequences_may_be_longer_than_the_context,
+          rope_is_read_in_both_spellings, rope_follows_the_length_where_it_should,
+          rope_scalings_have_their_limits, wrong_rope_is_refused, only_fixed_frequencies_are_cached,
           presets_have_the_published_sizes, exported_folders_load_again)
