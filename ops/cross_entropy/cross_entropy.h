@@ -28,7 +28,7 @@ struct ce_head_args {
     const void *x;             /* (N,C) */
     const void *w;             /* (V,C) */
     const void *bias;          /* (V) or NULL */
-    float softcap;             /* of the logits; 0: none. On the CPU only */
+    float softcap;             /* of the logits; 0: none */
     const int32_t *labels;     /* (N) in [0,V) or CZ_IGNORE_LABEL; NULL: logits only */
     const float *loss_weights; /* (N) or NULL */
     float divisor;             /* of the sum of losses; 0: Σω */

@@ -1,7 +1,8 @@
 /* The fused head on a GPU: blocks of rows, whose logits are made, spent and forgotten.
  *
  * For each block of R rows:
- *   1. z = x·wᵀ                       rows ldz apart
+ *   1. z = x·wᵀ                       rows ldz apart; where there is a soft cap c, c·tanh((z +
+ * b)/c)
  *   2. one kernel, a row per block of threads: log-sum-exp, loss, and dz over z
  *   3. dx = dz·w, dw [+]= dzᵀ·x, dbias [+]= Σ dz
  * Σω comes before, the mean of the losses behind. Nothing waits for the host.
@@ -107,6 +108,7 @@ template <typename Z, typename T> struct row_args {
     struct head_sums *sums;
     T *dz; /* NULL: loss alone */
     double *losses;
+    float cap_inverse; /* of the cap that z has passed, whose slope dz takes; 0: none */
 };
 
 /* N logits of a row from v on; −infinity beyond V, unless all are there (WHOLE). ALIGNED: rows
@@ -180,8 +182,30 @@ CUDA_FN float row_log_sum_exp(const Z *z, const T *bias, int64_t V, float *room,
 /* What dz is made of. */
 struct row_facts {
     float lse, factor, at_label; /* dz at the label */
+    float cap_inverse;
     int64_t label;
 };
+
+/* The slope of c·tanh(s/c) where it is z. */
+CUDA_FN float cap_slope(float z, float cap_inverse)
+{
+    const float part = z * cap_inverse;
+    return 1.0f - part * part;
+}
+
+#define CAP_BLOCK 256
+
+/* z = c·tanh((z + bias)/c), a row per block of threads. Limit: one read and one write of z. */
+template <typename Z, typename T>
+__global__ void __launch_bounds__(CAP_BLOCK)
+    cap_kernel(int64_t V, int64_t ldz, Z *z, const T *bias, float softcap)
+{
+    Z *row = z + (int64_t)blockIdx.x * ldz;
+    for (int64_t v = threadIdx.x; v < V; v += CAP_BLOCK) {
+        const float x = to_f32(row[v]) + (bias ? to_f32(bias[v]) : 0.0f);
+        row[v] = from_f32<Z>(softcap * tanhf(x / softcap));
+    }
+}
 
 /* N logits become as many of dz. */
 template <typename Z, int N, bool WHOLE, typename T>
@@ -192,6 +216,9 @@ CUDA_FN void store_gradients(const struct row_facts *f, const float x[N], int64_
     if (!WHOLE && v >= V) return;
 #pragma unroll
     for (int i = 0; i < N; i++) y[i] = f->factor * exp_from<Z>(x[i], f->lse);
+    if (f->cap_inverse > 0)
+#pragma unroll
+        for (int i = 0; i < N; i++) y[i] *= cap_slope(x[i], f->cap_inverse);
     if ((uint64_t)(f->label - v) < N)
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -277,7 +304,9 @@ __global__ void __launch_bounds__(ROW_BLOCK<Z>, 1024 / ROW_BLOCK<Z>)
     if (threadIdx.x == 0 && z_label == largest) atomicAdd(&a.sums->n_hits, 1u);
     if (!dz) return;
     const float factor = (float)(a.sums->scale * weight);
-    const struct row_facts f = {lse, factor, factor * (expf(z_label - lse) - 1.0f), label};
+    const float at_label =
+        factor * (expf(z_label - lse) - 1.0f) * cap_slope(z_label, a.cap_inverse);
+    const struct row_facts f = {lse, factor, at_label, a.cap_inverse, label};
     row_gradients<ALIGNED>(&a, &f, z, dz);
 }
 
@@ -482,6 +511,30 @@ static cz_status block_logits(const struct call *c, int64_t first, int64_t n)
     return CZ_OK;
 }
 
+/* The bias of a block's logits that is not in them yet. */
+static const void *bias_left(const struct ce_head_args *a)
+{
+    return a->logits || a->softcap > 0 ? NULL : a->bias;
+}
+
+template <typename Z, typename T>
+static cz_status launch_cap(const struct call *c, int64_t n, int64_t ldz, void *z, const void *bias)
+{
+    return cuda_launch("cross-entropy: soft cap", cap_kernel<Z, T>, (unsigned)n, CAP_BLOCK, 0,
+                       c->stream, c->a->V, ldz, (Z *)z, (const T *)bias, c->a->softcap);
+}
+
+static cz_status block_cap(const struct call *c, int64_t n)
+{
+    const struct ce_head_args *a = c->a;
+    CUDA_BY_DTYPE(a->dtype, T, {
+        if (z_dtype(a) == DTYPE_F32)
+            return launch_cap<float, T>(c, n, c->l->ldz, at(c, c->l->z), a->bias);
+        return launch_cap<T, T>(c, n, c->l->ldz, at(c, c->l->z), a->bias);
+    });
+    return CZ_OK;
+}
+
 template <typename Z, typename T>
 static cz_status launch_rows(const struct call *c, int64_t first, int64_t n)
 {
@@ -492,12 +545,13 @@ static cz_status launch_rows(const struct call *c, int64_t first, int64_t n)
     r.ld_dz = ld_dz(c);
     r.z =
         a->logits ? (const Z *)(const void *)(a->logits + first * a->V) : (const Z *)at(c, c->l->z);
-    r.bias = a->logits ? NULL : (const T *)a->bias;
+    r.bias = (const T *)bias_left(a);
     r.labels = a->labels + first;
     r.weights = a->loss_weights ? a->loss_weights + first : NULL;
     r.sums = sums_of(c);
     r.dz = ce_head_has_gradients(a) ? (T *)at(c, c->l->z) : NULL;
     r.losses = (double *)at(c, c->l->losses) + first;
+    r.cap_inverse = a->softcap > 0 ? 1.0f / a->softcap : 0.0f;
     const bool aligned = cuda_is_aligned(r.z, 16) && r.ldz % CUDA_LANES<Z> == 0;
     return cuda_launch("cross-entropy of rows",
                        aligned ? row_kernel<true, Z, T> : row_kernel<false, Z, T>, (unsigned)n,
@@ -584,7 +638,9 @@ static cz_status all_logits(const struct call *c)
     const struct ce_head_args *a = c->a;
     struct matmul_args p = logits_product(a, a->N, a->V);
     p.bias = a->bias;
-    return run_product(c, &p, a->x, a->w, a->logits);
+    TRY(run_product(c, &p, a->x, a->w, a->logits));
+    if (!(a->softcap > 0)) return CZ_OK;
+    return launch_cap<float, float>(c, a->N, a->V, a->logits, NULL);
 }
 
 static cz_status all_blocks(const struct call *c)
@@ -595,6 +651,7 @@ static cz_status all_blocks(const struct call *c)
     for (int64_t first = 0; first < a->N; first += c->l->R) {
         const int64_t n = least(c->l->R, a->N - first);
         if (!a->logits) TRY(block_logits(c, first, n));
+        if (!a->logits && a->softcap > 0) TRY(block_cap(c, n));
         TRY(block_rows(c, first, n));
         if (ce_head_has_gradients(a)) TRY(block_gradients(c, first, n));
     }
@@ -621,8 +678,6 @@ static cz_status ce_head(struct ops *ops, struct dev_stream *stream, const struc
 {
     struct layout layout;
     TRY(ce_head_check(a));
-    if (a->softcap > 0)
-        return err_set(CZ_UNSUPPORTED, 0, "ce_head: soft caps of logits run on the CPU only");
     TRY(make_layout(ops, a, &layout));
     TRY(ops_check_workspace("ce_head", a->workspace, a->workspace_nbytes, layout.nbytes));
     const struct call c = {ops, stream, a, &layout};

@@ -36,9 +36,22 @@ static void check_agrees(const char *dir)
 
 START_TEST(decoders_agree_with_pytorch)
 {
-    static const char *const names[] = {"models/gpt2", "models/gpt2-variant-a",
-                                        "models/gpt2-variant-b", "models/llama-variant",
-                                        "models/qwen2-variant"};
+    static const char *const names[] = {"models/gpt2",
+                                        "models/gpt2-variant-a",
+                                        "models/gpt2-variant-b",
+                                        "models/llama-variant",
+                                        "models/qwen2-variant",
+                                        "models/qwen3-variant-b",
+                                        "models/qwen3-moe-variant-b",
+                                        "models/olmo2-variant-a",
+                                        "models/granite-variant-b",
+                                        "models/smollm3-variant-b",
+                                        "models/phi3-variant-a",
+                                        "models/mistral-variant-b",   /* windows */
+                                        "models/ministral-variant-a", /* in some layers */
+                                        "models/gemma2-variant-a",    /* and soft caps */
+                                        "models/gemma2-variant-b",
+                                        "models/gemma3-variant-a"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) check_agrees(test_fixture(names[i]));
     check_agrees(test_fixture("models/llama"));
     check_agrees(test_fixture("models/qwen2"));
@@ -48,9 +61,11 @@ END_TEST
 START_TEST(encoders_agree_with_pytorch)
 {
     static const char *const names[] = {
-        "models/bert-variant-a",    "models/bert-variant-b",    "models/distilbert-variant-a",
-        "models/bert-old",          "models/roberta-variant-a", "models/xlm-roberta-variant-a",
-        "models/electra-variant-a", "models/electra-variant-b", "models/electra-variant-c"};
+        "models/bert-variant-a",       "models/bert-variant-b",
+        "models/distilbert-variant-a", "models/bert-old",
+        "models/roberta-variant-a",    "models/xlm-roberta-variant-a",
+        "models/electra-variant-a",    "models/electra-variant-b",
+        "models/electra-variant-c",    "models/modernbert-variant-b"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) check_agrees(test_fixture(names[i]));
     check_agrees(test_fixture("models/bert-cls"));
     check_agrees(test_fixture("models/distilbert-cls"));
@@ -83,7 +98,8 @@ static struct text generate(const char *name, struct cz_generate_options o)
 START_TEST(greedy_text_is_that_of_the_cpu)
 {
     struct cz_generate_options o = {.size = sizeof o, .max_new_tokens = 12, .end_id = -1};
-    static const char *const names[] = {"models/gpt2", "models/llama-variant"};
+    static const char *const names[] = {"models/gpt2", "models/llama-variant",
+                                        "models/gemma2-variant-a"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
         o.device = "cpu";
         o.no_cache = false;

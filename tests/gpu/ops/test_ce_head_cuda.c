@@ -1,9 +1,9 @@
 /* Claims: the fused head on a CUDA device agrees with the scalar row: loss, dx, dw and dbias, for
  * and labels that have the largest logit, for all dtypes, vocabularies that are whole units and
- * that are not, rows in one block and in several, ignored labels, weights, a divisor, gradients
- * that accumulate, logits given away; it writes nothing else; a label outside the vocabulary makes
- * the loss NaN and touches nothing; calls repeat to the bit; a workspace for the largest batch
- * serves every smaller one. */
+ * that are not, rows in one block and in several, ignored labels, weights, a divisor, a soft
+ * cap, gradients that accumulate, logits given away; it writes nothing else; a label outside the
+ * vocabulary makes the loss NaN and touches nothing; calls repeat to the bit; a workspace for the
+ * largest batch serves every smaller one. */
 #include "ops/cross_entropy/cross_entropy_impl.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/gpu/cuda_orders.h"
@@ -26,7 +26,8 @@ enum {
     ACCUMULATED = 16,
     WITHOUT_GRADIENTS = 32,
     WITHOUT_DW = 64,
-    ALL_IGNORED = 128
+    ALL_IGNORED = 128,
+    WITH_CAP = 256
 };
 
 /* Absent tensors are empty structs. */
@@ -57,6 +58,7 @@ static struct head head_make(const struct ce_head_args *args, unsigned with)
     struct ce_head_args *a = &h.args;
     a->dloss = 8.0f * (float)(a->N + 1); /* gradients of about 1 */
     a->divisor = with & WITH_DIVISOR ? 3.5f : 0.0f;
+    a->softcap = with & WITH_CAP ? 1.5f : 0.0f;
     a->dw_accumulate = a->dbias_accumulate = with & ACCUMULATED;
     h.x = filled(true, a->dtype, a->N * a->C, 1, 2.0f);
     h.w = filled(true, a->dtype, a->V * a->C, 2, 1.0f);
@@ -207,6 +209,9 @@ static void small(const struct cuda_rig *rig)
                                      WITH_LOGITS | WITH_BIAS,
                                      WITHOUT_GRADIENTS | WITH_BIAS,
                                      WITHOUT_GRADIENTS | WITH_LOGITS,
+                                     WITH_CAP | WITH_BIAS | ACCUMULATED,
+                                     WITH_CAP | WITH_LOGITS | WITH_BIAS,
+                                     WITH_CAP | WITHOUT_GRADIENTS,
                                      ALL_IGNORED | WITH_BIAS,
                                      ALL_IGNORED | WITH_DIVISOR | ACCUMULATED};
     static const int64_t shapes[][3] = {{1, 1, 1}, {5, 8, 7}, {19, 16, 64}, {6, 3, 101}, {0, 4, 9}};
@@ -226,7 +231,7 @@ static void long_rows(const struct cuda_rig *rig)
         for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind += 2) {
             const struct ce_head_args a = shape(2, 2, vocabularies[i], kind);
             compare(rig, &a, WITH_BIAS);
-            if (i == 2) compare(rig, &a, WITH_LOGITS);
+            if (i == 2) compare(rig, &a, WITH_LOGITS | WITH_CAP);
         }
 }
 
@@ -244,8 +249,8 @@ static void logits_alone(const struct cuda_rig *rig)
     for (size_t kind = 0; kind < CZ_ARRAY_LEN(kinds); kind++)
         for (int bias = 0; bias < 2; bias++) {
             const struct ce_head_args args = shape(5, 8, 33, kind);
-            struct head h =
-                head_make(&args, WITH_LOGITS | WITHOUT_GRADIENTS | (bias ? WITH_BIAS : 0));
+            struct head h = head_make(&args, WITH_LOGITS | WITHOUT_GRADIENTS |
+                                                 (bias ? WITH_BIAS | WITH_CAP : 0));
             agree_buf_free(&h.labels);
             h.labels = (struct agree_buf){0};
             run_scalar(&h);
