@@ -1,8 +1,8 @@
 /* Claim: the decoder block stays inside the bytes it asks for, in every dtype, ratio of heads,
  * place of its norms and for smaller batches; its gradients are those of its forward; recomputation
  * repeats the forward to the bit; keeping what could be made again changes no bit; frozen and
- * accumulated gradients are as asked; decoding with a cache gives what evaluation gives; positions
- * count only by their differences. */
+ * accumulated gradients are as asked; experts that no token chose are not computed; decoding with a
+ * cache gives what evaluation gives; positions count only by their differences. */
 #include "model/decoder/decoder_impl.h"
 #include "tests/unit/model/layer_rig.h"
 
@@ -220,6 +220,43 @@ START_TEST(frozen_parameters_get_none)
 }
 END_TEST
 
+static bool is_zero(const struct rig_block *b)
+{
+    for (size_t i = 0; i < b->nbytes / sizeof(float); i++)
+        if (((const float *)rig_data(b))[i] != 0) return false;
+    return true;
+}
+
+/* Three tokens choose among six experts. What the others' weights are, NaN even, changes no bit. */
+START_TEST(experts_without_tokens_are_not_computed)
+{
+    static const struct shape six = {2, 1, 6, .n_experts = 6, .top_k = 1};
+    struct rig r, poisoned;
+    int n_unused = 0;
+    open_block(&r, &six, DTYPE_F32, true, 0.0f);
+    open_block(&poisoned, &six, DTYPE_F32, true, 0.0f);
+    r.batch.B = poisoned.batch.B = 1;
+    r.batch.T = poisoned.batch.T = 3;
+    rig_forward(&r, LAYER_TRAIN);
+    rig_backward(&r);
+    for (size_t p = 0; p < r.list.n; p++) {
+        const char *name = r.table.params[r.list.idx[p]].name;
+        if (!strstr(name, ".experts.") || !is_zero(&r.grads[p])) continue;
+        memset(rig_data(&poisoned.params[p]), 0xFF, poisoned.params[p].nbytes);
+        n_unused++;
+    }
+    ck_assert_int_ge(n_unused, 3 * 3);
+    rig_forward(&poisoned, LAYER_TRAIN);
+    rig_backward(&poisoned);
+    ck_assert_mem_eq(rig_data(&r.out), rig_data(&poisoned.out), 3 * C * sizeof(float));
+    ck_assert_mem_eq(rig_data(&r.din), rig_data(&poisoned.din), 3 * C * sizeof(float));
+    for (size_t p = 0; p < r.list.n; p++)
+        ck_assert_mem_eq(rig_data(&r.grads[p]), rig_data(&poisoned.grads[p]), r.grads[p].nbytes);
+    rig_close(&poisoned);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- randomness and recomputation -------------------------------------------------------------
  */
 
@@ -395,6 +432,6 @@ END_TEST
 TEST_MAIN("model/decoder", the_block_stays_inside_its_bytes, evaluation_needs_less,
           impossible_shapes_are_refused, flops_count_every_product, gradients_match_differences,
           gradients_accumulate_when_asked, frozen_parameters_get_none,
-          recomputing_repeats_the_forward, keeping_all_changes_no_bit,
-          dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
+          experts_without_tokens_are_not_computed, recomputing_repeats_the_forward,
+          keeping_all_changes_no_bit, dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
           positions_count_by_their_differences, decoding_equals_evaluation)
