@@ -152,8 +152,8 @@ static size_t skip_spaces(const char *text, size_t nbytes, size_t at)
     return at;
 }
 
-/* lstrip and rstrip take white space along, but never before `done`, where the token before
- * ended. */
+/* lstrip and rstrip take white space along. A token of white space that an rstrip before it has
+ * taken is found all the same, as in Hugging Face's library; nothing is between the two. */
 bool added_tokens_next(const struct added_tokens *set, const char *text, size_t nbytes, size_t done,
                        size_t *from, size_t *start, size_t *end, struct added_token *token)
 {
@@ -171,7 +171,7 @@ bool added_tokens_next(const struct added_tokens *set, const char *text, size_t 
         }
         *start = at;
         if (token->lstrip) *start = skip_spaces_back(text, at);
-        if (token->lstrip && *start < done) *start = done;
+        if (*start < done) *start = done;
         *end = token->rstrip ? skip_spaces(text, nbytes, at + len) : at + len;
         return true;
     }

@@ -53,7 +53,7 @@ const struct added_token *added_tokens_at(const struct added_tokens *set, const 
 
 /* The next token in text[from … nbytes): of those that begin leftmost, the longest; [*start, *end)
  * includes the white space that it takes. `done`: end of the token before (from, at first), which
- * lstrip does not reach over. false: none is left. Hugging Face's rules, with one of its habits: a
+ * *start is never before. false: none is left. Hugging Face's rules, with one of its habits: a
  * token passed over for single_word hides the shorter ones inside it. */
 bool added_tokens_next(const struct added_tokens *set, const char *text, size_t nbytes, size_t done,
                        size_t *from, size_t *start, size_t *end, struct added_token *token);

@@ -30,6 +30,31 @@ bool chars_is_space(int32_t c)
     return c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+/* The range that holds c; NULL: none does. */
+static const struct chars_range *range_of(const struct chars_range *ranges, size_t n, int32_t c)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t mid = (low + high) / 2;
+        if (c > ranges[mid].last)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < n && c >= ranges[low].first ? &ranges[low] : NULL;
+}
+
+bool chars_is_unknown(int32_t c)
+{
+    return range_of(chars_unknown, chars_n_unknown, c) != NULL;
+}
+
+static unsigned newer_class(int32_t c)
+{
+    const struct chars_range *newer = range_of(chars_newer, chars_n_newer, c);
+    return newer ? newer->class_bit : CHAR_OTHER;
+}
+
 unsigned chars_wide_class(int32_t c)
 {
     switch (utf8proc_category(c)) {
@@ -47,6 +72,7 @@ unsigned chars_wide_class(int32_t c)
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP: return CHAR_SPACE;
+    case UTF8PROC_CATEGORY_CN: return newer_class(c);
     default: return c == 0x85 ? CHAR_SPACE : CHAR_OTHER;
     }
 }
@@ -65,6 +91,7 @@ bool chars_is_word(int32_t c)
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC: return true;
+    case UTF8PROC_CATEGORY_CN: return newer_class(c) != CHAR_OTHER;
     /* Symbols that Unicode lists as Other_Alphabetic: circled and squared letters. */
     default:
         return c == 0x200C || c == 0x200D ||

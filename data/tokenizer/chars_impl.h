@@ -1,5 +1,6 @@
 /* Characters of valid UTF-8 and their classes, as the patterns of byte-level tokenizers name them:
- * \p{L}, \p{N}, \p{M}, \s, and the \w of added tokens. Classes are utf8proc's. */
+ * \p{L}, \p{N}, \p{M}, \s, and the \w of added tokens. Classes are those of Hugging Face's library:
+ * utf8proc's, and what that library knows of newer versions of Unicode (chars_tables.c). */
 #ifndef CZ_DATA_TOKENIZER_CHARS_IMPL_H
 #define CZ_DATA_TOKENIZER_CHARS_IMPL_H
 
@@ -52,6 +53,17 @@ static inline unsigned chars_class(const char *s, size_t n, size_t *len)
     int32_t c = chars_at(s, n, len);
     return chars_wide_class(c);
 }
+
+/* The library's normalizers are older than its patterns: marks and characters with a decomposition
+ * that they do not know are letters to them. */
+bool chars_is_unknown(int32_t c);
+
+struct chars_range {
+    int32_t first, last;
+    unsigned class_bit;
+};
+extern const struct chars_range chars_newer[], chars_unknown[];
+extern const size_t chars_n_newer, chars_n_unknown;
 
 bool chars_is_space(int32_t c); /* \s, White_Space */
 bool chars_is_word(int32_t c);  /* \w: Alphabetic, marks, decimal digits, connectors, joiners */

@@ -231,12 +231,13 @@ static cz_status read_posts(const struct post_reader *r, const struct json_node 
     if (strcmp(type, "Sequence") != 0) return read_post(r, post);
     TRY(json_need(post, "processors", JSON_ARRAY, &list));
     for (size_t i = 0; i < json_count(list); i++) {
-        size_t n_before = r->tok->one.n;
-        struct tokenizer_frame before = r->tok->one;
-        TRY(read_post(r, json_child(list, i)));
-        if (n_before > 0 && memcmp(&before, &r->tok->one, sizeof before) != 0)
+        const struct json_node *part = json_child(list, i);
+        const bool has_frame = r->tok->one.n > 0;
+        TRY(json_need_string(part, "type", &type));
+        if (has_frame && strcmp(type, "ByteLevel") != 0)
             return err_set(CZ_UNSUPPORTED, 0, "%s: a second post-processor that adds tokens",
-                           json_where(json_child(list, i), where, sizeof where));
+                           json_where(part, where, sizeof where));
+        TRY(read_post(r, part));
     }
     return CZ_OK;
 }

@@ -95,18 +95,20 @@ static void mark(int32_t c)
     not_plain[c / 64] |= (uint64_t)1 << (c % 64);
 }
 
-/* A character is not plain when it combines, is written otherwise in NFC, or follows the first in
- * some character's decomposition (and so may join what is before it). Made once, at the first
- * character above 0x2FF: ASCII text never needs it. */
+/* What the library does not know is plain. A character is not plain when it combines, is written
+ * otherwise in NFC, or follows the first in some character's decomposition (and so may join what is
+ * before it). Made once, at the first character above 0x2FF: ASCII text never needs it. */
 static void make_not_plain(void)
 {
     for (int32_t c = 0x80; c < LIMIT; c++) {
         const utf8proc_property_t *p = utf8proc_get_property(c);
         utf8proc_int32_t parts[8];
+        if (chars_is_unknown(c)) continue;
         if (p->combining_class != 0) mark(c);
         if (p->decomp_seqindex == UINT16_MAX || p->decomp_type != 0) continue;
         utf8proc_ssize_t n = utf8proc_decompose_char(c, parts, 8, UTF8PROC_DECOMPOSE, NULL);
-        for (utf8proc_ssize_t i = 1; i < n && i < 8; i++) mark(parts[i]);
+        for (utf8proc_ssize_t i = 1; i < n && i < 8; i++)
+            if (!chars_is_unknown(parts[i])) mark(parts[i]);
         n = utf8proc_normalize_utf32(parts, n < 8 ? n : 8, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (n != 1 || parts[0] != c) mark(c);
     }
@@ -236,7 +238,14 @@ cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes)
         if (n == 0) break;
         /* Bytes of a plain character and those behind it that are not. */
         size_t at, len;
-        (void)chars_at(s, n, &at);
+        if (chars_is_unknown(chars_at(s, n, &at))) { /* utf8proc knows it: keep it out */
+            TRY(bpe_work_reserve(w, BPE_TEXT_NORMALIZED, used + at));
+            memcpy(w->text[BPE_TEXT_NORMALIZED] + used, s, at);
+            used += at;
+            s += at;
+            n -= at;
+            at = 0;
+        }
         while (at < n && !bpe_is_plain(chars_at(s + at, n - at, &len))) at += len;
         size_t mixed = at;
         TRY(append_composed(w, s, mixed, &used));

@@ -92,6 +92,11 @@ static cz_status forms_of(struct pending *p, int form, const char *s, size_t n,
     for (size_t at = 0, len; at < n; at += len) {
         const int32_t c = chars_at(s + at, n - at, &len);
         utf8proc_ssize_t n_parts = 1;
+        if (chars_is_unknown(c)) {
+            TRY(flush(p, compose, dst));
+            TRY(pipe_text_add_char(dst, (uint32_t)c));
+            continue;
+        }
         int boundary = 0;
         parts[0] = c;
         if (c >= 0x80) n_parts = utf8proc_decompose_char(c, parts, PARTS_MAX, options, &boundary);
@@ -128,13 +133,20 @@ cz_status pipe_norm_form(const struct pipe_norm *step, struct pipe_piece *piece,
 
 /* ---- accents, case --------------------------------------------------------------------------- */
 
+/* Two letters were marks when the library's table was made. */
+static bool is_accent(int32_t c)
+{
+    if (c < 0x300) return false;
+    return (chars_wide_class(c) == CHAR_MARK && !chars_is_unknown(c)) || c == 0x1CF2 || c == 0x1CF3;
+}
+
 cz_status pipe_norm_strip_accents(const struct pipe_norm *step, struct pipe_piece *piece,
                                   struct pipe_text *dst)
 {
     (void)step;
     for (size_t at = 0, len; at < piece->n; at += len) {
-        const unsigned class = chars_class(piece->s + at, piece->n - at, &len);
-        if (class != CHAR_MARK)
+        const int32_t c = chars_at(piece->s + at, piece->n - at, &len);
+        if (!is_accent(c))
             TRY(pipe_text_add(dst, piece->s + at, len));
         else if (at == 0)
             piece->is_first = false;

@@ -147,7 +147,9 @@ static cz_status add_one(struct pipe *p, struct pipe_work *w, const struct json_
     token.id = (int32_t)id;
     if (token.normalized) {
         TRY(pipe_normalize(p, w, &piece));
-        if (piece.n == 0) return CZ_OK;
+        if (piece.n == 0)
+            return err_set(CZ_UNSUPPORTED, 0, "%s: the normalizer leaves nothing of \"%s\"",
+                           json_where(node, where, sizeof where), content);
         p->has_crossing |= p->n_norms > 0 && may_cross(&token, piece.s, piece.n);
     }
     TRY(bpe_vocab_set_bytes(&p->texts, id, piece.s, piece.n));
@@ -165,16 +167,25 @@ static cz_status read_added(struct pipe *p, const struct json_node *root)
     return st;
 }
 
-/* The vocabulary first, then added tokens. */
+struct token_finder {
+    const struct pipe *p;
+    const struct json_node *root;
+};
+
+/* The vocabulary first, then added tokens, by the content that the file gives them. */
 static int64_t find_token(const void *user, const char *content)
 {
-    const struct pipe *p = user;
-    const size_t n = strlen(content);
-    const int32_t id = bpe_vocab_find(&p->bpe.vocab, content, n);
-    if (id >= 0) return id;
-    const struct added_token *token = added_tokens_find(&p->raw, content, n);
-    if (!token) token = added_tokens_find(&p->normalized, content, n);
-    return token ? token->id : -1;
+    const struct token_finder *finder = user;
+    const struct json_node *list = added_of(finder->root);
+    const char *text;
+    int64_t id = bpe_vocab_find(&finder->p->bpe.vocab, content, strlen(content));
+    for (size_t i = 0; id < 0 && i < json_count(list); i++) {
+        const struct json_node *node = json_child(list, i);
+        if (json_need_string(node, "content", &text) == CZ_OK && strcmp(text, content) == 0 &&
+            json_need_int(node, "id", &id) != CZ_OK)
+            id = -1;
+    }
+    return id;
 }
 
 /* ---- where a text can be cut ----------------------------------------------------------------- */
@@ -332,8 +343,9 @@ static cz_status read_json(struct pipe *p, const char *dir, const struct json_no
     TRY(pipe_decoders_read(p, json_get(root, "decoder"), 0));
     TRY(read_model(p, root));
     TRY(read_added(p, root));
-    TRY(tokenizer_json_post(root, find_token, p, &p->base));
-    TRY(tokenizer_read_specials(dir, find_token, p, &p->base));
+    const struct token_finder finder = {p, root};
+    TRY(tokenizer_json_post(root, find_token, &finder, &p->base));
+    TRY(tokenizer_read_specials(dir, find_token, &finder, &p->base));
     return pipe_finish(p);
 }
 

@@ -333,6 +333,22 @@ static bool is_second_byte_level(const struct pipe *p, const struct pipe_pre_cla
     return false;
 }
 
+/* The library's "first" piece begins in the first character of the text as it was. Where that one
+ * may have become several, and these several pieces, all of them are first: not known here. */
+static cz_status check_first(const struct pipe *p, const struct json_node *node)
+{
+    const struct pipe_pre *last = &p->pres[p->n_pres - 1];
+    bool is_exact = p->n_norms == 0 || p->n_pres == 1;
+    char where[512];
+    if (last->cls->change != change_metaspace || last->scheme != PIPE_FIRST) return CZ_OK;
+    for (size_t i = 0; i + 1 < p->n_pres; i++) is_exact &= p->pres[i].cls->change == NULL;
+    if (is_exact) return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s: Metaspace with the prepend_scheme first, behind another step and one that "
+                   "changes texts",
+                   json_where(node, where, sizeof where));
+}
+
 static cz_status pre_add(struct pipe *p, const struct json_node *node, const char *type)
 {
     char where[512];
@@ -346,7 +362,8 @@ static cz_status pre_add(struct pipe *p, const struct json_node *node, const cha
                            json_where(node, where, sizeof where), type);
         struct pipe_pre *step = &p->pres[p->n_pres++];
         step->cls = c;
-        return c->read ? c->read(node, step) : CZ_OK;
+        if (c->read) TRY(c->read(node, step));
+        return check_first(p, node);
     }
     return err_set(CZ_UNSUPPORTED, 0, "%s: a pre-tokenizer of type %s is not known",
                    json_where(node, where, sizeof where), type);

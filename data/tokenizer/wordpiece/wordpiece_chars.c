@@ -55,7 +55,7 @@ static bool has_small(uint32_t c, uint32_t *small)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(smalls); i++) {
         if (c < smalls[i].first || c > smalls[i].last) continue;
-        if ((c - smalls[i].first) % smalls[i].step != 0) return false;
+        if ((c - smalls[i].first) % smalls[i].step != 0) break;
         *small = smalls[i].small + (c - smalls[i].first);
         return true;
     }

@@ -61,11 +61,47 @@ static cz_status check_splitting(const struct json_node *root)
     return unknown_part(node, "pre_tokenizer", type, "BertPreTokenizer");
 }
 
+/* Decoding here joins what the prefix continues and takes the spaces before punctuation away. */
+static cz_status check_decoder(const struct json_node *root)
+{
+    const struct json_node *node;
+    const char *type, *prefix, *own;
+    bool cleanup;
+    TRY(only_part(root, "decoder", "decoders", &node, &type));
+    if (!node || strcmp(type, "WordPiece") != 0)
+        return unknown_part(node ? node : root, "decoder", type ? type : "null", "WordPiece");
+    TRY(json_opt_bool(node, "cleanup", true, &cleanup));
+    TRY(json_opt_string(node, "prefix", "##", &prefix));
+    TRY(json_opt_string(json_get(root, "model"), "continuing_subword_prefix", "##", &own));
+    if (cleanup && own[0] && strcmp(prefix, own) == 0) return CZ_OK;
+    return unknown_part(node, "decoder", "WordPiece of another kind", "the usual one");
+}
+
+/* Added tokens that are searched in normalized text are decoded as the rules write them, which is
+ * not known here. */
+static cz_status check_added(const struct json_node *root)
+{
+    const struct json_node *list = json_get(root, "added_tokens");
+    for (size_t i = 0; i < json_count(list); i++) {
+        const struct json_node *node = json_child(list, i);
+        struct added_token token;
+        const char *content;
+        int64_t id;
+        TRY(tokenizer_json_added(node, &token, &id, &content));
+        for (const char *s = content; token.normalized && *s; s++)
+            if (*s <= ' ' || *s >= 0x7F || (*s >= 'A' && *s <= 'Z'))
+                return unknown_part(node, "token", "normalized", "one as it stands in the file");
+    }
+    return CZ_OK;
+}
+
 bool wordpiece_is_bert(const struct json_node *root)
 {
     struct wp_rules rules;
     cz_status st = read_normalizer(root, &rules);
     if (st == CZ_OK) st = check_splitting(root);
+    if (st == CZ_OK) st = check_decoder(root);
+    if (st == CZ_OK) st = check_added(root);
     if (st == CZ_UNSUPPORTED) err_clear();
     return st != CZ_UNSUPPORTED;
 }

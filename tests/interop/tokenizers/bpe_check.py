@@ -62,7 +62,7 @@ class Ours:
         return out
 
     def encode_input(self, text, pair=None):
-        limit = 4 * (len(text) + len(pair or b"")) + 16
+        limit = 64 * (len(text) + len(pair or b"")) + 64
         ids, types, n = (ctypes.c_int32 * limit)(), (ctypes.c_int32 * limit)(), ctypes.c_int64()
         row = Input(text, len(text), pair, len(pair or b""))
         self.check(self.lib.cz_tokenizer_encode_input(self.tok, ctypes.byref(row), ctypes.c_int64(limit), ids, types, ctypes.byref(n), None))

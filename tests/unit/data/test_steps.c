@@ -238,6 +238,8 @@ END_TEST
 #define WORDS                                                                                      \
     "\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"<unk>\":0,\"a\":1},\"unk_token\":\"<unk>\"}"
 
+#define BERT_ENDS "{\"type\":\"BertProcessing\",\"sep\":[\"a\",1],\"cls\":[\"a\",1]}"
+
 START_TEST(what_is_not_known_is_named)
 {
     static const struct {
@@ -253,8 +255,16 @@ START_TEST(what_is_not_known_is_named)
         {"{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////w==\"}," WORDS
          "}",
          "character map", CZ_CORRUPT},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"},"
+         "\"added_tokens\":[{\"id\":9,\"content\":\"xx\",\"normalized\":true}]," WORDS "}",
+         "leaves nothing of \"xx\"", CZ_UNSUPPORTED},
         {"{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," WORDS "}", "UnicodeScripts",
          CZ_UNSUPPORTED},
+        {"{\"normalizer\":{\"type\":\"NFKD\"},\"pre_tokenizer\":{\"type\":\"Sequence\","
+         "\"pretokenizers\":"
+         "[{\"type\":\"Digits\"},{\"type\":\"Metaspace\",\"prepend_scheme\":\"first\"}]}," WORDS
+         "}",
+         "the prepend_scheme first", CZ_UNSUPPORTED},
         {"{\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Odd\"}," WORDS "}",
          "behavior Odd", CZ_UNSUPPORTED},
         {"{\"decoder\":{\"type\":\"Odd\"}," WORDS "}", "decoder of type Odd", CZ_UNSUPPORTED},
@@ -268,6 +278,9 @@ START_TEST(what_is_not_known_is_named)
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}", "unk_id", CZ_UNSUPPORTED},
         {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"a\",-1],[\"a\",-2]]}}",
          "the text of another", CZ_UNSUPPORTED},
+        {"{\"post_processor\":{\"type\":\"Sequence\",\"processors\":[" BERT_ENDS "," BERT_ENDS
+         "]}," WORDS "}",
+         "a second post-processor", CZ_UNSUPPORTED},
         {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"a\"]]}}", "its score",
          CZ_CORRUPT},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}",
@@ -285,6 +298,72 @@ START_TEST(what_is_not_known_is_named)
         const cz_status st = cz_tokenizer_open(dir, &tok);
         ck_assert_msg(st == cases[i].st && strstr(cz_last_error(), cases[i].sentence),
                       "%s: status %d, %s", cases[i].sentence, st, cz_last_error());
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
+/* ---- what random files found -----------------------------------------------------------------
+ */
+
+#define MANY_WORDS                                                                                 \
+    "\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"a\":1,\"b\":2,\"\xEA\x9F\x93\":3,"           \
+    "\"e\xE0\xA2\x98\":4,\"e\":5,\",\":6,\"##b\":7,\"\xE3\x8B\xBF\":8,\"\xF0\x91\xAF\x80\":9}}"
+
+/* What czero makes of a text must be what tokenizers 0.23.3 makes of it. */
+START_TEST(steps_are_hugging_faces_where_random_files_differed)
+{
+    static const struct {
+        const char *steps, *text;
+        int32_t ids[4];
+        size_t n;
+        const char *decoded;
+    } cases[] = {
+        /* A token of white space that another one's rstrip has taken is found all the same. */
+        {"\"added_tokens\":[{\"id\":10,\"content\":\" \",\"rstrip\":true,\"lstrip\":false,"
+         "\"single_word\":false,\"normalized\":false,\"special\":false}],",
+         "a  b",
+         {1, 10, 10, 2},
+         4,
+         "a     b"},
+        /* A small letter between two capitals that have none in utf8proc. */
+        {"\"normalizer\":{\"type\":\"Lowercase\"},", "\xEA\x9F\x93", {3}, 1, "\xEA\x9F\x93"},
+        /* A mark that the library's normalizers do not know. */
+        {"\"normalizer\":{\"type\":\"StripAccents\"},", "e\xE0\xA2\x98", {4}, 1, "e\xE0\xA2\x98"},
+        {"\"normalizer\":{\"type\":\"StripAccents\"},", "e\xCC\x81", {5}, 1, "e"},
+        {"\"normalizer\":{\"type\":\"NFKC\"},", "\xE3\x8B\xBF", {8}, 1, "\xE3\x8B\xBF"},
+        /* A letter of Unicode 16. */
+        {"\"pre_tokenizer\":{\"type\":\"Whitespace\"},",
+         "a,\xF0\x91\xAF\x80",
+         {1, 6, 9},
+         3,
+         "a , \xF0\x91\xAF\x80"},
+        /* BERT's own code joins tokens in one way; a file may want another. */
+        {"\"normalizer\":{\"type\":\"BertNormalizer\"},\"pre_tokenizer\":{\"type\":"
+         "\"BertPreTokenizer\"},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\","
+         "\"cleanup\":false},",
+         "a,",
+         {1, 6},
+         2,
+         "a ,"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        const char *dir = test_tmp_make();
+        char path[512], file[2048];
+        struct cz_tokenizer *tok;
+        int32_t *ids;
+        size_t n;
+        (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+        (void)snprintf(file, sizeof file, "{%s\"model\":{\"type\":\"%s\"," MANY_WORDS "}",
+                       cases[i].steps, strstr(cases[i].steps, "Bert") ? "WordPiece" : "WordLevel");
+        ck_ok(file_save(path, file, strlen(file)));
+        ck_ok(cz_tokenizer_open(dir, &tok));
+        ck_ok(cz_tokenizer_encode(tok, cases[i].text, strlen(cases[i].text), &ids, &n));
+        ck_assert_msg(n == cases[i].n && memcmp(ids, cases[i].ids, n * sizeof *ids) == 0,
+                      "case %zu: %zu ids, %d first", i, n, n > 0 ? ids[0] : -1);
+        check_decoded(tok, ids, n, cases[i].decoded);
+        free(ids);
+        cz_tokenizer_close(tok);
         test_tmp_remove(dir);
     }
 }
@@ -323,4 +402,5 @@ TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces,
           tokenizer_model_gives_the_ids_of_sentencepiece,
           a_damaged_tokenizer_model_is_refused_or_read, parts_of_a_cut_text_are_the_whole,
           hostile_texts_take_little_time, what_is_not_known_is_named,
-          units_of_a_character_map_have_32_bits)
+          units_of_a_character_map_have_32_bits,
+          steps_are_hugging_faces_where_random_files_differed)

@@ -252,7 +252,9 @@ END_TEST
     "\"model\": {\"type\": \"WordPiece\", \"unk_token\": \"?\", \"continuing_subword_prefix\": "   \
     "\"@\", \"max_input_chars_per_word\": 3, \"vocab\": {\"?\": 0, \"a\": 3, \"@b\": 5, \"B\": "   \
     "6}}"
-#define JSON_SPLIT "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}"
+#define JSON_SPLIT                                                                                 \
+    "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, \"decoder\": {\"type\": \"WordPiece\", " \
+    "\"prefix\": \"##\"}"
 
 START_TEST(tokenizer_json_says_everything)
 {
@@ -261,7 +263,9 @@ START_TEST(tokenizer_json_says_everything)
     int64_t n;
     write_text(
         "tokenizer.json",
-        "{" JSON_MODEL ", " JSON_SPLIT ", \"normalizer\": null, \"added_tokens\": [{\"id\": 8,"
+        "{" JSON_MODEL
+        ", \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, \"decoder\": {\"type\": "
+        "\"WordPiece\", \"prefix\": \"@\"}, \"normalizer\": null, \"added_tokens\": [{\"id\": 8,"
         " \"content\": \"[CLS]\", \"special\": true}], \"post_processor\": {\"type\": "
         "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"[CLS]\", "
         "\"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": "
