@@ -65,6 +65,7 @@ MODELS = {
     "llama-160m": (LLAMA, 4, 256, 2.0),
     "qwen3-0.6b": (QWEN3, 1, 256, 1.5),
     "qwen3-0.6b-4x512": (QWEN3, 4, 512, 1.5),
+    "qwen3-0.6b-1x512": (QWEN3, 1, 512, 1.5),
     "modernbert-base": (MODERNBERT, 16, 128, 1.5),
     "gemma-3-270m": (GEMMA3, 2, 256, 1.5),
     "llama-tiny": ({**LLAMA, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -37,6 +37,7 @@ struct layer_branch {
     size_t w, a, b, m; /* positions in layer_args.params */
     bool is_dora;      /* m is there */
     int64_t rank;
+    double alpha; /* scale is alpha/rank, or with rsLoRA alpha/sqrt(rank) */
     float scale, dropout_p;
     uint32_t site; /* of its dropout, as rng.site */
 };

@@ -19,6 +19,8 @@ void lora_free(struct model_lora *lora)
 {
     if (!lora) return;
     lora_names_free(&lora->saved);
+    for (size_t i = 0; i < lora->n_alphas; i++) free(lora->alphas[i].pattern);
+    free(lora->alphas);
     safetensors_close(lora->files);
     free(lora->source);
     free(lora);
@@ -418,11 +420,12 @@ static cz_status add_branch(struct cz_model *m, const struct model_lora *lora,
         realloc((void *)layer->branches, (layer->n_branches + 1) * sizeof *grown);
     if (!grown) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
     layer->branches = grown;
-    const double rank = (double)t->rank;
+    const double rank = (double)t->rank, alpha = t->alpha != 0 ? t->alpha : lora->alpha;
     struct layer_branch b = {.w = t->slot,
                              .is_dora = lora->dora,
                              .rank = t->rank,
-                             .scale = (float)(lora->alpha / (lora->rslora ? sqrt(rank) : rank)),
+                             .alpha = alpha,
+                             .scale = (float)(alpha / (lora->rslora ? sqrt(rank) : rank)),
                              .dropout_p = (float)lora->dropout,
                              .site = (uint32_t)(LAYER_BRANCH_SITE + layer->n_branches)};
     snprintf(name, sizeof name, "%.*s.lora_A.weight", t->name_len, t->name);

@@ -10,6 +10,7 @@
 #include "model/lora/lora_impl.h"
 
 #include <math.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,6 @@ static cz_status refuse_variants(const struct json_node *root)
         const char *key, *why;
     } variants[] = {
         {"lora_bias", "biases of branches are not supported"},
-        {"alpha_pattern", "modules with an alpha of their own are not supported"},
         {"layer_replication", "replicated layers are not supported"},
         {"trainable_token_indices", "trained rows of an embedding are not supported"},
         {"target_parameters", "branches of parameters that are no module are not supported"},
@@ -91,6 +91,37 @@ static cz_status read_names(const struct json_node *list, struct lora_names *out
     return st;
 }
 
+/* Python's classes, which POSIX does not know, would match other modules. */
+static bool is_posix(const char *pattern)
+{
+    for (const char *c = strchr(pattern, '\\'); c; c = strchr(c + 1 + (c[1] != 0), '\\'))
+        if (c[1] != '.' && c[1] != '\\') return false;
+    return !strstr(pattern, "(?") && !strstr(pattern, "*?") && !strstr(pattern, "+?");
+}
+
+static cz_status read_alphas(const struct json_node *patterns, struct model_lora *lora)
+{
+    if (is_off(patterns)) return CZ_OK;
+    if (json_type(patterns) != JSON_OBJECT)
+        return refuse(patterns, "names with an alpha each are expected");
+    const size_t n = json_count(patterns);
+    lora->alphas = calloc(n, sizeof *lora->alphas);
+    if (!lora->alphas) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
+    for (size_t i = 0; i < n; i++) {
+        const struct json_node *node = json_child(patterns, i);
+        struct lora_alpha *a = &lora->alphas[i];
+        TRY(json_as_double(node, &a->alpha));
+        if (!(fabs(a->alpha) <= 1e9) || a->alpha == 0)
+            return refuse(node, "an alpha of 0, or beyond 1e9, is not supported");
+        if (!is_posix(json_key(node)))
+            return refuse(node, "an expression of Python's, not of POSIX, is not supported");
+        a->pattern = strdup(json_key(node));
+        if (!a->pattern) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
+        lora->n_alphas++;
+    }
+    return CZ_OK;
+}
+
 static cz_status config_read(const struct json_node *root, struct model_lora *lora)
 {
     const char *kind;
@@ -108,6 +139,7 @@ static cz_status config_read(const struct json_node *root, struct model_lora *lo
         return err_set(CZ_CORRUPT, 0, "%s: lora_alpha %g or lora_dropout %g is out of range",
                        json_where(root, where, sizeof where), lora->alpha, lora->dropout);
     }
+    TRY(read_alphas(json_get(root, "alpha_pattern"), lora));
     return read_names(json_get(root, "modules_to_save"), &lora->saved);
 }
 
@@ -156,6 +188,29 @@ static cz_status check_lengths(const struct model_lora *lora, const struct lora_
     if (m->numel == (uint64_t)t->n_out && m->ndim == 1) return CZ_OK;
     return err_set(CZ_CORRUPT, 0, "%s: tensor %s has not the shape [%lld] that its module needs",
                    m->path, m->name, (long long)t->n_out);
+}
+
+/* As PEFT looks for them: the first expression that a module's name ends in, behind a dot. */
+static cz_status find_alphas(const struct model_lora *lora, const char *path,
+                             struct lora_target *targets, size_t n)
+{
+    char whole[1024], name[256];
+    for (size_t k = 0; k < lora->n_alphas; k++) {
+        regex_t re;
+        const int len = snprintf(whole, sizeof whole, "^(.*\\.)?(%s)$", lora->alphas[k].pattern);
+        if (len < 0 || (size_t)len >= sizeof whole ||
+            regcomp(&re, whole, REG_EXTENDED | REG_NOSUB) != 0)
+            return err_set(CZ_CORRUPT, 0, "%s: alpha_pattern: \"%.200s\" is not an expression",
+                           path, lora->alphas[k].pattern);
+        for (size_t i = 0; i < n; i++) {
+            struct lora_target *t = &targets[i];
+            snprintf(name, sizeof name, "%.*s", t->name_len, t->name);
+            if (t->alpha == 0 && regexec(&re, name, 0, NULL, 0) == 0)
+                t->alpha = lora->alphas[k].alpha;
+        }
+        regfree(&re);
+    }
+    return CZ_OK;
 }
 
 /* The rank of each target that the file has, from A's rows. *n_used: tensors that were. */
@@ -267,6 +322,7 @@ cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained
                      tensors_name, m->name);
         goto done;
     }
+    TRY_GOTO(find_alphas(lora, dir, targets, n), done);
     lora = NULL;
     TRY_GOTO(lora_attach(m, made, targets, n), done);
     TRY_GOTO(bind_sources(m, made, &n_used), done);
@@ -279,12 +335,12 @@ done:
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put_alpha(struct json_writer *w, double alpha)
+static void write_alpha(struct json_writer *w, double alpha)
 {
     if (alpha == floor(alpha) && fabs(alpha) < 1e15)
-        json_put_int(w, "lora_alpha", (int64_t)alpha);
+        json_write_int(w, (int64_t)alpha);
     else
-        json_put_double(w, "lora_alpha", alpha);
+        json_write_double(w, alpha);
 }
 
 /* Whole names of modules, as PEFT writes them for all-linear: no reader can mistake them. */
@@ -302,18 +358,23 @@ static void put_targets(struct json_writer *w, const struct cz_model *m)
     json_end_array(w);
 }
 
-/* Ranks that are not the adapter's own. */
-static void put_ranks(struct json_writer *w, const struct cz_model *m)
+/* Ranks, or alphas, that are not the adapter's own, under whole names. */
+static void put_own(struct json_writer *w, const struct cz_model *m, bool is_alpha)
 {
-    json_write_key(w, "rank_pattern");
+    json_write_key(w, is_alpha ? "alpha_pattern" : "rank_pattern");
     json_begin_object(w);
     for (size_t i = 0; i < m->n_layers; i++) {
         const struct model_layer *layer = &m->layers[i];
         for (size_t k = 0; k < layer->n_branches; k++) {
-            const char *name = m->params.params[layer->param_idx[layer->branches[k].w]].name;
-            if (layer->branches[k].rank == m->lora->rank) continue;
+            const struct layer_branch *b = &layer->branches[k];
+            const char *name = m->params.params[layer->param_idx[b->w]].name;
+            const bool differs = b->alpha < m->lora->alpha || b->alpha > m->lora->alpha;
+            if (is_alpha ? !differs : b->rank == m->lora->rank) continue;
             json_write_key_n(w, name, strlen(name) - strlen(".weight"));
-            json_write_int(w, layer->branches[k].rank);
+            if (is_alpha)
+                write_alpha(w, b->alpha);
+            else
+                json_write_int(w, b->rank);
         }
     }
     json_end_object(w);
@@ -357,17 +418,19 @@ cz_status model_export_adapter_config(const struct cz_model *m, const char *dir)
     size_t nbytes;
     json_writer_init(&w, 2);
     json_begin_object(&w);
+    put_own(&w, m, true);
     json_put_string(&w, "base_model_name_or_path", m->name);
     json_put_string(&w, "bias", "none");
     json_put_bool(&w, "fan_in_fan_out", is_in_out(m));
     json_put_bool(&w, "inference_mode", true);
     json_put_bool(&w, "init_lora_weights", true);
-    put_alpha(&w, lora->alpha);
+    json_write_key(&w, "lora_alpha");
+    write_alpha(&w, lora->alpha);
     json_put_double(&w, "lora_dropout", lora->dropout);
     put_saved(&w, &lora->saved);
     json_put_string(&w, "peft_type", "LORA");
     json_put_int(&w, "r", lora->rank);
-    put_ranks(&w, m);
+    put_own(&w, m, false);
     put_targets(&w, m);
     json_put_string(&w, "task_type", task_type(m));
     json_put_bool(&w, "use_dora", lora->dora);

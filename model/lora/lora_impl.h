@@ -20,9 +20,17 @@ struct lora_names {
 cz_status lora_names_take(struct lora_names *names, const char *text); /* NULL: none. CZ_NOMEM */
 void lora_names_free(struct lora_names *names);
 
+/* An alpha for the modules whose names, or the ends of which, match an expression. */
+struct lora_alpha {
+    char *pattern; /* owned */
+    double alpha;
+};
+
 struct model_lora {
-    int64_t rank; /* of branches that have none of their own */
-    double alpha, dropout;
+    int64_t rank;              /* of branches that have none of their own */
+    double alpha, dropout;     /* alpha likewise */
+    struct lora_alpha *alphas; /* alpha_pattern: the first that matches counts */
+    size_t n_alphas;
     bool rslora, dora, trained;
     struct lora_names saved; /* modules_to_save */
     /* Where values come from; NULL: the init rules, or for other parameters the model's files. */
@@ -61,6 +69,7 @@ struct lora_target {
     int name_len;           /* … so far */
     int64_t n_in, n_out;
     int64_t rank; /* 0: it gets no branch */
+    double alpha; /* 0: the adapter's */
 };
 
 /* All of a model's in its order, as a block to free(). Errors: CZ_UNSUPPORTED (there are none),

@@ -4,7 +4,7 @@
   lora_shards.py [--build build] [--case STAGE:DTYPE:EXCLUDE]
 
 For ZeRO stages 1, 2 and 3, fp32 and bf16, with and without exclude_frozen_parameters, a tiny LLaMA with PEFT's LoRA (one with a
-classifier's head in modules_to_save) takes three steps on two ranks (gloo) under DeepSpeed and saves a checkpoint. The parameters are
+classifier's head in modules_to_save, one with DoRA) takes three steps on two ranks (gloo) under DeepSpeed and saves a checkpoint. The parameters are
 then gathered and saved by PEFT itself. czero's adapter_model.safetensors, made from the shards alone, must have the same bytes, and
 PEFT must load the folder. In fp32 czero also resumes the checkpoint (`czero train --resume --adapter`) and writes the same tensors
 without a step. Exit 1 if anything differs. Run with a Python that has torch, transformers, peft and deepspeed."""
@@ -38,7 +38,7 @@ def child(folder, stage, dtype, exclude, kind):
     base = (transformers.LlamaForSequenceClassification if classifies else transformers.LlamaForCausalLM)(config)
     if rank == 0:
         base.save_pretrained(folder / "base")
-    model = peft.get_peft_model(base, peft.LoraConfig(r=3, lora_alpha=7, target_modules="all-linear",
+    model = peft.get_peft_model(base, peft.LoraConfig(r=3, lora_alpha=7, target_modules="all-linear", use_dora=kind == "dora",
                                                       task_type="SEQ_CLS" if classifies else "CAUSAL_LM"))
     ds = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage}, "bf16": {"enabled": dtype == "bf16"},
           "optimizer": {"type": "AdamW", "params": {"lr": 0.02, "torch_adam": True}}, "zero_allow_untested_optimizer": True}
@@ -76,7 +76,7 @@ def compare(czero, folder, dtype, kind):
                           f"{[n for n in a if n in b and (a[n].dtype != b[n].dtype or not a[n].equal(b[n]))][:3]}")
     head = transformers.AutoModelForSequenceClassification if kind == "classifier" else transformers.AutoModelForCausalLM
     peft.PeftModel.from_pretrained(head.from_pretrained(folder / "base"), folder / "ours")
-    if dtype == "fp32" and kind == "lm":
+    if dtype == "fp32" and kind != "classifier":
         (folder / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 2, "optimizer": {
             "type": "AdamW", "params": {"lr": 0.02}}}))
         (folder / "rows.bin").write_bytes(bytes([7, 0]) * 400)
@@ -104,6 +104,7 @@ def main():
     czero = pathlib.Path(options.build).resolve() / "czero"
     cases = [(s, d, e, "lm") for s in "123" for d in ("fp32", "bf16") for e in ("no", "yes")]
     cases += [(s, "bf16", "yes", "classifier") for s in "23"]
+    cases += [(s, "fp32", "yes", "dora") for s in "123"]
     if options.case:
         cases = [tuple(options.case.split(":"))]
     failed = 0

@@ -321,8 +321,16 @@ START_TEST(other_files_are_refused)
          "has no lora_magnitude_vector"},
         {"{\"peft_type\": \"LORA\", \"bias\": \"all\"}", NULL, NULL, SAFETENSORS_F32,
          CZ_UNSUPPORTED, "biases"},
-        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"a\": 2}}", NULL, NULL, SAFETENSORS_F32,
-         CZ_UNSUPPORTED, "alpha_pattern"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"\\\\d\": 2}}", NULL, NULL,
+         SAFETENSORS_F32, CZ_UNSUPPORTED, "of Python's"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"a(\": 2}}", NULL, NULL, SAFETENSORS_F32,
+         CZ_CORRUPT, "is not an expression"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"a\": 0}}", NULL, NULL, SAFETENSORS_F32,
+         CZ_UNSUPPORTED, "an alpha of 0"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"a\": \"x\"}}", NULL, NULL,
+         SAFETENSORS_F32, CZ_CORRUPT, "alpha_pattern"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": 3}", NULL, NULL, SAFETENSORS_F32,
+         CZ_UNSUPPORTED, "names with an alpha each"},
         {"{\"peft_type\": \"LORA\", \"lora_dropout\": 1.5}", NULL, NULL, SAFETENSORS_F32,
          CZ_CORRUPT, "out of range"},
         {"{\"peft_type\": \"LORA\", \"lora_alpha\": \"x\"}", NULL, NULL, SAFETENSORS_F32,
@@ -357,6 +365,56 @@ START_TEST(other_files_are_refused)
     ck_assert_int_eq(cz_model_add_adapter(m, dir, false), CZ_NOTFOUND);
     cz_model_destroy(m);
     test_tmp_remove(dir);
+}
+END_TEST
+
+/* The scale of q_proj in block 0, of rank 2. */
+static float scale_with(const char *alpha_pattern, bool again)
+{
+    char config[512], room[64], other[64];
+    struct cz_model *m = small_model(small_llama);
+    const char *dir = folder(room);
+    snprintf(config, sizeof config, "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, %s}",
+             alpha_pattern);
+    write_adapter(dir, config, NULL, NULL, SAFETENSORS_F32);
+    ck_ok(cz_model_add_adapter(m, dir, true));
+    if (again) { /* what is written says the same */
+        struct cz_model *back = small_model(small_llama);
+        ck_ok(model_export_adapter(m, folder(other), DTYPE_F32, fetch_mark, NULL));
+        ck_ok(cz_model_add_adapter(back, other, true));
+        cz_model_destroy(m);
+        test_tmp_remove(other);
+        m = back;
+    }
+    const float scale = model_layer_at(m, 1)->branches[0].scale;
+    cz_model_destroy(m);
+    test_tmp_remove(dir);
+    return scale;
+}
+
+START_TEST(alphas_of_modules_are_found_as_peft_does)
+{
+    static const struct {
+        const char *pattern;
+        float scale;
+    } cases[] = {
+        {"\"alpha_pattern\": {}", 2},
+        {"\"alpha_pattern\": null", 2},
+        {"\"alpha_pattern\": {\"q_proj\": 7}", 3.5f},
+        {"\"alpha_pattern\": {\"v_proj\": 7}", 2},
+        {"\"alpha_pattern\": {\"proj\": 7}", 2}, /* no whole part of the name */
+        {"\"alpha_pattern\": {\"self_attn.q_proj\": 7.25}", 3.625f},
+        {"\"alpha_pattern\": {\"^model.layers.0.self_attn.q_proj\": 9}", 4.5f},
+        {"\"alpha_pattern\": {\"^layers.0.self_attn.q_proj\": 9}", 2},
+        {"\"alpha_pattern\": {\"layers\\\\.[0-2]\\\\..*\": 6, \"q_proj\": 1}", 3}, /* the first */
+        {"\"alpha_pattern\": {\"q_proj\": 6}, \"use_rslora\": true", 4.2426405f},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int again = 0; again < 2; again++) {
+            const float scale = scale_with(cases[i].pattern, again);
+            ck_assert_msg(fabsf(scale - cases[i].scale) < 1e-6f, "%s: %g", cases[i].pattern,
+                          (double)scale);
+        }
 }
 END_TEST
 
@@ -398,4 +456,4 @@ END_TEST
 TEST_MAIN("model/lora", targets_are_names_expressions_or_all, shapes_scales_and_init_rules,
           lengths_begin_as_those_of_the_weight, modules_to_save_stay_trained, mistakes_are_named,
           files_give_the_adapter_back, other_files_are_refused,
-          a_matrix_of_another_shape_is_refused)
+          alphas_of_modules_are_found_as_peft_does, a_matrix_of_another_shape_is_refused)
