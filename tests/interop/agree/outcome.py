@@ -31,8 +31,9 @@ def refused(area, case, why):
 class Tools:
     """The programs of a build folder. Each call has a time limit, so that a hang is a finding."""
 
-    def __init__(self, build):
+    def __init__(self, build, json_suite=None):
         self.build = pathlib.Path(build).resolve()
+        self.json_suite = json_suite
 
     def run(self, *arguments, program="czero", seconds=120, **options):
         command = [str(self.build / program), *map(str, arguments)]

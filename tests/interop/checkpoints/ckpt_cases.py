@@ -255,19 +255,26 @@ def train(name, out, rank, port):
         save_file(expected, os.path.join(out, "expected.safetensors"))
 
 
-def convert(folder, stage):
-    """DeepSpeed's converter in place of the checkpoint it reads."""
+def to_universal(tag, out, stage):
+    """DeepSpeed's converter: from one tag's folder to another."""
     import deepspeed
     program = pathlib.Path(deepspeed.__file__).parent / "checkpoint" / "ds_to_universal.py"
+    command = [sys.executable, program, "--input_folder", tag, "--output_folder", out, "--num_extract_workers", "1",
+               "--num_merge_workers", "1"]
+    if stage < 3:
+        command.append("--inject_missing_state")
+    done = subprocess.run([str(a) for a in command], env={**os.environ, "DS_ACCELERATOR": "cpu"}, capture_output=True,
+                          text=True)
+    if done.returncode:
+        raise ValueError((done.stderr.strip().splitlines() or ["no sentence"])[-1])
+
+
+def convert(folder, stage):
+    """A universal checkpoint in place of the one that it is made from."""
     plain = folder.with_name(folder.name + "-plain")
     folder.rename(plain)
     folder.mkdir()
-    command = [sys.executable, program, "--input_folder", plain / "t3", "--output_folder",
-               folder / "t3", "--num_extract_workers", "1", "--num_merge_workers", "1"]
-    if stage < 3:
-        command.append("--inject_missing_state")
-    subprocess.run([str(a) for a in command], check=True, env={**os.environ, "DS_ACCELERATOR": "cpu"},
-                   stdout=subprocess.DEVNULL)
+    to_universal(plain / "t3", folder / "t3", stage)
     shutil.move(plain / "expected.safetensors", folder)
     shutil.rmtree(plain)
 

@@ -2,7 +2,7 @@
 
     python tests/interop/checkpoints/consolidate_check.py [--zero-to-fp32 build/zero_to_fp32] [DIR...]
 
-DIR: folders of checkpoints (default: those of fixtures/runs; consolidate_make.py makes odd ones). For
+DIR: folders of checkpoints (default: those of fixtures/runs; conformance.py calls check() on random ones). For
 each, and for several shard sizes and dtypes, torch.load and safetensors read what both wrote. Where the
 script cannot do it, ours is compared with something else: tied weights in safetensors with the script's
 .bin; frozen weights at stage 1, and all of stage 0, with the model file's `module`.
@@ -29,12 +29,11 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from fixtures import FIXTURES, ROOT
 
 TOOL = None
-problems = 0
+problems = []
 
 
 def complain(text):
-    global problems
-    problems += 1
+    problems.append(text)
     print("PROBLEM", text)
 
 
@@ -134,6 +133,13 @@ def compare_module(label, state, saved, names):
 
 
 def check(ckpt, tmp):
+    """What is wrong: a list."""
+    before = len(problems)
+    compare_all(ckpt, tmp)
+    return problems[before:]
+
+
+def compare_all(ckpt, tmp):
     a, b = os.path.join(tmp, "ours"), os.path.join(tmp, "theirs")
     tag = open(os.path.join(ckpt, "latest")).read().strip()
     saved = model_file(ckpt, tag)
@@ -182,8 +188,8 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         for ckpt in dirs:
             check(ckpt, tmp)
-    print(f"{len(dirs)} checkpoints, {problems} problems")
-    sys.exit(problems > 0)
+    print(f"{len(dirs)} checkpoints, {len(problems)} problems")
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

@@ -62,12 +62,11 @@ def make(peer, params, keywords):
     return peer([params], **keywords)
 
 
-torch.manual_seed(7)
-OUT.mkdir(exist_ok=True)
-for name, (kind, offload, peer, keywords) in CASES.items():
+def write(path, kind, offload, peer, keywords):
+    """One file, of torch's random numbers."""
     params = torch.nn.Parameter(torch.randn(8))
     optimizer = make(peer, params, keywords)
-    with open(OUT / f"{name}.csv", "w") as f:
+    with open(path, "w") as f:
         print(f"# type={kind}\n# offload={text(offload)}", file=f)
         for key, value in keywords.items():
             print(f"# {key}={text(value)}", file=f)
@@ -77,3 +76,14 @@ for name, (kind, offload, peer, keywords) in CASES.items():
             print(row(params.grad), file=f)
             optimizer.step()
             print(row(params), file=f)
+
+
+def main():
+    torch.manual_seed(7)
+    OUT.mkdir(exist_ok=True)
+    for name, case in CASES.items():
+        write(OUT / f"{name}.csv", *case)
+
+
+if __name__ == "__main__":
+    main()
