@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of BERT, LLaMA, Qwen3, ModernBERT and Gemma 3 on the CPU beside PyTorch eager, as ratios of samples/s.
+"""Training steps of BERT, LLaMA, Qwen3, ModernBERT, DeBERTa-v3 and Gemma 3 on the CPU beside PyTorch eager, as ratios of samples/s.
 
     scripts/peers.sh && python3 bench/train_models.py [--model bert-base llama-160m] [--precision bf16 fp32]
 
@@ -49,6 +49,14 @@ MODERNBERT = {
     "pad_token_id": 50283, "bos_token_id": 50281, "eos_token_id": 50282, "cls_token_id": 50281, "sep_token_id": 50282,
     "classifier_pooling": "cls", "num_labels": 2,
 }
+DEBERTA = {
+    "model_type": "deberta-v2", "architectures": ["DebertaV2ForSequenceClassification"], "vocab_size": 128100,
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512, "max_relative_positions": -1, "position_buckets": 256, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "pos_att_type": "p2c|c2p", "relative_attention": True, "position_biased_input": False,
+    "type_vocab_size": 0, "initializer_range": 0.02, "layer_norm_eps": 1e-7, "pad_token_id": 0, "num_labels": 2,
+}
 GEMMA3 = {
     "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "vocab_size": 262144, "hidden_size": 640,
     "num_hidden_layers": 18, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
@@ -67,6 +75,9 @@ MODELS = {
     "qwen3-0.6b-4x512": (QWEN3, 4, 512, 1.5),
     "qwen3-0.6b-1x512": (QWEN3, 1, 512, 1.5),
     "modernbert-base": (MODERNBERT, 16, 128, 1.5),
+    "deberta-v3-base": (DEBERTA, 16, 128, 1.5),
+    "deberta-v3-small": ({**DEBERTA, "num_hidden_layers": 6}, 16, 128, 1.5),
+    "deberta-v3-small-512": ({**DEBERTA, "num_hidden_layers": 6}, 4, 512, 1.5),
     "gemma-3-270m": (GEMMA3, 2, 256, 1.5),
     "llama-tiny": ({**LLAMA, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
                     "num_key_value_heads": 2, "intermediate_size": 512}, 4, 256, None),

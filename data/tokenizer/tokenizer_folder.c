@@ -23,7 +23,8 @@ struct folder_kind {
 
 static cz_status open_json(const char *dir, struct cz_tokenizer **out);
 
-#define PIECES "tokenizer.model"
+#define PIECES         "tokenizer.model"
+#define DEBERTA_PIECES "spm.model"
 
 /* The first kind whose files are there rules: tokenizer.json holds all that the others say. */
 static const struct folder_kind kinds[] = {
@@ -31,11 +32,12 @@ static const struct folder_kind kinds[] = {
     {{"vocab.txt"}, wordpiece_open_vocab},
     {{"vocab.json", "merges.txt"}, bpe_open_vocab},
     {{PIECES}, pipe_open_pieces},
+    {{DEBERTA_PIECES}, pipe_open_deberta},
 };
 
 #define FILES_THAT_DO                                                                              \
     "tokenizer.json, or vocab.txt (WordPiece), or vocab.json and merges.txt (BPE), or "            \
-    "tokenizer.model (SentencePiece)"
+    "tokenizer.model or spm.model (SentencePiece)"
 
 /* Exported, too: names and flags that Hugging Face keeps beside a tokenizer. */
 static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -112,6 +114,7 @@ static cz_status open_kind(const char *dir, const struct folder_kind *kind,
         if (beneath_stat(dir, companions[i], &info) == CZ_CORRUPT) return CZ_CORRUPT;
     if (beneath_stat(dir, CHAT_TEMPLATE, &info) == CZ_CORRUPT) return CZ_CORRUPT;
     if (beneath_stat(dir, PIECES, &info) == CZ_CORRUPT) return CZ_CORRUPT;
+    if (beneath_stat(dir, DEBERTA_PIECES, &info) == CZ_CORRUPT) return CZ_CORRUPT;
     err_clear();
     char *kept = strdup(dir);
     if (!kept) return err_set(CZ_NOMEM, 0, "no memory for a path");
@@ -333,11 +336,12 @@ cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++) {
         if (ends_in(tok->files[i], ".json"))
             TRY(export_json(tok->dir, tok->files[i], dir));
-        else if (strcmp(tok->files[i], PIECES) != 0) /* with the companions, below */
+        else if (!ends_in(tok->files[i], ".model")) /* those are with the companions, below */
             TRY(save_text(dir, tok->files[i], tok->lines, tok->lines_nbytes));
     }
     for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
         TRY(export_companion(tok->dir, companions[i], dir));
     TRY(export_checked(tok->dir, CHAT_TEMPLATE, CHAT_TEMPLATE_NBYTES_MAX, check_template, dir));
-    return export_checked(tok->dir, PIECES, PIECES_NBYTES_MAX, check_pieces, dir);
+    TRY(export_checked(tok->dir, PIECES, PIECES_NBYTES_MAX, check_pieces, dir));
+    return export_checked(tok->dir, DEBERTA_PIECES, PIECES_NBYTES_MAX, check_pieces, dir);
 }

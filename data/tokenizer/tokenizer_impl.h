@@ -105,7 +105,8 @@ bool bpe_is_byte_level(const struct json_node *root);
 bool wordpiece_is_bert(const struct json_node *root);
 /* Any chain of steps that is known. */
 cz_status pipe_open_json(const char *dir, const struct json_node *root, struct cz_tokenizer **out);
-cz_status pipe_open_pieces(const char *dir, struct cz_tokenizer **out); /* tokenizer.model */
+cz_status pipe_open_pieces(const char *dir, struct cz_tokenizer **out);  /* tokenizer.model */
+cz_status pipe_open_deberta(const char *dir, struct cz_tokenizer **out); /* spm.model */
 cz_status bpe_open_json(const char *dir, const struct json_node *root, struct cz_tokenizer **out);
 
 #endif

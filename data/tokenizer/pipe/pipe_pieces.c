@@ -232,7 +232,77 @@ static cz_status set_frames(struct pipe *p, const char *dir)
     return CZ_OK;
 }
 
-static cz_status build(struct pipe *p, const char *dir, const struct pieces_file *f)
+/* ---- DeBERTa's spm.model --------------------------------------------------------------------- */
+
+/* transformers' DebertaV2Tokenizer has these names, [MASK] behind the file's pieces. */
+static const struct {
+    const char *name;
+    enum cz_special special;
+    bool needed;
+} deberta_specials[] = {{"[CLS]", CZ_SPECIAL_CLS, true},
+                        {"[SEP]", CZ_SPECIAL_SEP, true},
+                        {"[PAD]", CZ_SPECIAL_PAD, false},
+                        {"[UNK]", CZ_SPECIAL_UNK, false},
+                        {"[MASK]", CZ_SPECIAL_MASK, true}};
+
+static cz_status add_mask(struct pieces_file *f)
+{
+    if (find_piece(f, "[MASK]") >= 0) return CZ_OK;
+    struct piece *pieces = realloc(f->pieces, (f->n + 1) * sizeof *pieces);
+    if (!pieces) return err_set(CZ_NOMEM, 0, "no memory for pieces");
+    f->pieces = pieces;
+    f->pieces[f->n++] = (struct piece){.text = "[MASK]", .n = 6, .kind = PIECE_CONTROL};
+    return CZ_OK;
+}
+
+/* What the class does to texts before they are split. */
+static cz_status refuse_options(const char *dir)
+{
+    static const char *const keys[] = {"do_lower_case", "split_by_punct"};
+    struct json_doc *doc;
+    cz_status st = CZ_OK;
+    TRY(tokenizer_load_json(dir, "tokenizer_config.json", &doc));
+    for (size_t i = 0; doc && st == CZ_OK && i < CZ_ARRAY_LEN(keys); i++) {
+        bool on = false;
+        st = json_opt_bool(json_root(doc), keys[i], false, &on);
+        if (st == CZ_OK && on)
+            st = err_set(CZ_UNSUPPORTED, 0,
+                         "%s/tokenizer_config.json: %s is not supported beside spm.model; save the "
+                         "tokenizer with transformers' fast class to get a tokenizer.json",
+                         dir, keys[i]);
+    }
+    json_free(doc);
+    return st;
+}
+
+/* The special tokens, found in texts too, and [CLS] a [SEP] b [SEP] around them. */
+static cz_status set_deberta(struct pipe *p, const char *dir, const struct pieces_file *f)
+{
+    TRY(refuse_options(dir));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(deberta_specials); i++) {
+        const char *name = deberta_specials[i].name;
+        const int64_t id = find_piece(f, name);
+        const struct added_token token = {.id = (int32_t)id, .special = true};
+        if (id < 0 && deberta_specials[i].needed)
+            return err_set(CZ_UNSUPPORTED, 0, "%s: no piece is %s: DeBERTa's have it", f->path,
+                           name);
+        if (id < 0) continue;
+        p->base.special[deberta_specials[i].special] = id;
+        TRY(added_tokens_add(&p->raw, name, strlen(name), &token));
+    }
+    const int32_t cls = (int32_t)p->base.special[CZ_SPECIAL_CLS],
+                  sep = (int32_t)p->base.special[CZ_SPECIAL_SEP];
+    p->base.one = (struct tokenizer_frame){.items = {cls, TOKENIZER_FIRST, sep}, .n = 3};
+    p->base.two =
+        (struct tokenizer_frame){.items = {cls, TOKENIZER_FIRST, sep, TOKENIZER_SECOND, sep},
+                                 .types = {0, 0, 0, 1, 1},
+                                 .n = 5};
+    return CZ_OK;
+}
+
+/* ---- opening a file -------------------------------------------------------------------------- */
+
+static cz_status build(struct pipe *p, const char *dir, const struct pieces_file *f, bool deberta)
 {
     p->bpe.unk_id = (int32_t)f->unk;
     TRY(set_texts(p, f));
@@ -243,12 +313,17 @@ static cz_status build(struct pipe *p, const char *dir, const struct pieces_file
     p->base.special[CZ_SPECIAL_BOS] = valid_id(f, f->bos);
     p->base.special[CZ_SPECIAL_EOS] = valid_id(f, f->eos);
     p->base.special[CZ_SPECIAL_PAD] = valid_id(f, f->pad);
+    if (deberta) {
+        TRY(set_deberta(p, dir, f));
+        return pipe_finish(p);
+    }
     TRY(tokenizer_read_specials(dir, find_piece, f, &p->base));
     TRY(set_frames(p, dir));
     return pipe_finish(p);
 }
 
-static cz_status open_pieces(const char *dir, const char *name, struct cz_tokenizer **out)
+static cz_status open_pieces(const char *dir, const char *name, bool deberta,
+                             struct cz_tokenizer **out)
 {
     struct pieces_file f = {.bos = 1,
                             .eos = 2,
@@ -274,8 +349,9 @@ static cz_status open_pieces(const char *dir, const char *name, struct cz_tokeni
     cz_status st =
         path ? read_messages(&f, data, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
     if (st == CZ_OK) st = check_kinds(&f);
+    if (st == CZ_OK && deberta) st = add_mask(&f);
     if (st == CZ_OK) st = pipe_create(&p);
-    if (st == CZ_OK) st = build(p, dir, &f);
+    if (st == CZ_OK) st = build(p, dir, &f, deberta);
     free(f.pieces);
     free(data);
     free(path);
@@ -288,5 +364,10 @@ static cz_status open_pieces(const char *dir, const char *name, struct cz_tokeni
 
 cz_status pipe_open_pieces(const char *dir, struct cz_tokenizer **out)
 {
-    return open_pieces(dir, "tokenizer.model", out);
+    return open_pieces(dir, "tokenizer.model", false, out);
+}
+
+cz_status pipe_open_deberta(const char *dir, struct cz_tokenizer **out)
+{
+    return open_pieces(dir, "spm.model", true, out);
 }

@@ -1,6 +1,7 @@
 /* Claims: a tokenizer.model of type unigram, word or char gives the ids of the sentencepiece
  * package (0.2.3), also where ways tie and in long texts; models that it refuses are refused with a
- * sentence. The ids here are that package's. */
+ * sentence. The ids here are that package's. A folder with DeBERTa's spm.model has transformers'
+ * special tokens. */
 #include "data/tokenizer/tokenizer_impl.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
@@ -57,6 +58,23 @@ static cz_status open_blob(struct blob *b, int type, struct cz_tokenizer **tok)
     (void)snprintf(path, sizeof path, "%s/tokenizer.model", dir);
     ck_ok(file_save(path, b->bytes, b->n));
     const cz_status st = cz_tokenizer_open(dir, tok);
+    test_tmp_remove(dir);
+    return st;
+}
+
+/* DeBERTa's folder; `config` may be NULL. */
+static cz_status open_deberta(struct blob *b, const char *config, const char *export_to,
+                              struct cz_tokenizer **tok)
+{
+    char path[512];
+    const char *dir = test_tmp_make();
+    put(b, "\x12\x02\x18\x01", 4);
+    (void)snprintf(path, sizeof path, "%s/spm.model", dir);
+    ck_ok(file_save(path, b->bytes, b->n));
+    (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    if (config) ck_ok(file_save(path, config, strlen(config)));
+    cz_status st = cz_tokenizer_open(dir, tok);
+    if (st == CZ_OK && export_to) st = cz_tokenizer_export(*tok, export_to);
     test_tmp_remove(dir);
     return st;
 }
@@ -175,5 +193,65 @@ START_TEST(a_model_without_normal_pieces_knows_no_text)
 }
 END_TEST
 
+static void put_debertas_pieces(struct blob *b, bool with_cls)
+{
+    put_piece(b, "[PAD]", 0, 3);
+    put_piece(b, with_cls ? "[CLS]" : "[cls]", 0, 3);
+    put_piece(b, "[SEP]", 0, 3);
+    put_piece(b, "[UNK]", 0, 2);
+    put_piece(b, MARK, -2, 1);
+    put_piece(b, "a", -3, 1);
+    put_piece(b, "b", -3, 1);
+    put_piece(b, MARK "ab", -4, 1);
+}
+
+/* Ids are those of transformers' DebertaV2Tokenizer (5.24). */
+START_TEST(debertas_model_has_special_tokens)
+{
+    struct blob b = {.n = 0};
+    struct cz_tokenizer *tok, *again;
+    char to[512], path[520];
+    int32_t ids[16], types[16], *some;
+    int64_t n;
+    size_t n_some;
+    (void)snprintf(to, sizeof to, "%s", test_tmp_make());
+    put_debertas_pieces(&b, true);
+    ck_ok(open_deberta(&b, "{\"do_lower_case\": false, \"vocab_type\": \"spm\"}", to, &tok));
+    (void)snprintf(path, sizeof path, "%s/spm.model", to);
+    ck_ok(cz_tokenizer_open(path, &again)); /* the exported one, by its file */
+    ck_assert_int_eq(cz_tokenizer_vocab_size(again), 9);
+    cz_tokenizer_close(again);
+    ck_assert_int_eq(cz_tokenizer_special_id(tok, CZ_SPECIAL_MASK), 8);
+    ck_assert_int_eq(cz_tokenizer_special_id(tok, CZ_SPECIAL_PAD), 0);
+    ck_assert_int_eq(cz_tokenizer_padding_id(tok), 0);
+    const struct cz_tokenizer_input pair = {"ab b", 4, "x", 1};
+    ck_ok(cz_tokenizer_encode_input(tok, &pair, 16, ids, types, &n, NULL));
+    ck_assert_int_eq(n, 8);
+    ck_assert_mem_eq(ids, ((const int32_t[]){1, 7, 4, 6, 2, 4, 3, 2}), 8 * sizeof *ids);
+    ck_assert_mem_eq(types, ((const int32_t[]){0, 0, 0, 0, 0, 1, 1, 1}), 8 * sizeof *types);
+    const char *text = "ab [MASK]ab[SEP] [UNK]";
+    ck_ok(cz_tokenizer_encode(tok, text, strlen(text), &some, &n_some));
+    ck_assert_uint_eq(n_some, 5);
+    ck_assert_mem_eq(some, ((const int32_t[]){7, 8, 7, 2, 3}), 5 * sizeof *some);
+    free(some);
+    cz_tokenizer_close(tok);
+    test_tmp_remove(to);
+}
+END_TEST
+
+START_TEST(debertas_model_without_its_tokens_is_refused)
+{
+    struct blob a = {.n = 0}, b = {.n = 0};
+    struct cz_tokenizer *tok;
+    put_debertas_pieces(&a, false);
+    ck_assert_int_eq(open_deberta(&a, NULL, NULL, &tok), CZ_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "no piece is [CLS]"));
+    put_debertas_pieces(&b, true);
+    ck_assert_int_eq(open_deberta(&b, "{\"split_by_punct\": true}", NULL, &tok), CZ_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "split_by_punct is not supported"));
+}
+END_TEST
+
 TEST_MAIN("data/pieces", ids_are_those_of_sentencepiece, long_texts_have_the_ids_of_sentencepiece,
-          what_sentencepiece_refuses_is_refused, a_model_without_normal_pieces_knows_no_text)
+          what_sentencepiece_refuses_is_refused, a_model_without_normal_pieces_knows_no_text,
+          debertas_model_has_special_tokens, debertas_model_without_its_tokens_is_refused)
