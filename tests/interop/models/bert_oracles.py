@@ -80,22 +80,22 @@ COMMITTED = {
         dict(B=2, T=20, positions=True)),
     # a table of distances, of which some share a bucket; an untied decoder
     "mpnet-variant-a": ("mpnet-mlm", dict(
-        vocab_size=23, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=10,
+        vocab_size=13, hidden_size=9, num_hidden_layers=2, num_attention_heads=3, intermediate_size=5,
         max_position_embeddings=28, initializer_range=0.2, tie_word_embeddings=False, pad_token_id=1),
         dict(B=2, T=26, types=False)),
     "mpnet-variant-b": ("mpnet", dict(
-        vocab_size=19, hidden_size=10, num_hidden_layers=2, num_attention_heads=2, intermediate_size=7,
+        vocab_size=19, hidden_size=10, num_hidden_layers=1, num_attention_heads=2, intermediate_size=7,
         max_position_embeddings=15, initializer_range=0.2, num_labels=3, relative_attention_num_buckets=34,
         pad_token_id=1, hidden_act="relu"), dict(B=3, T=13, types=False)),
     # as v3 has it, with distances that share buckets
     "deberta-variant-a": ("deberta", dict(
-        vocab_size=21, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=10,
+        vocab_size=15, hidden_size=9, num_hidden_layers=2, num_attention_heads=3, intermediate_size=5,
         max_position_embeddings=20, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True,
         pos_att_type="p2c|c2p", relative_attention=True, position_biased_input=False, type_vocab_size=0,
         initializer_range=0.2, layer_norm_eps=1e-7, num_labels=3), dict(B=3, T=19, types=False)),
     # maps of its own for positions, without a norm; narrow embeddings with positions and types; the older head
     "deberta-variant-b": ("deberta-mlm", dict(
-        vocab_size=23, hidden_size=10, embedding_size=7, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=17, hidden_size=8, embedding_size=5, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=9, max_position_embeddings=16, max_relative_positions=5, share_att_key=False,
         pos_att_type=["c2p", "p2c"], relative_attention=True, type_vocab_size=2, initializer_range=0.2,
         hidden_act="relu"), dict(B=2, T=15)),

@@ -87,9 +87,9 @@ START_TEST(encoders_agree_with_pytorch)
     check_agrees(test_fixture("models/modernbert-variant-a"), 26);
     check_agrees(test_fixture("models/modernbert-variant-b"), 35);
     check_agrees(test_fixture("models/mpnet-variant-a"), 45);
-    check_agrees(test_fixture("models/mpnet-variant-b"), 43);
+    check_agrees(test_fixture("models/mpnet-variant-b"), 27);
     check_agrees(test_fixture("models/deberta-variant-a"), 44);
-    check_agrees(test_fixture("models/deberta-variant-b"), 54);
+    check_agrees(test_fixture("models/deberta-variant-b"), 34);
     check_agrees(test_fixture("models/deberta-variant-c"), 29);
     check_agrees(test_fixture("models/bert-old"), 7); /* its hidden states, too */
     check_agrees(test_fixture("models/bert-cls"), 43);
