@@ -509,14 +509,15 @@ static cz_status vectors_backward(const struct encoder_block_hp *hp, const struc
 cz_status encoder_positions_finish(const struct encoder_block_hp *hp, const struct layer_args *a,
                                    struct encoder_positions_space *o, struct op_space space)
 {
-    enum { PARAMS_MAX = ENCODER_N_PARAMS + 7 + 2 * LAYER_BRANCHES_MAX };
+    enum { PARAMS_MAX = ENCODER_N_PARAMS + 7 + 3 * LAYER_BRANCHES_MAX };
     const struct encoder_positions_hp *p = &hp->positions;
     struct param_grad grads[PARAMS_MAX];
     struct layer_args again = *a;
     if (p->n_buckets == 0) return CZ_OK;
     if (!has_terms(p))
         return table_backward(hp, a, 0, p->n_buckets * hp->H, DTYPE_F32, o->dtable, space);
-    const size_t n = (size_t)places_of(p).table + (p->norm_weight_name ? 3 : 1) + 2 * a->n_branches;
+    size_t n = (size_t)places_of(p).table + (p->norm_weight_name ? 3 : 1);
+    for (size_t i = 0; i < a->n_branches; i++) n += a->branches[i].is_dora ? 3 : 2;
     for (size_t i = 0; i < n; i++) {
         grads[i] = a->dparams[i];
         grads[i].accumulate = true;
