@@ -73,7 +73,7 @@ MODELS = {
     "llama-160m": (LLAMA, 4, 256, 2.0),
     "qwen3-0.6b": (QWEN3, 1, 256, 1.5),
     "qwen3-0.6b-4x512": (QWEN3, 4, 512, 1.5),
-    "qwen3-0.6b-1x512": (QWEN3, 1, 512, 1.5),
+    "qwen3-0.6b-2x512": (QWEN3, 2, 512, 1.5),
     "modernbert-base": (MODERNBERT, 16, 128, 1.5),
     "deberta-v3-base": (DEBERTA, 16, 128, 1.5),
     "deberta-v3-small": ({**DEBERTA, "num_hidden_layers": 6}, 16, 128, 1.5),

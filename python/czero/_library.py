@@ -174,6 +174,7 @@ _CALLS = {
     "cz_model_set_shape": (Status, [_P, c_int64]),
     "cz_model_set_seed": (None, [_P, c_uint64]),
     "cz_model_freeze": (Status, [_P, _S, POINTER(_N)]),
+    "cz_model_add_adapter": (Status, [_P, _S, c_bool]),
     "cz_model_labels": (c_int, [_P]),
     "cz_model_n_classes": (c_int64, [_P]),
     "cz_model_vocab_size": (c_int64, [_P]),

@@ -24,7 +24,7 @@ _OF_ROWS = (_CLASS, _VALUES, _MULTI)  # the head has a row of outputs per row, n
 
 def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "auto",
                labels: Sequence[str] = (), freeze: Optional[str] = None,
-               seed: int = 0) -> ctypes.c_void_p:
+               adapter: Optional[PathLike] = None, seed: int = 0) -> ctypes.c_void_p:
     """A model for C calls; the caller passes it on or destroys it."""
     if task not in _TASKS:
         raise ValueError(f'task "{task}": one of {", ".join(_TASKS)} is needed')
@@ -39,6 +39,8 @@ def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "a
         C.cz_model_set_seed(opened, seed)
         if freeze is not None:
             C.cz_model_freeze(opened, freeze.encode(), None)
+        if adapter is not None:
+            C.cz_model_add_adapter(opened, lib.path(adapter), True)
     except BaseException:
         C.cz_model_destroy(opened)
         raise
@@ -58,7 +60,8 @@ def engine_options(config: Config, **members: Any) -> Any:
 def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None,
                device: str = "cpu", task: str = "auto", labels: Sequence[str] = (),
                freeze: Optional[str] = None, seed: int = 0, total_steps: int = 0,
-               weight_decay_groups: bool = False) -> Tuple["Engine", None, None, None]:
+               weight_decay_groups: bool = False,
+               adapter: Optional[PathLike] = None) -> Tuple["Engine", None, None, None]:
     """Create an engine, as deepspeed.initialize() does: `engine, _, _, _ = czero.initialize(…)`.
 
     model       a Hugging Face folder, or a preset such as "gpt2"
@@ -71,13 +74,16 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
     seed        of dropout, and of weights that the folder does not have
     total_steps for schedules with "auto"; 0: unknown
     weight_decay_groups  no weight decay for biases and norms
+    adapter     the folder of an adapter (docs/lora.md) to train further, the model frozen; a new
+                one is made where the config has "czero": {"lora": {…}}
 
     DeepSpeed's other three results (optimizer, data loader, schedule) are None: the config's
     optimizer and schedule are inside the engine. Under `czero launch -n N -- python …` all ranks
     call it. Nothing is allocated after the first step.
     """
     world = lib.world()
-    opened = open_model(model, seq_len=seq_len, task=task, labels=labels, freeze=freeze, seed=seed)
+    opened = open_model(model, seq_len=seq_len, task=task, labels=labels, freeze=freeze,
+                        adapter=adapter, seed=seed)
     try:
         options = engine_options(config, device=device, world=world, seed=seed,
                                  total_steps=total_steps, groups_hf=weight_decay_groups)

@@ -201,6 +201,17 @@ class Training(Folder):
         difference = abs(engine.get_parameter(name) - again.get_parameter(name)).max()
         self.assertLess(difference, 1e-3)
 
+    def test_adapters(self):
+        one = {"lora": {"rank": 2, "targets": ["c_attn"], "dora": True}}
+        engine = self.engine(config=config(czero=one))
+        name = "transformer.h.0.attn.c_attn.lora_A.weight"
+        engine(batch(0), batch(0))
+        engine.backward()
+        engine.export_hf(self.folder / "adapter")
+        again = self.engine(adapter=self.folder / "adapter")
+        self.assertTrue((engine.get_parameter(name) == again.get_parameter(name)).all())
+        self.assertFalse(list((self.folder / "adapter").glob("model*")))
+
     def test_mistakes_are_exceptions(self):
         engine = self.engine()
         ids = batch(0)
