@@ -2,7 +2,7 @@
 # Claims: an adapter trains to the same bytes at ZeRO stages 0 to 3, with recomputed activations and on every tier (states
 # and frozen parameters in memory, in a swap file, or in the model's own files), with DoRA too, on one rank and on two, with dropout in the branches; a plan has no
 # gradient, master or state of the frozen model; what is exported is trained further by --adapter, generates the same text
-# as the model it is merged into, and an export over another adapter needs --force. Mistakes are named.
+# as the model it is merged into, an adapter of a classifier brings its head, and an export over another adapter needs --force. Mistakes are named.
 #   tests/cli/adapters/test_lora.sh BUILD
 set -euo pipefail
 czero=$1/czero fixtures=$1/fixtures
@@ -148,6 +148,17 @@ grep -q 'trained on a model with other weights than' "$tmp/said" || fail "$(cat 
 "$czero" export --adapter "$tmp/single" "$tmp/exported" --quiet
 cmp "$tmp/whole/adapter_model.safetensors" "$tmp/exported/adapter_model.safetensors"
 cmp "$tmp/whole/adapter_config.json" "$tmp/exported/adapter_config.json"
+
+# An adapter of a classifier on a model that is none brings its head: the same classes as merged.
+for i in 1 2 3 4 5 6; do printf 'a good day,pos\na bad day,neg\nso so,mid\n'; done | sed '1i text,label' >"$tmp/classes.csv"
+config '"stage": 0' >"$tmp/config.json"
+"$czero" train --config "$tmp/config.json" --model "$fixtures/models/gpt2-tiny" --task classification --data "$tmp/classes.csv" --tokenizer bytes \
+  --seq-len 16 --steps 3 --lora rank=4 --export "$tmp/classifier" --quiet 2>/dev/null
+"$czero" export "$tmp/classifier" "$tmp/merged-classifier" --merge --model "$fixtures/models/gpt2-tiny" >/dev/null 2>&1
+classes() { "$czero" predict --tokenizer bytes --text "a bad day" --json "$@" 2>/dev/null | grep -o '"label": "LABEL_[0-2]", "probability": [0-9.]\{6\}'; }
+[ -n "$(classes --model "$tmp/merged-classifier")" ] &&
+  [ "$(classes --model "$tmp/merged-classifier")" = "$(classes --model "$fixtures/models/gpt2-tiny" --adapter "$tmp/classifier")" ] ||
+  fail "a classifier's adapter on a bare model: $(classes --model "$fixtures/models/gpt2-tiny" --adapter "$tmp/classifier")"
 
 # refused SENTENCE ARGS…
 refused() {

@@ -11,8 +11,9 @@
             "adapter of this model, as PEFT and czero train --lora write them"                     \
     }
 
-/* A model with an adapter at rest; `adapter` NULL: without. NULL: the error of cz_model_open() or
- * cz_model_add_adapter(). */
+/* A model with an adapter at rest; `adapter` NULL: without. Of a model without a head for classes,
+ * an adapter that has one gives it. NULL: the error of cz_model_open() or cz_model_add_adapter().
+ */
 struct cz_model *adapter_open(const char *model, const char *adapter);
 
 #endif
