@@ -161,13 +161,15 @@ static bool has_setting(const char *type, const char *name)
 /* A rate that decays needs the length of the run: without it the rate stays. */
 static void add_schedule(struct config_impl *c, const struct config_options *o)
 {
-    static const char path[] = "scheduler.type", warmup[] = "scheduler.params.warmup_num_steps",
+    static const char path[] = "scheduler.type", params[] = "scheduler.params",
+                      warmup[] = "scheduler.params.warmup_num_steps",
                       total[] = "scheduler.params.total_num_steps";
     const struct cv *type = given_at(c, path);
     if (!type && o->total_steps <= 0 && !given_at(c, total)) return;
     if (!type) config_put_at(c, path, cv_string(&c->pool, "linear", CV_TRAINER));
     type = given_at(c, path);
     if (type->kind != CV_STRING) return;
+    if (!given_at(c, params)) config_put_at(c, params, cv_new(&c->pool, CV_DICT, CV_TRAINER));
     if (!given_at(c, warmup) && has_setting(type->string, "warmup_num_steps"))
         config_put_at(c, warmup, cv_int(&c->pool, warmup_steps(c, o), CV_TRAINER));
     if (!given_at(c, total) && o->total_steps > 0 && has_setting(type->string, "total_num_steps"))

@@ -48,6 +48,21 @@ START_TEST(an_absent_optimizer_is_trainers_adamw)
 }
 END_TEST
 
+/* Of transformers' schedules this one alone has no parameters. */
+START_TEST(an_option_chooses_a_schedule_without_parameters)
+{
+    static const char *const wanted[] = {"scheduler.type=constant"};
+    struct config_options options = trainer();
+    options.wanted = wanted;
+    options.n_wanted = CZ_ARRAY_LEN(wanted);
+    struct ds_config *config = config_of("{\"train_batch_size\": 4}", &options);
+    ck_ok(config_check(config));
+    ck_value(config, "scheduler.type", "\"constant\"");
+    ck_value(config, "scheduler.params", "{}");
+    config_free(config);
+}
+END_TEST
+
 START_TEST(deepspeeds_own_configs_stay_as_they_are)
 {
     struct config_options options = trainer();
@@ -255,6 +270,7 @@ START_TEST(a_given_batch_decides_about_the_other_sizes)
 END_TEST
 
 TEST_MAIN("engine/config trainer", an_absent_optimizer_is_trainers_adamw,
+          an_option_chooses_a_schedule_without_parameters,
           deepspeeds_own_configs_stay_as_they_are, every_auto_is_filled,
           options_fill_autos_and_gaps, options_that_disagree_with_the_file_are_refused,
           values_that_find_nothing_are_refused_with_the_nearest,
