@@ -124,7 +124,7 @@ size_t zero_kept_nbytes(const struct zero *z, size_t g, size_t t)
 static size_t end_nbytes(const struct zero *z, size_t g, bool is_last, size_t *n_slots)
 {
     size_t n = tile_count(z->own.groups[g].own_numel, z->options.tile_numel), sum = 0;
-    for (size_t k = 0; k<n && * n_slots> 0; k++) {
+    for (size_t k = 0; *n_slots > 0 && k < n; k++) {
         size_t nbytes = zero_kept_nbytes(z, g, is_last ? n - 1 - k : k);
         *n_slots -= nbytes > 0;
         sum += nbytes;

@@ -24,7 +24,7 @@ static bool is_same(const struct pickle_node *a, const struct pickle_node *b, in
     if (!is_same_text(a->more->module, b->more->module)) return false;
     if (!is_same_text(a->more->name, b->more->name)) return false;
     if (pickle_has_text(a) && memcmp(a->text, b->text, a->n) != 0) return false;
-    for (size_t i = 0; a->items && i<a->n && * n_left> 0; i++)
+    for (size_t i = 0; a->items && *n_left > 0 && i < a->n; i++)
         if (!is_same(a->items[i], b->items[i], n_left)) return false;
     return is_same_pairs(a, b, n_left) && is_same(a->more->args, b->more->args, n_left) &&
            is_same(a->more->state, b->more->state, n_left);
@@ -32,7 +32,7 @@ static bool is_same(const struct pickle_node *a, const struct pickle_node *b, in
 
 static bool is_same_pairs(const struct pickle_node *a, const struct pickle_node *b, int *n_left)
 {
-    for (size_t i = 0; i<a->n_pairs && * n_left> 0; i++)
+    for (size_t i = 0; *n_left > 0 && i < a->n_pairs; i++)
         if (!is_same(a->pairs[i].key, b->pairs[i].key, n_left) ||
             !is_same(a->pairs[i].value, b->pairs[i].value, n_left))
             return false;
@@ -75,8 +75,8 @@ static void walk(const struct pickle_node *node, int *n_left)
     if (node->kind == PICKLE_TENSOR) check_tensor(node->tensor);
     if (node->kind == PICKLE_DICT) check_dict(node);
     pickle_attr(node, "ds_id");
-    for (size_t i = 0; node->items && i<node->n && * n_left> 0; i++) walk(node->items[i], n_left);
-    for (size_t i = 0; i<node->n_pairs && * n_left> 0; i++) {
+    for (size_t i = 0; node->items && *n_left > 0 && i < node->n; i++) walk(node->items[i], n_left);
+    for (size_t i = 0; *n_left > 0 && i < node->n_pairs; i++) {
         walk(node->pairs[i].key, n_left);
         walk(node->pairs[i].value, n_left);
     }

@@ -41,9 +41,10 @@ static void walk(const struct pt *pt, const struct pickle_node *node, int *n_lef
     if (!node || --*n_left < 0) return;
     if (pt_number(pt, node, &number) != CZ_OK) fuzz_refused(cz_last_status());
     if (node->kind == PICKLE_TENSOR) check_tensor(pt, node->tensor);
-    for (size_t i = 0; node->items && i<node->n && * n_left> 0; i++)
+    for (size_t i = 0; node->items && *n_left > 0 && i < node->n; i++)
         walk(pt, node->items[i], n_left);
-    for (size_t i = 0; i<node->n_pairs && * n_left> 0; i++) walk(pt, node->pairs[i].value, n_left);
+    for (size_t i = 0; *n_left > 0 && i < node->n_pairs; i++)
+        walk(pt, node->pairs[i].value, n_left);
     walk(pt, node->more->args, n_left);
     walk(pt, node->more->state, n_left);
 }
