@@ -11,7 +11,7 @@ function(cz_fuzz_targets)
     ${CMAKE_SOURCE_DIR}/data/corpus/documents.c ${CMAKE_SOURCE_DIR}/data/corpus/megatron.c
     ${CMAKE_SOURCE_DIR}/data/corpus/store*.c ${CMAKE_SOURCE_DIR}/data/source/*.c
     ${CMAKE_SOURCE_DIR}/model/*.c ${CMAKE_SOURCE_DIR}/api/model.c ${CMAKE_SOURCE_DIR}/ops/activation/activation.c
-    ${CMAKE_SOURCE_DIR}/data/labelled/texts*.c ${CMAKE_SOURCE_DIR}/data/jinja/*.c
+    ${CMAKE_SOURCE_DIR}/data/labelled/texts*.c ${CMAKE_SOURCE_DIR}/data/jinja/*.c ${CMAKE_SOURCE_DIR}/data/chat/*.c
     ${CMAKE_SOURCE_DIR}/data/tokenizer/*.c
     ${CMAKE_SOURCE_DIR}/engine/config/*.c ${CMAKE_SOURCE_DIR}/engine/state/run_state*.c
     ${CMAKE_SOURCE_DIR}/engine/tune/machine_json.c ${CMAKE_SOURCE_DIR}/engine/report/text_width.c)

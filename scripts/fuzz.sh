@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 NBYTES_MAX=25000 # of one committed corpus
-declare -A nbytes_max=([bpe]=4096 [checkpoint]=12288 [config]=2048 [index]=4096 [jinja]=4096 [json]=4096 [latest]=256 [machine]=2048
+declare -A nbytes_max=([bpe]=4096 [chat]=4096 [checkpoint]=12288 [config]=2048 [index]=4096 [jinja]=4096 [json]=4096 [latest]=256 [machine]=2048
   [manifest]=4096 [model]=4096 [onebit]=8192 [pickle]=8192 [pieces]=9216 [plot]=2048 [pt]=16384 [run_state]=4096 [safetensors]=8192
   [texts]=4096 [tokenizer]=12288 [tokens]=4096 [wordpiece]=4096)
 

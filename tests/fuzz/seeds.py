@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interop"))
 from fixtures import FIXTURES, ROOT  # noqa: E402
 from hostile import tools as hostile  # noqa: E402
 
-NBYTES_MAX = {"bpe": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "jinja": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "pieces": 9216, "wordpiece": 4096}
+NBYTES_MAX = {"bpe": 4096, "chat": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "jinja": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "pieces": 9216, "wordpiece": 4096}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -355,6 +355,22 @@ def templates(out):
         out.put("jinja", text.encode() + b'\0{"s": "\\u00df x", "l": [1, {"a": null}], "d": {"items": 2.5}, "i": 7, "yes": true}')
 
 
+def chats(out):
+    turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b\u00e9", "reasoning": "r"}]
+    call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]}
+    rows = [{"messages": turn * 2}, {"messages": [turn[0], call, {"role": "tool", "content": "5"}, turn[1]], "tools": [{"name": "f"}]},
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}, {"role": "assistant", "content": None}]},
+            {"prompt": turn[:1], "completion": turn[1:]}, {"prompt": "ab", "completion": "cd"}, {"text": "abc"}, {"messages": turn[:1]},
+            {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a" * 60}, {"from": "function_call", "value": "{\"name\": \"f\"}"}], "system": "s"},
+            {"instruction": "i", "input": "x", "output": "o", "history": [["q", "r"]]}]
+    lines = [json.dumps(row) for row in rows]
+    for mode in range(64):
+        out.put("chat", bytes([mode]) + lines[mode % len(rows)].encode())
+    out.put("chat", b"\x30" + "\n".join(lines).encode())
+    out.put("chat", b"\x19[" + ",\n".join(lines).encode() + b"]")
+    out.put("chat", b"\x20" + gzip.compress(lines[0].encode(), mtime=0))
+
+
 def main():
     out = Out(sys.argv[1])
     rank_files(out)
@@ -363,6 +379,7 @@ def main():
     models(out)
     names(out)
     templates(out)
+    chats(out)
     labelled_texts(out)
     pickles(out)
     texts(out)
