@@ -6,8 +6,10 @@ micro-batch, bytes moved per parameter, and the same on a slower disk.
     sudo python3 bench/offload/offload.py … --limit-mb 300       also with the disk held to 300 MB/s each way (control group)
 
 Each side is a process of bench_train that makes a step when it is asked for one; ratios are medians over rounds of
-steps in turns. Sides: memory; states (states on NVMe); layers and micro (parameters and gradients, too; in the two
-orders of accumulation). The losses of the sides must be equal. The limit holds layers and micro only: their own group.
+steps in turns. Sides: memory; states (states on NVMe), and boundary (the same with the update at the boundary:
+czero.late_update false); layers and micro (parameters and gradients, too; in the two orders of accumulation). The losses of the
+sides must be equal. The limit holds all sides but memory, in a group of their own; with it the time in which the disk
+could move a step's bytes is printed, too.
 """
 import argparse
 import json
@@ -18,16 +20,17 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SIDES = {  # name: (states, parameters and gradients, order)
-    "memory": ("none", "none", "micro_batches"),
-    "states": ("nvme", "none", "micro_batches"),
-    "layers": ("nvme", "nvme", "layers"),
-    "micro": ("nvme", "nvme", "micro_batches"),
+SIDES = {  # name: (states, parameters and gradients, order, late update)
+    "memory": ("none", "none", "micro_batches", True),
+    "boundary": ("nvme", "none", "micro_batches", False),
+    "states": ("nvme", "none", "micro_batches", True),
+    "layers": ("nvme", "nvme", "layers", True),
+    "micro": ("nvme", "nvme", "micro_batches", True),
 }
 
 
 def config(args, folder, name):
-    states, params, order = SIDES[name]
+    states, params, order, late = SIDES[name]
     swap = os.path.join(folder, name)
     path = os.path.join(folder, f"{name}.json")
     value = {
@@ -36,7 +39,7 @@ def config(args, folder, name):
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}},
         "zero_optimization": {"stage": 3, "offload_optimizer": {"device": states, "nvme_path": swap},
                               "offload_param": {"device": params, "nvme_path": swap}},
-        "czero": {"accumulation_order": order, "offload_gradients": params == "nvme"},
+        "czero": {"accumulation_order": order, "offload_gradients": params == "nvme", "late_update": late},
     }
     with open(path, "w") as f:
         json.dump(value, f)
@@ -113,7 +116,7 @@ def report(args, title, sides, first):
         ratio = statistics.median(a[0] / b[0] for a, b in zip(rows, base.rows[first:]))
         seconds = statistics.median(r[0] for r in rows)
         read, written = rows[-1][4], rows[-1][5]
-        print(f"  {side.name:7} {seconds:7.2f} s a step, {tokens / seconds:7.1f} tokens/s, {ratio:.3f} x {base.name}; "
+        print(f"  {side.name:8} {seconds:7.2f} s a step, {tokens / seconds:7.1f} tokens/s, {ratio:.3f} x {base.name}; "
               f"{read / args.numel:5.2f} bytes a parameter read, {written / args.numel:5.2f} written; waited "
               f"{statistics.median(r[6] for r in rows):.2f} s; peak {rows[-1][3] / 1e9:.2f} GB", flush=True)
 
@@ -148,7 +151,7 @@ def main():
         report(args, "disk as it is", sides, 1)
         if args.limit_mb:
             group = Group(folder, args.limit_mb)
-            slow = [side for side in sides if side.name in ("layers", "micro")]
+            slow = [side for side in sides if side.name != "memory"]
             for side in slow:
                 group.add(side)
             first = len(slow[0].rows)
@@ -156,6 +159,9 @@ def main():
                 for side in slow:
                     side.step()
             report(args, f"disk held to {args.limit_mb} MB/s", slow, first)
+            for side in slow:
+                most = max(side.rows[-1][4], side.rows[-1][5])
+                print(f"  {side.name:8} the disk's {most / args.limit_mb / 1e6:.2f} s")
         for side in sides:
             side.close()
         if args.limit_mb:
