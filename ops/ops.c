@@ -108,6 +108,17 @@ void ops_allow_tf32(struct ops *ops, bool allow)
     ops->allow_tf32 = allow;
 }
 
+void ops_lend_aligned(struct ops *ops, void *memory, size_t nbytes)
+{
+    ops->aligned = memory;
+    ops->aligned_nbytes = nbytes;
+}
+
+bool ops_adds_residual(const struct ops *ops)
+{
+    return ops->adds_residual;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static cz_status wire_host(struct ops *ops)

@@ -42,6 +42,15 @@ struct ops_products ops_products(const struct ops *ops); /* 0 on the host */
 /* Whether fp32 products of a GPU are made in TF32; at first CZERO_TF32=1 decides. */
 void ops_allow_tf32(struct ops *ops, bool allow);
 
+/* Device memory, aligned to 256 bytes, through which a GPU's products pass operands that are not
+ * aligned to 16 bytes, if they have space there: equal products are then computed alike, to the
+ * bit, wherever their operands are. Calls of one stream at a time use it. It stays the caller's; 0
+ * bytes: none any more. The host needs none. */
+void ops_lend_aligned(struct ops *ops, void *memory, size_t nbytes);
+
+/* Whether products add a residual (matmul_args.residual). */
+bool ops_adds_residual(const struct ops *ops);
+
 /* CZ_OK when the device has the op of this name ("adam": the function is ops_adam()). Errors:
  * CZ_UNSUPPORTED (it has none), CZ_INVALID (no op has this name). */
 cz_status ops_require(const struct ops *ops, const char *name);

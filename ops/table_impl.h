@@ -99,6 +99,9 @@ struct ops {
     struct cuda_ops *cuda;             /* what the CUDA plug-in keeps; NULL on the host */
     void (*cuda_unwire)(struct ops *); /* gives it back; NULL on the host */
     struct ops_products products;      /* 0 on the host */
+    bool adds_residual;                /* in products */
+    void *aligned;                     /* ops_lend_aligned() */
+    size_t aligned_nbytes;
     bool allow_tf32; /* fp32 products of a GPU in TF32; CZERO_TF32=1 at first, callers may set it */
 
     /* The rows chosen, private to their folders; NULL on a device that brings its own kernels. */

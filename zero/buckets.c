@@ -30,8 +30,11 @@ static bool is_trained(const struct zero *z, size_t param_idx)
 static struct zero_footprint footprint_of(const struct zero *z, size_t param_idx)
 {
     const struct zero_sink *sink = z->buckets.sink;
+    size_t numel = z->options.table->params[param_idx].numel;
     if (sink->footprint) return sink->footprint(z, param_idx);
-    return (struct zero_footprint){.numel = z->options.table->params[param_idx].numel};
+    if (z->options.on_gpu) /* products write to 16 bytes at a time */
+        numel = size_round_up(numel, ZERO_PRODUCT_ALIGN / dtype_size(z->options.grad_dtype));
+    return (struct zero_footprint){.numel = numel};
 }
 
 /* Parameters by the unit whose backward is their last use: looked up unit by unit below, where a

@@ -72,6 +72,41 @@ static cz_status alloc_tables(struct zero *z)
     return CZ_OK;
 }
 
+/* Bytes from a multiple of ZERO_PRODUCT_ALIGN to a parameter, where layers read it. */
+static size_t param_lead(const struct zero *z, size_t param_idx)
+{
+    const struct zero_options *o = &z->options;
+    const struct zero_param *p = &z->own.params[param_idx];
+    if (z->window.is_used) /* blocks of the swap file come as they are */
+        return o->swap.params && !z->window.is_split
+                   ? zero_param_placement(z, param_idx).swap_off % ZERO_PRODUCT_ALIGN
+                   : 0;
+    return p->group == o->n_groups ? 0 : p->off * dtype_size(o->dtype) % ZERO_PRODUCT_ALIGN;
+}
+
+/* DeepSpeed's flat buffers put parameters side by side at any address; a GPU's products pass those
+ * that are not aligned, and their gradients, through memory that is (ops_lend_aligned). A weight
+ * and a bias may come together: the two largest have space. */
+static cz_status take_aligned(struct zero *z)
+{
+    const struct zero_options *o = &z->options;
+    size_t largest = 0, second = 0;
+    if (!o->on_gpu) return CZ_OK;
+    for (size_t i = 0; i < o->table->n_params; i++) {
+        const struct zero_param *p = &z->own.params[i];
+        const size_t numel = o->table->params[i].numel, size = dtype_size(o->grad_dtype);
+        size_t nbytes = param_lead(z, i) ? numel * dtype_size(o->dtype) : 0;
+        if (p->group != o->n_groups && p->grad_off * size % ZERO_PRODUCT_ALIGN)
+            nbytes = numel * (size > dtype_size(o->dtype) ? size : dtype_size(o->dtype));
+        if (nbytes > largest)
+            second = largest, largest = nbytes;
+        else if (nbytes > second)
+            second = nbytes;
+    }
+    z->mem.aligned_nbytes = size_round_up(largest, ZERO_ALIGN) + size_round_up(second, ZERO_ALIGN);
+    return zero_block_take(z, ZERO_STEP, z->mem.aligned_nbytes, DTYPE_U8, &z->mem.aligned_off);
+}
+
 /* Every part takes its space, in the order that fixes where arrays are in their blocks. Buckets
  * come after groups (a gradient in the swap file has its place by then), windows last. */
 static cz_status layout_all(struct zero *z)
@@ -88,6 +123,7 @@ static cz_status layout_all(struct zero *z)
     TRY(zero_onebit_init(z));
     zero_gather_count(z);
     TRY(zero_window_init(z));
+    TRY(take_aligned(z));
     TRY(zero_late_init(z));
     return zero_ring_take(z);
 }
@@ -166,6 +202,9 @@ cz_status zero_bind(struct zero *z, void *const blocks[ZERO_N_BLOCKS], struct sw
     z->mem.swap = swap;
     if (is_swapped && !swap) return err_set(CZ_INVALID, 0, "the model state needs a swap file");
     TRY(zero_gpu_bind(z));
+    if (z->mem.aligned_nbytes > 0)
+        ops_lend_aligned(o->ops, z->mem.blocks[ZERO_STEP] + z->mem.aligned_off,
+                         z->mem.aligned_nbytes);
     if (is_swapped) TRY(zero_sweep_bind(z));
     if (z->buckets.sink->bind) TRY(z->buckets.sink->bind(z));
     if (is_swapped && o->swap.params)
@@ -199,6 +238,7 @@ void zero_destroy(struct zero *z)
     (void)zero_pass_drain(z); /* a world that has failed moves nothing any more */
     (void)zero_gpu_drain(z);  /* copies use blocks that go next */
     err_restore(&mine);
+    if (z->mem.aligned_nbytes > 0) ops_lend_aligned(z->options.ops, NULL, 0);
     zero_buckets_free(z);
     zero_window_free(z);
     zero_onebit_free(z);

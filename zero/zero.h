@@ -154,7 +154,8 @@ enum zero_block {
     ZERO_ERRORS,  /* 1-bit family: worker and server errors, whole on every rank */
     ZERO_SIGNS,   /* 1-bit family: compressed messages, scales, masks, partial sums */
     ZERO_SHARE,   /* GPU: the share of offloaded masters and states that stays on it */
-    ZERO_STEP,    /* GPU: its copy of step scalars and per-tensor sums */
+    ZERO_STEP,    /* GPU: its copy of step scalars and per-tensor sums; what products pass
+                     parameters at odd addresses through */
     ZERO_UPDATE_GPU,  /* GPU: tiles that are copied from or to the host, … */
     ZERO_UPDATE_HOST, /* … host-side staging buffer */
     ZERO_N_BLOCKS

@@ -20,7 +20,9 @@
 #include "zero/sinks/sink_impl.h"
 #include "zero/zero.h"
 
-#define ZERO_ALIGN ((size_t)256)
+#define ZERO_ALIGN         ((size_t)256)
+#define ZERO_PRODUCT_ALIGN ((size_t)16) /* of operands: a GPU's products depend on it up to there  \
+                                         */
 
 /* Tiles of a swapped sweep: large enough for a disk, small enough that a few of them are little
  * memory; every tile but a group's last ends where a block of the file does, whatever its dtype. */
@@ -120,7 +122,8 @@ struct zero_storage {
     struct step_scalars *scalars; /* (n_groups) in ZERO_SMALL */
     unsigned char *scratch;       /* 2 · ZERO_SCRATCH_NBYTES in ZERO_SMALL; NULL: not needed */
     size_t scratch_off;
-    struct swap *swap; /* NULL: everything is in memory */
+    size_t aligned_off, aligned_nbytes; /* in ZERO_STEP: what products pass odd operands through */
+    struct swap *swap;                  /* NULL: everything is in memory */
     uint64_t swap_nbytes;
     zero_guard guard; /* asked before a step changes what a checkpoint may be reading; or NULL */
     void *guard_user;

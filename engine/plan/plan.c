@@ -218,7 +218,8 @@ static void state_rows(struct cz_engine *e)
         "a bit per element to send, to receive and to mask; partial sums");
     row(p, ZERO_SHARE, "device's states", zero_block_nbytes(z, ZERO_SHARE),
         "ratio: the part of masters and states that stays");
-    row(p, ZERO_STEP, "device's scalars", zero_block_nbytes(z, ZERO_STEP), "a copy of the step's");
+    row(p, ZERO_STEP, "device's scalars", zero_block_nbytes(z, ZERO_STEP),
+        "a copy of the step's, and memory for operands of products that are not aligned");
     row(p, ZERO_UPDATE_GPU, "update staging", zero_block_nbytes(z, ZERO_UPDATE_GPU),
         "tiles on their way to and from the host, two at a time");
     row(p, ZERO_UPDATE_HOST, "host staging", zero_block_nbytes(z, ZERO_UPDATE_HOST),

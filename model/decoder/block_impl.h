@@ -174,6 +174,8 @@ bool block_wants(const struct block_run *r, const enum role *roles);
 
 /* y = x·w + b */
 cz_status block_map_forward(const struct block_run *r, enum role weight, const void *x, void *y);
+cz_status block_map_forward_add(const struct block_run *r, enum role weight, const void *x,
+                                const void *residual, void *room, void *y);
 /* Gradients of weight and bias alone. */
 cz_status block_map_grads(const struct block_run *r, enum role weight, const void *x,
                           const void *dy);

@@ -244,6 +244,8 @@ static cz_status after_attention(struct block_run *r)
     if (!out && !r->k.mlp.y && !after) return CZ_OK;
     TRY(mlp_activate(r, y));
     if (!out && !after) return CZ_OK;
+    if (out && !after && !changes_branch(r->hp))
+        return block_map_forward_add(r, DOWN_W, y, x2, m, out);
     TRY(block_map_forward(r, DOWN_W, y, m));
     return join_mlp(r, x2, m, out);
 }

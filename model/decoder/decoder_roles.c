@@ -235,6 +235,14 @@ cz_status block_map_forward(const struct block_run *r, enum role weight, const v
     return linear_forward(r->a, &map, r->N, x, r->p.w[weight], bias_of(r, weight), y, r->space);
 }
 
+cz_status block_map_forward_add(const struct block_run *r, enum role weight, const void *x,
+                                const void *residual, void *room, void *y)
+{
+    const struct linear map = block_map(r->hp, weight);
+    return linear_forward_add(r->a, &map, r->N, x, r->p.w[weight], bias_of(r, weight), residual,
+                              room, y, r->space);
+}
+
 cz_status block_map_columns(const struct block_run *r, enum role weight, int64_t first, int64_t n,
                             int64_t n_rows, const void *x, void *y, int64_t y_stride)
 {

@@ -284,9 +284,10 @@ static cz_status after_attention(const struct gpt2_block_hp *hp, const struct la
     TRY(linear_act_forward(a, &fc, hp->act, N, h, w[FC_W], w[FC_B], k->fc, g, space));
     if (!out) return CZ_OK;
     void *m = out == k->x2 ? h : out;
+    if (!dropout_acts(a, hp->resid_dropout_p))
+        return linear_forward_add(a, &down, N, g, w[OUT_W], w[OUT_B], k->x2, m, out, space);
     TRY(linear_forward(a, &down, N, g, w[OUT_W], w[OUT_B], m, space));
-    if (dropout_acts(a, hp->resid_dropout_p))
-        TRY(dropout_apply(a, hp->resid_dropout_p, SITE_OUT, numel, m, m));
+    TRY(dropout_apply(a, hp->resid_dropout_p, SITE_OUT, numel, m, m));
     return residual_add(a, numel, k->x2, m, out);
 }
 

@@ -148,6 +148,21 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
     return branch ? branch_forward(a, branch, l, 0, l->n_out, N, x, y, 0, space) : CZ_OK;
 }
 
+/* In the product's epilogue the residual is read where it would be written and read again by a pass
+ * of its own, and by the norm behind it. Behind a branch it cannot be. */
+cz_status linear_forward_add(const struct layer_args *a, const struct linear *l, int64_t N,
+                             const void *x, const void *w, const void *b, const void *residual,
+                             void *room, void *y, struct op_space space)
+{
+    struct matmul_args args = linear_fwd_args(l, N, a->dtype);
+    if (ops_adds_residual(a->ops) && !branch_of(a, w)) {
+        args.residual = residual;
+        return matmul_run(a, &args, x, w, b, y, space);
+    }
+    TRY(linear_forward(a, l, N, x, w, b, room, space));
+    return residual_add(a, (size_t)(N * l->n_out), residual, room, y);
+}
+
 /* The activation in the product's epilogue saves a pass over y; behind a branch it cannot be. */
 cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
                              enum activation act, int64_t N, const void *x, const void *w,

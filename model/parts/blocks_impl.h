@@ -55,6 +55,12 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
                          const void *x, const void *w, const void *b, void *y,
                          struct op_space space);
 
+/* y = residual + x·w [+ b]; y may be the residual. `room` (N,O): for devices whose products add no
+ * residual; it may be y unless that is the residual. */
+cz_status linear_forward_add(const struct layer_args *a, const struct linear *l, int64_t N,
+                             const void *x, const void *w, const void *b, const void *residual,
+                             void *room, void *y, struct op_space space);
+
 /* y = act(x·w [+ b]); `pre`, unless NULL or y, keeps x·w [+ b]. */
 cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
                              enum activation act, int64_t N, const void *x, const void *w,

@@ -66,8 +66,9 @@ static bool takes_hopper(const struct ops *ops, const struct attention_args *a, 
     const struct device_info *info = &ops->cuda->info;
     bool in_forward, in_backward;
     return rows_asked_for(&in_forward, &in_backward) == CZ_OK &&
-           (is_backward ? in_backward : in_forward) && info->capability_major == 9 &&
-           info->capability_minor == 0 && (a->D == 64 || a->D == 128) && a->dropout_p == 0;
+           (is_backward ? in_backward : in_forward && !a->key_mask && a->Tk > 0) &&
+           info->capability_major == 9 && info->capability_minor == 0 &&
+           (a->D == 64 || a->D == 128) && a->dropout_p == 0;
 }
 
 /* ---- arguments ---------------------------------------------------------------------------------

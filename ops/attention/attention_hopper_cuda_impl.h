@@ -137,15 +137,15 @@ CUDA_FN void hide_keys(const struct attention_on_gpu &a, int b, int q, int k0, f
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* A warp's 16 rows of a result, times factor[half], rounded, to global memory: through `tile`, of
- * which the warp has the bytes of as many rows. `to`: the first row, of which `n` exist. */
+/* A warp's 16 rows of a result, times factor[half], rounded, to global memory: through its rows of
+ * `tile`, which has 128. `to`: the first row, of which `n` exist. */
 template <typename T, int WIDTH>
 CUDA_FN void store_warp_rows(unsigned char *tile, const float (&sum)[WIDTH / 8][4],
                              const float factor[2], uint16_t *to, int64_t stride, int n)
 {
-    constexpr int CHUNKS = WIDTH / 8, IN_PANEL = PANEL_COLUMNS / 8, PANEL = 16 * PANEL_ROW_NBYTES;
+    constexpr int CHUNKS = WIDTH / 8, IN_PANEL = PANEL_COLUMNS / 8, PANEL = 128 * PANEL_ROW_NBYTES;
     const int lane = (int)(thread_here() % 32), g = lane / 4, t = lane % 4;
-    unsigned char *const mine = tile + tile_nbytes<WIDTH>(warp_row());
+    unsigned char *const mine = tile + warp_row() * PANEL_ROW_NBYTES;
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 2 * CHUNKS; i++) {

@@ -152,6 +152,7 @@ static cz_status product(struct matmul_cache *cache, const struct matmul_args *a
 static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
 {
     TRY(matmul_check(a));
+    if (a->residual) return err_set(CZ_UNSUPPORTED, 0, "matmul: the host adds no residual");
     struct matmul_args plain = *a;
     plain.c = matmul_product_c(a);
     TRY(product(ops->matmul_cache, &plain));

@@ -1,4 +1,4 @@
-/* Matrix product: C (m,n) = op(A) (m,k) · op(B) (k,n) [+ bias] [+ C].
+/* Matrix product: C (m,n) = op(A) (m,k) · op(B) (k,n) [+ bias] [+ residual] [+ C].
  *
  * The three orientations of training, with x (N,I), w as the model stores it and dy (N,O):
  *   forward  y  = x·w            w (I,O): plain;  w (O,I): trans_b
@@ -53,7 +53,9 @@ struct matmul_args {
     bool accumulate;       /* add to C instead of overwriting it; not together with bias */
     int64_t lda, ldb, ldc; /* elements from row to row as stored; 0: dense */
     const void *a, *b;
-    const void *bias; /* (n), or NULL */
+    const void *bias;     /* (n), or NULL */
+    const void *residual; /* (m,n), dense as C, of `dtype` as C; may be C. NULL: none. Only where
+                             ops_adds_residual(), without epilogue or accumulation */
     void *c;
     enum matmul_epilogue epilogue;
     enum activation act; /* of the epilogue */

@@ -63,6 +63,11 @@ cz_status matmul_check(const struct matmul_args *a)
     TRY(matmul_check_shape(a));
     if (a->bias && a->accumulate)
         return err_set(CZ_INVALID, 0, "matmul: bias and accumulate exclude each other");
+    if (a->residual &&
+        (a->accumulate || a->epilogue != MATMUL_PLAIN || a->bias_grad_of != MATMUL_NO_BIAS_GRAD ||
+         a->c_dtype != a->dtype || !matmul_is_dense(matmul_ldc(a), a->n, a->m)))
+        return err_set(CZ_INVALID, 0,
+                       "matmul: a residual needs a dense C of A's dtype, and nothing else with it");
     const int64_t n_sums = a->bias_grad_of == MATMUL_BIAS_GRAD_OF_A   ? a->m
                            : a->bias_grad_of == MATMUL_BIAS_GRAD_OF_B ? a->n
                                                                       : 0;

@@ -3,7 +3,7 @@
  *
  * What comes along, from the best to the last resort:
  *   all of it in the epilogue → the bias gradient as a pass → the activation as a pass too
- *   → the bias is written to C, and the product added to it in fp32
+ *   → bias and residual are written to C, and the product added to them in fp32
  *   → our own product. */
 #include "device/cuda/kernel.h"
 #include "ops/matmul/matmul_cuda_impl.h"
@@ -35,14 +35,13 @@ CUDA_FN void load_tile(const T *x, struct steps steps, int64_t row0, int64_t col
 struct tiled_args {
     int64_t m, n, k, ldc;
     struct steps a, b;
-    bool accumulate;
 };
 
-/* C (m,n) = A·B [+ bias] [+ C]: sums over k in order, one tile of C per block. Limit: loads of
- * shared memory, two per multiply-add; a last resort, not a fast product. */
+/* C (m,n) = A·B [+ bias] [+ `before`, which may be C]: sums over k in order, one tile of C per
+ * block. Limit: loads of shared memory, two per multiply-add; a last resort, not a fast product. */
 template <typename T, typename C>
 __global__ void __launch_bounds__(TILE *TILE)
-    tiled_kernel(struct tiled_args s, const T *a, const T *b, const T *bias, C *c)
+    tiled_kernel(struct tiled_args s, const T *a, const T *b, const T *bias, const C *before, C *c)
 {
     __shared__ float a_tile[TILE][TILE + 1], b_tile[TILE][TILE + 1];
     const int r = (int)threadIdx.x / TILE, j = (int)threadIdx.x % TILE;
@@ -59,17 +58,18 @@ __global__ void __launch_bounds__(TILE *TILE)
     }
     const int64_t row = row0 + r, col = col0 + j;
     if (row >= s.m || col >= s.n) return;
-    C *at = c + row * s.ldc + col;
+    const int64_t at = row * s.ldc + col;
     if (bias) sum += to_f32(bias[col]);
-    if (s.accumulate) sum += to_f32(*at);
-    *at = from_f32<C>(sum);
+    if (before) sum += to_f32(before[at]);
+    c[at] = from_f32<C>(sum);
 }
 
 template <typename T, typename C>
 static cz_status launch_tiled(struct dev_stream *stream, const struct matmul_args *a)
 {
     const int64_t lda = matmul_lda(a), ldb = matmul_ldb(a);
-    struct tiled_args s = {a->m, a->n, a->k, matmul_ldc(a), {lda, 1}, {ldb, 1}, a->accumulate};
+    struct tiled_args s = {a->m, a->n, a->k, matmul_ldc(a), {lda, 1}, {ldb, 1}};
+    const void *before = a->accumulate ? a->c : a->residual;
     if (a->trans_a) s.a = {1, lda};
     if (a->trans_b) s.b = {1, ldb};
     const int64_t n_tiles = ((a->m + TILE - 1) / TILE) * ((a->n + TILE - 1) / TILE);
@@ -77,7 +77,8 @@ static cz_status launch_tiled(struct dev_stream *stream, const struct matmul_arg
         return err_set(CZ_UNSUPPORTED, 0, "matmul: C of %lld × %lld is too large for the GPU",
                        (long long)a->m, (long long)a->n);
     return cuda_launch("matmul", tiled_kernel<T, C>, (unsigned)n_tiles, TILE * TILE, 0, stream, s,
-                       (const T *)a->a, (const T *)a->b, (const T *)a->bias, (C *)a->c);
+                       (const T *)a->a, (const T *)a->b, (const T *)a->bias, (const C *)before,
+                       (C *)a->c);
 }
 
 static cz_status run_tiled(struct dev_stream *stream, const struct matmul_args *a)
@@ -96,21 +97,23 @@ static cz_status run_slow(struct ops *ops, struct dev_stream *stream, const stru
     return run_tiled(stream, a);
 }
 
-/* ---- a bias that cuBLASLt does not take -------------------------------------------------------
+/* ---- a bias or residual that cuBLASLt does not take -------------------------------------------
  */
 
-/* c[i] (n) = bias. Threads walk down the rows of a column: one read of the bias. Limit: writing C.
- */
+/* c[i] (n) = bias [+ residual[i], which may be c's]. Threads walk down the rows of a column: one
+ * read of the bias. Limit: writing C. */
 template <typename T, typename C>
 __global__ void __launch_bounds__(BLOCK)
-    bias_rows_kernel(int64_t m, int64_t n, int64_t ldc, const T *bias, C *c)
+    bias_rows_kernel(int64_t m, int64_t n, int64_t ldc, const T *bias, const C *residual, C *c)
 {
     const int64_t n_across = (n + BLOCK - 1) / BLOCK;
     const int64_t col = blockIdx.x % n_across * BLOCK + threadIdx.x;
     if (col >= n) return;
-    const C x = from_f32<C>(to_f32(bias[col]));
-    for (int64_t row = blockIdx.x / n_across; row < m; row += gridDim.x / n_across)
-        c[row * ldc + col] = x;
+    const float x = bias ? to_f32(bias[col]) : 0.0f;
+    for (int64_t row = blockIdx.x / n_across; row < m; row += gridDim.x / n_across) {
+        const int64_t at = row * ldc + col;
+        c[at] = from_f32<C>(residual ? x + to_f32(residual[at]) : x);
+    }
 }
 
 template <typename T, typename C>
@@ -121,7 +124,8 @@ static cz_status launch_bias_rows(struct ops *ops, struct dev_stream *stream,
     const int64_t fill = 16 * (int64_t)ops->cuda->info.n_multiprocessors / n_across;
     const int64_t n_down = fill < 1 ? 1 : fill < a->m ? fill : a->m;
     return cuda_launch("matmul: its bias", bias_rows_kernel<T, C>, (unsigned)(n_across * n_down),
-                       BLOCK, 0, stream, a->m, a->n, matmul_ldc(a), (const T *)a->bias, (C *)a->c);
+                       BLOCK, 0, stream, a->m, a->n, matmul_ldc(a), (const T *)a->bias,
+                       (const C *)a->residual, (C *)a->c);
 }
 
 static cz_status run_bias_rows(struct ops *ops, struct dev_stream *stream,
@@ -155,9 +159,9 @@ static cz_status run_plain(struct ops *ops, struct dev_stream *stream, const str
     bool taken = false;
     TRY(matmul_lt_run(lt_of(ops), stream, a, aligned(a), &taken));
     if (taken) return CZ_OK;
-    if (!a->bias) return run_slow(ops, stream, a);
-    TRY(run_bias_rows(ops, stream, a)); /* exact: the sum is rounded once all the same */
-    product.bias = NULL;
+    if (!a->bias && !a->residual) return run_slow(ops, stream, a);
+    TRY(run_bias_rows(ops, stream, a)); /* a bias alone is exact: the sum is rounded once */
+    product.bias = product.residual = NULL;
     product.accumulate = true;
     TRY(matmul_lt_run(lt_of(ops), stream, &product, aligned(a), &taken));
     return taken ? CZ_OK : run_slow(ops, stream, &product);
@@ -232,6 +236,7 @@ extern "C" cz_status matmul_wire_cuda(struct ops *ops)
     ops->matmul_workspace = workspace;
     cz_status st = matmul_lt_create(ops, &lt);
     ops->cuda->matmul = lt;
+    if (st == CZ_OK) ops->adds_residual = matmul_lt_adds_residual(lt);
     return st;
 }
 

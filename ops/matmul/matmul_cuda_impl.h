@@ -19,6 +19,9 @@ struct matmul_lt;
 cz_status matmul_lt_create(struct ops *ops, struct matmul_lt **out);
 void matmul_lt_destroy(struct matmul_lt *lt); /* accepts NULL */
 
+/* Whether a residual is to come along (CZERO_CUDA_EPILOGUES). */
+bool matmul_lt_adds_residual(const struct matmul_lt *lt);
+
 /* Bytes of workspace that products may use, whatever their shape. */
 size_t matmul_lt_workspace(const struct matmul_lt *lt);
 

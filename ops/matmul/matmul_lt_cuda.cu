@@ -11,9 +11,12 @@
  *
  * Products repeat to the bit on one kind of GPU: sums that are cut along k are kept in fp32 and
  * added up in a pass of their own (no other reduction is allowed: the others round partial sums to
- * C's dtype). Alignments beyond 16 bytes are not passed on, so that the result does not depend on a
- * tensor's address. */
+ * C's dtype). Alignments beyond 16 bytes are not passed on, and what a model's parameters and their
+ * gradients may be is copied to where 16 bytes are (ops_lend_aligned), so that the result does not
+ * depend on a tensor's address: parameters have other ones at each stage. */
 #include "ops/matmul/matmul_cuda_impl.h"
+
+#include "base/size.h"
 
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -28,7 +31,13 @@
 #define FUSED_FROM 9 /* major compute capability with activations in the product */
 
 /* What products may do besides, in words for CZERO_CUDA_EPILOGUES. */
-enum { FUSES_BIAS = 1, FUSES_GELU = 2, FUSES_GELU_GRAD = 4, FUSES_BIAS_GRAD = 8 };
+enum {
+    FUSES_BIAS = 1,
+    FUSES_GELU = 2,
+    FUSES_GELU_GRAD = 4,
+    FUSES_BIAS_GRAD = 8,
+    FUSES_RESIDUAL = 16
+};
 static const struct {
     const char *name;
     unsigned bits;
@@ -36,12 +45,13 @@ static const struct {
                {"gelu", FUSES_GELU},
                {"gelu_grad", FUSES_GELU_GRAD},
                {"bias_grad", FUSES_BIAS_GRAD},
-               {"all", FUSES_BIAS | FUSES_GELU | FUSES_GELU_GRAD | FUSES_BIAS_GRAD},
+               {"residual", FUSES_RESIDUAL},
+               {"all", 2 * FUSES_RESIDUAL - 1},
                {"none", 0}};
 /* Not bias_grad: a weight's gradient has long sums and few tiles, so its product has to be cut
  * along k, which may exclude this epilogue. A pass over the output's gradient costs less than that.
  */
-#define FUSES_BY_DEFAULT (FUSES_BIAS | FUSES_GELU | FUSES_GELU_GRAD)
+#define FUSES_BY_DEFAULT (FUSES_BIAS | FUSES_GELU | FUSES_GELU_GRAD | FUSES_RESIDUAL)
 
 /* Everything a plan depends on; compared as bytes. Whether it accumulates makes no other choice of
  * algorithm, but may be what is refused. */
@@ -173,10 +183,12 @@ static struct plan_key key_of(const struct matmul_args *a, uint32_t epilogue, bo
     key.m = a->m, key.n = a->n, key.k = a->k;
     key.lda = matmul_lda(a), key.ldb = matmul_ldb(a), key.ldc = matmul_ldc(a);
     key.dtype = a->dtype, key.c_dtype = a->c_dtype;
-    key.trans_a = a->trans_a, key.trans_b = a->trans_b, key.accumulate = a->accumulate;
+    key.trans_a = a->trans_a, key.trans_b = a->trans_b;
+    key.accumulate = a->accumulate || a->residual;
     key.tf32 = allow_tf32 && a->dtype == DTYPE_F32;
     key.epilogue = epilogue;
     key.align_a = alignment(a->a), key.align_b = alignment(a->b), key.align_c = alignment(a->c);
+    if (a->residual && alignment(a->residual) < key.align_c) key.align_c = alignment(a->residual);
     key.align_vector = alignment(vector_of(a));
     key.align_aux = a->epilogue == MATMUL_PLAIN ? ALIGN_MAX : alignment(a->aux);
     return key;
@@ -410,8 +422,8 @@ static cz_status fusions_asked_for(unsigned *fuses)
             i++;
         if (i == CZ_ARRAY_LEN(fusions))
             return err_set(CZ_INVALID, 0,
-                           "CZERO_CUDA_EPILOGUES=%s: all, none, or some of bias, gelu, gelu_grad "
-                           "and bias_grad, with commas between them",
+                           "CZERO_CUDA_EPILOGUES=%s: all, none, or some of bias, gelu, gelu_grad, "
+                           "bias_grad and residual, with commas between them",
                            asked);
         *fuses |= fusions[i].bits;
         at += n;
@@ -441,6 +453,11 @@ void matmul_lt_destroy(struct matmul_lt *lt)
     free(lt);
 }
 
+bool matmul_lt_adds_residual(const struct matmul_lt *lt)
+{
+    return lt->fuses & FUSES_RESIDUAL;
+}
+
 size_t matmul_lt_workspace(const struct matmul_lt *lt)
 {
     return lt->workspace_nbytes;
@@ -449,8 +466,9 @@ size_t matmul_lt_workspace(const struct matmul_lt *lt)
 static cublasStatus_t multiply(struct matmul_lt *lt, struct dev_stream *stream,
                                const struct matmul_args *a, struct cz_plan *p, void *workspace)
 {
-    const float alpha = 1.0f, beta = a->accumulate ? 1.0f : 0.0f;
-    return cublasLtMatmul(lt->handle, &p->desc, &alpha, a->b, &p->a, a->a, &p->b, &beta, a->c,
+    const float alpha = 1.0f, beta = a->accumulate || a->residual ? 1.0f : 0.0f;
+    const void *before = a->residual ? a->residual : a->c;
+    return cublasLtMatmul(lt->handle, &p->desc, &alpha, a->b, &p->a, a->a, &p->b, &beta, before,
                           &p->c, a->c, &p->c, &p->algo, workspace, p->workspace_nbytes,
                           cuda_stream(stream));
 }
@@ -519,12 +537,73 @@ static cz_status measure(struct matmul_lt *lt, struct dev_stream *stream,
     return st;
 }
 
-cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
-                        const struct matmul_args *a, void *workspace, bool *taken)
+/* ---- operands at odd addresses -----------------------------------------------------------------
+ */
+
+static size_t extent(int64_t n_rows, int64_t ld, int64_t width, enum cz_dtype dtype)
 {
-    uint32_t epilogue;
-    *taken = false;
-    if (!dims_fit(a) || !epilogue_of(lt, a, &epilogue)) return CZ_OK;
+    return (size_t)((n_rows - 1) * ld + width) * dtype_size(dtype);
+}
+
+/* Where a tensor is to be instead: itself if it is aligned, or if there is no space. */
+static void *aligned_place(const struct ops *ops, size_t *used, const void *p, size_t nbytes)
+{
+    const size_t at = *used;
+    if (!p || alignment(p) == ALIGN_MAX || nbytes > ops->aligned_nbytes ||
+        at > ops->aligned_nbytes - nbytes)
+        return (void *)(uintptr_t)p;
+    *used += size_round_up(nbytes, MATMUL_LT_ALIGN);
+    return (char *)ops->aligned + at;
+}
+
+/* What a weight, its bias, or the gradients of both may be; what is read arrives in stream order.
+ */
+static cz_status align_operands(const struct ops *ops, struct dev_stream *stream,
+                                const struct matmul_args *a, struct matmul_args *out)
+{
+    struct device *dev = ops->device;
+    const size_t b_nbytes =
+        extent(a->trans_b ? a->n : a->k, matmul_ldb(a), a->trans_b ? a->k : a->n, a->dtype);
+    const size_t c_nbytes = extent(a->m, matmul_ldc(a), a->n, a->c_dtype);
+    const size_t bias_nbytes = (size_t)a->n * dtype_size(a->dtype);
+    const bool of_a = a->bias_grad_of == MATMUL_BIAS_GRAD_OF_A;
+    const size_t sums_nbytes = (size_t)(of_a ? a->m : a->n) * dtype_size(a->c_dtype);
+    const bool reads_c = a->accumulate || a->residual == a->c || matmul_ldc(a) != a->n;
+    size_t used = 0;
+    *out = *a;
+    out->b = aligned_place(ops, &used, a->b, b_nbytes);
+    out->c = aligned_place(ops, &used, a->c, c_nbytes);
+    out->bias = aligned_place(ops, &used, a->bias, bias_nbytes);
+    if (a->bias_grad_of != MATMUL_NO_BIAS_GRAD)
+        out->bias_grad = aligned_place(ops, &used, a->bias_grad, sums_nbytes);
+    if (a->residual == a->c) out->residual = out->c;
+    if (out->b != a->b) TRY(dev->ops->copy(dev, stream, (void *)(uintptr_t)out->b, a->b, b_nbytes));
+    if (out->c != a->c && reads_c) TRY(dev->ops->copy(dev, stream, out->c, a->c, c_nbytes));
+    if (out->bias != a->bias)
+        TRY(dev->ops->copy(dev, stream, (void *)(uintptr_t)out->bias, a->bias, bias_nbytes));
+    return CZ_OK;
+}
+
+static cz_status bring_back(const struct ops *ops, struct dev_stream *stream,
+                            const struct matmul_args *from, const struct matmul_args *a)
+{
+    struct device *dev = ops->device;
+    const bool of_a = a->bias_grad_of == MATMUL_BIAS_GRAD_OF_A;
+    if (from->c != a->c)
+        TRY(dev->ops->copy(dev, stream, a->c, from->c,
+                           extent(a->m, matmul_ldc(a), a->n, a->c_dtype)));
+    if (a->bias_grad_of == MATMUL_NO_BIAS_GRAD || from->bias_grad == a->bias_grad) return CZ_OK;
+    return dev->ops->copy(dev, stream, a->bias_grad, from->bias_grad,
+                          (size_t)(of_a ? a->m : a->n) * dtype_size(a->c_dtype));
+}
+
+/* ---- a product --------------------------------------------------------------------------------
+ */
+
+static cz_status run_aligned(struct matmul_lt *lt, struct dev_stream *stream,
+                             const struct matmul_args *a, uint32_t epilogue, void *workspace,
+                             bool *taken)
+{
     const struct plan_key key = key_of(a, epilogue, lt->ops->allow_tf32);
     struct cz_plan *p = plan_at(lt, &key);
     TRY(cuda_use(stream));
@@ -546,4 +625,16 @@ cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
     LT_TRY(result, "matmul");
     *taken = true;
     return CZ_OK;
+}
+
+cz_status matmul_lt_run(struct matmul_lt *lt, struct dev_stream *stream,
+                        const struct matmul_args *a, void *workspace, bool *taken)
+{
+    struct matmul_args product;
+    uint32_t epilogue;
+    *taken = false;
+    if (!dims_fit(a) || !epilogue_of(lt, a, &epilogue)) return CZ_OK;
+    TRY(align_operands(lt->ops, stream, a, &product));
+    TRY(run_aligned(lt, stream, &product, epilogue, workspace, taken));
+    return *taken ? bring_back(lt->ops, stream, &product, a) : CZ_OK;
 }

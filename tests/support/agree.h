@@ -29,7 +29,8 @@ struct agree_tol {
     const char *why;
 };
 
-/* A tensor with guard bytes before and after, starting `offset` elements past a 64-byte line. */
+/* A tensor with guard bytes before and after, starting `offset` elements past a 64-byte line. It
+ * begins as NaNs, which show what a kernel forgets to write. */
 struct agree_buf {
     unsigned char *block; /* what was allocated */
     void *p;              /* the tensor */
@@ -46,6 +47,7 @@ static inline struct agree_buf agree_buf_make(enum cz_dtype dtype, size_t numel,
     if (!b.block) ck_abort_msg("out of memory");
     memset(b.block, AGREE_BYTE, total);
     b.p = b.block + lead;
+    memset(b.p, 0xFF, b.nbytes);
     return b;
 }
 

@@ -1,8 +1,9 @@
 /* Claims: products on a CUDA device agree with the scalar row for all dtypes, orientations,
  * strides, with bias and accumulation, also when cuBLASLt refuses epilogues or everything; so do
- * the passes that come along, which are one call where cuBLASLt has them; nothing but C (and aux
- * and the bias gradient) is written; empty dimensions are fine; calls repeat to the bit, wherever
- * their tensors are; a workspace for any shape serves every other; bad arguments are refused. */
+ * the passes that come along, which are one call where cuBLASLt has them, and residuals; nothing
+ * but C (and aux and the bias gradient) is written; empty dimensions are fine; calls repeat to the
+ * bit, wherever their tensors are, though cuBLASLt may compute otherwise for each alignment; a
+ * workspace for any shape serves every other; bad arguments are refused. */
 #include "ops/matmul/matmul_common_impl.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/cuda_sim/sim_trace.h"
@@ -256,8 +257,52 @@ static void everything_at_once(const struct cuda_rig *rig)
     compare(rig, &args, true, 0, 0, true);
 }
 
+/* C = A·B [+ bias] + residual, which is C itself or another matrix (here aux). */
+static void add_residual(const struct cuda_rig *rig, const struct matmul_args *args, bool bias,
+                         bool in_place)
+{
+    struct pair p;
+    pair_make(&p, args, bias, 0, 0);
+    const struct agree_buf *residual = in_place ? &p.got_c : &p.got_aux;
+    for (int64_t i = 0; i < args->m * args->n; i++) {
+        double sum = (double)agree_get(residual, (size_t)i);
+        if (bias) sum += (double)agree_get(&p.bias, (size_t)(i % args->n));
+        for (int64_t l = 0; l < args->k; l++)
+            sum += (double)agree_get(&p.a, (size_t)(i / args->n * args->k + l)) *
+                   (double)agree_get(&p.b, (size_t)(l * args->n + i % args->n));
+        agree_set(&p.c, (size_t)i, (float)sum);
+    }
+    struct rig_buf x = rig_put(rig, &p.a), y = rig_put(rig, &p.b), b = rig_put(rig, &p.bias);
+    struct rig_buf c = rig_put(rig, &p.got_c), r = rig_put(rig, &p.got_aux);
+    struct matmul_args a = p.args;
+    a.a = x.p, a.b = y.p, a.bias = b.p, a.c = c.p, a.residual = in_place ? c.p : r.p;
+    a.workspace = space.p, a.workspace_nbytes = space.nbytes;
+    ck_ok(ops_matmul(rig->ops, rig->stream, &a));
+    rig_get(rig, &c, &p.got_c), rig_get(rig, &r, &p.got_aux);
+    struct agree_tol tol = tolerance(args);
+    tol.op = "matmul with a residual";
+    if (args->dtype != DTYPE_F32) tol.atol += 0.04f; /* what they add up to may be rounded first */
+    agree_check(&p.got_c, &p.c, &tol, "cuda", in_place ? "in place" : "apart");
+    agree_check(&p.got_aux, &p.aux, &(struct agree_tol){.op = "residual"}, "cuda", "residual");
+    rig_free(rig, &x), rig_free(rig, &y), rig_free(rig, &b), rig_free(rig, &c), rig_free(rig, &r);
+    pair_free(&p);
+}
+
+static void all_residuals(const struct cuda_rig *rig)
+{
+    static const struct shape shapes[] = {{33, 40, 24}, {5, 13, 9}, {3, 8, 0}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(shapes) * CZ_ARRAY_LEN(kinds) * 4; i++) {
+        const struct shape s = shapes[i / 4 / CZ_ARRAY_LEN(kinds)];
+        const enum cz_dtype dtype = kinds[i / 4 % CZ_ARRAY_LEN(kinds)].dtype;
+        const struct matmul_args args = {
+            .m = s.m, .n = s.n, .k = s.k, .dtype = dtype, .c_dtype = dtype};
+        add_residual(rig, &args, i & 1, i & 2);
+    }
+}
+
 static void all_along(const struct cuda_rig *rig)
 {
+    all_residuals(rig);
     all_activations(rig);
     all_bias_gradients(rig);
     everything_at_once(rig);
@@ -532,6 +577,67 @@ static void repeat(const struct cuda_rig *rig)
     }
 }
 
+/* A weight, or a weight's gradient and its sums, at an odd address; products are alone with it. */
+static void run_odd(const struct cuda_rig *rig, const struct matmul_args *args, size_t offset,
+                    struct pair *p)
+{
+    const bool bias = args->bias_grad_of == MATMUL_NO_BIAS_GRAD && !args->accumulate;
+    pair_make(p, args, bias, 0, offset);
+    agree_buf_free(&p->a), agree_buf_free(&p->got_aux);
+    p->a = filled(args->dtype, args->m * args->k, 0, 1, 1.0f);
+    p->got_aux = filled(args->dtype, args->m * args->n, 0, 5, 3.0f);
+    run_device(rig, p, false);
+    agree_guards(&p->got_c, "C"), agree_guards(&p->got_sums, "bias gradient");
+}
+
+/* How many of some products have other bits where their operands are at odd addresses. */
+static size_t count_odd(const struct cuda_rig *rig)
+{
+    size_t n_other = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds) * 4; i++) {
+        struct matmul_args args = {.m = 24, .n = 40, .k = 64};
+        args.dtype = kinds[i / 4].dtype, args.c_dtype = kinds[i / 4].c_dtype;
+        args.trans_a = args.accumulate = i & 1;
+        if (i % 4 == 3) args.bias_grad_of = MATMUL_BIAS_GRAD_OF_A;
+        if (i % 4 == 2) args.trans_b = true;
+        struct pair first, other;
+        run_odd(rig, &args, 0, &first);
+        for (size_t offset = 1; offset < 16; offset += 2) {
+            run_odd(rig, &args, offset, &other);
+            n_other += memcmp(other.got_c.p, first.got_c.p, first.got_c.nbytes) != 0 ||
+                       memcmp(other.got_sums.p, first.got_sums.p, first.got_sums.nbytes) != 0;
+            pair_free(&other);
+        }
+        pair_free(&first);
+    }
+    return n_other;
+}
+
+static void odd_addresses(const struct cuda_rig *rig)
+{
+    struct device_info info;
+    void *memory = rig_dirty(rig, 1 << 16);
+    ck_ok(rig->dev->ops->info(rig->dev, &info));
+    ops_lend_aligned(rig->ops, memory, 1 << 16);
+    ck_assert_uint_eq(count_odd(rig), 0);
+    ops_lend_aligned(rig->ops, memory, 64); /* too little: as they are */
+    const size_t n = count_odd(rig);
+    if (strstr(info.name, "Simulated")) ck_assert_uint_gt(n, 50);
+    ops_lend_aligned(rig->ops, NULL, 0);
+    rig_free_bytes(rig, memory, 1 << 16);
+}
+
+START_TEST(odd_addresses_change_no_bit)
+{
+    ck_assert_int_eq(setenv("CZERO_CUDA_SIM_CUBLASLT", "keyed", 1), 0);
+    setenv("CZERO_CUDA_EPILOGUES", "all", 1);
+    struct cuda_rig rig = cuda_rig_open();
+    with_space(&rig, odd_addresses);
+    cuda_rig_close(&rig);
+    unsetenv("CZERO_CUDA_EPILOGUES");
+}
+END_TEST
+
 static void calls_repeat(const struct cuda_rig *rig)
 {
     with_space(rig, repeat);
@@ -596,6 +702,8 @@ static void refuse_all(const struct cuda_rig *rig)
     ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.bias = p, bad.accumulate = true;
     ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
+    bad = good, bad.residual = p, bad.accumulate = true;
+    ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.a = NULL;
     ck_fails(ops_matmul(rig->ops, rig->stream, &bad), CZ_INVALID);
     bad = good, bad.epilogue = MATMUL_ACT_GRAD;
@@ -626,5 +734,6 @@ TEST_MAIN("cuda matmul", CUDA_ORDERED(every_form_agrees), CUDA_ORDERED(what_come
           products_without_epilogues_agree, late_refusals_agree, our_own_product_agrees,
           what_can_come_along_is_one_call, what_comes_along_is_chosen,
           algorithms_are_measured_and_followed, tf32_is_taken_when_allowed_forward,
-          calls_repeat_to_the_bit_reverse, many_shapes_come_and_go_forward,
-          nan_and_infinity_reach_their_rows_random, bad_arguments_are_refused_forward)
+          calls_repeat_to_the_bit_reverse, odd_addresses_change_no_bit,
+          many_shapes_come_and_go_forward, nan_and_infinity_reach_their_rows_random,
+          bad_arguments_are_refused_forward)

@@ -4,6 +4,7 @@
 
 #include "sim_fiber.h"
 #include "sim_settings.h"
+#include "sim_tensor_copy.h"
 #include "sim_warpgroup.h"
 
 #include <pthread.h>
@@ -309,6 +310,7 @@ void block_run(struct worker *w, uint64_t linear)
     for (int t = 0; w->copies && t < w->n_threads; t++) w->copies[t].n = w->copies[t].group = 0;
     for (struct meeting &m : w->meetings) m.n_arrived = 0;
     sim_warpgroup_begin_block(w->n_threads);
+    sim_tensor_copy_begin_block();
     if (g->shared_nbytes > 0) memset(w->shared, 0xFF, g->shared_nbytes);
     queue_all(w);
     for (int next; !w->failed && (next = pop(w)) >= 0;) {
@@ -317,6 +319,7 @@ void block_run(struct worker *w, uint64_t linear)
     }
     if (!w->failed && w->n_done < w->n_threads) explain_deadlock(w);
     const char *unfinished = w->failed ? nullptr : sim_warpgroup_end_block();
+    if (!unfinished && !w->failed) unfinished = sim_tensor_copy_end_block();
     if (unfinished) {
         snprintf(w->error, sizeof w->error, "kernel %s, block (%u,%u,%u): %s", g->name,
                  sim_now.block.x, sim_now.block.y, sim_now.block.z, unfinished);

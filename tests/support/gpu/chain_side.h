@@ -43,10 +43,16 @@ static inline void *side_pinned(struct side *s, size_t *nbytes)
     return p;
 }
 
+/* Memory on the device, every byte 0xFF. */
 static inline void *side_block(struct side *s, size_t nbytes)
 {
-    void *p;
+    void *p, *dirt = malloc(nbytes + 1);
+    ck_assert_ptr_nonnull(dirt);
+    memset(dirt, 0xFF, nbytes);
     ck_ok(s->device->ops->mem_alloc(s->device, nbytes, "a side", &p));
+    ck_ok(s->device->ops->copy(s->device, s->stream, p, dirt, nbytes));
+    ck_ok(s->device->ops->stream_sync(s->device, s->stream));
+    free(dirt);
     return p;
 }
 

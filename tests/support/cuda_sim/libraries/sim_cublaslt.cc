@@ -8,7 +8,8 @@
  *
  * CZERO_CUDA_SIM_CUBLASLT=none: no product is supported; =plain: none that does more than multiply
  * and add; =late: the same, but only the product itself is refused, not the choice of its
- * algorithm. */
+ * algorithm; =keyed: another algorithm rounds otherwise, so that what depends on shapes, alignments
+ * or epilogues where it should not shows in the bits. */
 #include "sim_runtime.h"
 
 #include "base/dtype.h"
@@ -26,7 +27,7 @@
 #define MAGIC_ALGO      0x616c676fu
 
 struct cublasLtContext {
-    bool alive, plain, none, late;
+    bool alive, plain, none, late, keyed;
     int device;
 };
 
@@ -74,10 +75,11 @@ static_assert(sizeof(algo) <= sizeof(cublasLtMatmulAlgo_t), "");
 struct product {
     desc d;
     layout a, b, c;
-    const void *A, *B;
+    const void *A, *B, *C;
     void *D;
     bool beta;
     uint64_t m, n, k;
+    double skew; /* what sums are multiplied with */
     void *workspace;
     size_t workspace_nbytes;
 };
@@ -239,6 +241,15 @@ uint64_t kind_of(const product &p)
     return h;
 }
 
+/* Of an algorithm that is for these matrices and alignments: 1 ± 2⁻²⁰. */
+double skew_of(const algo &x)
+{
+    uint64_t h = mix(x.kind, x.workspace_nbytes);
+    for (uint32_t align : x.align) h = mix(h, align);
+    h = mix(mix(h, x.align_bias), x.align_aux);
+    return 1 + ((double)(h >> 40) / (1 << 23) - 1) / (1 << 20);
+}
+
 size_t vector_numel(const product &p)
 {
     return p.d.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p.n : p.m;
@@ -257,6 +268,8 @@ cublasStatus_t check_memory(const product &p)
     CHECK(sim_device_range(p.A, extent(p.a)), "A: %s", sim_memory_describe(p.A).c_str());
     CHECK(sim_device_range(p.B, extent(p.b)), "B: %s", sim_memory_describe(p.B).c_str());
     CHECK(sim_device_range(p.D, d), "D: %s", sim_memory_describe(p.D).c_str());
+    CHECK(!p.beta || sim_device_range(p.C, d), "C: %s", sim_memory_describe(p.C).c_str());
+    CHECK(!p.beta || p.C == p.D || !overlap(p.D, d, p.C, d), "D overlaps C, which is not in place");
     CHECK(!overlap(p.D, d, p.A, extent(p.a)) && !overlap(p.D, d, p.B, extent(p.b)),
           "D overlaps an operand");
     if (has_vector(p.d.epilogue)) {
@@ -276,7 +289,7 @@ cublasStatus_t check_algo(const algo &x, const product &p)
     CHECK(x.magic == MAGIC_ALGO, "the algorithm does not come from the heuristics");
     CHECK(x.kind == kind_of(p), "the algorithm was chosen for another product");
     CHECK(alignment(p.A) >= x.align[0] && alignment(p.B) >= x.align[1] &&
-              alignment(p.D) >= x.align[2] && alignment(p.D) >= x.align[3],
+              alignment(p.C) >= x.align[2] && alignment(p.D) >= x.align[3],
           "a matrix is not aligned as it was when the algorithm was chosen");
     CHECK(!has_vector(p.d.epilogue) || alignment(p.d.bias) >= x.align_bias,
           "the bias is not aligned as it was when the algorithm was chosen");
@@ -349,7 +362,7 @@ void put(const product &p, size_t i, size_t j, double sum)
     const enum cz_dtype dtype = dtype_of(p.c.type);
     const uint32_t e = p.d.epilogue;
     const size_t at = j * (size_t)p.c.ld + i, aux = j * (size_t)p.d.aux_ld + i;
-    if (p.beta) sum += (double)dtype_get(p.D, at, dtype);
+    if (p.beta) sum += (double)dtype_get(p.C, at, dtype);
     if (is_bias(e)) sum += (double)dtype_get(p.d.bias, i, dtype);
     if (is_gelu(e)) {
         if (is_aux(e)) dtype_put(p.d.aux, aux, dtype, (float)sum);
@@ -400,12 +413,12 @@ void run(void *context)
         for (; i + 4 <= p.m; i += 4) { /* four at a time, so that no sum waits for itself */
             double sums[4];
             dots<4>(sums, &a[i * p.k], y, p.k);
-            for (size_t u = 0; u < 4; u++) put(p, i + u, j, sums[u]);
+            for (size_t u = 0; u < 4; u++) put(p, i + u, j, p.skew * sums[u]);
         }
         for (; i < p.m; i++) {
             double sum;
             dots<1>(&sum, &a[i * p.k], y, p.k);
-            put(p, i, j, sum);
+            put(p, i, j, p.skew * sum);
         }
     }
     if (is_bgrad(p.d.epilogue))
@@ -437,7 +450,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
     const char *mode = getenv("CZERO_CUDA_SIM_CUBLASLT");
     if (sim_no_context(__func__) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
     auto is = [mode](const char *word) { return mode && !strcmp(mode, word); };
-    *out = new cublasLtContext{true, is("plain"), is("none"), is("late"), sim_device()};
+    *out =
+        new cublasLtContext{true, is("plain"), is("none"), is("late"), is("keyed"), sim_device()};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -589,7 +603,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     if (entered.error != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
     product p = {};
     p.d = as<desc>(d), p.a = as<layout>(a), p.b = as<layout>(b), p.c = as<layout>(e);
-    p.A = A, p.B = B, p.D = D;
+    p.A = A, p.B = B, p.C = C, p.D = D;
     const float alpha_value = *(const float *)alpha, beta_value = *(const float *)beta;
     CHECK(handle && handle->alive, "a product without a handle");
     CHECK(handle->device == sim_device(), "a handle of device %d while device %d is selected",
@@ -602,13 +616,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     p.beta = beta_value == 1;
     p.workspace = workspace, p.workspace_nbytes = workspace_nbytes;
     TRY_CHECK(check_shapes(&p));
-    CHECK(C == D && as<layout>(c).ld == p.c.ld && as<layout>(c).type == p.c.type,
-          "C and D are one matrix with two descriptions");
+    CHECK(as<layout>(c).ld == p.c.ld && as<layout>(c).type == p.c.type,
+          "C and D are stored in two ways");
     TRY_CHECK(check_memory(p));
     algo x;
     memcpy(&x, chosen, sizeof x);
     TRY_CHECK(check_algo(x, p));
     p.workspace_nbytes = x.workspace_nbytes;
+    p.skew = handle->keyed ? skew_of(x) : 1;
     cudaError_t result = sim_library_queue(stream, "cublasLtMatmul", 2 * p.m * p.n * p.k, run,
                                            discard, new product(p));
     return result == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -23,4 +23,7 @@ bool ptx_is_echo(ptx_warp &w, int lane, uint64_t at, const void *bits, uint32_t 
 char *ptx_shared_at(ptx_warp &w, int lane, uint64_t at, uint32_t n);
 char *ptx_global_at(ptx_warp &w, int lane, uint64_t at, uint32_t n, ptx_touch touch);
 
+/* ... of whatever a generic address means. */
+char *ptx_generic_at(ptx_warp &w, int lane, uint64_t at, uint32_t n, ptx_touch touch);
+
 #endif

@@ -94,6 +94,19 @@ void run_nanosleep(ptx_warp &w, const ptx_op &)
     ptx_rest(w);
 }
 
+/* Registers are ptxas' affair; that all of a warp come is the program's. */
+void run_setmaxnreg(ptx_warp &w, const ptx_op &)
+{
+    (void)ptx_together(w, w.alive);
+}
+
+void decode_setmaxnreg(ptx_builder &b, const ptx_instruction &i)
+{
+    const uint64_t n = i.operand(0).bits;
+    if (n < 24 || n > 256 || n % 8 != 0) ptx_refuse(i, "registers are 24 to 256, in steps of 8");
+    b.op.run = run_setmaxnreg;
+}
+
 void decode_nanosleep(ptx_builder &b, const ptx_instruction &)
 {
     b.op.run = run_nanosleep;
@@ -117,5 +130,6 @@ ptx_family ptx_find_control(const std::string &base)
     if (base == "bar" || base == "barrier") return decode_bar;
     if (base == "membar" || base == "fence") return decode_fence;
     if (base == "nanosleep") return decode_nanosleep;
+    if (base == "setmaxnreg") return decode_setmaxnreg;
     return nullptr;
 }

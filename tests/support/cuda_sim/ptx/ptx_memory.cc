@@ -131,7 +131,9 @@ char *shared_at(ptx_warp &w, int lane, uint64_t at, uint32_t n, ptx_touch touch)
     return p;
 }
 
-char *generic_at(ptx_warp &w, int lane, uint64_t at, uint32_t n, ptx_touch touch)
+} // namespace
+
+char *ptx_generic_at(ptx_warp &w, int lane, uint64_t at, uint32_t n, ptx_touch touch)
 {
     if (at - PTX_SHARED_WINDOW < PTX_WINDOW_NBYTES)
         return shared_at(w, lane, at - PTX_SHARED_WINDOW, n, touch);
@@ -141,8 +143,6 @@ char *generic_at(ptx_warp &w, int lane, uint64_t at, uint32_t n, ptx_touch touch
         return param_at(w, lane, at - PTX_PARAM_WINDOW, n);
     return ptx_global_at(w, lane, at, n, touch);
 }
-
-} // namespace
 
 void ptx_access_lanes(ptx_warp &w, const ptx_op &o, int slot, ptx_touch touch, ptx_access *a)
 {
@@ -157,7 +157,7 @@ void ptx_access_lanes(ptx_warp &w, const ptx_op &o, int slot, ptx_touch touch, p
         case PTX_LOCAL: a->at[l] = local_at(w, l, at, n); break;
         case PTX_PARAM: a->at[l] = param_at(w, l, at, n); break;
         case PTX_CONST: a->at[l] = ptx_global_at(w, l, at, n, touch); break;
-        default: a->at[l] = generic_at(w, l, at, n, touch);
+        default: a->at[l] = ptx_generic_at(w, l, at, n, touch);
         }
     }
     if (ptx_traffic_counts()) ptx_traffic_note(o, (enum ptx_space)o.space, w.mask, a->address, n);

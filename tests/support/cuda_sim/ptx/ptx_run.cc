@@ -301,6 +301,7 @@ void block_begin(ptx_block *b, uint64_t number)
                 (unsigned)(number / g.x / g.y)};
     b->n_done = 0;
     memset(b->barriers, 0, sizeof b->barriers);
+    b->mbarriers.clear();
     for (auto &products : b->products) products.clear();
     memset(b->shared, 0xFF, b->shared_nbytes);
     b->watch->block(number, b->shared_nbytes, b->n_warps);

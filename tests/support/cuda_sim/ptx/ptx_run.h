@@ -106,6 +106,15 @@ struct ptx_barrier {
     ptx_clocks known;          /* what those that came know */
 };
 
+/* Arrivals that a phase still needs, and bytes; what those know that came in this phase, and what
+ * those knew that ended the one before. */
+struct ptx_mbarrier {
+    int n, n_left;
+    int64_t nbytes_left;
+    uint32_t phase;
+    ptx_clocks coming, ended;
+};
+
 struct ptx_block {
     const ptx_launch *launch;
     const ptx_function *function;
@@ -115,6 +124,7 @@ struct ptx_block {
     char *shared;
     size_t shared_nbytes;
     ptx_barrier barriers[PTX_BARRIERS];
+    std::map<uint32_t, ptx_mbarrier> mbarriers; /* by address */
     ptx_watch *watch;
     std::vector<ptx_warp> warps;
     std::vector<ptx_product> products[PTX_MAX_WARPS / 4]; /* that each warpgroup began */

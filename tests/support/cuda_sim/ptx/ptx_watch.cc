@@ -168,6 +168,13 @@ void ptx_watch::shared_landed(const ptx_warp &w, int lane, uint32_t at, uint32_t
         cells[i] = {record(w.number, lane) | UNFENCED, {0, 0}};
 }
 
+void ptx_watch::shared_copied(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes)
+{
+    shared(w, lane, at, nbytes, PTX_WRITE);
+    for (uint32_t i = at >> shared_shift; i <= (at + nbytes - 1) >> shared_shift; i++)
+        cells[i].write &= ~UNFENCED;
+}
+
 void ptx_watch::shared_by_proxy(const ptx_warp &w, uint32_t at, uint32_t nbytes)
 {
     const uint32_t *fenced = clocks[w.number].fenced;

@@ -46,6 +46,9 @@ class ptx_watch {
     /* Bytes that an asynchronous copy of this thread will write, or has written. */
     void shared_flies(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
     void shared_landed(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
+    /* What a copy of the engine that this thread started writes: seen by products without a fence,
+     * and by others once they know of this. */
+    void shared_copied(const ptx_warp &w, int lane, uint32_t at, uint32_t nbytes);
     /* What a product reads: as by the warp's lane 0, but not past the fence for the async proxy. */
     void shared_by_proxy(const ptx_warp &w, uint32_t at, uint32_t nbytes);
     /* fence.proxy.async by the lanes in w.mask: what they wrote, and what others wrote that has
