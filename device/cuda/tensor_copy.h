@@ -11,7 +11,7 @@
  *     arrive(empty);                                                … and are through with it
  *     arrivals_wait(empty, parity);                                 before it is brought anew
  *
- * Waiting for parity 1 of arrivals that nobody came to returns at once: the phase before the first.
+ * Waiting for parity 1 returns at once before any has come: that is the phase before the first.
  * Products read what copies brought without a fence, as both are of the async proxy.
  *
  * Sources: NVIDIA, PTX ISA, "mbarrier", "cp.async.bulk.tensor", "setmaxnreg"; CUDA driver API,

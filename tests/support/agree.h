@@ -17,8 +17,9 @@
 #include <float.h>
 #include <math.h>
 
-#define AGREE_GUARD 128 /* guard bytes on each side */
-#define AGREE_BYTE  0xA5
+#define AGREE_GUARD   128 /* guard bytes on each side */
+#define AGREE_BYTE    0xA5
+#define AGREE_FILLING 0xFF /* of a tensor at first: NaNs in every dtype */
 
 /* How far a row may be from row 0. 16-bit outputs are allowed one step of their grid on top, since
  * a difference in fp32 may fall on either side of a rounding edge; {0, 0} means equal to the bit.
@@ -47,7 +48,7 @@ static inline struct agree_buf agree_buf_make(enum cz_dtype dtype, size_t numel,
     if (!b.block) ck_abort_msg("out of memory");
     memset(b.block, AGREE_BYTE, total);
     b.p = b.block + lead;
-    memset(b.p, 0xFF, b.nbytes);
+    memset(b.p, AGREE_FILLING, b.nbytes);
     return b;
 }
 

@@ -4,7 +4,7 @@
  * A copy is done as late as it may be, when a thread asks for its barrier's phase (in random order
  * sometimes at once). A kernel is abandoned with a sentence when a barrier is used before it was
  * made, gets more arrivals or bytes than its phase has, when nothing ever ends a phase, or when a
- * block ends with copies that nobody waited for. Maps are of four dimensions of 16-bit elements,
+ * block ends with copies that no thread waited for. Maps are of four dimensions of 16-bit elements,
  * with a swizzle of 128 bytes. */
 #ifndef CZ_TESTS_SIM_TENSOR_COPY_H
 #define CZ_TESTS_SIM_TENSOR_COPY_H

@@ -416,7 +416,7 @@ static void check_gaps(const struct problem *p, const char *row)
 {
     const struct attention_args *a = &p->args;
     if (p->packed.block) return;
-    uint8_t byte[4] = {AGREE_BYTE, AGREE_BYTE, AGREE_BYTE, AGREE_BYTE};
+    uint8_t byte[4] = {AGREE_FILLING, AGREE_FILLING, AGREE_FILLING, AGREE_FILLING};
     for (int64_t n = 0; n < a->B * a->Tq; n++)
         for (int64_t c = a->H * a->D; c < a->out_stride; c++) {
             size_t unit = dtype_size(a->dtype), idx = (size_t)(n * a->out_stride + c);
