@@ -124,6 +124,34 @@ START_TEST(updates_beside_the_backward_change_no_bit)
 }
 END_TEST
 
+/* By layer, every tier against the calls one by one: what leaves the device and comes to it does so
+ * once a step; the last micro-batch is short. */
+START_TEST(micro_batches_go_through_layers_together)
+{
+    static const struct tiers tiers[] = {
+        {TIER_NONE, TIER_NONE}, {TIER_CPU, TIER_CPU}, {TIER_NVME, TIER_NVME}};
+    struct leg_shared *s = leg_make();
+    snprintf(swap_dir, sizeof swap_dir, "%s/swap", test_tmp_make_fast());
+    for (int d = 0; d < 3; d++) {
+        struct tier_run run = {.stage = 3 - d % 2,
+                               .world = 1,
+                               .gas = 3,
+                               .dtype = leg_dtypes[d],
+                               .optimizer = tier_optimizers[0],
+                               .turn = d};
+        s->leg.whole_steps = s->leg.is_short = true;
+        run.order = "micro_batches";
+        struct leg_outcome want = train(s, &run, tiers_none, "cuda");
+        run.order = "layers";
+        for (size_t t = 0; t < CZ_ARRAY_LEN(tiers); t++) {
+            struct leg_outcome have = train(s, &run, tiers[t], "cuda");
+            expect_same(&want, &have, tiers_describe(&run, tiers[t]));
+        }
+    }
+    munmap(s, sizeof *s);
+}
+END_TEST
+
 /* DEVICE_COMM: staged between two ranks on one GPU; nccl where each has its own. */
 START_TEST(two_ranks_train_the_same_at_every_stage)
 {
@@ -201,4 +229,5 @@ TEST_MAIN_SECONDS(300, "offload on a CUDA device",
                   one_rank_trains_the_same_wherever_its_state_is_kept,
                   parameters_of_the_file_wait_for_the_micro_batch_before,
                   updates_beside_the_backward_change_no_bit,
-                  two_ranks_train_the_same_at_every_stage, checkpoints_go_between_devices_and_tiers)
+                  micro_batches_go_through_layers_together, two_ranks_train_the_same_at_every_stage,
+                  checkpoints_go_between_devices_and_tiers)
