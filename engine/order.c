@@ -44,7 +44,9 @@ static cz_status host_memory_of_rank(const struct cz_engine *e, size_t *total, s
         *total = *available = e->request->host_nbytes / (size_t)e->comm->world_size;
         return CZ_OK;
     }
-    if (e->request && e->request->baseline_nbytes > 0) return CZ_OK;
+    if (e->request && e->request->order_host_nbytes > 0)
+        *total = *available = e->request->order_host_nbytes / (size_t)e->comm->world_size;
+    if (e->request && e->request->baseline_nbytes + e->request->order_host_nbytes > 0) return CZ_OK;
     TRY(device_host_ops.mem_info(NULL, available, total));
     *total /= n_ranks;
     *available /= n_ranks;

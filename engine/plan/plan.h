@@ -11,6 +11,7 @@
 #include <czero/plan.h>
 
 #include <limits.h>
+#include <stdio.h>
 
 CZ_EXTERN_C_BEGIN
 
@@ -131,9 +132,11 @@ struct plan_request {
     size_t baseline_nbytes; /* of the program, measured before; 0: measure this process. Given, the
                                plan does not look at this machine: host_free_nbytes is SIZE_MAX */
     /* A machine elsewhere, which decides whether the plan fits; 0: this one. */
-    size_t gpu_nbytes;  /* of each rank's GPU, driver and libraries included */
-    size_t host_nbytes; /* of the host, for all ranks, the programs included */
-    bool both_orders;   /* fill the traffic of the order that was not chosen, too */
+    size_t gpu_nbytes;        /* of each rank's GPU, driver and libraries included */
+    size_t host_nbytes;       /* of the host, for all ranks, the programs included */
+    size_t order_host_nbytes; /* where that is not given: of the host, for all ranks, when it is
+                                 decided how micro-batches go through the model; 0: unlimited */
+    bool both_orders;         /* fill the traffic of the order that was not chosen, too */
 };
 
 /* The same, with times. options->device "cuda" plans a run on a GPU, whether there is one or not;
@@ -163,6 +166,15 @@ int64_t plan_usual_tokens(const struct cz_model *model);
  * optimizer, or below stage 3). */
 bool plan_estimate_deepspeed(const struct cz_model *model, int stage, bool optimizer_away,
                              bool params_away, int64_t world_size, struct plan_estimate *out);
+
+/* Which order the micro-batches take, why, and the traffic of both as far as it is known. */
+struct plan_orders {
+    int64_t accumulation;
+    enum plan_order order;
+    const char *why;
+    const struct plan_traffic *traffic; /* (PLAN_N_ORDERS) */
+};
+void plan_print_orders(FILE *f, const struct plan_orders *o);
 
 const char *plan_order_name(enum plan_order order); /* "layers": czero.accumulation_order */
 const char *plan_phase_name(enum plan_phase phase); /* "forward" */

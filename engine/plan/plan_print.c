@@ -219,13 +219,13 @@ static void print_phases(FILE *f, const struct cz_plan *p)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static void print_orders(FILE *f, const struct cz_plan *p)
+void plan_print_orders(FILE *f, const struct plan_orders *p)
 {
     static const char *const titles[PLAN_N_ORDERS] = {"one micro-batch after the other",
                                                       "all micro-batches through each layer"};
-    if (!*p->order_why) return;
+    if (!*p->why) return;
     printable_print(f, "Order of the %lld micro-batches: %s (%s).\n", (long long)p->accumulation,
-                    titles[p->order], p->order_why);
+                    titles[p->order], p->why);
     for (int o = 0; o < PLAN_N_ORDERS; o++) {
         const struct plan_traffic *t = &p->traffic[o];
         const struct plan_traffic none = {.is_known = true};
@@ -268,7 +268,11 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
                     "program and libraries", "host", mib(plan->baseline_nbytes));
     print_totals(f, plan);
     print_phases(f, plan);
-    print_orders(f, plan);
+    const struct plan_orders orders = {.accumulation = plan->accumulation,
+                                       .order = plan->order,
+                                       .why = plan->order_why,
+                                       .traffic = plan->traffic};
+    plan_print_orders(f, &orders);
     if (fclose(f) != 0 || !*out) {
         free(*out);
         *out = NULL;

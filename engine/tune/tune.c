@@ -408,6 +408,10 @@ cz_status tune_create(const struct tune_options *options, struct cz_model *model
     if (!t) return err_set(CZ_NOMEM, 0, "no memory for a search");
     cz_status st = keep_options(t, options, model);
     if (st == CZ_OK) st = search(t, model);
+    if (st == CZ_OK && tune_best(t) && t->offers[0].accumulation > 1) {
+        t->offers[0].both_orders = true;
+        st = tune_plan(t, model, &t->offers[0]);
+    }
     if (st == CZ_OK)
         *out = t;
     else

@@ -63,7 +63,11 @@ struct tune_offer {
     double tokens_per_s;                /* NAN: no profile, or a figure is not in there */
     double seconds;                     /* of an optimizer step; NAN likewise */
     struct plan_cost phases[PLAN_N_PHASES]; /* of one rank and optimizer step */
-    char why[200];                          /* why it is not the best; "" for the best */
+    enum plan_order order;                  /* of its micro-batches, and why */
+    char order_why[160];
+    struct plan_traffic traffic[PLAN_N_ORDERS]; /* of the best offer in both orders */
+    bool both_orders;
+    char why[200]; /* why it is not the best; "" for the best */
 };
 
 struct tune; /* opaque */

@@ -3,6 +3,7 @@
 #include "engine/tune/tune_impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,9 @@ cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o
 {
     struct plan_request request = {.world_size = t->options.world_size,
                                    .profile = t->options.profile,
-                                   .baseline_nbytes = t->options.baseline_nbytes};
+                                   .baseline_nbytes = t->options.baseline_nbytes,
+                                   .order_host_nbytes = t->options.host_nbytes,
+                                   .both_orders = o->both_orders};
     struct cz_engine_options options = {.size = sizeof options,
                                         .trains_batches = true,
                                         .device = t->options.gpu_nbytes > 0 ? "cuda" : "cpu"};
@@ -53,6 +56,9 @@ cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o
     for (int b = 0; b < TUNE_N_BUDGETS; b++)
         if (tune_excess(t, o, (enum tune_budget)b) > 0) o->fits = false;
     memcpy(o->phases, p->phases, sizeof o->phases);
+    memcpy(o->traffic, p->traffic, sizeof o->traffic);
+    o->order = p->order;
+    snprintf(o->order_why, sizeof o->order_why, "%s", p->order_why);
     o->seconds = p->step_s;
     o->tokens_per_s = (double)(tune_rows(t, o) * t->T) / p->step_s;
     cz_plan_destroy(p);

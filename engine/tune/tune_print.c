@@ -104,6 +104,14 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
     }
     if (n < t->n_offers) fprintf(f, "and %zu more (--all)\n", t->n_offers - n);
     print_legend(f, t, n);
+    if (n > 0 && t->offers[0].fits) {
+        const struct tune_offer *best = &t->offers[0];
+        const struct plan_orders orders = {.accumulation = best->accumulation,
+                                           .order = best->order,
+                                           .why = best->order_why,
+                                           .traffic = best->traffic};
+        plan_print_orders(f, &orders);
+    }
     if (fclose(f) == 0 && *out) return CZ_OK;
     free(*out);
     *out = NULL;
@@ -134,6 +142,7 @@ static void write_offer(struct json_writer *w, const struct tune_offer *o)
     json_put_int(w, "nvme_bytes", (int64_t)o->need_nbytes[TUNE_NVME]);
     json_put_figure(w, "step_seconds", o->seconds);
     json_put_figure(w, "tokens_per_second", o->tokens_per_s);
+    json_put_string(w, "accumulation_order", plan_order_name(o->order));
     json_put_string(w, "why_not", o->why);
     json_end_object(w);
 }
