@@ -38,7 +38,7 @@ struct search {
     const char *dir, *given;
     struct named_template found[TEMPLATES_MAX];
     size_t n;
-    uint64_t hash; /* of all that were read */
+    uint64_t hash; /* of all */
     bool tells_time;
 };
 

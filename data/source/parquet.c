@@ -13,7 +13,7 @@
 
 #define MAGIC        "PAR1"
 #define WHY_NBYTES   400
-#define NBYTES_LEAST 12 /* both marks, and the length of what describes the file */
+#define NBYTES_LEAST 12 /* both marks, and a length */
 
 struct parquet_file {
     const struct parquet_plugin *plugin;
@@ -33,7 +33,7 @@ bool parquet_is_file(int fd)
            (memcmp(mark, MAGIC, sizeof mark) == 0 || memcmp(mark, "PARE", sizeof mark) == 0);
 }
 
-/* Opened once and kept: Arrow's threads do not survive its library being unmapped. */
+/* Opened once and kept: Arrow has threads. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct parquet_plugin *plugin;
 

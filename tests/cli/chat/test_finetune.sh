@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: the commands of docs/finetune.md, taken from the page, lead from its two rows (among fifty) to an adapter and a merged model: a tiny Qwen3 learns
 # the answers, the best evaluation is exported, and a finished run that is resumed exports the same adapter.
-# With a python as second argument (tests/interop/chat/finetune_check.py) the page's Python runs as well and has to write what czero generates.
+# With a python that has PEFT as second argument ($(scripts/peers.sh)) the page's Python runs as well and has to write what czero generates.
 python=${2-}
 . "$(dirname "$0")/../../support/command.sh"
 export PATH=$build:$PATH

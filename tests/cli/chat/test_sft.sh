@@ -67,6 +67,11 @@ head -n 2 chat.jsonl >two.jsonl
   --save run --best-metric accuracy --export tuned >out 2>err || fail "learning two rows by heart"
 grep -qx 'eval_accuracy 1.000000' out || fail "what is learnt by heart is not predicted"
 awk -F, '$3 == "eval" { n++; if ($5 == "" || $5 < 0 || $5 > 1) bad = 1 } END { exit n != 2 || bad }' m.csv || fail "no accuracy in the metrics"
+"$czero" eval --model tuned --tokenizer bytes --task sft --chat-template t.jinja --seq-len 48 --data two.jsonl --json >eval.json 2>err || fail "eval --task sft"
+grep -q '"accuracy": 1}' eval.json || fail "eval --task sft: $(cat eval.json)"
+awk '/^eval_loss/ { train = $2 } /"loss"/ { sub(/.*"loss": /, ""); d = $0 + 0 - train } END { exit !(train > 0 && d < 1e-5 && d > -1e-5) }' out eval.json ||
+  fail "eval has another loss than training: $(cat eval.json)"
+refused 2 "--loss-on needs --task sft" eval --model tuned --tokenizer bytes --data two.jsonl --loss-on all
 refused 2 "this run has loss and accuracy" "${train[@]}" --config one.json --data two.jsonl --eval-data two.jsonl --steps 1 --save x --best-metric f1
 printf 'one two yes no way a cat red blue sky' >text.txt
 "$czero" train --model tuned --config one.json --data text.txt --eval-data text.txt --seq-len 8 --steps 1 --export lm --quiet >train.out 2>err || fail "lm"

@@ -66,7 +66,7 @@ class Ours:
     def open(self, template, loss):
         self.encoder = Encoder()
         self.check(self.lib.chat_encoder_open(ctypes.byref(self.encoder), self.tok, str(template).encode() if template else None, loss.encode() if loss else None))
-        self.encoder.now = NOW  # as jinja_check.py makes it for transformers
+        self.encoder.now = NOW  # as jinja_check.py
 
     def close(self):
         self.lib.chat_encoder_close(ctypes.byref(self.encoder))
@@ -109,13 +109,13 @@ class Report:
         if kind == "differ" and refusal and "cannot be found" in str(refusal):
             kind = "answer not found"
         if kind == "differ" and refusal and "a list of parts" in str(refusal):
-            kind = "parts that the template drops"
+            kind = "parts dropped"
         if kind == "differ" and refusal and refusal.unsupported:
             kind = "unsupported"
         self.counts[kind] += 1
         if kind == "differ" and self.shown < 12:
             self.shown += 1
-            print(f"{name}: differs\n   expected {str(error or expected)[:600]}\n   got      {str(refusal or got)[:600]}")
+            print(f"{name}: differs\n   expected {str(error or expected)[:600]}\n   got {str(refusal or got)[:600]}")
 
 
 def outcome(f):

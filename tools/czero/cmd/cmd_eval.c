@@ -9,6 +9,7 @@
 #include "tools/czero/train/adapter.h"
 #include "tools/czero/train/score.h"
 
+#include "data/chat/chat_loader.h"
 #include "engine/report/class_report.h"
 #include "engine/report/entity_report.h"
 #include "engine/report/target_report.h"
@@ -22,6 +23,7 @@
 struct eval_options {
     struct score_options score;
     const char *text_column, *pair_column, *label_column, *picture;
+    const char *task, *chat_template, *loss_on;
     struct arg_list data;
     int64_t digits;
     double mask_probability;
@@ -34,7 +36,7 @@ static const struct arg_spec specs[] = {
     ADAPTER_OPTION(FIELD(score.adapter)),
     {"--data", ARG_WORDS, FIELD(data), "PATH",
      "labelled texts (.json, .jsonl, .csv, .tsv; words: .conll, .jsonl); language models: text, "
-     ".jsonl or token files",
+     ".jsonl or token files; with --task sft chats and instructions",
      .required = true},
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder)"},
@@ -55,9 +57,15 @@ static const struct arg_spec specs[] = {
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
     {"", ARG_HEADING, 0, NULL, "Language models:"},
     {"--per-document", ARG_FLAG, FIELD(per_document), NULL,
-     "causal ones: attention and positions stay within a document, as in czero train"},
+     "causal ones: attention and positions stay within a document"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
      "masked ones: share of tokens to predict (default: 0.15)"},
+    {"--task", ARG_CHOICE, FIELD(task), "sft",
+     "causal ones: evaluate answers of chats, as czero train"},
+    {"--chat-template", ARG_STRING, FIELD(chat_template), "NAME|FILE",
+     "--task sft: chat template (default: that of the tokenizer's folder)"},
+    {"--loss-on", ARG_CHOICE, FIELD(loss_on), "assistant|completion|all",
+     "--task sft: tokens that count"},
     {"", ARG_HEADING, 0, NULL, "Output:"},
     {"--digits", ARG_INT, FIELD(digits), "N", "decimal places (default: 4)", .min = 2},
     {"--no-matrix", ARG_FLAG, FIELD(no_matrix), NULL, "omit the confusion matrix"},
@@ -506,6 +514,80 @@ static cz_status token_eval_rows(struct token_eval *t)
     return CZ_OK;
 }
 
+/* Infinity and NaN have no JSON form, hence the helper. */
+static void print_token_eval(const struct eval_options *o, const struct token_eval *t)
+{
+    const double loss = t->loss_sum / t->n;
+    if (o->json) {
+        printf("{\"tokens\": %.0f, \"loss\": ", t->n);
+        tool_put_json_number(stdout, loss);
+        printf(", \"perplexity\": ");
+        tool_put_json_number(stdout, exp(loss));
+        if (token_eval_has_accuracy(t)) printf(", \"accuracy\": %.9g", t->n_right / t->n);
+        printf("}\n");
+        return;
+    }
+    printf("loss %.6f, perplexity %.4f", loss, exp(loss));
+    if (token_eval_has_accuracy(t)) printf(", accuracy %.4f", t->n_right / t->n);
+    printf(" over %.0f tokens\n", t->n);
+}
+
+static cz_status eval_chat_rows(struct token_eval *t, struct chat_loader *loader)
+{
+    while (!chat_loader_is_done(loader)) {
+        struct cz_batch batch;
+        float loss;
+        double n = 0;
+        int64_t n_right;
+        chat_loader_next(loader, &batch);
+        for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != CZ_IGNORE_LABEL;
+        batch.loss_divisor = n > 0 ? (float)n : 1.0f;
+        TRY(cz_infer_tokens(t->infer, &batch, &loss, &n_right));
+        t->loss_sum += (double)loss * n;
+        t->n += n;
+        t->n_right += (double)n_right;
+    }
+    return CZ_OK;
+}
+
+static cz_status eval_chats(const struct eval_options *o, struct cz_model *model)
+{
+    const struct score_options *s = &o->score;
+    const int64_t t_max = cz_model_t_max(model), usual = t_max < 1024 ? t_max : 1024;
+    const int64_t T = s->max_len > 0 ? s->max_len : usual, B = s->batch > 0 ? s->batch : 32;
+    const char *own = cz_tokenizer_is_in(s->model) ? s->model : "bytes";
+    const struct cz_infer_options infer = {
+        .size = sizeof infer, .B = B, .T = T, .dtype = score_dtype(s->dtype), .device = s->device};
+    struct token_eval t = {.model = model};
+    struct chat_encoder encoder = {0};
+    struct chat_set *set = NULL;
+    struct chat_loader *loader = NULL;
+    cz_status st;
+    TRY_GOTO(cz_model_set_shape(model, T), done);
+    TRY_GOTO(cz_tokenizer_open(s->tokenizer ? s->tokenizer : own, &t.tokenizer), done);
+    TRY_GOTO(chat_encoder_open(&encoder, t.tokenizer, o->chat_template, o->loss_on), done);
+    const struct chat_set_options options = {
+        .paths = o->data.items, .n_paths = o->data.n, .encoder = encoder, .max_len = T};
+    TRY_GOTO(chat_set_open(&options, &set), done);
+    const struct chat_loader_options rows = {.set = set,
+                                             .max_len = T,
+                                             .micro_batch = B,
+                                             .accumulation = 1,
+                                             .world_size = 1,
+                                             .pad_id = cz_tokenizer_padding_id(t.tokenizer),
+                                             .once = true};
+    TRY_GOTO(chat_loader_open(&rows, &loader), done);
+    TRY_GOTO(cz_infer_create(model, &infer, &t.infer), done);
+    TRY_GOTO(eval_chat_rows(&t, loader), done);
+    print_token_eval(o, &t);
+done:
+    chat_loader_close(loader);
+    chat_set_close(set);
+    chat_encoder_close(&encoder);
+    token_eval_close(&t);
+    return st;
+}
+
 static cz_status eval_tokens(const struct eval_options *o, struct cz_model *model)
 {
     struct token_eval t = {.model = model};
@@ -515,20 +597,7 @@ static cz_status eval_tokens(const struct eval_options *o, struct cz_model *mode
     cz_status st = cz_model_set_shape(model, T);
     if (st == CZ_OK) st = token_eval_open(&t, o, T);
     if (st == CZ_OK) st = token_eval_rows(&t);
-    const double loss = t.loss_sum / t.n;
-    /* Infinity and NaN have no JSON form, hence the helper. */
-    if (st == CZ_OK && o->json) {
-        printf("{\"tokens\": %.0f, \"loss\": ", t.n);
-        tool_put_json_number(stdout, loss);
-        printf(", \"perplexity\": ");
-        tool_put_json_number(stdout, exp(loss));
-        if (token_eval_has_accuracy(&t)) printf(", \"accuracy\": %.9g", t.n_right / t.n);
-        printf("}\n");
-    } else if (st == CZ_OK) {
-        printf("loss %.6f, perplexity %.4f", loss, exp(loss));
-        if (token_eval_has_accuracy(&t)) printf(", accuracy %.4f", t.n_right / t.n);
-        printf(" over %.0f tokens\n", t.n);
-    }
+    if (st == CZ_OK) print_token_eval(o, &t);
     token_eval_close(&t);
     return st;
 }
@@ -556,6 +625,14 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
     if (!is_classifier && for_classes)
         return err_set(CZ_INVALID, 0, "%s applies to classifiers only; %s is a language model",
                        for_classes, o->score.model);
+    if (labels != CZ_LABELS_NEXT && o->task)
+        return err_set(CZ_INVALID, 0, "--task sft is for causal language models; %s is not one",
+                       o->score.model);
+    if (!o->task && (o->chat_template || o->loss_on))
+        return err_set(CZ_INVALID, 0, "%s needs --task sft",
+                       o->chat_template ? "--chat-template" : "--loss-on");
+    if (o->task && o->per_document)
+        return err_set(CZ_INVALID, 0, "--per-document is for text, not for --task sft");
     if (labels != CZ_LABELS_NEXT && o->per_document)
         return err_set(CZ_INVALID, 0, "--per-document is for causal language models; %s is not one",
                        o->score.model);
@@ -597,7 +674,9 @@ static cz_status run(const struct eval_options *o)
         return st;
     }
     const bool is_classifier = cz_model_n_classes(model) > 0;
-    return is_classifier ? eval_classifier(o, model) : eval_tokens(o, model);
+    return is_classifier ? eval_classifier(o, model)
+           : o->task     ? eval_chats(o, model)
+                         : eval_tokens(o, model);
 }
 
 int cmd_eval(int argc, char **argv)

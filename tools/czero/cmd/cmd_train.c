@@ -61,7 +61,7 @@ static const struct arg_spec train_specs[] = {
     {"--packing", ARG_FLAG, FIELD(packing), NULL,
      "put several examples into one row, each with its own attention and positions"},
     {"--token-cache", ARG_STRING, FIELD(token_cache), "DIR",
-     "keep the tokens of the rows in this folder, and take those that are there: a run that is "
+     "keep tokens of the rows in this folder, and take those that are there: a run that is "
      "resumed or repeated starts without tokenizing again"},
     {"", ARG_HEADING, 0, NULL, "Labelled texts:"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
