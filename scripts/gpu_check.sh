@@ -681,6 +681,7 @@ profile() { # kernel, what is set
 stage_profile() {
   step profile "attention_flash_backward" "" 60 profile attention_flash_backward CZERO_CUDA_ATTENTION=flash
   step profile "attention_hopper_forward" "" 60 profile attention_hopper_forward CZERO_CUDA_ATTENTION=hopper
+  step profile "attention_hopper_backward" "" 60 profile attention_hopper_backward CZERO_CUDA_ATTENTION=hopper
 }
 
 stage_largest() {

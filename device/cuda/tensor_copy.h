@@ -181,13 +181,13 @@ template <int N> CUDA_FN void registers_take(void)
 #endif
 }
 
-/* __syncthreads() of one warpgroup; number: its own, from 0 to 6. */
-CUDA_FN void warpgroup_sync(int number)
+/* __syncthreads() of some warpgroups, n_threads in all; number: from 0 to 6, theirs alone. */
+CUDA_FN void warpgroups_sync(int number, int n_threads)
 {
 #ifdef CZ_CUDA_SIM
-    sim_warpgroup_sync(number);
+    sim_warpgroups_sync(number, n_threads);
 #else
-    asm volatile("bar.sync %0, 128;" ::"r"(number + 1) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(number + 1), "r"(n_threads) : "memory");
 #endif
 }
 

@@ -135,7 +135,7 @@ CUDA_FN void shared_to_products(void)
 /* ---- products ----------------------------------------------------------------------------------
  *
  * d (64×N) = a·b, or += with `adds`; a 64×16, b 16×N; T: struct bf16 or struct f16; N: 64 or 128.
- * BY_COLUMNS: b is stored by columns; a by rows. */
+ * BY_COLUMNS, A_BY_COLUMNS: b, a is stored by columns, not by rows. */
 
 #ifdef CZ_CUDA_SIM
 template <typename T> struct is_bf16 {
@@ -145,16 +145,16 @@ template <> struct is_bf16<struct bf16> {
     static constexpr bool value = true;
 };
 
-template <typename T, int N, bool BY_COLUMNS>
+template <typename T, int N, bool BY_COLUMNS, bool A_BY_COLUMNS = false>
 CUDA_FN void multiply_shared(float (&d)[N / 8][4], shared_matrix a, shared_matrix b, bool adds)
 {
-    sim_wgmma(&d[0][0], N, is_bf16<T>::value, nullptr, a, b, BY_COLUMNS, adds);
+    sim_wgmma(&d[0][0], N, is_bf16<T>::value, nullptr, a, b, BY_COLUMNS, adds, A_BY_COLUMNS);
 }
 template <typename T, int N, bool BY_COLUMNS>
 CUDA_FN void multiply_registers(float (&d)[N / 8][4], const uint32_t (&a)[4], shared_matrix b,
                                 bool adds)
 {
-    sim_wgmma(&d[0][0], N, is_bf16<T>::value, a, 0, b, BY_COLUMNS, adds);
+    sim_wgmma(&d[0][0], N, is_bf16<T>::value, a, 0, b, BY_COLUMNS, adds, false);
 }
 #else
 #define D4(c)  "+f"(d[c][0]), "+f"(d[c][1]), "+f"(d[c][2]), "+f"(d[c][3])
@@ -166,13 +166,15 @@ CUDA_FN void multiply_registers(float (&d)[N / 8][4], const uint32_t (&a)[4], sh
     NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"   \
              "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
-/* The last immediates: neither operand negated, a by rows (where it is in memory), b as said. */
-#define WGMMA_SHARED(type, n, names, a_name, b_name, adds_name, by_name, ...)                      \
+/* The last immediates: neither operand negated, then how a (where it is in memory) and b are
+ * stored.
+ */
+#define WGMMA_SHARED(type, n, names, a_name, b_name, adds_name, a_by_name, by_name, ...)           \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name ", 0; "                               \
                  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names         \
-                 "}, " a_name ", " b_name ", p, 1, 1, 0, " by_name "; }"                           \
+                 "}, " a_name ", " b_name ", p, 1, 1, " a_by_name ", " by_name "; }"               \
                  : __VA_ARGS__                                                                     \
-                 : "l"(a), "l"(b), "r"((int)adds), "n"((int)BY_COLUMNS))
+                 : "l"(a), "l"(b), "r"((int)adds), "n"((int)A_BY_COLUMNS), "n"((int)BY_COLUMNS))
 #define WGMMA_REGISTERS(type, n, names, a_names, b_name, adds_name, by_name, ...)                  \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name ", 0; "                               \
                  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names         \
@@ -185,10 +187,11 @@ template <typename T, int N, bool BY_COLUMNS> struct wgmma;
 
 #define WGMMA_OF(T, type)                                                                          \
     template <bool BY_COLUMNS> struct wgmma<T, 64, BY_COLUMNS> {                                   \
+        template <bool A_BY_COLUMNS>                                                               \
         static __device__ __forceinline__ void shared(float (&d)[8][4], uint64_t a, uint64_t b,    \
                                                       bool adds)                                   \
         {                                                                                          \
-            WGMMA_SHARED(type, "64", NAMES_32, "%32", "%33", "%34", "%35", D32(0));                \
+            WGMMA_SHARED(type, "64", NAMES_32, "%32", "%33", "%34", "%35", "%36", D32(0));         \
         }                                                                                          \
         static __device__ __forceinline__ void registers(float (&d)[8][4], const uint32_t (&a)[4], \
                                                          uint64_t b, bool adds)                    \
@@ -197,10 +200,12 @@ template <typename T, int N, bool BY_COLUMNS> struct wgmma;
         }                                                                                          \
     };                                                                                             \
     template <bool BY_COLUMNS> struct wgmma<T, 128, BY_COLUMNS> {                                  \
+        template <bool A_BY_COLUMNS>                                                               \
         static __device__ __forceinline__ void shared(float (&d)[16][4], uint64_t a, uint64_t b,   \
                                                       bool adds)                                   \
         {                                                                                          \
-            WGMMA_SHARED(type, "128", NAMES_64, "%64", "%65", "%66", "%67", D32(0), D32(8));       \
+            WGMMA_SHARED(type, "128", NAMES_64, "%64", "%65", "%66", "%67", "%68", D32(0),         \
+                         D32(8));                                                                  \
         }                                                                                          \
         static __device__ __forceinline__ void                                                     \
         registers(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool adds)                \
@@ -219,10 +224,10 @@ WGMMA_OF(struct f16, "f16");
 #undef D32
 #undef D4
 
-template <typename T, int N, bool BY_COLUMNS>
+template <typename T, int N, bool BY_COLUMNS, bool A_BY_COLUMNS = false>
 CUDA_FN void multiply_shared(float (&d)[N / 8][4], shared_matrix a, shared_matrix b, bool adds)
 {
-    wgmma<T, N, BY_COLUMNS>::shared(d, a, b, adds);
+    wgmma<T, N, BY_COLUMNS>::template shared<A_BY_COLUMNS>(d, a, b, adds);
 }
 template <typename T, int N, bool BY_COLUMNS>
 CUDA_FN void multiply_registers(float (&d)[N / 8][4], const uint32_t (&a)[4], shared_matrix b,

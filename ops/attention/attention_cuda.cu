@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-#define ALIGN ((size_t)16)
+#define ALIGN         ((size_t)16)
+#define HOPPER_SHARED ((size_t)227 << 10) /* of a block, where the hopper row has space */
 
 /* ---- choice of row -----------------------------------------------------------------------------
  */
@@ -66,9 +67,10 @@ static bool takes_hopper(const struct ops *ops, const struct attention_args *a, 
     const struct device_info *info = &ops->cuda->info;
     bool in_forward, in_backward;
     return rows_asked_for(&in_forward, &in_backward) == CZ_OK &&
-           (is_backward ? in_backward : in_forward && !a->key_mask && a->Tk > 0) &&
-           info->capability_major == 9 && info->capability_minor == 0 &&
-           (a->D == 64 || a->D == 128) && a->dropout_p == 0;
+           (is_backward ? in_backward : in_forward) && info->capability_major == 9 &&
+           info->capability_minor == 0 && info->shared_block_nbytes >= HOPPER_SHARED &&
+           (a->D == 64 || a->D == 128) && a->dropout_p == 0 && !a->key_mask && a->Tq > 0 &&
+           a->Tk > 0;
 }
 
 /* ---- arguments ---------------------------------------------------------------------------------
@@ -247,11 +249,7 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
         TRY(attention_simt_backward(&g, a->dtype, stream));
         return g.n_buckets && g.dtable ? attention_sum_table(&g, stream) : CZ_OK;
     }
-    if (takes_hopper(ops, a, true)) {
-        if (g.Tq > 0) TRY(attention_hopper_backward_q(&g, a->dtype, stream));
-        if (g.Tk > 0) TRY(attention_hopper_backward_k(&g, a->dtype, stream));
-        return CZ_OK;
-    }
+    if (takes_hopper(ops, a, true)) return attention_hopper_backward(&g, a->dtype, stream);
     return attention_flash_backward(&g, a->dtype, stream);
 }
 

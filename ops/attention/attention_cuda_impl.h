@@ -68,6 +68,9 @@ cz_status attention_flash_forward(const struct attention_on_gpu *a, enum cz_dtyp
                                   struct dev_stream *stream);
 cz_status attention_flash_backward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream);
+/* What comes first in it: delta, and turns begin. */
+cz_status attention_flash_delta(const struct attention_on_gpu *a, enum cz_dtype dtype,
+                                struct dev_stream *stream);
 
 cz_status attention_decode_forward(const struct attention_on_gpu *a, enum cz_dtype dtype,
                                    struct dev_stream *stream);

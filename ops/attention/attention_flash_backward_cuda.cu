@@ -21,7 +21,7 @@
 
 #include <utility>
 
-#define KEYS 128
+#define KEYS BACKWARD_KEYS
 #define COLS 4 /* of 8 queries, whose scores a warp has in registers at a time */
 
 /* How a block cuts up its work. Of a width a device takes the first row of which as many blocks fit
@@ -76,36 +76,6 @@ template <int TILES> struct by {
     static_assert(STAGES == 2 || SHARING == 1, "p and ds of all queries meet dout and q later");
 };
 
-/* What a block does: batch row, key head, first key. In shared memory: registers are full. */
-struct task {
-    int b, g, k0;
-};
-
-/* Numbers count the rows (b, g) of a bundle, then its tiles of keys from the first on, which are
- * the longest when causal, then bundles. A tile's predecessor has a lower number, and started one
- * bundle's width of blocks earlier. Bundles are as narrow as that allows: what their blocks share
- * is to stay in the L2 cache. */
-CUDA_FN struct task task_of(const struct attention_on_gpu &a, int number)
-{
-    const int n_tiles = attention_key_tiles(a.Tk), n_rows = a.B * a.G;
-    const int first = number / (a.bundle * n_tiles) * a.bundle,
-              width = min(a.bundle, n_rows - first);
-    const int i = number - first * n_tiles, row = first + i % width;
-    return {row / a.G, row % a.G, i / width * KEYS};
-}
-
-/* The tile of keys that adds to dq last; the first one walks queries that see no key, too. */
-template <int QUERIES> CUDA_FN int last_tile(const struct attention_on_gpu &a, int q0)
-{
-    return max(0, keys_seen(a, min(q0 + QUERIES, a.Tq) - 1) - 1) / KEYS;
-}
-
-template <int QUERIES>
-CUDA_FN int64_t dq_tile(const struct attention_on_gpu &a, int b, const struct step &at)
-{
-    return ((int64_t)b * a.H + at.h) * ((a.Tq + QUERIES - 1) / QUERIES) + at.q0 / QUERIES;
-}
-
 /* ---- delta -------------------------------------------------------------------------------------
  */
 
@@ -154,19 +124,6 @@ CUDA_FN void start_queries(const struct attention_on_gpu &a, int b, const struct
     start_tile<by::WIDTH, by::QUERIES, by::THREADS>(
         stage + by::Q_TILE, (const uint16_t *)a.dout + out_at, out_stride, a.Tq - at.q0, a.D, NULL);
     copy_async_commit();
-}
-
-/* Which of a thread's keys, k0 + lane / 4 + 8i, are there and visible: bit i. */
-template <int ROWS> CUDA_FN unsigned keys_there(const struct attention_on_gpu &a, int b, int k0)
-{
-    unsigned there = 0;
-#pragma unroll
-    for (int i = 0; i < ROWS * 2; i++) {
-        const int key = k0 + 8 * i + (int)threadIdx.x % 32 / 4;
-        const bool is = key < a.Tk && (!a.key_mask || a.key_mask[(int64_t)b * a.Tk + key]);
-        there |= (unsigned)is << i;
-    }
-    return there;
 }
 
 /* Which of a thread's elements dropout keeps: bits in the order of s. */
@@ -514,6 +471,16 @@ static cz_status launch(const struct attention_on_gpu *a, struct dev_stream *str
                        by<TILES>::THREADS, by<TILES>::SHARED, stream, *a);
 }
 
+cz_status attention_flash_delta(const struct attention_on_gpu *a, enum cz_dtype dtype,
+                                struct dev_stream *stream)
+{
+    const size_t n_threads = (size_t)a->B * (size_t)a->H * (size_t)a->Tq * DELTA_LANES;
+    return cuda_launch("attention delta",
+                       dtype == DTYPE_F16 ? attention_flash_delta_kernel<struct f16>
+                                          : attention_flash_delta_kernel<struct bf16>,
+                       cuda_blocks(n_threads + 1, DELTA_THREADS), DELTA_THREADS, 0, stream, *a);
+}
+
 template <typename T, int... TILES>
 static cz_status backward_of(const struct attention_on_gpu *a, struct dev_stream *stream,
                              std::integer_sequence<int, TILES...>)
@@ -521,9 +488,6 @@ static cz_status backward_of(const struct attention_on_gpu *a, struct dev_stream
     using launch_fn = cz_status (*)(const struct attention_on_gpu *, struct dev_stream *);
     static const launch_fn drops[] = {launch<T, TILES, true>...};
     static const launch_fn keeps[] = {launch<T, TILES, false>...};
-    const size_t n_threads = (size_t)a->B * (size_t)a->H * (size_t)a->Tq * DELTA_LANES;
-    TRY(cuda_launch("attention delta", attention_flash_delta_kernel<T>,
-                    cuda_blocks(n_threads + 1, DELTA_THREADS), DELTA_THREADS, 0, stream, *a));
     return (a->threshold ? drops : keeps)[a->tiles](a, stream);
 }
 
@@ -531,6 +495,7 @@ cz_status attention_flash_backward(const struct attention_on_gpu *a, enum cz_dty
                                    struct dev_stream *stream)
 {
     const std::make_integer_sequence<int, N_TILES> all;
+    TRY(attention_flash_delta(a, dtype, stream));
     return dtype == DTYPE_F16 ? backward_of<struct f16>(a, stream, all)
                               : backward_of<struct bf16>(a, stream, all);
 }

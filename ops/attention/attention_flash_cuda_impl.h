@@ -256,6 +256,19 @@ struct step {
     int h, q0;
 };
 
+/* Which of a thread's keys, k0 + lane / 4 + 8i, are there and visible: bit i. */
+template <int ROWS> CUDA_FN unsigned keys_there(const struct attention_on_gpu &a, int b, int k0)
+{
+    unsigned there = 0;
+#pragma unroll
+    for (int i = 0; i < ROWS * 2; i++) {
+        const int key = k0 + 8 * i + (int)threadIdx.x % 32 / 4;
+        const bool is = key < a.Tk && (!a.key_mask || a.key_mask[(int64_t)b * a.Tk + key]);
+        there |= (unsigned)is << i;
+    }
+    return there;
+}
+
 /* What this thread has to put beside a tile of QUERIES by put_row_value(): lse or delta of one. */
 template <int QUERIES>
 CUDA_FN float row_value(const struct attention_on_gpu &a, int b, const struct step &at)
@@ -301,6 +314,42 @@ CUDA_FN void make_p_of_keys(const struct attention_on_gpu &a, int q0, int k0, bo
         for (int e = 0; e < COLS * 2; e++)
             if (e / 2 * 8 + e % 2 < from) s[i / 2][e / 2][i % 2 * 2 + e % 2] = 0;
     }
+}
+
+/* ---- blocks of backward -----------------------------------------------------------------------
+ *
+ * They have so many keys each, and add to dq in the order of their keys (turns.h). */
+
+#define BACKWARD_KEYS 128
+
+/* What a block does: batch row, key head, first key. In shared memory: registers are full. */
+struct task {
+    int b, g, k0;
+};
+
+/* Numbers count the rows (b, g) of a bundle, then its tiles of keys from the first on, which are
+ * the longest when causal, then bundles. A tile's predecessor has a lower number, and started one
+ * bundle's width of blocks earlier. Bundles are as narrow as that allows: what their blocks share
+ * is to stay in the L2 cache. */
+CUDA_FN struct task task_of(const struct attention_on_gpu &a, int number)
+{
+    const int n_tiles = attention_key_tiles(a.Tk), n_rows = a.B * a.G;
+    const int first = number / (a.bundle * n_tiles) * a.bundle,
+              width = min(a.bundle, n_rows - first);
+    const int i = number - first * n_tiles, row = first + i % width;
+    return {row / a.G, row % a.G, i / width * BACKWARD_KEYS};
+}
+
+/* The tile of keys that adds to dq last; the first one walks queries that see no key, too. */
+template <int QUERIES> CUDA_FN int last_tile(const struct attention_on_gpu &a, int q0)
+{
+    return max(0, keys_seen(a, min(q0 + QUERIES, a.Tq) - 1) - 1) / BACKWARD_KEYS;
+}
+
+template <int QUERIES>
+CUDA_FN int64_t dq_tile(const struct attention_on_gpu &a, int b, const struct step &at)
+{
+    return ((int64_t)b * a.H + at.h) * ((a.Tq + QUERIES - 1) / QUERIES) + at.q0 / QUERIES;
 }
 
 /* ---- dropout --------------------------------------------------------------------------------- */

@@ -75,6 +75,13 @@ CUDA_FN void make_p(const struct attention_on_gpu &a, int k0, bool is_masked, st
     }
 }
 
+/* What makes the sums is not moved behind the wait that follows: ptxas sees no reason why not, but
+ * moves nothing that a branch needs beyond it. Sums are never negative. */
+CUDA_FN void stay_before(const struct softmax *x)
+{
+    if (x->total[0] + x->total[1] < 0) __nanosleep(0);
+}
+
 template <int WIDTH> CUDA_FN void fade_sums(float (&out)[WIDTH / 8][4], const float fade[2])
 {
 #pragma unroll
@@ -200,6 +207,7 @@ CUDA_FN void multiply_all(const struct attention_on_gpu &a, int n_tiles, int n_o
         settle(s);
         leave_tile(arrivals, K_FREE, i);
         make_p(a, i * KEYS, (i + 1) * KEYS > n_open, x, s, fade);
+        stay_before(x);
         products_wait<0>();
         settle(out);
         settle(p);
@@ -214,7 +222,8 @@ CUDA_FN void multiply_all(const struct attention_on_gpu &a, int n_tiles, int n_o
     products_commit();
     products_wait<0>();
     settle(out);
-    warpgroup_sync(group); /* all of it have waited for their scores: q is no longer read */
+    warpgroups_sync(group,
+                    WARPGROUP); /* all of it have waited for their scores: q is no longer read */
 }
 
 template <typename T, int WIDTH>

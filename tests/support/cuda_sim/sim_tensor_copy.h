@@ -40,7 +40,7 @@ void sim_mbarrier_arrive(uintptr_t at, int nbytes, SIM_SITE);
 bool sim_mbarrier_test(uintptr_t at, unsigned parity, SIM_SITE);
 void sim_copy_tensor(uintptr_t to, const uint64_t *map, const int at[4], uintptr_t barrier,
                      SIM_SITE);
-void sim_warpgroup_sync(int number, SIM_SITE);
+void sim_warpgroups_sync(int number, int n_threads, SIM_SITE);
 
 /* For sim_exec.cc, as sim_warpgroup.h's. */
 void sim_tensor_copy_begin_block(void);

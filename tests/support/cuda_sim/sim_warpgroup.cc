@@ -23,7 +23,7 @@ struct accumulators {
 
 struct product {
     int n, group, n_threads; /* that have begun it */
-    bool is_bf16, has_registers, b_by_columns, adds, is_first, is_done;
+    bool is_bf16, has_registers, a_by_columns, b_by_columns, adds, is_first, is_done;
     uint64_t a, b;
     struct accumulators *sums;
     const uint32_t *registers[GROUP_THREADS];
@@ -158,7 +158,7 @@ struct reader reader_of(const struct product *p, uint64_t descriptor, bool by_co
 void read_a(const struct product *p, float a[64][16])
 {
     if (!p->has_registers) {
-        const struct reader r = reader_of(p, p->a, false);
+        const struct reader r = reader_of(p, p->a, p->a_by_columns);
         for (int i = 0; i < 64; i++)
             for (int k = 0; k < 16; k++) a[i][k] = r.at(i, k);
         return;
@@ -245,21 +245,23 @@ void add_product(struct warpgroup *w, const float *d, const struct product &like
 bool is_same(const struct product *p, const struct product *q)
 {
     return p->n == q->n && p->is_bf16 == q->is_bf16 && p->has_registers == q->has_registers &&
-           p->b_by_columns == q->b_by_columns && p->adds == q->adds && p->a == q->a &&
-           p->b == q->b && p->group == q->group && p->line == q->line;
+           p->a_by_columns == q->a_by_columns && p->b_by_columns == q->b_by_columns &&
+           p->adds == q->adds && p->a == q->a && p->b == q->b && p->group == q->group &&
+           p->line == q->line;
 }
 
 } // namespace
 
 void sim_wgmma(float *d, int n, bool is_bf16, const uint32_t *a_registers, uint64_t a, uint64_t b,
-               bool b_by_columns, bool adds, const char *file, int line)
+               bool b_by_columns, bool adds, bool a_by_columns, const char *file, int line)
 {
     struct warpgroup *w = own_group();
     struct thread_state *me = &threads[sim_now.linear];
     const int thread = sim_now.linear % GROUP_THREADS;
     struct product like = {};
     like.n = n, like.is_bf16 = is_bf16, like.has_registers = a_registers != nullptr;
-    like.a = a, like.b = b, like.b_by_columns = b_by_columns, like.adds = adds;
+    like.a = a, like.b = b, like.adds = adds;
+    like.a_by_columns = a_by_columns, like.b_by_columns = b_by_columns;
     like.group = me->group, like.file = file, like.line = line;
     const size_t at = me->n_begun++ - w->n_retired;
     if (at == w->products.size()) add_product(w, d, like, thread);

@@ -25,7 +25,7 @@
 /* d (64×n) = a·b, or += with adds. d: the thread's n/2 registers; a_registers: its 4 of A, or NULL:
  * A is described by a. All of these must stay where they are until a wait. */
 void sim_wgmma(float *d, int n, bool is_bf16, const uint32_t *a_registers, uint64_t a, uint64_t b,
-               bool b_by_columns, bool adds, SIM_SITE);
+               bool b_by_columns, bool adds, bool a_by_columns, SIM_SITE);
 void sim_wgmma_fence(void);
 void sim_wgmma_commit(void);
 /* Until at most n_newest_left of the thread's committed groups are under way. */

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#define SPINS_MAX     20000000
+#define SPINS_MAX     3000000
 #define FIRST_MEETING 8 /* of warpgroups; those before are wgmma's */
 
 static_assert(sizeof(struct sim_tensor_map) <= sizeof(CUtensorMap), "");
@@ -185,10 +185,10 @@ void sim_copy_tensor(uintptr_t to, const uint64_t *words, const int at[4], uintp
 
 static void nothing(void *) {}
 
-void sim_warpgroup_sync(int number, const char *file, int line)
+void sim_warpgroups_sync(int number, int n_threads, const char *file, int line)
 {
-    sim_exec_meet(FIRST_MEETING + number, 128, nothing, nullptr, "a warpgroup's barrier", file,
-                  line);
+    sim_exec_meet(FIRST_MEETING + number, n_threads, nothing, nullptr, "a warpgroup's barrier",
+                  file, line);
 }
 
 void sim_tensor_copy_begin_block(void)
