@@ -55,6 +55,16 @@ static unsigned newer_class(int32_t c)
     return newer ? newer->class_bit : CHAR_OTHER;
 }
 
+bool chars_is_sign(int32_t c)
+{
+    const utf8proc_category_t category = utf8proc_category(c);
+    if (category == UTF8PROC_CATEGORY_CN) {
+        const struct chars_range *newer = range_of(chars_newer, chars_n_newer, c);
+        return newer && newer->class_bit == CHAR_OTHER;
+    }
+    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_SO;
+}
+
 unsigned chars_wide_class(int32_t c)
 {
     switch (utf8proc_category(c)) {

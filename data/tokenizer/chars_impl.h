@@ -65,6 +65,7 @@ struct chars_range {
 extern const struct chars_range chars_newer[], chars_unknown[];
 extern const size_t chars_n_newer, chars_n_unknown;
 
+bool chars_is_sign(int32_t c);  /* \p{P} and \p{S} */
 bool chars_is_space(int32_t c); /* \s, White_Space */
 bool chars_is_word(int32_t c);  /* \w: Alphabetic, marks, decimal digits, connectors, joiners */
 

@@ -116,6 +116,54 @@ static size_t clip(const char *s, size_t n)
     return class_run(s, n, CHAR_OTHER | CHAR_MARK, SIZE_MAX);
 }
 
+#define DEEPSEEK(CRLF)                                                                             \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^" CRLF                                \
+    "\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[" CRLF "]*|\\s*[" CRLF                  \
+    "]+|\\s+(?!\\S)|\\s+"
+
+static size_t run_of_letters(const char *s, size_t n)
+{
+    return class_run(s, n, CHAR_L | CHAR_MARK, SIZE_MAX);
+}
+
+static size_t run_of_signs(const char *s, size_t n)
+{
+    size_t at = 0, len;
+    while (at < n && chars_is_sign(chars_at(s + at, n - at, &len))) at += len;
+    return at;
+}
+
+/* \s*[\r\n]+|\s+(?!\S)|\s+ */
+static size_t white_by_lines(const char *s, size_t n)
+{
+    size_t n_chars, last;
+    const size_t run = white(s, n, &n_chars);
+    for (size_t at = run; at > 0; at--)
+        if (s[at - 1] == '\n' || s[at - 1] == '\r') return at;
+    if (run == n || n_chars < 2) return run;
+    (void)chars_before(s, run, &last);
+    return run - last;
+}
+
+/* DeepSeek's third: its alternatives in order. */
+static size_t deepseek(const char *s, size_t n)
+{
+    size_t len, run = 0;
+    const int32_t c = chars_at(s, n, &len);
+    const bool is_sign = chars_is_sign(c);
+    if (c < 0x80 && is_sign)
+        while (1 + run < n && ((s[1 + run] | 0x20) >= 'a' && (s[1 + run] | 0x20) <= 'z')) run++;
+    if (run > 0) return 1 + run;
+    const unsigned class = chars_class(s, n, &len);
+    if (class & (CHAR_L | CHAR_MARK)) return run_of_letters(s, n);
+    if (!is_sign && class != CHAR_NEWLINE) run = run_of_letters(s + len, n - len);
+    if (run > 0) return len + run;
+    size_t at = s[0] == ' ' ? 1 : 0;
+    run = run_of_signs(s + at, n - at);
+    for (at += run; run > 0 && at < n && (s[at] == '\r' || s[at] == '\n');) at++;
+    return run > 0 ? at : white_by_lines(s, n);
+}
+
 static const struct {
     const char *regex;
     size_t (*match)(const char *s, size_t n);
@@ -130,6 +178,8 @@ static const struct {
     {"\\p{N}", one_number},
     {"\\p{N}{1,3}", three_numbers},
     {"[一-龥぀-ゟ゠-ヿ]+", east_asian},
+    {DEEPSEEK("\r\n"), deepseek},
+    {DEEPSEEK("\\r\\n"), deepseek},
     {"'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+", clip},
 };
 

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 CHARACTERS = [c for c in range(0x80, 0x110000) if not 0xD800 <= c < 0xE000]
-CLASSES = {"UPPER": r"[\p{Lu}\p{Lt}]", "LOWER": r"\p{Ll}", "LETTER": r"[\p{Lm}\p{Lo}]", "NUMBER": r"\p{N}", "MARK": r"\p{M}"}
+CLASSES = {"UPPER": r"[\p{Lu}\p{Lt}]", "LOWER": r"\p{Ll}", "LETTER": r"[\p{Lm}\p{Lo}]", "NUMBER": r"\p{N}", "MARK": r"\p{M}", "OTHER": r"[\p{P}\p{S}]"}
 
 utf8proc = ctypes.CDLL("libutf8proc.so.2")
 utf8proc.utf8proc_NFKD.restype = ctypes.c_void_p
@@ -71,7 +71,8 @@ stripped, nfkd = normalizers.StripAccents(), normalizers.NFKD()
 print("/* Made by tests/interop/tokenizers/chars_tables.py from tokenizers %s: do not edit. */" % tokenizers.__version__)
 print('#include "data/tokenizer/chars_impl.h"\n')
 print("/* clang-format off */\n")
-print("/* Characters that the library's patterns know and utf8proc 2.8 does not; all are of \\w. */")
+print("/* Characters that the library's patterns know and utf8proc 2.8 does not. OTHER: punctuation and")
+print(" * symbols; all others are of \\w. */")
 print("const struct chars_range chars_newer[] = {")
 rows("{0x%X, 0x%X, CHAR_%s}" % tuple(row) for row in ranges(lambda c: classes.get(c) if is_unassigned(c) else None))
 print("};\nconst size_t chars_n_newer = CZ_ARRAY_LEN(chars_newer);\n")

@@ -22,13 +22,13 @@ import tempfile
 os.environ["RUST_BACKTRACE"] = "0"
 from tokenizers import Tokenizer
 
-from bpe_check import Ours, newer_characters, newer_marks
+from bpe_check import Ours
 from bpe_make import LLAMA3, O200K, QWEN2, QWEN3_5, corpus
 from bpe_texts import random_text, torture
-from steps_make import CLIP, MARK, spm_train, proto_of
+from steps_make import CLIP, DEEPSEEK, MARK, spm_train, proto_of
 
 # Expressions that czero has a scanner for, and one that it has not.
-EXPRESSIONS = [" {2,}", " +", r"\s+", r"\s", r"\s{2,}|[\n\r\t]", r"[\n\r\t]", r"\n", r"\p{N}", r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", CLIP]
+EXPRESSIONS = [" {2,}", " +", r"\s+", r"\s", r"\s{2,}|[\n\r\t]", r"[\n\r\t]", r"\n", r"\p{N}", r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", CLIP, DEEPSEEK]
 SPLITS = EXPRESSIONS + [LLAMA3, O200K, QWEN2, QWEN3_5, r"[a-e]+"]
 STRINGS = [" ", "e", "th", MARK, "``", "''", "a ", "\n", "é", "天", "1", "  ", ".", "aa", "</w>", "##"]
 BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
@@ -283,17 +283,13 @@ def equal(what, text, ours, theirs):
         raise Differs(f"{what} of {text!r:.200}\n    ours   {ours!r:.400}\n    theirs {theirs!r:.400}")
 
 
-def known(text):
-    return not newer_characters().intersection(map(ord, text)) and not newer_marks().intersection(map(ord, text))
-
-
 def texts_for(rng, seed, texts):
-    out = [(t, t.encode()) for t in rng.sample(texts, 4) + [random_text(seed, 60), random_text(seed + 1, 30)] if known(t)]
+    out = [(t, t.encode()) for t in rng.sample(texts, 4) + [random_text(seed, 60), random_text(seed + 1, 30)]]
     data = bytearray(random_text(seed + 2, 40).encode())
     for _ in range(3):
         data.insert(rng.randrange(len(data) + 1), rng.randrange(256))
     broken = bytes(data).decode(errors="replace")
-    return out + [(broken, bytes(data))] * known(broken)
+    return [*out, (broken, bytes(data))]
 
 
 def is_determined(theirs):

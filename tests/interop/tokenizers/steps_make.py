@@ -140,6 +140,10 @@ def bpe_trainer(**options):
 
 
 CLIP = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+DEEPSEEK = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^""" + "\r\n" + r"""\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+["""
+    + "\r\n" + r"""]*|\s*[""" + "\r\n" + r"""]+|\s+(?!\S)|\s+"""
+)  # fmt: skip
 LLAMA2 = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
 SEQ, SPLIT = pre_tokenizers.Sequence, pre_tokenizers.Split
 
@@ -180,7 +184,7 @@ def families():
                           decoders.WordPiece(prefix="##")),
         "deepseek": trained(lambda: models.BPE(), bpe_trainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet()), None,
                             SEQ([SPLIT(Regex(r"\p{N}{1,3}"), "isolated"), SPLIT(Regex("[一-龥぀-ゟ゠-ヿ]+"), "isolated"),
-                                 pre_tokenizers.ByteLevel(add_prefix_space=False)]), decoders.ByteLevel()),
+                                 SPLIT(Regex(DEEPSEEK), "isolated"), byte_level]), decoders.ByteLevel()),
         "wordlevel": trained(lambda: models.WordLevel(unk_token="<unk>"), lambda n: trainers.WordLevelTrainer(vocab_size=n, special_tokens=["<unk>"], show_progress=False),
                              normalizers.NFKD(), SEQ([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)]), None),
         "wordpiece": trained(lambda: models.WordPiece(unk_token="<unk>", max_input_chars_per_word=20), lambda n: trainers.WordPieceTrainer(vocab_size=n, special_tokens=["<unk>"], limit_alphabet=500, show_progress=False),
