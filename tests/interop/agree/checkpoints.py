@@ -111,10 +111,10 @@ def train(rank, world, case, folder):
     expected = ckpt_cases.collect(engine, stage, ["exp_avg", "exp_avg_sq"] if nvme else states_of(engine))
     if stage < 3 and not case["exclude"]:
         expected.update({"frozen." + n: p.detach() for n, p in engine.module.named_parameters() if not p.requires_grad})
-    persistent = set(engine.module.state_dict()) if stage < 3 else None
+    saved = {f"buffer.{prefix}.{name}".replace("..", ".") for prefix, module in engine.module.named_modules()
+             for name in module._buffers if name not in module._non_persistent_buffers_set}
     engine.save_checkpoint(str(folder / "ckpt"), tag=case["tag"] or None, exclude_frozen_parameters=case["exclude"])
-    return {k: shown(t) for k, t in expected.items()
-            if not k.startswith("buffer.") or persistent is None or k[7:] in persistent}
+    return {k: shown(t) for k, t in expected.items() if not k.startswith("buffer.") or k in saved}
 
 
 # ---- comparisons: (what is wrong or '', what could not be compared or '') ----------------------------
@@ -136,8 +136,6 @@ def check_inspect(tools, ckpt, expected):
             for state, held in tensor.get("states", {}).items():
                 have[f"{state}.{name}"] = {**held, "shape": tensor["shape"]}
     for name, want in expected.items():
-        if name == "buffer.scratch":
-            continue
         if name not in have:
             return f"inspect does not show {name}", ""
         got = {k: have[name][k] for k in want}
