@@ -37,14 +37,15 @@ gen --temperature 1 --seed 5 --max-new-tokens 150 | cmp -s - "$work/d-fp32" || c
 cmp -s "$work/d-fp32" "$work/d-bf16" && complain "bf16 computes as fp32 does"
 cmp -s "$work/d-bf16" "$work/d-fp16" && complain "fp16 computes as bf16 does"
 
-# A folder with a tokenizer of its own: 26 letters, a space and one merge; nothing else comes out.
+# A folder with a tokenizer of its own: 26 letters, a space and one merge; nothing else comes out but
+# the end of a text, which every vocabulary of this kind has.
 cp -r "$models/gpt2-tiny" "$work/own"
 chmod -R u+w "$work/own"
 { printf '{"\xc4\xa0":0,"ab":1'; n=2; for c in {a..z}; do printf ',"%s":%d' "$c" $((n++)); done; printf '}'; } >"$work/own/vocab.json"
 printf '#version: 0.2\na b\n' >"$work/own/merges.txt"
 own() { "$czero" generate --model "$work/own" --prompt "ab cab" --max-new-tokens 20 "$@"; }
 own --no-end --temperature 1 >"$work/o" || complain "own tokenizer: exit $?"
-grep -qE '^ab cab[a-z ]{20,}$' "$work/o" || complain "own tokenizer: $(cat "$work/o")"
+grep -qE '^ab cab([a-z ]|<\|endoftext\|>){20,}$' "$work/o" || complain "own tokenizer: $(cat "$work/o")"
 own --no-end --no-echo --max-new-tokens 1 >"$work/o1"
 printf '{"eos_token": "%s"}' "$(sed 's/ /\xc4\xa0/' "$work/o1")" >"$work/own/tokenizer_config.json"
 [ "$(own)" = "ab cab" ] || complain "did not stop at the end token: $(own)"
