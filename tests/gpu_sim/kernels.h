@@ -73,6 +73,20 @@ cudaError_t launch_warpgroup(bool f16, int n, bool registers, bool by_columns,
                              enum warpgroup_mistake mistake, const uint16_t *a, const uint16_t *b,
                              float *d, cudaStream_t s);
 
+/* out (64,64) = the 64 positions from `row` on of x, which has n_rows of 64 columns; those past its
+ * end are 0. One warpgroup, by a tensor map. */
+enum tensor_copy_mistake {
+    TENSOR_COPY_RIGHT = 0,
+    TENSOR_COPY_NO_WAIT, /* out is what was there before */
+    TENSOR_COPY_NEVER_WAITED,
+    TENSOR_COPY_TWO_ARRIVE, /* in a phase of one */
+    TENSOR_COPY_NO_BARRIER, /* it was not made */
+    TENSOR_COPY_TOO_FEW,    /* arrive: the phase never ends */
+    TENSOR_COPY_OTHER_PLACE /* in the middle of a swizzle */
+};
+cudaError_t launch_tensor_copy(enum tensor_copy_mistake mistake, const uint16_t *x, int n_rows,
+                               int row, uint16_t *out, cudaStream_t s);
+
 enum mistake {
     MISTAKE_HALF_BARRIER = 0, /* half of the block returns before a barrier */
     MISTAKE_TWO_BARRIERS,     /* the block's halves wait in different lines */
