@@ -86,10 +86,11 @@ mv "$tmp/fp32" "$tmp/base"
 "$czero" plan --model llama-tiny --lora rank=4 --seq-len 16 >"$tmp/plan" 2>/dev/null
 n=$(sed -n 's/.*(.* parameters, \(.*\) trained).*/\1/p' "$tmp/plan")
 [ -n "$n" ] || fail "the plan does not say how many parameters are trained"
-masters=$(sed -n 's/.*master weights.* \([0-9]*\) × fp32.*/\1/p' "$tmp/plan")
-states=$(sed -n 's/.*exp_avg_sq.* \([0-9]*\) × fp32.*/\1/p' "$tmp/plan")
-grads=$(sed -n 's/.* gradients  *host.* \([0-9]*\) × bf16.*/\1/p' "$tmp/plan")
-all=$(sed -n 's/.* parameters  *host.* \([0-9]*\) × bf16.*/\1/p' "$tmp/plan")
+elements() { sed -nE "s/.* $1.* ([0-9]+) (×|x) $2.*/\1/p" "$tmp/plan"; } # x: where a terminal has ASCII only
+masters=$(elements "master weights" fp32)
+states=$(elements exp_avg_sq fp32)
+grads=$(elements "gradients +host" bf16)
+all=$(elements "parameters +host" bf16)
 [ "$masters" = "$states" ] && [ "$masters" = "$grads" ] && [ "$masters" -lt $((all / 2)) ] ||
   fail "masters $masters, states $states, gradients $grads of $all parameters"
 

@@ -4,7 +4,8 @@
 . "$(dirname "$0")/../../support/command.sh"
 
 # pyarrow wrote them: 24 chats in three row groups, zstd; two documents
-base64 -d <<'FILE' | xz -d >chat.parquet
+unpack='import lzma, sys; sys.stdout.buffer.write(lzma.decompress(sys.stdin.buffer.read()))' # not every system has xz
+base64 -d <<'FILE' | python3 -c "$unpack" >chat.parquet
 /Td6WFoAAATm1rRGAgAhARwAAAAQz1jM4AkGAy5dACgQRohMkmpzd6FjVJwA+6xH/qbfOoYh98Usap5ts/MPNPjI7qeG3eGGGRAAjhZxxG0ZnertzMVY8iVSsQUi8149F7
 vzUXa+cY6taZcpRClCtPbEN/L37pYKkqBQxivG6w/fz7M3UZnLzURZIEkgNvNoHyJ59xYIXQaPYbG0cHMwvgBEVoj2FEmUY9oo64nRiTYH6fQmQL8GK4IRHp439rhl96Sn
 7GRgdHKjgaWbjCK2G1561+6H6+GhBAz6ypMa9Ny8S6XpOjfhd14+DNd6YW7X6d5lvBJKXxNBnve+H3t/S86iFedP2VKTmI5Brzwaz7eJlIFkSmsZFtDYGzUu4IYKBxQc1h
