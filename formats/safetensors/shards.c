@@ -2,6 +2,7 @@
  * index (docs/deepspeed-behaviour.md, "Consolidation"). Used for .safetensors and .bin. */
 #include "formats/safetensors/shards.h"
 
+#include "base/host/process_mark.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_write.h"
@@ -170,16 +171,24 @@ static bool is_shard_name(const struct shards_kind *kind, const char *name)
     return s && strcmp(s, kind->ext) == 0;
 }
 
-/* Whether a file belongs to some set of this kind, also under the ".tmp1234" of a process that was
- * killed between two renames. */
+/* Takes ".tmp" and what follows it from the temporary name of a process that was killed between two
+ * renames: the mark of a process that has ended, or the number that older versions wrote. */
+static void strip_temporary(char *name)
+{
+    char *temp = NULL;
+    for (char *at = strstr(name, ".tmp"); at; at = strstr(at + 1, ".tmp")) temp = at;
+    if (!temp) return;
+    const char *mark = temp + strlen(".tmp");
+    const bool is_number = *mark && mark[strspn(mark, "0123456789")] == '\0';
+    if (is_number || process_mark_fate(mark) == PROCESS_ENDED) *temp = '\0';
+}
+
+/* Whether a file belongs to some set of this kind. */
 static bool is_of_kind(const struct shards_kind *kind, const char *file_name)
 {
     char other[SHARDS_NAME_NBYTES], name[NAME_MAX + 1];
     snprintf(name, sizeof name, "%s", file_name);
-    /* Without the ".tmp1234" of a process that was killed between two renames. */
-    char *end = name + strlen(name);
-    while (end > name && isdigit((unsigned char)end[-1])) end--;
-    if (*end && end - name > 4 && strncmp(end - 4, ".tmp", 4) == 0) end[-4] = '\0';
+    strip_temporary(name);
     return is_shard_name(kind, name) || strcmp(name, shards_file_name(kind, 0, 1, other)) == 0 ||
            strcmp(name, shards_index_name(kind, other)) == 0;
 }

@@ -1,9 +1,11 @@
 /* Claim: tensors are spread over shards as huggingface_hub's split_state_dict_into_shards does, and
  * files, index and the removal of an earlier set follow. */
+#include "base/host/process_mark.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/shards.h"
 #include "tests/support/check_main.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct shards_kind bin = {"pytorch_model", ".bin"};
@@ -125,5 +127,25 @@ START_TEST(only_files_of_an_earlier_set_are_removed)
 }
 END_TEST
 
+/* A number that came back: the same process with another start has ended. */
+START_TEST(temporary_files_of_ended_processes_are_removed)
+{
+    char mark[PROCESS_MARK_NBYTES], ended[128], runs[128];
+    const char *dir = test_tmp_make();
+    process_mark(mark);
+    snprintf(runs, sizeof runs, "pytorch_model-00001-of-00010.bin.tmp%s", mark);
+    char *last = mark + strlen(mark) - 1;
+    *last = *last == '0' ? '1' : '0';
+    snprintf(ended, sizeof ended, "pytorch_model-00001-of-00010.bin.tmp%s", mark);
+    touch(dir, ended);
+    touch(dir, runs);
+    ck_ok(shards_remove_replaced(&bin, dir, 1));
+    ck_assert(!there(dir, ended));
+    ck_assert(there(dir, runs));
+    test_tmp_remove(dir);
+}
+END_TEST
+
 TEST_MAIN("formats/shards", split_is_that_of_hugging_face, no_limit_and_no_tensors_are_one_file,
-          index_is_sorted_and_laid_out_as_json_dumps_does, only_files_of_an_earlier_set_are_removed)
+          index_is_sorted_and_laid_out_as_json_dumps_does, only_files_of_an_earlier_set_are_removed,
+          temporary_files_of_ended_processes_are_removed)
