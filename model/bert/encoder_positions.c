@@ -11,7 +11,6 @@
 #include "base/size.h"
 #include "model/bert/encoder_impl.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/matmul/matmul.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -198,17 +197,6 @@ static struct matmul_args drel_args(const struct encoder_block_hp *hp, int64_t n
                                 .ldc = hp->C};
 }
 
-static cz_status run(const struct layer_args *a, struct matmul_args args, const void *x,
-                     const void *y, void *out, struct op_space space)
-{
-    args.a = x;
-    args.b = y;
-    args.c = out;
-    args.workspace = space.p;
-    args.workspace_nbytes = space.nbytes;
-    return ops_matmul(a->ops, a->stream, &args);
-}
-
 /* scores (H,n,R) of n rows of x; NULL: not wanted. */
 static cz_status make_scores(const struct encoder_block_hp *hp, const struct layer_args *a,
                              int64_t n, int64_t R, const void *x, const void *rel, void *scores,
@@ -216,8 +204,8 @@ static cz_status make_scores(const struct encoder_block_hp *hp, const struct lay
 {
     const size_t D = (size_t)(hp->C / hp->H);
     for (size_t h = 0; scores && h < (size_t)hp->H; h++)
-        TRY(run(a, score_args(hp, n, R, a->dtype), elem_at(a, x, h * D), elem_at(a, rel, h * D),
-                elem_at(a, scores, h * (size_t)(n * R)), space));
+        TRY(matmul_run(a, score_args(hp, n, R, a->dtype), elem_at(a, x, h * D),
+                       elem_at(a, rel, h * D), elem_at(a, scores, h * (size_t)(n * R)), space));
     return CZ_OK;
 }
 
@@ -240,10 +228,10 @@ static cz_status scores_backward(const struct encoder_block_hp *hp, const struct
     for (size_t h = 0; h < (size_t)hp->H; h++) {
         const size_t at = h * (size_t)(n * R);
         const void *dh = a->dtype == DTYPE_F32 ? d + at : elem_at(a, narrow, at);
-        TRY(run(a, dx_args(hp, n, R, a->dtype), dh, elem_at(a, rel, h * D), elem_at(a, dx, h * D),
-                space));
-        TRY(run(a, drel_args(hp, n, R, a->dtype, add), dh, elem_at(a, x, h * D), drel + h * D,
-                space));
+        TRY(matmul_run(a, dx_args(hp, n, R, a->dtype), dh, elem_at(a, rel, h * D),
+                       elem_at(a, dx, h * D), space));
+        TRY(matmul_run(a, drel_args(hp, n, R, a->dtype, add), dh, elem_at(a, x, h * D),
+                       drel + h * D, space));
     }
     return CZ_OK;
 }

@@ -4,7 +4,6 @@
 #include "model/parts/branch_impl.h"
 #include "ops/dropout/dropout.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"
 
 #include "base/size.h"
@@ -124,16 +123,15 @@ static enum matmul_bias_grad bias_grad_of(const struct linear *l)
     return l->in_out ? MATMUL_BIAS_GRAD_OF_B : MATMUL_BIAS_GRAD_OF_A;
 }
 
-static cz_status matmul_run(const struct layer_args *a, struct matmul_args *args, const void *x,
-                            const void *y, const void *bias, void *c, struct op_space space)
+cz_status matmul_run(const struct layer_args *a, struct matmul_args args, const void *x,
+                     const void *y, void *c, struct op_space space)
 {
-    args->a = x;
-    args->b = y;
-    args->bias = bias;
-    args->c = c;
-    args->workspace = space.p;
-    args->workspace_nbytes = space.nbytes;
-    return ops_matmul(a->ops, a->stream, args);
+    args.a = x;
+    args.b = y;
+    args.c = c;
+    args.workspace = space.p;
+    args.workspace_nbytes = space.nbytes;
+    return ops_matmul(a->ops, a->stream, &args);
 }
 
 cz_status linear_forward(const struct layer_args *a, const struct linear *l, int64_t N,
@@ -144,7 +142,8 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
     const struct layer_branch *branch = branch_of(a, w);
     struct op_space rest = space;
     TRY(branch_replace(a, branch, l, &w, &rest));
-    TRY(matmul_run(a, &args, x, w, b, y, rest));
+    args.bias = b;
+    TRY(matmul_run(a, args, x, w, y, rest));
     return branch ? branch_forward(a, branch, l, 0, l->n_out, N, x, y, 0, space) : CZ_OK;
 }
 
@@ -156,8 +155,9 @@ cz_status linear_forward_add(const struct layer_args *a, const struct linear *l,
 {
     struct matmul_args args = linear_fwd_args(l, N, a->dtype);
     if (ops_adds_residual(a->ops) && !branch_of(a, w)) {
+        args.bias = b;
         args.residual = residual;
-        return matmul_run(a, &args, x, w, b, y, space);
+        return matmul_run(a, args, x, w, y, space);
     }
     TRY(linear_forward(a, l, N, x, w, b, room, space));
     return residual_add(a, (size_t)(N * l->n_out), residual, room, y);
@@ -174,10 +174,11 @@ cz_status linear_act_forward(const struct layer_args *a, const struct linear *l,
         TRY(linear_forward(a, l, N, x, w, b, sum, space));
         return activation_apply(a, act, (size_t)(N * l->n_out), sum, y);
     }
+    args.bias = b;
     args.epilogue = MATMUL_ACT;
     args.act = act;
     args.aux = pre == y ? NULL : pre;
-    return matmul_run(a, &args, x, w, b, y, space);
+    return matmul_run(a, args, x, w, y, space);
 }
 
 /* A column range of the map, for a cache that takes keys and values apart. */
@@ -200,8 +201,8 @@ cz_status linear_columns(const struct layer_args *a, const struct linear *l, int
     const struct layer_branch *branch = branch_of(a, w);
     struct op_space rest = space;
     TRY(branch_replace(a, branch, l, &w, &rest));
-    TRY(matmul_run(a, &args, x, elem_at(a, w, w_off), b ? elem_at(a, b, (size_t)first) : NULL, y,
-                   rest));
+    args.bias = b ? elem_at(a, b, (size_t)first) : NULL;
+    TRY(matmul_run(a, args, x, elem_at(a, w, w_off), y, rest));
     return branch ? branch_forward(a, branch, l, first, n, N, x, y, y_stride, space) : CZ_OK;
 }
 
@@ -248,7 +249,7 @@ static cz_status params_backward(const struct layer_args *a, const struct linear
         args.bias_grad = gb->dp;
         args.bias_grad_accumulate = gb->accumulate;
     }
-    return matmul_run(a, &args, l->in_out ? x : dy, l->in_out ? dy : x, NULL, gw->dp, space);
+    return matmul_run(a, args, l->in_out ? x : dy, l->in_out ? dy : x, gw->dp, space);
 }
 
 cz_status linear_backward(const struct layer_args *a, const struct linear *l, int64_t N,
@@ -261,7 +262,7 @@ cz_status linear_backward(const struct layer_args *a, const struct linear *l, in
     const struct layer_branch *branch = branch_of(a, w);
     struct op_space rest = space;
     TRY(branch_replace(a, branch, l, &w, &rest));
-    TRY(matmul_run(a, &args, dy, w, NULL, dx, rest));
+    TRY(matmul_run(a, args, dy, w, dx, rest));
     return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }
 
@@ -279,7 +280,7 @@ cz_status linear_act_backward(const struct layer_args *a, const struct linear *l
     args.epilogue = MATMUL_ACT_GRAD;
     args.act = act;
     args.aux = (void *)(uintptr_t)pre; /* read only */
-    return matmul_run(a, &args, dy, w, NULL, dx, space);
+    return matmul_run(a, args, dy, w, dx, space);
 }
 
 /* Several maps read one input: their gradients add up in place. */
@@ -291,7 +292,7 @@ cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int6
     args.accumulate = true;
     struct op_space rest = space;
     TRY(branch_replace(a, branch, l, &w, &rest));
-    TRY(matmul_run(a, &args, dy, w, NULL, dx, rest));
+    TRY(matmul_run(a, args, dy, w, dx, rest));
     return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "model/layer.h"
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
+#include "ops/matmul/matmul.h"
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
@@ -40,6 +41,10 @@ cz_status batch_shape_check(const char *what, const struct batch_shape *shape);
 /* The end of every size(): own pieces plus the largest op; CZ_INVALID when a sum saturated. */
 cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
                        struct layer_sizes *out);
+
+/* The product c = x·y that `args` describe, with `space` as its workspace. */
+cz_status matmul_run(const struct layer_args *a, struct matmul_args args, const void *x,
+                     const void *y, void *c, struct op_space space);
 
 /* ---- linear --------------------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
 #include "model/parts/branch_impl.h"
 #include "ops/dora/dora.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/matmul/matmul.h"
 
 const struct layer_branch *branch_of(const struct layer_args *a, const void *w)
 {
@@ -110,17 +109,6 @@ static struct matmul_args dx_args(const struct linear *l, int64_t N, int64_t R, 
 {
     return (struct matmul_args){
         .m = N, .n = l->n_in, .k = R, .dtype = dtype, .c_dtype = dtype, .accumulate = accumulate};
-}
-
-static cz_status run(const struct layer_args *a, struct matmul_args args, const void *x,
-                     const void *y, void *c, struct op_space space)
-{
-    args.a = x;
-    args.b = y;
-    args.c = c;
-    args.workspace = space.p;
-    args.workspace_nbytes = space.nbytes;
-    return ops_matmul(a->ops, a->stream, &args);
 }
 
 /* to (N,R) = scale·wide, rounded once */
@@ -251,8 +239,8 @@ static cz_status make_v(const struct layer_args *a, const struct layer_branch *b
     const void *down = a->params[br->a];
     TRY(ops_cast_scale(a->ops, a->stream, &scaled));
     TRY(ops_cast_scale(a->ops, a->stream, &copy));
-    TRY(run(a, sum_args(l, br->rank, a->dtype), l->in_out ? down : s->bs, l->in_out ? s->bs : down,
-            s->v, rest));
+    TRY(matmul_run(a, sum_args(l, br->rank, a->dtype), l->in_out ? down : s->bs,
+                   l->in_out ? s->bs : down, s->v, rest));
     return ops_dora_norm(a->ops, a->stream, &norm);
 }
 
@@ -301,7 +289,7 @@ static cz_status dora_grads(const struct layer_args *a, const struct layer_branc
                                             .inv_norm = d.inv_norm,
                                             .dm = gm->dp,
                                             .accumulate = gm->accumulate};
-        TRY(run(a, wide_args(l, l->n_out, N, 0, a->dtype, false), x, d.v, d.h, rest));
+        TRY(matmul_run(a, wide_args(l, l->n_out, N, 0, a->dtype, false), x, d.v, d.h, rest));
         TRY(ops_dora_grad(a->ops, a->stream, &args));
     }
     if (gb->dp) {
@@ -311,7 +299,7 @@ static cz_status dora_grads(const struct layer_args *a, const struct layer_branc
         args.x = d.t;
         args.y = gb->dp;
         args.accumulate = gb->accumulate;
-        TRY(run(a, t_args(l, N, R, a->dtype), dy, s->u, d.t, rest));
+        TRY(matmul_run(a, t_args(l, N, R, a->dtype), dy, s->u, d.t, rest));
         TRY(ops_dora_scale(a->ops, a->stream, &args));
     }
     if (!ga->dp) return CZ_OK;
@@ -319,9 +307,10 @@ static cz_status dora_grads(const struct layer_args *a, const struct layer_branc
     args.x = args.y = d.bs;
     TRY(ops_dora_scale(a->ops, a->stream, &args));
     const struct layer_branch whole = {.rank = R, .scale = 1};
-    TRY(run(a, back_args(l, N, R, a->dtype), dy, d.bs, s->wide, rest));
+    TRY(matmul_run(a, back_args(l, N, R, a->dtype), dy, d.bs, s->wide, rest));
     TRY(scale_into(a, &whole, N, s->wide, s->e));
-    return run(a, da_args(l, N, R, a->dtype, a->grad_dtype, ga->accumulate), s->e, x, ga->dp, rest);
+    return matmul_run(a, da_args(l, N, R, a->dtype, a->grad_dtype, ga->accumulate), s->e, x, ga->dp,
+                      rest);
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -335,7 +324,7 @@ static cz_status make_u(const struct layer_args *a, const struct layer_branch *b
         TRY(dropout_apply(a, br->dropout_p, br->site, (size_t)(N * l->n_in), *x, s->x));
         *x = s->x;
     }
-    TRY(run(a, down_args(l, N, br->rank, a->dtype), *x, a->params[br->a], s->wide, rest));
+    TRY(matmul_run(a, down_args(l, N, br->rank, a->dtype), *x, a->params[br->a], s->wide, rest));
     return scale_into(a, br, N, s->wide, s->u);
 }
 
@@ -351,8 +340,8 @@ static cz_status dora_forward(const struct layer_args *a, const struct layer_bra
     const size_t off = (size_t)(l->in_out ? first : first * l->n_in);
     TRY(dropout_apply(a, br->dropout_p, br->site, (size_t)(N * l->n_in), x, s->x));
     TRY(make_weight(a, br, l, &d, true, rest));
-    return run(a, wide_args(l, n, N, y_stride, a->dtype, true), s->x, elem_at(a, d.v, off), y,
-               rest);
+    return matmul_run(a, wide_args(l, n, N, y_stride, a->dtype, true), s->x, elem_at(a, d.v, off),
+                      y, rest);
 }
 
 cz_status branch_forward(const struct layer_args *a, const struct layer_branch *br,
@@ -365,7 +354,7 @@ cz_status branch_forward(const struct layer_args *a, const struct layer_branch *
     const void *b = elem_at(a, a->params[br->b], (size_t)(first * br->rank));
     if (br->is_dora) return dora_forward(a, br, l, first, n, N, &s, x, y, y_stride, space);
     TRY(make_u(a, br, l, N, &s, &x, rest));
-    return run(a, up_args(n, N, br->rank, y_stride, a->dtype), s.u, b, y, rest);
+    return matmul_run(a, up_args(n, N, br->rank, y_stride, a->dtype), s.u, b, y, rest);
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
@@ -374,7 +363,7 @@ static cz_status make_e(const struct layer_args *a, const struct layer_branch *b
                         const struct linear *l, int64_t N, const struct branch_space *s,
                         const void *dy, struct op_space rest)
 {
-    TRY(run(a, back_args(l, N, br->rank, a->dtype), dy, a->params[br->b], s->wide, rest));
+    TRY(matmul_run(a, back_args(l, N, br->rank, a->dtype), dy, a->params[br->b], s->wide, rest));
     return scale_into(a, br, N, s->wide, s->e);
 }
 
@@ -389,12 +378,12 @@ cz_status branch_grads(const struct layer_args *a, const struct layer_branch *br
     TRY(make_u(a, br, l, N, &s, &x, rest));
     if (br->is_dora) return dora_grads(a, br, l, N, &s, x, dy, space);
     if (gb->dp)
-        TRY(run(a, db_args(l, N, br->rank, a->dtype, a->grad_dtype, gb->accumulate), dy, s.u,
-                gb->dp, rest));
+        TRY(matmul_run(a, db_args(l, N, br->rank, a->dtype, a->grad_dtype, gb->accumulate), dy, s.u,
+                       gb->dp, rest));
     if (!ga->dp) return CZ_OK;
     TRY(make_e(a, br, l, N, &s, dy, rest));
-    return run(a, da_args(l, N, br->rank, a->dtype, a->grad_dtype, ga->accumulate), s.e, x, ga->dp,
-               rest);
+    return matmul_run(a, da_args(l, N, br->rank, a->dtype, a->grad_dtype, ga->accumulate), s.e, x,
+                      ga->dp, rest);
 }
 
 cz_status branch_dx_add(const struct layer_args *a, const struct layer_branch *br,
@@ -410,11 +399,11 @@ cz_status branch_dx_add(const struct layer_args *a, const struct layer_branch *b
         const struct dora_space d = take_dora(l, 0, br->rank, a->dtype, s.own);
         const struct op_space less = rest_of_dora(&d, space);
         TRY(make_weight(a, br, l, &d, true, less));
-        TRY(run(a, wide_back_args(l, N, a->dtype, false), dy, d.v, s.x, less));
+        TRY(matmul_run(a, wide_back_args(l, N, a->dtype, false), dy, d.v, s.x, less));
     } else {
         TRY(make_e(a, br, l, N, &s, dy, rest));
-        TRY(run(a, dx_args(l, N, br->rank, a->dtype, !drops), s.e, a->params[br->a],
-                drops ? s.x : dx, rest));
+        TRY(matmul_run(a, dx_args(l, N, br->rank, a->dtype, !drops), s.e, a->params[br->a],
+                       drops ? s.x : dx, rest));
     }
     if (!drops) return CZ_OK;
     TRY(dropout_apply(a, br->dropout_p, br->site, numel, s.x, s.x));
