@@ -3,6 +3,7 @@
  * not supported is refused at its place in the file. */
 #include "model/bert/encoder_impl.h"
 #include "tests/support/check_main.h"
+#include "tests/unit/model/family_build.h"
 
 #include <string.h>
 
@@ -15,19 +16,6 @@
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"intermediate_size\": 6, "             \
     "\"relative_attention\": true"
 
-static cz_status build(const struct model_family *family, const char *text, enum cz_task task,
-                       struct cz_model **out)
-{
-    struct json_doc *doc;
-    ck_ok(json_parse(text, strlen(text), "config.json", JSON_STRICT, &doc));
-    cz_status st = family->build(json_root(doc), "tiny", task, out);
-    if (st == CZ_OK)
-        (*out)->config = doc;
-    else
-        json_free(doc);
-    return st;
-}
-
 static void check_has(const struct cz_model *m, const char *name, bool want)
 {
     size_t idx;
@@ -39,7 +27,7 @@ static void check_has(const struct cz_model *m, const char *name, bool want)
 START_TEST(mpnets_parameters_have_transformers_names)
 {
     struct cz_model *m;
-    ck_ok(build(&model_family_mpnet, "{" MPNET "}", CZ_TASK_CLASSIFICATION, &m));
+    ck_ok(family_build(&model_family_mpnet, "{" MPNET "}", CZ_TASK_CLASSIFICATION, &m));
     ck_assert_uint_eq(model_params(m)->n_params, 4 + 2 * 16 + 1 + 4);
     check_has(m, "mpnet.encoder.relative_attention_bias.weight", true);
     check_has(m, "mpnet.encoder.layer.1.attention.attn.o.bias", true);
@@ -47,7 +35,7 @@ START_TEST(mpnets_parameters_have_transformers_names)
     check_has(m, "mpnet.embeddings.token_type_embeddings.weight", false);
     ck_assert_int_eq(cz_model_t_max(m), 510); /* positions count from 2 */
     cz_model_destroy(m);
-    ck_ok(build(&model_family_mpnet, "{" MPNET "}", CZ_TASK_MASKED_LM, &m));
+    ck_ok(family_build(&model_family_mpnet, "{" MPNET "}", CZ_TASK_MASKED_LM, &m));
     check_has(m, "lm_head.layer_norm.weight", true);
     check_has(m, "lm_head.decoder.weight", true); /* another name of the embeddings */
     cz_model_destroy(m);
@@ -60,17 +48,17 @@ START_TEST(debertas_parameters_follow_its_options)
     const struct model_family *f = &model_family_deberta;
     const char *shared = "{" DEBERTA ", \"pos_att_type\": \"p2c|c2p\", \"share_att_key\": true, "
                          "\"norm_rel_ebd\": \"layer_norm\", \"position_biased_input\": false}";
-    ck_ok(build(f, shared, CZ_TASK_CLASSIFICATION, &m));
+    ck_ok(family_build(f, shared, CZ_TASK_CLASSIFICATION, &m));
     ck_assert_uint_eq(model_params(m)->n_params, 3 + 2 * 16 + 3 + 4);
     check_has(m, "deberta.encoder.rel_embeddings.weight", true);
     check_has(m, "deberta.encoder.LayerNorm.bias", true);
     check_has(m, "pooler.dense.weight", true);
     check_has(m, "deberta.encoder.layer.0.attention.self.pos_key_proj.weight", false);
     cz_model_destroy(m);
-    ck_ok(build(f,
-                "{" DEBERTA ", \"pos_att_type\": [\"c2p\"], \"type_vocab_size\": 2, "
-                "\"embedding_size\": 5}",
-                CZ_TASK_MASKED_LM, &m));
+    ck_ok(family_build(f,
+                       "{" DEBERTA ", \"pos_att_type\": [\"c2p\"], \"type_vocab_size\": 2, "
+                       "\"embedding_size\": 5}",
+                       CZ_TASK_MASKED_LM, &m));
     check_has(m, "deberta.embeddings.position_embeddings.weight", true);
     check_has(m, "deberta.embeddings.token_type_embeddings.weight", true);
     check_has(m, "deberta.embeddings.embed_proj.weight", true);
@@ -80,10 +68,10 @@ START_TEST(debertas_parameters_follow_its_options)
     check_has(m, "deberta.encoder.LayerNorm.bias", false);
     check_has(m, "cls.predictions.transform.dense.weight", true);
     cz_model_destroy(m);
-    ck_ok(build(f,
-                "{" DEBERTA ", \"pos_att_type\": \"P2C\", \"legacy\": false, "
-                "\"tie_word_embeddings\": false}",
-                CZ_TASK_MASKED_LM, &m));
+    ck_ok(family_build(f,
+                       "{" DEBERTA ", \"pos_att_type\": \"P2C\", \"legacy\": false, "
+                       "\"tie_word_embeddings\": false}",
+                       CZ_TASK_MASKED_LM, &m));
     check_has(m, "lm_predictions.lm_head.bias", true);
     check_has(m, "cls.predictions.bias", false);
     check_has(m, "cls.predictions.decoder.weight", false);
@@ -123,7 +111,7 @@ START_TEST(distances_have_transformers_buckets)
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         struct cz_model *m;
         uint64_t sum = 0;
-        ck_ok(build(cases[i].family, cases[i].config, CZ_TASK_MASKED_LM, &m));
+        ck_ok(family_build(cases[i].family, cases[i].config, CZ_TASK_MASKED_LM, &m));
         const struct encoder_block_hp *hp = model_layer_at(m, 2)->hp;
         ck_assert_int_eq(hp->P, cases[i].P);
         for (int64_t n = 0; n < 2 * hp->P - 1; n++)
@@ -214,7 +202,8 @@ START_TEST(other_variants_are_refused_by_place)
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         struct cz_model *m;
-        ck_fails(build(cases[i].family, cases[i].config, CZ_TASK_MASKED_LM, &m), cases[i].status);
+        ck_fails(family_build(cases[i].family, cases[i].config, CZ_TASK_MASKED_LM, &m),
+                 cases[i].status);
         ck_assert_msg(strstr(cz_last_error(), cases[i].sentence) != NULL, "%s: %s",
                       cases[i].sentence, cz_last_error());
         ck_assert_ptr_null(m);

@@ -3,6 +3,7 @@
  * what is not supported is refused at its place in the file. */
 #include "model/bert/encoder_impl.h"
 #include "tests/support/check_main.h"
+#include "tests/unit/model/family_build.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,24 +15,11 @@
     "\"model_type\": \"distilbert\", \"vocab_size\": 11, \"dim\": 8, \"n_layers\": 1, "            \
     "\"n_heads\": 2, \"hidden_dim\": 12, \"max_position_embeddings\": 7"
 
-static cz_status build(const struct model_family *family, const char *text, enum cz_task task,
-                       struct cz_model **out)
-{
-    struct json_doc *doc;
-    ck_ok(json_parse(text, strlen(text), "config.json", JSON_STRICT, &doc));
-    cz_status st = family->build(json_root(doc), "tiny", task, out);
-    if (st == CZ_OK)
-        (*out)->config = doc;
-    else
-        json_free(doc);
-    return st;
-}
-
 static struct cz_model *must_build(const struct model_family *family, const char *text,
                                    enum cz_task task)
 {
     struct cz_model *m = NULL;
-    ck_ok(build(family, text, task, &m));
+    ck_ok(family_build(family, text, task, &m));
     return m;
 }
 
@@ -442,7 +430,8 @@ START_TEST(other_models_are_refused_by_place)
                  cases[i].key, strstr(cases[i].key, "hidden_size") ? "" : ", \"hidden_size\": 8");
         if (!strstr(text, "num_attention_heads"))
             snprintf(text + strlen(text) - 1, 64, ", \"num_attention_heads\": 2}");
-        ck_fails(build(&model_family_bert, text, CZ_TASK_CLASSIFICATION, &m), cases[i].status);
+        ck_fails(family_build(&model_family_bert, text, CZ_TASK_CLASSIFICATION, &m),
+                 cases[i].status);
         ck_assert_ptr_null(m);
         ck_assert_msg(strstr(cz_last_error(), cases[i].sentence) != NULL, "%s: %s", cases[i].key,
                       cz_last_error());
@@ -463,7 +452,7 @@ START_TEST(robertas_positions_need_padding)
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         struct cz_model *m;
-        ck_fails(build(&model_family_roberta, cases[i].text, CZ_TASK_CLASSIFICATION, &m),
+        ck_fails(family_build(&model_family_roberta, cases[i].text, CZ_TASK_CLASSIFICATION, &m),
                  cases[i].status);
         ck_assert_msg(strstr(cz_last_error(), cases[i].sentence) != NULL, "%s", cz_last_error());
         ck_assert_msg(strstr(cz_last_error(), "config.json:2:") != NULL, "%s", cz_last_error());
