@@ -294,6 +294,17 @@ static cz_status reserve(struct file_durable *f, uint64_t nbytes)
     return CZ_OK;
 }
 
+#define TEMPORARY ".tmp" /* and the mark of the process that writes it */
+
+const char *file_temporary_mark(const char *name, size_t *n_final)
+{
+    const char *last = NULL;
+    for (const char *at = strstr(name, TEMPORARY); at; at = strstr(at + 1, TEMPORARY)) last = at;
+    if (!last || !process_mark_is_mark(last + strlen(TEMPORARY))) return NULL;
+    *n_final = (size_t)(last - name);
+    return last + strlen(TEMPORARY);
+}
+
 /* A file without a name vanishes with its process. Where the file system has none (mostly network
  * file systems), it gets a temporary name. /proc is needed to give the file its name later, so it
  * is looked for first. */
@@ -319,7 +330,7 @@ cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t
 {
     memset(f, 0, sizeof *f);
     f->fd = f->direct_fd = -1;
-    size_t temp_nbytes = strlen(path) + sizeof ".tmp" + PROCESS_MARK_NBYTES;
+    size_t temp_nbytes = strlen(path) + sizeof TEMPORARY + PROCESS_MARK_NBYTES;
     char mark[PROCESS_MARK_NBYTES];
     f->path = strdup(path);
     f->temp = malloc(temp_nbytes);
@@ -329,7 +340,7 @@ cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t
         goto fail;
     }
     process_mark(mark);
-    snprintf(f->temp, temp_nbytes, "%s.tmp%s", path, mark);
+    snprintf(f->temp, temp_nbytes, "%s" TEMPORARY "%s", path, mark);
     TRY_GOTO(open_temp(f), fail);
     TRY_GOTO(reserve(f, nbytes), fail);
     if (nbytes >= DIRECT_NBYTES_MIN) {

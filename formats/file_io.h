@@ -91,6 +91,11 @@ cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t
 cz_status file_durable_pwrite(const struct file_durable *f, const void *src, size_t nbytes,
                               uint64_t off);
 
+/* The mark (base/host/process_mark.h) in the name of a temporary that file_durable_create() made,
+ * of this process or another, and in *n_final the length of the final name; NULL: it is no such
+ * name. */
+const char *file_temporary_mark(const char *name, size_t *n_final);
+
 /* Bring the bytes to disk (the file keeps its temporary state); file_durable_rename() puts it into
  * place later. Errors: CZ_IO, after which only file_durable_abort() makes sense. */
 cz_status file_durable_sync(struct file_durable *f);

@@ -31,16 +31,16 @@ static bool ends_in(const char *name, const char *suffix)
     return n > n_suffix + 1 && strcmp(name + n - n_suffix, suffix) == 0;
 }
 
-/* "latest.tmp" and the mark of the process that wrote it, file_io's temporary name. One of a
- * process that cannot be seen from here has ended if it is old: such a file exists for
- * milliseconds. */
+/* The temporary name of `latest`. One of a process that cannot be seen from here has ended if it is
+ * old: such a file exists for milliseconds. */
 static bool is_leftover_latest(const char *dir, const char *name)
 {
-    static const char prefix[] = CKPT_LATEST ".tmp";
+    static const char latest[] = CKPT_LATEST;
     struct stat info;
     struct timespec now;
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
-    const char *mark = name + sizeof prefix - 1;
+    size_t n;
+    const char *mark = file_temporary_mark(name, &n);
+    if (!mark || n != sizeof latest - 1 || strncmp(name, latest, n) != 0) return false;
     char *path = file_join(dir, name);
     const bool is_file =
         path && lstat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
@@ -48,7 +48,7 @@ static bool is_leftover_latest(const char *dir, const char *name)
     if (!is_file || process_mark_fate(mark) == PROCESS_RUNS) return false;
     clock_gettime(CLOCK_REALTIME, &now);
     return process_mark_fate(mark) == PROCESS_ENDED ||
-           (process_mark_is_mark(mark) && difftime(now.tv_sec, info.st_mtime) > LATEST_S_MAX);
+           difftime(now.tv_sec, info.st_mtime) > LATEST_S_MAX;
 }
 
 /* The tag of a hidden name: ".TAG" and the suffix. False: it is not one. */

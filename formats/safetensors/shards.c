@@ -171,16 +171,18 @@ static bool is_shard_name(const struct shards_kind *kind, const char *name)
     return s && strcmp(s, kind->ext) == 0;
 }
 
-/* Takes ".tmp" and what follows it from the temporary name of a process that was killed between two
- * renames: the mark of a process that has ended, or the number that older versions wrote. */
+/* Leaves the final name of a temporary file of a process that was killed between two renames; older
+ * versions wrote ".tmp" and a number. */
 static void strip_temporary(char *name)
 {
-    char *temp = NULL;
-    for (char *at = strstr(name, ".tmp"); at; at = strstr(at + 1, ".tmp")) temp = at;
-    if (!temp) return;
-    const char *mark = temp + strlen(".tmp");
-    const bool is_number = *mark && mark[strspn(mark, "0123456789")] == '\0';
-    if (is_number || process_mark_fate(mark) == PROCESS_ENDED) *temp = '\0';
+    size_t n = strlen(name);
+    const char *mark = file_temporary_mark(name, &n);
+    if (mark) {
+        if (process_mark_fate(mark) == PROCESS_ENDED) name[n] = '\0';
+        return;
+    }
+    while (n > 0 && isdigit((unsigned char)name[n - 1])) n--;
+    if (name[n] && n > 4 && strncmp(name + n - 4, ".tmp", 4) == 0) name[n - 4] = '\0';
 }
 
 /* Whether a file belongs to some set of this kind. */
