@@ -49,10 +49,11 @@ set(CZ_ISA_avx2 -mavx2 -mfma -mf16c)
 set(CZ_ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
     -mprefer-vector-width=512)
 set(CZ_ISA_avx512bf16 ${CZ_ISA_avx512} -mavx512bf16)
+set(CZ_ISA_amx ${CZ_ISA_avx512} -mamx-tile -mamx-bf16)
 
 function(cz_isa_flags)
   foreach(file ${ARGN})
-    if(file MATCHES "_(avx2|avx512|avx512bf16)\\.c$")
+    if(file MATCHES "_(avx2|avx512|avx512bf16|amx)\\.c$")
       set(flags ${CZ_ISA_${CMAKE_MATCH_1}})
       # One function of norm's vector rows takes gcc minutes and a gigabyte to instrument; the
       # agreement tests' guard bytes watch its edges instead.

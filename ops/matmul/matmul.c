@@ -1,9 +1,8 @@
 /* Matmul on the host: empty dimensions, choice of row and form, epilogues.
  *
- * The static rule for bf16: native where the CPU multiplies bf16 at more than its fp32 rate, which
- * is with AMX, and with AVX512_BF16 on AMD (measured on Zen 4 and 5: twice the rate;
- * bench/bench_matmul), where our own panels multiply them. Elsewhere, and for fp16 everywhere,
- * operands are widened to fp32.
+ * The static rule for bf16: our own panels multiply it where the CPU does so at more than its fp32
+ * rate, which is with AMX, and with AVX512_BF16 on AMD (measured on Zen 4 and 5: twice the rate;
+ * bench/bench_matmul). Elsewhere, and for fp16 everywhere, operands are widened to fp32.
  *
  * Which form a product takes depends on its arguments alone, never on a measurement at run time:
  * the same product must give the same bits in every run. */
@@ -21,10 +20,9 @@ static const struct matmul_row avx2 = {.row = {"avx2", CPU_AVX2}, .vec = &matmul
 static const struct matmul_row avx512 = {.row = {"avx512", CPU_AVX512}, .vec = &matmul_vec_avx512};
 static const struct matmul_row amd_bf16 = {.row = {"avx512bf16", CPU_AVX512BF16},
                                            .vec = &matmul_vec_avx512,
-                                           .bf16_native = true,
                                            .panels = &matmul_panels_avx512bf16};
 static const struct matmul_row amx = {
-    .row = {"amx", CPU_AMX}, .vec = &matmul_vec_avx512, .bf16_native = true};
+    .row = {"amx", CPU_AMX}, .vec = &matmul_vec_avx512, .panels = &matmul_panels_amx};
 
 static const struct matmul_row *const rows[] = {&scalar, &avx2, &avx512, &amd_bf16, &amx};
 
@@ -34,13 +32,12 @@ const struct matmul_row *const *matmul_rows(size_t *n)
     return rows;
 }
 
-/* oneDNN multiplies dense matrices of these dtypes without a copy. */
-static bool takes_dense_form(const struct matmul_row *row, const struct matmul_args *a)
+/* oneDNN multiplies dense fp32 matrices without a copy. */
+static bool takes_dense_form(const struct matmul_args *a)
 {
-    bool native = a->dtype == DTYPE_F32 || (a->dtype == DTYPE_BF16 && row->bf16_native);
     int64_t a_rows = a->trans_a ? a->k : a->m, a_width = a->trans_a ? a->m : a->k;
     int64_t b_rows = a->trans_b ? a->n : a->k, b_width = a->trans_b ? a->k : a->n;
-    return native && matmul_is_dense(matmul_lda(a), a_width, a_rows) &&
+    return a->dtype == DTYPE_F32 && matmul_is_dense(matmul_lda(a), a_width, a_rows) &&
            matmul_is_dense(matmul_ldb(a), b_width, b_rows) &&
            matmul_is_dense(matmul_ldc(a), a->n, a->m);
 }
@@ -75,8 +72,6 @@ static struct matmul_shape shape_of(const struct matmul_args *a)
     return (struct matmul_shape){.m = a->m,
                                  .n = a->n,
                                  .k = a->k,
-                                 .dtype = a->dtype,
-                                 .c_dtype = a->c_dtype,
                                  .trans_a = a->trans_a,
                                  .trans_b = a->trans_b,
                                  .accumulate = a->accumulate,
@@ -91,10 +86,10 @@ static cz_status exact_workspace(struct matmul_cache *cache, const struct matmul
     if (!cache->row->vec || a->m == 0 || a->n == 0 || a->k == 0) return CZ_OK;
     if (takes_few_rows_form(a)) return CZ_OK;
     if (takes_panels(cache->row, a)) {
-        *nbytes = matmul_panels_workspace(a);
+        *nbytes = matmul_panels_workspace(cache->row->panels, a);
         return CZ_OK;
     }
-    if (!takes_dense_form(cache->row, a)) return matmul_blocked_workspace(cache, a, nbytes);
+    if (!takes_dense_form(a)) return matmul_blocked_workspace(cache, a, nbytes);
     struct matmul_shape shape = shape_of(a);
     return matmul_dense_scratch(cache, &shape, nbytes);
 }
@@ -135,10 +130,10 @@ static cz_status product(struct matmul_cache *cache, const struct matmul_args *a
     else if (takes_few_rows_form(a))
         run_few_rows(cache->row, a);
     else if (takes_panels(cache->row, a)) {
-        size_t need = matmul_panels_workspace(a);
+        size_t need = matmul_panels_workspace(cache->row->panels, a);
         TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
         matmul_panels(cache->row->panels, cache->row->vec, a);
-    } else if (takes_dense_form(cache->row, a)) {
+    } else if (takes_dense_form(a)) {
         struct matmul_shape shape = shape_of(a);
         size_t need = 0;
         TRY(matmul_dense_scratch(cache, &shape, &need));

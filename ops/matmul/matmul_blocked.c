@@ -1,5 +1,5 @@
-/* Any strides, any dtype: blocks of A and B are copied densely into the workspace, widened to fp32
- * where they cannot be multiplied as they are, and multiplied there; sums over k gather in an fp32
+/* Any strides, any dtype: blocks of A and B are copied densely into the workspace, widened to fp32,
+ * and multiplied there; sums over k gather in an fp32
  * block of C, which is written out once. The workspace stays bounded (12 MiB and oneDNN's scratch)
  * however large the matrices.
  *
@@ -17,7 +17,6 @@
 
 struct blocking {
     int64_t m, n, k;                     /* of a block; the last one along a side may be smaller */
-    enum cz_dtype dtype;                 /* of packed A and B */
     size_t a_nbytes, b_nbytes, c_nbytes; /* of the packed blocks, in the workspace */
 };
 
@@ -42,33 +41,26 @@ static int64_t last_side(int64_t n, int64_t side)
 
 /* Bytes for a block of a (rows, cols) matrix: those of the largest block, since fewer rows can mean
  * larger blocks (1024 is one block, 1025 are two), and a workspace must serve smaller batches. */
-static size_t block_nbytes(int64_t rows, int64_t cols, enum cz_dtype dtype)
+static size_t block_nbytes(int64_t rows, int64_t cols)
 {
-    return size_round_up((size_t)(least(rows, BLOCK) * least(cols, BLOCK)) * dtype_size(dtype),
-                         ALIGN);
+    return size_round_up((size_t)(least(rows, BLOCK) * least(cols, BLOCK)) * sizeof(float), ALIGN);
 }
 
-static struct blocking blocking_of(const struct matmul_cache *cache, const struct matmul_args *a)
+static struct blocking blocking_of(const struct matmul_args *a)
 {
-    bool as_is = a->dtype == DTYPE_BF16 && cache->row->bf16_native;
-    struct blocking b = {.m = block_side(a->m),
-                         .n = block_side(a->n),
-                         .k = block_side(a->k),
-                         .dtype = as_is ? DTYPE_BF16 : DTYPE_F32};
-    b.a_nbytes = block_nbytes(a->m, a->k, b.dtype);
-    b.b_nbytes = block_nbytes(a->k, a->n, b.dtype);
-    b.c_nbytes = block_nbytes(a->m, a->n, DTYPE_F32);
+    struct blocking b = {.m = block_side(a->m), .n = block_side(a->n), .k = block_side(a->k)};
+    b.a_nbytes = block_nbytes(a->m, a->k);
+    b.b_nbytes = block_nbytes(a->k, a->n);
+    b.c_nbytes = block_nbytes(a->m, a->n);
     return b;
 }
 
-static struct matmul_shape block_shape(const struct blocking *b, const struct matmul_args *a,
-                                       int64_t m, int64_t n, int64_t k, bool accumulate)
+static struct matmul_shape block_shape(const struct matmul_args *a, int64_t m, int64_t n, int64_t k,
+                                       bool accumulate)
 {
     return (struct matmul_shape){.m = m,
                                  .n = n,
                                  .k = k,
-                                 .dtype = b->dtype,
-                                 .c_dtype = DTYPE_F32,
                                  .trans_a = a->trans_a,
                                  .trans_b = a->trans_b,
                                  .accumulate = accumulate};
@@ -91,7 +83,7 @@ static cz_status raise_scratch_step(struct matmul_cache *cache, const struct mat
 {
     const int64_t m[2] = {b->m, last_side(a->m, b->m)}, n[2] = {b->n, last_side(a->n, b->n)};
     for (int i = 0; i < 4; i++) {
-        struct matmul_shape shape = block_shape(b, a, m[i / 2], n[i % 2], k, accumulate);
+        struct matmul_shape shape = block_shape(a, m[i / 2], n[i % 2], k, accumulate);
         TRY(raise_scratch(cache, &shape, nbytes));
     }
     return CZ_OK;
@@ -100,7 +92,7 @@ static cz_status raise_scratch_step(struct matmul_cache *cache, const struct mat
 cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matmul_args *a,
                                    size_t *nbytes)
 {
-    struct blocking b = blocking_of(cache, a);
+    struct blocking b = blocking_of(a);
     size_t scratch = 0;
     TRY(raise_scratch_step(cache, a, &b, b.k, false, &scratch));
     if (b.k < a->k) TRY(raise_scratch_step(cache, a, &b, last_side(a->k, b.k), true, &scratch));
@@ -109,32 +101,31 @@ cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matm
     return CZ_OK;
 }
 
-/* Copy `rows` by `cols` elements from row distance `ld` to dense, in dtype `to`. */
-static void pack(const struct matmul_vec *vec, enum cz_dtype from, enum cz_dtype to, const void *x,
-                 size_t first, int64_t ld, int64_t rows, int64_t cols, void *y)
+/* Copy `rows` by `cols` elements from row distance `ld` to dense fp32. */
+static void pack(const struct matmul_vec *vec, enum cz_dtype from, const void *x, size_t first,
+                 int64_t ld, int64_t rows, int64_t cols, float *y)
 {
     int n_parts = ops_n_parts((size_t)(rows * cols), OPS_GRAIN);
 #pragma omp parallel for schedule(static) if (n_parts > 1)
     for (int64_t row = 0; row < rows; row++) {
         const char *src = (const char *)x + (first + (size_t)(row * ld)) * dtype_size(from);
-        char *dst = (char *)y + (size_t)(row * cols) * dtype_size(to);
-        if (from == to)
-            memcpy(dst, src, (size_t)cols * dtype_size(to));
+        float *dst = y + row * cols;
+        if (from == DTYPE_F32)
+            memcpy(dst, src, (size_t)cols * sizeof(float));
         else
-            vec->widen(from, src, (float *)(void *)dst, (size_t)cols);
+            vec->widen(from, src, dst, (size_t)cols);
     }
 }
 
 /* Block (i, j) of a matrix with row distance ld, stored transposed or not. The packed block keeps
  * the order of storage. */
-static void pack_block(const struct matmul_vec *vec, const struct blocking *b, enum cz_dtype dtype,
-                       const void *x, int64_t ld, bool trans, int64_t i, int64_t j, int64_t rows,
-                       int64_t cols, void *y)
+static void pack_block(const struct matmul_vec *vec, enum cz_dtype dtype, const void *x, int64_t ld,
+                       bool trans, int64_t i, int64_t j, int64_t rows, int64_t cols, float *y)
 {
     if (trans)
-        pack(vec, dtype, b->dtype, x, (size_t)(j * ld + i), ld, cols, rows, y);
+        pack(vec, dtype, x, (size_t)(j * ld + i), ld, cols, rows, y);
     else
-        pack(vec, dtype, b->dtype, x, (size_t)(i * ld + j), ld, rows, cols, y);
+        pack(vec, dtype, x, (size_t)(i * ld + j), ld, rows, cols, y);
 }
 
 /* Rounds once, from the fp32 sums, and adds bias or the old C on the way. */
@@ -153,8 +144,8 @@ static void write_block(const struct matmul_vec *vec, const struct matmul_args *
 }
 
 struct packed {
-    void *a, *b, *scratch;
-    float *c;
+    float *a, *b, *c;
+    void *scratch;
     int64_t a_m0, a_k0, b_k0, b_n0; /* which blocks a and b hold; −1: none yet */
 };
 
@@ -163,10 +154,10 @@ cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a
     size_t need = 0;
     TRY(matmul_blocked_workspace(cache, a, &need));
     TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
-    const struct blocking b = blocking_of(cache, a);
+    const struct blocking b = blocking_of(a);
     char *p = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
-    struct packed w = (struct packed){.a = p,
-                                      .b = p + b.a_nbytes,
+    struct packed w = (struct packed){.a = (float *)(void *)p,
+                                      .b = (float *)(void *)(p + b.a_nbytes),
                                       .c = (float *)(void *)(p + b.a_nbytes + b.b_nbytes),
                                       .scratch = p + b.a_nbytes + b.b_nbytes + b.c_nbytes,
                                       .a_m0 = -1,
@@ -180,13 +171,11 @@ cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a
                 const struct matmul_vec *vec = cache->row->vec;
                 int64_t k = least(b.k, a->k - k0);
                 if (w.a_m0 != m0 || w.a_k0 != k0)
-                    pack_block(vec, &b, a->dtype, a->a, matmul_lda(a), a->trans_a, m0, k0, m, k,
-                               w.a);
+                    pack_block(vec, a->dtype, a->a, matmul_lda(a), a->trans_a, m0, k0, m, k, w.a);
                 if (w.b_k0 != k0 || w.b_n0 != n0)
-                    pack_block(vec, &b, a->dtype, a->b, matmul_ldb(a), a->trans_b, k0, n0, k, n,
-                               w.b);
+                    pack_block(vec, a->dtype, a->b, matmul_ldb(a), a->trans_b, k0, n0, k, n, w.b);
                 w.a_m0 = m0, w.a_k0 = k0, w.b_k0 = k0, w.b_n0 = n0;
-                struct matmul_shape shape = block_shape(&b, a, m, n, k, k0 > 0);
+                struct matmul_shape shape = block_shape(a, m, n, k, k0 > 0);
                 TRY(matmul_dense_run(cache, &shape, w.a, w.b, NULL, w.c, w.scratch));
             }
             write_block(cache->row->vec, a, w.c, m0, n0, m, n);

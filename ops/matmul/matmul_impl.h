@@ -3,10 +3,10 @@
  * matmul.c            entry point: empty dimensions, rows, workspace, what comes along
  * matmul_common.c     checks, and what comes along with a product: the CUDA twin has them too
  * matmul_scalar.c     the definition
- * matmul_onednn.c     dense products of one dtype as oneDNN primitives, cached by shape
+ * matmul_onednn.c     dense fp32 products as oneDNN primitives, cached by shape
  * matmul_blocked.c    everything else: blocks are packed (widened) into the workspace, multiplied
  *                     there by the dense form, and written out once
- * matmul_panels.c     our own bf16 product, for CPUs where it is faster than oneDNN's
+ * matmul_panels.c     our own bf16 product, for CPUs that multiply bf16 faster than fp32
  * matmul_panels_*.c   its packing and its tile
  * matmul_vec_*.c      our own loops: packing for the blocked form, and the product of a few rows,
  *                     whose limit is reading B once, in whatever dtype it has */
@@ -38,9 +38,8 @@ extern const struct matmul_vec matmul_vec_avx2, matmul_vec_avx512;
 
 struct matmul_row {
     struct ops_row row;
-    const struct matmul_vec *vec; /* NULL: the definition */
-    bool bf16_native;             /* bf16 goes to oneDNN as it is; else it is widened to fp32 */
-    const struct matmul_panels *panels; /* bf16 is multiplied by these; NULL: by oneDNN */
+    const struct matmul_vec *vec;       /* NULL: the definition */
+    const struct matmul_panels *panels; /* multiply bf16; NULL: it is widened to fp32 */
 };
 
 /* The table, slowest first. */
@@ -48,10 +47,9 @@ const struct matmul_row *const *matmul_rows(size_t *n);
 
 void matmul_scalar(const struct matmul_args *a);
 
-/* A product whose matrices are dense, as oneDNN sees it. */
+/* An fp32 product whose matrices are dense, as oneDNN sees it. */
 struct matmul_shape {
     int64_t m, n, k;
-    enum cz_dtype dtype, c_dtype; /* fp32 or bf16 */
     bool trans_a, trans_b, accumulate, has_bias;
 };
 
@@ -76,7 +74,7 @@ cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matm
 cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a);
 
 /* Our own bf16 product, and the bytes of its workspace. */
-size_t matmul_panels_workspace(const struct matmul_args *a);
+size_t matmul_panels_workspace(const struct matmul_panels *panels, const struct matmul_args *a);
 void matmul_panels(const struct matmul_panels *panels, const struct matmul_vec *vec,
                    const struct matmul_args *a);
 

@@ -105,31 +105,25 @@ static cz_status state_get(struct matmul_cache *cache, struct dnnl_state **out)
 
 /* ---- one primitive --------------------------------------------------------------------------- */
 
-static dnnl_data_type_t data_type(enum cz_dtype dtype)
-{
-    return dtype == DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
-}
-
 struct descs {
     dnnl_memory_desc_t a, b, bias, c;
 };
 
 /* A (rows, cols) matrix as the product sees it; stored transposed it is (cols, rows). */
-static cz_status describe(dnnl_memory_desc_t *desc, int64_t rows, int64_t cols, bool trans,
-                          enum cz_dtype dtype)
+static cz_status describe(dnnl_memory_desc_t *desc, int64_t rows, int64_t cols, bool trans)
 {
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {trans ? 1 : cols, trans ? rows : 1};
-    DNNL_TRY(onednn_desc_init(desc, dims, data_type(dtype), strides));
+    DNNL_TRY(onednn_desc_init(desc, dims, dnnl_f32, strides));
     return CZ_OK;
 }
 
 static cz_status describe_all(const struct matmul_shape *s, struct descs *d)
 {
-    TRY(describe(&d->a, s->m, s->k, s->trans_a, s->dtype));
-    TRY(describe(&d->b, s->k, s->n, s->trans_b, s->dtype));
-    TRY(describe(&d->c, s->m, s->n, false, s->c_dtype));
-    return describe(&d->bias, 1, s->n, false, s->dtype);
+    TRY(describe(&d->a, s->m, s->k, s->trans_a));
+    TRY(describe(&d->b, s->k, s->n, s->trans_b));
+    TRY(describe(&d->c, s->m, s->n, false));
+    return describe(&d->bias, 1, s->n, false);
 }
 
 static void descs_free(struct descs *d)
@@ -140,7 +134,6 @@ static void descs_free(struct descs *d)
     onednn_desc_free(&d->c);
 }
 
-/* accumulate: C joins the fp32 sum before the one rounding. */
 static cz_status make_attr(const struct matmul_shape *s, dnnl_primitive_attr_t attr)
 {
     DNNL_TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
@@ -222,9 +215,8 @@ static void entry_free(struct entry *e)
 
 static int bucket_of(const struct matmul_shape *s)
 {
-    uint64_t flags = (uint64_t)s->dtype | (uint64_t)s->c_dtype << 4 | (uint64_t)s->trans_a << 8 |
-                     (uint64_t)s->trans_b << 9 | (uint64_t)s->accumulate << 10 |
-                     (uint64_t)s->has_bias << 11;
+    uint64_t flags = (uint64_t)s->trans_a | (uint64_t)s->trans_b << 1 |
+                     (uint64_t)s->accumulate << 2 | (uint64_t)s->has_bias << 3;
     uint64_t h = rng_mix64((uint64_t)s->m + 1);
     h = rng_mix64(h ^ (uint64_t)s->n);
     h = rng_mix64(h ^ (uint64_t)s->k);
@@ -233,9 +225,8 @@ static int bucket_of(const struct matmul_shape *s)
 
 static bool same_shape(const struct matmul_shape *x, const struct matmul_shape *y)
 {
-    return x->m == y->m && x->n == y->n && x->k == y->k && x->dtype == y->dtype &&
-           x->c_dtype == y->c_dtype && x->trans_a == y->trans_a && x->trans_b == y->trans_b &&
-           x->accumulate == y->accumulate && x->has_bias == y->has_bias;
+    return x->m == y->m && x->n == y->n && x->k == y->k && x->trans_a == y->trans_a &&
+           x->trans_b == y->trans_b && x->accumulate == y->accumulate && x->has_bias == y->has_bias;
 }
 
 static void unlink_entry(struct dnnl_state *s, int idx)

@@ -13,9 +13,6 @@
 
 #include <omp.h>
 
-#define BLOCK_ROWS   ((size_t)144)
-#define BLOCK_COLS   ((size_t)768)
-#define CHUNK_UNITS  ((size_t)384) /* a panel of B is 72 KiB, one of A 12 */
 #define GROUP_NBYTES ((size_t)8 << 20)
 #define PAD_UNITS    ((size_t)16) /* between panels of A: not all in the same sets of the cache */
 #define ALIGN        ((size_t)64)
@@ -37,6 +34,7 @@ static size_t part_of(size_t n, size_t most, size_t unit)
 }
 
 struct cut {
+    const struct matmul_panels *panels;
     size_t n_units, chunk;             /* of k */
     size_t rows, cols, group;          /* of a block, and columns packed at once */
     size_t a_stride;                   /* units from panel to panel of A */
@@ -53,45 +51,46 @@ static void smaller_blocks(struct cut *cut, size_t m, size_t n_threads)
         size_t n_blocks =
             (m + cut->rows - 1) / cut->rows * ((cut->group + cut->cols - 1) / cut->cols);
         if (n_blocks >= wanted) return;
-        if (cut->cols > 4 * PANEL_COLS)
-            cut->cols = size_round_up(cut->cols / 2, PANEL_COLS);
-        else if (cut->rows > 4 * PANEL_ROWS)
-            cut->rows = size_round_up(cut->rows / 2, PANEL_ROWS);
+        if (cut->cols > 4 * cut->panels->cols)
+            cut->cols = size_round_up(cut->cols / 2, cut->panels->cols);
+        else if (cut->rows > 4 * cut->panels->rows)
+            cut->rows = size_round_up(cut->rows / 2, cut->panels->rows);
         else
             return;
     }
 }
 
 /* Sizes never shrink when m, n or k grow, so that a workspace serves smaller batches, too. */
-static struct cut cut_of(const struct matmul_args *a)
+static struct cut cut_of(const struct matmul_panels *p, const struct matmul_args *a)
 {
     const size_t m = (size_t)a->m, n = (size_t)a->n, n_threads = (size_t)threads_count();
-    struct cut cut = {.n_units = ((size_t)a->k + 1) / 2};
-    cut.chunk = part_of(cut.n_units, CHUNK_UNITS, 1);
-    cut.rows = part_of(m, BLOCK_ROWS, PANEL_ROWS);
+    struct cut cut = {.panels = p, .n_units = size_round_up(((size_t)a->k + 1) / 2, p->step)};
+    cut.chunk = part_of(cut.n_units, p->chunk, p->step);
+    cut.rows = part_of(m, p->block_rows, p->rows);
     /* Columns whose panels are packed at once: all, or what GROUP_NBYTES hold. */
-    size_t fit = GROUP_NBYTES / (cut.n_units * UNIT_NBYTES) / PANEL_COLS * PANEL_COLS;
-    cut.group = part_of(n, fit > BLOCK_COLS ? fit : BLOCK_COLS, PANEL_COLS);
-    cut.cols = part_of(cut.group, BLOCK_COLS, PANEL_COLS);
+    size_t fit = GROUP_NBYTES / (cut.n_units * UNIT_NBYTES) / p->cols * p->cols;
+    cut.group = part_of(n, fit > p->block_cols ? fit : p->block_cols, p->cols);
+    cut.cols = part_of(cut.group, p->block_cols, p->cols);
     smaller_blocks(&cut, m, n_threads);
-    cut.a_stride = cut.chunk * PANEL_ROWS + PAD_UNITS;
+    cut.a_stride = cut.chunk * p->rows + PAD_UNITS;
 
-    const size_t rows_max = least(size_round_up(m, PANEL_ROWS), BLOCK_ROWS);
-    const size_t cols_max = least(size_round_up(n, PANEL_COLS), BLOCK_COLS);
-    const size_t chunk_max = least(cut.n_units, CHUNK_UNITS);
+    const size_t rows_max = least(size_round_up(m, p->rows), p->block_rows);
+    const size_t cols_max = least(size_round_up(n, p->cols), p->block_cols);
+    const size_t chunk_max = least(cut.n_units, p->chunk);
     const size_t b_max = cut.n_units * UNIT_NBYTES;
-    cut.b_nbytes = least(size_round_up(n, PANEL_COLS) * b_max,
-                         b_max * BLOCK_COLS > GROUP_NBYTES ? b_max * BLOCK_COLS : GROUP_NBYTES);
+    cut.b_nbytes =
+        least(size_round_up(n, p->cols) * b_max,
+              b_max * p->block_cols > GROUP_NBYTES ? b_max * p->block_cols : GROUP_NBYTES);
     cut.b_nbytes = size_round_up(cut.b_nbytes, ALIGN);
-    cut.a_nbytes = rows_max * (chunk_max + PAD_UNITS / PANEL_ROWS) * UNIT_NBYTES;
+    cut.a_nbytes = rows_max / p->rows * (chunk_max * p->rows + PAD_UNITS) * UNIT_NBYTES;
     cut.thread_nbytes = cut.a_nbytes + rows_max * cols_max * sizeof(float);
     cut.nbytes = cut.b_nbytes + n_threads * cut.thread_nbytes + ALIGN;
     return cut;
 }
 
-size_t matmul_panels_workspace(const struct matmul_args *a)
+size_t matmul_panels_workspace(const struct matmul_panels *panels, const struct matmul_args *a)
 {
-    return cut_of(a).nbytes;
+    return cut_of(panels, a).nbytes;
 }
 
 /* One product at work. */
@@ -116,10 +115,10 @@ static size_t chunk_k(const struct job *j, size_t u0, size_t n)
     return least((u0 + n) * 2, (size_t)j->args->k) - u0 * 2;
 }
 
-/* Panel `col`/PANEL_COLS of the chunk that begins at unit u0. */
+/* The panel of column `col` (the first of a panel) in the chunk that begins at unit u0. */
 static uint32_t *b_panel(const struct job *j, size_t u0, size_t n_units, size_t col)
 {
-    return j->b + u0 * size_round_up(j->group, PANEL_COLS) + col * n_units;
+    return j->b + u0 * size_round_up(j->group, j->panels->cols) + col * n_units;
 }
 
 /* Columns [col, col + n) of the group, units [u0, u0 + n_units). */
@@ -132,8 +131,9 @@ static void pack_b(const struct job *j, size_t u0, size_t n_units, size_t col, s
         .ld = ld,
         .lines_along_rows = !a->trans_b,
         .n_lines = n,
-        .k = chunk_k(j, u0, n_units)};
-    j->panels->pack_cols(&s, b_panel(j, u0, n_units, col), n_units * PANEL_COLS);
+        .k = chunk_k(j, u0, n_units),
+        .n_units = n_units};
+    j->panels->pack_cols(&s, b_panel(j, u0, n_units, col), n_units * j->panels->cols);
 }
 
 static void pack_a(const struct job *j, size_t u0, size_t n_units, size_t row, size_t n,
@@ -146,7 +146,8 @@ static void pack_a(const struct job *j, size_t u0, size_t n_units, size_t row, s
         .ld = ld,
         .lines_along_rows = a->trans_a,
         .n_lines = n,
-        .k = chunk_k(j, u0, n_units)};
+        .k = chunk_k(j, u0, n_units),
+        .n_units = n_units};
     j->panels->pack_rows(&s, to, j->cut.a_stride);
 }
 
@@ -155,24 +156,27 @@ static void pack_a(const struct job *j, size_t u0, size_t n_units, size_t row, s
 static void multiply_block(const struct job *j, size_t row, size_t m, size_t col, size_t n,
                            unsigned char *memory)
 {
+    const struct matmul_panels *p = j->panels;
     uint32_t *packed = (uint32_t *)(void *)memory;
     float *sums = (float *)(void *)(memory + j->cut.a_nbytes);
-    const size_t ld = size_round_up(n, PANEL_COLS);
+    const size_t ld = size_round_up(n, p->cols);
+    if (p->tiles_begin) p->tiles_begin();
     for (size_t u0 = 0; u0 < j->cut.n_units; u0 += j->cut.chunk) {
         const size_t n_units = least(j->cut.chunk, j->cut.n_units - u0);
         pack_a(j, u0, n_units, row, m, packed);
-        for (size_t y = 0; y < n; y += PANEL_COLS) {
+        for (size_t y = 0; y < n; y += p->cols) {
             /* All panels of A against one of B; the panel of B behind it is fetched meanwhile. */
             const uint32_t *a = packed;
             const uint32_t *b = b_panel(j, u0, n_units, col + y);
-            const uint32_t *soon = b + n_units * PANEL_COLS;
-            for (size_t x = 0; x < m; x += PANEL_ROWS) {
-                j->panels->tile(n_units, a, b, (sums + y) + x * ld, ld, u0 > 0, soon);
+            const uint32_t *soon = b + n_units * p->cols;
+            for (size_t x = 0; x < m; x += p->rows) {
+                p->tile(n_units, a, b, (sums + y) + x * ld, ld, u0 > 0, soon);
                 a += j->cut.a_stride;
-                soon += n_units / TILE_SOON_UNITS * TILE_SOON;
+                soon += n_units * p->soon_each;
             }
         }
     }
+    if (p->tiles_end) p->tiles_end();
     /* Rows [row, row + m) and columns [col, col + n) of the group, written to C. */
     const struct matmul_args *a = j->args;
     const size_t n0 = j->group0 + col;
@@ -184,8 +188,8 @@ static void multiply_block(const struct job *j, size_t row, size_t m, size_t col
     }
 }
 
-/* Pieces of packing: a chunk, and few enough columns that all threads have some. */
-#define PACK_COLS (8 * PANEL_COLS)
+/* Pieces of packing: a chunk, and few enough panels that all threads have some. */
+#define PACK_PANELS 8
 
 /* Packing and multiplying are two loops with a barrier between: every block needs all of B's panels
  * of its columns. */
@@ -194,16 +198,17 @@ static void run_group(const struct job *j, bool parallel)
     const struct cut *cut = &j->cut;
     const size_t m = (size_t)j->args->m;
     const size_t n_chunks = (cut->n_units + cut->chunk - 1) / cut->chunk;
-    const size_t n_packs = (j->group + PACK_COLS - 1) / PACK_COLS;
+    const size_t pack_cols = PACK_PANELS * j->panels->cols;
+    const size_t n_packs = (j->group + pack_cols - 1) / pack_cols;
     const size_t n_rows = (m + cut->rows - 1) / cut->rows;
     const size_t n_cols = (j->group + cut->cols - 1) / cut->cols;
 #pragma omp parallel if (parallel)
     {
 #pragma omp for schedule(dynamic, 1)
         for (size_t i = 0; i < n_chunks * n_packs; i++) {
-            size_t u0 = i / n_packs * cut->chunk, col = i % n_packs * PACK_COLS;
+            size_t u0 = i / n_packs * cut->chunk, col = i % n_packs * pack_cols;
             pack_b(j, u0, least(cut->chunk, cut->n_units - u0), col,
-                   least(PACK_COLS, j->group - col));
+                   least(pack_cols, j->group - col));
         }
 #pragma omp for schedule(dynamic, 1)
         for (size_t i = 0; i < n_rows * n_cols; i++) {
@@ -217,7 +222,7 @@ static void run_group(const struct job *j, bool parallel)
 void matmul_panels(const struct matmul_panels *panels, const struct matmul_vec *vec,
                    const struct matmul_args *a)
 {
-    struct job j = {.panels = panels, .vec = vec, .args = a, .cut = cut_of(a)};
+    struct job j = {.panels = panels, .vec = vec, .args = a, .cut = cut_of(panels, a)};
     unsigned char *base = (void *)size_round_up((uintptr_t)a->workspace, ALIGN);
     j.b = (uint32_t *)(void *)base;
     j.threads = base + j.cut.b_nbytes;

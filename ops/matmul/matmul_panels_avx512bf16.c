@@ -6,19 +6,14 @@
  * 16 bytes a cycle, and 8 of A, from the first. Seen on Zen 5: 94 % of the peak of a loop of
  * registers alone; a whole product, packing and writing included, 82 to 88 % (bench/bench_matmul).
  */
-#include "ops/matmul/matmul_panels_impl.h"
-#include "ops/vec_avx512_impl.h"
+#include "ops/matmul/matmul_pack_avx512_impl.h"
 
-#define LANES    16
-#define AHEAD    8 /* units that prefetches along the rows are ahead */
-#define COL_VECS (PANEL_COLS / LANES)
-
-/* Operands come from memory or the last-level cache, and rows are far apart: the next ones are
- * asked for early. An address past the matrix does no harm. */
-VEC_FN void prefetch(const struct panel_source *s, size_t idx)
-{
-    _mm_prefetch((const char *)((const uint16_t *)s->x + idx), _MM_HINT_T0);
-}
+#define ROWS     8
+#define COLS     48
+#define COL_VECS (COLS / LANES)
+#define CHUNK    384 /* a panel of B is 72 KiB, one of A 12 */
+#define SOON     4
+#define AT_ONCE  8 /* units between two fetches */
 
 /* ---- lines stored along k -------------------------------------------------------------------- */
 
@@ -48,23 +43,14 @@ VEC_FN void transpose_8x16(const __m512i x[8], __m512i out[8])
     }
 }
 
-/* Elements of a line from index `idx` on, at most 32 of `left`; zeros behind them. */
-VEC_FN __m512i load_line(const struct panel_source *s, size_t idx, size_t left)
-{
-    const uint64_t n = left < 2 * LANES ? left : 2 * LANES;
-    return _mm512_maskz_loadu_epi16((__mmask32)(((uint64_t)1 << n) - 1),
-                                    (const uint16_t *)s->x + idx);
-}
-
 /* Lines are along k in memory: 8 of them are read at once and transposed. */
 VEC_FN void pack_along_k(const struct panel_source *s, const size_t width, uint32_t *dst,
                          size_t stride)
 {
-    const size_t n_units = (s->k + 1) / 2;
     const size_t n_padded = (s->n_lines + width - 1) / width * width;
     for (size_t line = 0; line < n_padded; line += 8) {
         uint32_t *to = dst + line / width * stride + line % width;
-        for (size_t u = 0; u < n_units; u += LANES) {
+        for (size_t u = 0; u < s->n_units; u += LANES) {
             __m512i x[8], y[8];
             for (size_t i = 0; i < 8; i++) {
                 const size_t idx = (line + i) * s->ld + u * 2;
@@ -73,7 +59,7 @@ VEC_FN void pack_along_k(const struct panel_source *s, const size_t width, uint3
                 prefetch(s, idx + 8 * s->ld);
             }
             transpose_8x16(x, y);
-            for (size_t i = 0; i < LANES && u + i < n_units; i++)
+            for (size_t i = 0; i < LANES && u + i < s->n_units; i++)
                 _mm256_storeu_si256((void *)(to + (u + i) * width),
                                     i % 2 ? _mm512_extracti64x4_epi64(y[i / 2], 1)
                                           : _mm512_castsi512_si256(y[i / 2]));
@@ -83,24 +69,12 @@ VEC_FN void pack_along_k(const struct panel_source *s, const size_t width, uint3
 
 /* ---- lines stored along the rows ------------------------------------------------------------- */
 
-/* Unit u of the n ≤ 16 lines from `line` on; zeros behind them. */
-VEC_FN __m512i load_lines(const struct panel_source *s, size_t u, size_t line, size_t n)
-{
-    const __mmask16 there = (__mmask16)((1u << n) - 1);
-    const uint16_t *p = (const uint16_t *)s->x + u * 2 * s->ld + line;
-    __m512i x = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, p));
-    if (u * 2 + 1 == s->k) return x;
-    __m256i next = _mm256_maskz_loadu_epi16(there, p + s->ld);
-    return _mm512_or_si512(x, _mm512_slli_epi32(_mm512_cvtepu16_epi32(next), 16));
-}
-
 /* k is the outer direction in memory: two rows are interleaved. */
 VEC_FN void pack_along_rows(const struct panel_source *s, const size_t width, uint32_t *dst,
                             size_t stride)
 {
-    const size_t n_units = (s->k + 1) / 2;
     const size_t n_padded = (s->n_lines + width - 1) / width * width;
-    for (size_t u = 0; u < n_units; u++)
+    for (size_t u = 0; u < s->n_units; u++)
         for (size_t line = 0; line < n_padded; line += LANES) {
             const size_t n = line < s->n_lines ? s->n_lines - line : 0;
             __m512i x = load_lines(s, u, line, n < LANES ? n : LANES);
@@ -129,22 +103,21 @@ VEC_FN void pack(const struct panel_source *s, const size_t width, uint32_t *dst
 
 static void pack_rows(const struct panel_source *s, uint32_t *dst, size_t stride)
 {
-    pack(s, PANEL_ROWS, dst, stride);
+    pack(s, ROWS, dst, stride);
 }
 
 static void pack_cols(const struct panel_source *s, uint32_t *dst, size_t stride)
 {
-    pack(s, PANEL_COLS, dst, stride);
+    pack(s, COLS, dst, stride);
 }
 
 /* The sums of units [0, n_units) continue in `sum`. */
-VEC_FN void add_units(size_t n_units, const uint32_t *a, const uint32_t *b,
-                      vf sum[PANEL_ROWS][COL_VECS])
+VEC_FN void add_units(size_t n_units, const uint32_t *a, const uint32_t *b, vf sum[ROWS][COL_VECS])
 {
-    for (size_t u = 0; u < n_units; u++, a += PANEL_ROWS, b += PANEL_COLS) {
+    for (size_t u = 0; u < n_units; u++, a += ROWS, b += COLS) {
         __m512i y[COL_VECS];
         for (int j = 0; j < COL_VECS; j++) y[j] = _mm512_loadu_si512(b + LANES * j);
-        for (int i = 0; i < PANEL_ROWS; i++) {
+        for (int i = 0; i < ROWS; i++) {
             const __m512i x = _mm512_set1_epi32((int)a[i]);
             for (int j = 0; j < COL_VECS; j++)
                 sum[i][j] = _mm512_dpbf16_ps(sum[i][j], (__m512bh)x, (__m512bh)y[j]);
@@ -156,23 +129,32 @@ VEC_FN void add_units(size_t n_units, const uint32_t *a, const uint32_t *b,
 static void tile(size_t n_units, const uint32_t *a, const uint32_t *b, float *c, size_t ldc,
                  bool add, const uint32_t *soon)
 {
-    vf sum[PANEL_ROWS][COL_VECS];
-    for (int i = 0; i < PANEL_ROWS; i++)
+    vf sum[ROWS][COL_VECS];
+    for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COL_VECS; j++) {
             sum[i][j] = vf_zero();
             _mm_prefetch((const char *)(c + (size_t)i * ldc + LANES * j), _MM_HINT_T0);
         }
-    for (size_t u = 0; u < n_units; u += TILE_SOON_UNITS) {
-        const size_t n = n_units - u < TILE_SOON_UNITS ? n_units - u : TILE_SOON_UNITS;
-        for (size_t i = 0; i < TILE_SOON; i += LANES, soon += LANES)
+    for (size_t u = 0; u < n_units; u += AT_ONCE) {
+        const size_t n = n_units - u < AT_ONCE ? n_units - u : AT_ONCE;
+        for (size_t i = 0; i < AT_ONCE * SOON; i += LANES, soon += LANES)
             _mm_prefetch((const char *)soon, _MM_HINT_T1);
-        add_units(n, a + u * PANEL_ROWS, b + u * PANEL_COLS, sum);
+        add_units(n, a + u * ROWS, b + u * COLS, sum);
     }
-    for (int i = 0; i < PANEL_ROWS; i++)
+    for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COL_VECS; j++) {
             float *at = c + (size_t)i * ldc + LANES * j;
             _mm512_storeu_ps(at, add ? _mm512_add_ps(_mm512_loadu_ps(at), sum[i][j]) : sum[i][j]);
         }
 }
 
-const struct matmul_panels matmul_panels_avx512bf16 = {pack_rows, pack_cols, tile};
+const struct matmul_panels matmul_panels_avx512bf16 = {.rows = ROWS,
+                                                       .cols = COLS,
+                                                       .step = 1,
+                                                       .chunk = CHUNK,
+                                                       .block_rows = 144,
+                                                       .block_cols = 768,
+                                                       .pack_rows = pack_rows,
+                                                       .pack_cols = pack_cols,
+                                                       .tile = tile,
+                                                       .soon_each = SOON};
