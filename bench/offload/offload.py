@@ -4,11 +4,13 @@ micro-batch, bytes moved per parameter, and the same on a slower disk.
 
     python3 bench/offload/offload.py --dir FOLDER_ON_THE_DISK [--model gpt2-medium] [--seq-len 256] [--accumulation 8] [--rounds 3]
     sudo python3 bench/offload/offload.py … --limit-mb 300       also with the disk held to 300 MB/s each way (control group)
+    … --sides memory,layers,deepspeed                            beside DeepSpeed's stage 3 with everything on NVMe (scripts/peers.sh)
+    … --older CZERO                                              then a few steps of an older czero with everything on NVMe, by itself
 
 Each side is a process of bench_train that makes a step when it is asked for one; ratios are medians over rounds of
 steps in turns. Sides: memory; states (states on NVMe), and boundary (the same with the update at the boundary:
-czero.late_update false); layers and micro (parameters and gradients, too; in the two orders of accumulation). The losses of the
-sides must be equal. The limit holds all sides but memory, in a group of their own; with it the time in which the disk
+czero.late_update false); layers and micro (parameters and gradients, too; in the two orders of accumulation); deepspeed. The losses of
+czero's sides must be equal. The limit holds all sides but memory, in a group of their own; with it the time in which the disk
 could move a step's bytes is printed, too.
 """
 import argparse
@@ -26,6 +28,7 @@ SIDES = {  # name: (states, parameters and gradients, order, late update)
     "states": ("nvme", "none", "micro_batches", True),
     "layers": ("nvme", "nvme", "layers", True),
     "micro": ("nvme", "nvme", "micro_batches", True),
+    "deepspeed": ("nvme", "nvme", "micro_batches", True),
 }
 
 
@@ -39,21 +42,34 @@ def config(args, folder, name):
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}},
         "zero_optimization": {"stage": 3, "offload_optimizer": {"device": states, "nvme_path": swap},
                               "offload_param": {"device": params, "nvme_path": swap}},
+        "aio": {"block_size": 1048576, "queue_depth": 16},
         "czero": {"accumulation_order": order, "offload_gradients": params == "nvme", "late_update": late},
     }
+    if name == "deepspeed":
+        zero = value["zero_optimization"]
+        zero["offload_optimizer"].update(pipeline_read=True, pipeline_write=True)
+        # Its buffers have to hold the largest parameter, the embedding.
+        zero["offload_param"].update(buffer_count=5, buffer_size=60_000_000)
+        zero["sub_group_size"] = 100_000_000
+        os.makedirs(swap, exist_ok=True)
     with open(path, "w") as f:
         json.dump(value, f)
     return path
+
+
+def command_of(args, folder, name):
+    path = config(args, folder, name)
+    if name != "deepspeed":
+        return [os.path.join(args.build, "bench", "bench_train"), args.model, "bf16", str(args.batch), str(args.seq_len), "--config", path]
+    python = subprocess.run([os.path.join(ROOT, "scripts", "peers.sh")], capture_output=True, text=True, check=True).stdout.strip()
+    return [python, os.path.join(ROOT, "bench", "peers", "deepspeed_offload.py"), path, args.model, str(args.seq_len), str(os.cpu_count())]
 
 
 class Side:
     def __init__(self, args, folder, name):
         self.name = name
         self.rows = []
-        program = os.path.join(args.build, "bench", "bench_train")
-        self.process = subprocess.Popen(
-            [program, args.model, "bf16", str(args.batch), str(args.seq_len), "--config", config(args, folder, name)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command_of(args, folder, name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def step(self):
         """Seconds, CPU seconds, loss, peak, bytes read, bytes written, seconds waited."""
@@ -111,7 +127,7 @@ def report(args, title, sides, first):
     tokens = args.batch * args.seq_len * args.accumulation
     for side in sides:
         rows = side.rows[first:]
-        if any(a[2] != b[2] for a, b in zip(side.rows, base.rows)):
+        if "deepspeed" not in (side.name, base.name) and any(a[2] != b[2] for a, b in zip(side.rows, base.rows)):
             sys.exit(f"{side.name}: other losses than {base.name}")
         ratio = statistics.median(a[0] / b[0] for a, b in zip(rows, base.rows[first:]))
         seconds = statistics.median(r[0] for r in rows)
@@ -130,6 +146,23 @@ def plan_numel(args, path):
     return plan["parameters"]
 
 
+def older(args, folder, group):
+    """Steps of an older czero, which bench_train of this build cannot drive: `czero train` on text, in the group."""
+    text = os.path.join(ROOT, "examples", "data", "fortunes.txt")
+    command = [args.older, "train", "--config", config(args, folder, "micro"), "--model", args.model, "--data", text, "--tokenizer",
+               "bytes", "--seq-len", str(args.seq_len), "--steps", str(1 + args.rounds), "--log-json"]
+    value = json.load(open(command[3]))
+    del value["czero"]["accumulation_order"], value["czero"]["late_update"]  # newer than the binary
+    json.dump(value, open(command[3], "w"))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    if group:
+        group.write("cgroup.procs", str(process.pid))
+    steps = [row for row in map(json.loads, process.stdout) if "loss" in row and "step" in row]
+    if process.wait() != 0:
+        sys.exit(f"{args.older}: ended with {process.returncode}")
+    print(f"older czero: {steps[1:]}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dir", default="/var/tmp", help="on the disk to measure")
@@ -141,6 +174,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sides", default="memory,states,layers,micro")
     parser.add_argument("--limit-mb", type=int, default=0)
+    parser.add_argument("--older", help="an older czero's binary")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="czero-offload-", dir=args.dir) as folder:
         args.numel = plan_numel(args, config(args, folder, "layers"))
@@ -164,6 +198,8 @@ def main():
                 print(f"  {side.name:8} the disk's {most / args.limit_mb / 1e6:.2f} s")
         for side in sides:
             side.close()
+        if args.older:
+            older(args, folder, group if args.limit_mb else None)
         if args.limit_mb:
             group.close()
 

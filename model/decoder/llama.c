@@ -30,6 +30,7 @@ static const struct decoder_preset presets[] = {
     {"llama-70b", 80, 8192, 64, 8, 28672, 32000, 4096, 1, 2, 1e-5, 1e4, false, 0},
     {"llama3-8b", 32, 4096, 32, 8, 14336, 128256, 8192, 128000, 128001, 1e-5, 5e5, false, 0},
     {"llama3.2-1b", 16, 2048, 32, 8, 8192, 128256, 131072, 128000, 128001, 1e-5, 5e5, true, 32},
+    {"llama3.2-3b", 28, 3072, 24, 8, 8192, 128256, 131072, 128000, 128001, 1e-5, 5e5, true, 32},
 };
 
 static const char *llama_preset_name(size_t idx)

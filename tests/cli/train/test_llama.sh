@@ -93,7 +93,7 @@ for model in llama-tiny qwen2-tiny odd; do
 done
 
 # ---- presets
-for model in llama-160m tinyllama-1.1b llama-7b llama-13b llama-70b llama3-8b llama3.2-1b \
+for model in llama-160m tinyllama-1.1b llama-7b llama-13b llama-70b llama3-8b llama3.2-1b llama3.2-3b \
   qwen2-0.5b qwen2-1.5b qwen2-7b; do
   "$czero" plan --config "$source_dir/configs/quickstart.json" --model $model --seq-len 512 \
     >out 2>err || fail "plan $model"
