@@ -67,7 +67,8 @@ struct work {
     struct jinja_text text, part;
     struct chat_tokens *out;
     size_t first; /* special tokens before the text's own */
-    size_t *ends; /* (n) of each token in the text */
+    bool has_ends;
+    struct id_list ends; /* (n) of each token in the text */
 };
 
 void chat_tokens_free(struct chat_tokens *t)
@@ -102,7 +103,7 @@ static cz_status find_ends_by_pieces(struct work *w, bool *fits)
         at += n;
         size_t end = at;
         while (end < text->n && ((unsigned char)text->s[end] & 0xC0) == 0x80) end++;
-        w->ends[i] = end;
+        w->ends.ids[i] = (int32_t)end;
     }
     free(piece);
     *fits = *fits && at == text->n;
@@ -128,7 +129,7 @@ static cz_status find_ends_by_decoding(struct work *w, bool *fits)
         *fits = n <= text->n - at && (n == 0 || memcmp(text->s + at, piece, n) == 0);
         at += n;
         if (n == 0) continue;
-        while (waiting <= i) w->ends[waiting++] = at;
+        while (waiting <= i) w->ends.ids[waiting++] = (int32_t)at;
     }
     cz_tokenizer_decoder_destroy(decoder);
     *fits = *fits && at == text->n && waiting == w->out->n;
@@ -149,23 +150,25 @@ static cz_status count_before(const struct work *w, size_t at, size_t *count, bo
 }
 
 /* Train the tokens of [begin, end). */
-static cz_status train_span(struct work *w, bool has_ends, size_t begin, size_t end)
+static cz_status train_span(struct work *w, size_t begin, size_t end)
 {
     struct chat_tokens *t = w->out;
+    const int32_t *ends = w->ends.ids;
     size_t from = w->first, to;
     bool is_whole;
     if (begin >= end) return CZ_OK;
-    if (has_ends) {
+    if (w->has_ends) {
         size_t low = w->first, high = t->n; /* the first token that ends behind `begin` */
         while (low < high) {
             size_t mid = (low + high) / 2;
-            if (w->ends[mid] <= begin)
+            if ((size_t)ends[mid] <= begin)
                 low = mid + 1;
             else
                 high = mid;
         }
-        for (from = to = low; to < t->n && (to == low || w->ends[to - 1] < end); to++) continue;
-        while (to < t->n && w->ends[to] == w->ends[to - 1]) to++; /* parts of one character */
+        for (from = to = low; to < t->n && (to == low || (size_t)ends[to - 1] < end); to++)
+            continue;
+        while (to < t->n && ends[to] == ends[to - 1]) to++; /* parts of one character */
     } else {
         TRY(count_before(w, begin, &from, &is_whole));
         TRY(count_before(w, end, &to, &is_whole));
@@ -304,44 +307,53 @@ static cz_status find_answers(struct work *w, bool last_only)
 /* ---- rows
  * ---------------------------------------------------------------------------------------- */
 
-/* The text's ids; with the special tokens that the tokenizer puts around a text. */
-static cz_status encode_text(struct work *w, bool with_frame)
+/* The text's ids, into `ids`; with the special tokens that the tokenizer puts around a text. */
+static cz_status add_ids(struct work *w, bool with_frame, struct id_list *ids)
 {
     const struct cz_tokenizer *tok = w->e->tokenizer;
-    struct chat_tokens *out = w->out;
-    int32_t *ids;
-    size_t n, before = 0, after = 0;
-    if (w->text.text.n == 0) TRY(text_buf_reserve(&w->text.text, 1));
-    TRY(cz_tokenizer_encode(tok, w->text.text.s, w->text.text.n, &ids, &n));
+    const struct text_buf *text = &w->text.text;
+    size_t before = 0, after = 0;
     while (with_frame && before < tok->one.n && tok->one.items[before] != TOKENIZER_FIRST) before++;
     if (with_frame && before < tok->one.n) after = tok->one.n - before - 1;
     if (before == tok->one.n) before = 0;
-    out->n = before + n + after;
-    out->ids = malloc((out->n + 1) * sizeof *out->ids);
-    out->trained = calloc(out->n + 1, 1);
-    w->ends = malloc((out->n + 1) * sizeof *w->ends);
-    if (!out->ids || !out->trained || !w->ends) {
-        free(ids);
-        return err_set(CZ_NOMEM, 0, "no memory for a row of %zu tokens", out->n);
-    }
-    for (size_t i = 0; i < before; i++) out->ids[i] = tok->one.items[i];
-    memcpy(out->ids + before, ids, n * sizeof *ids);
-    for (size_t i = 0; i < after; i++) out->ids[before + n + i] = tok->one.items[before + 1 + i];
-    free(ids);
+    TRY(id_list_reserve(ids, text->n / 3 + 16)); /* of most texts */
+    for (size_t i = 0; i < before; i++) TRY(id_list_add(ids, tok->one.items[i]));
+    for (size_t i = 0; i < before; i++) TRY(id_list_add(&w->ends, 0));
+    if (w->text.n_spans > 0 && tok->cls->encode_ends)
+        TRY(tok->cls->encode_ends(tok, text->s, text->n, ids, &w->ends, &w->has_ends));
+    else
+        TRY(tok->cls->encode(tok, text->s, text->n, ids));
     w->first = before;
-    out->n -= after; /* what follows is no part of the text */
+    w->out->n = ids->n; /* what follows is no part of the text */
+    for (size_t i = 0; i < after; i++) TRY(id_list_add(ids, tok->one.items[before + 1 + i]));
     return CZ_OK;
+}
+
+static cz_status encode_text(struct work *w, bool with_frame)
+{
+    struct chat_tokens *out = w->out;
+    struct id_list ids = {0};
+    if (w->text.text.n == 0) TRY(text_buf_reserve(&w->text.text, 1));
+    cz_status st = add_ids(w, with_frame, &ids);
+    out->ids = ids.ids;
+    out->trained = st == CZ_OK ? calloc(ids.n + 1, 1) : NULL;
+    if (st == CZ_OK && !out->trained)
+        st = err_set(CZ_NOMEM, 0, "no memory for a row of %zu tokens", ids.n);
+    return st;
 }
 
 static cz_status train_spans(struct work *w)
 {
-    bool has_ends = false;
-    if (w->text.n_spans > 0) TRY(find_ends_by_pieces(w, &has_ends));
-    if (w->text.n_spans > 0 && !has_ends) TRY(find_ends_by_decoding(w, &has_ends));
+    if (w->text.n_spans > 0 && !w->has_ends) {
+        w->ends.n = 0;
+        TRY(id_list_reserve(&w->ends, w->out->n));
+        TRY(find_ends_by_pieces(w, &w->has_ends));
+        if (!w->has_ends) TRY(find_ends_by_decoding(w, &w->has_ends));
+    }
     for (size_t i = 0; i < w->text.n_spans; i++) {
         struct jinja_span s = w->text.spans[i];
         if (s.end > w->text.text.n) s.end = w->text.text.n;
-        TRY(train_span(w, has_ends, s.begin, s.end));
+        TRY(train_span(w, s.begin, s.end));
         if (lacks_end(w, s.end)) w->out->lacks_end = true;
     }
     return CZ_OK;
@@ -447,6 +459,6 @@ cz_status chat_encode(const struct chat_encoder *e, const struct chat_row *row, 
     for (size_t i = 1; st == CZ_OK && i < out->n; i++) out->n_trained += out->trained[i];
     jinja_text_free(&w.text);
     jinja_text_free(&w.part);
-    free(w.ends);
+    free(w.ends.ids);
     return st;
 }

@@ -1,12 +1,13 @@
-/* Files of rows to tokens. One thread cuts the files into rows, block by block, all threads encode
- * a block; examples keep the order of the rows, so that the result does not depend on the threads.
- */
+/* Files of rows to tokens. All threads encode a block of rows while one of them cuts the next block
+ * out of the file; examples keep the order of the rows, so that the result does not depend on the
+ * threads. */
 #include "data/chat/chat_set.h"
 
 #include "base/log.h"
 #include "data/chat/chat_cache.h"
 #include "data/source/json_stream.h"
 #include "data/source/paths.h"
+#include "formats/eight.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,12 +21,20 @@ static const char *const suffixes[] = {".jsonl", ".ndjson", ".json", ".parquet",
 
 /* A row that waits to be encoded, and what became of it. */
 struct waiting {
-    size_t begin, n; /* in reader.text */
+    size_t begin, n; /* in block.text */
     uint64_t line;
-    struct chat_tokens tokens;
-    bool is_kept; /* tokens came from the cache */
+    int32_t *tokens; /* (n_tokens) with CHAT_TRAINED */
+    size_t n_tokens;
+    size_t n_trained, n_trained_uncut; /* up to max_len, and of all */
+    bool lacks_end, is_kept;           /* is_kept: tokens came from the cache */
     cz_status status;
     struct err *err;
+};
+
+struct block {
+    struct text_buf text;
+    struct waiting *rows; /* BLOCK_ROWS */
+    size_t n_rows;
 };
 
 struct reader {
@@ -35,9 +44,7 @@ struct reader {
     struct text_source in;
     const char *shown;
     bool started, is_list, ended;
-    struct text_buf text;
-    struct waiting *rows; /* BLOCK_ROWS */
-    size_t n_rows;
+    struct block blocks[2];
     unsigned n_named[CHAT_N_FAULTS];
 };
 
@@ -60,8 +67,13 @@ static size_t scan_object(struct object_scan *o, const char *s, size_t n)
             i++;
             continue;
         }
-        if (o->in_string)
+        if (o->in_string) {
+            for (uint64_t v; n - i >= 8; i += 8) {
+                v = eight_at(s + i);
+                if (eight_have(v, '"') || eight_have(v, '\\')) break;
+            }
             while (i < n && s[i] != '"' && s[i] != '\\') i++;
+        }
         if (i == n) break;
         const char c = s[i++];
         if (o->in_string) {
@@ -79,9 +91,8 @@ static size_t scan_object(struct object_scan *o, const char *s, size_t n)
 }
 
 /* One JSON object, as it stands in the file. */
-static cz_status take_object(struct reader *r)
+static cz_status take_object(struct text_source *in, struct text_buf *text)
 {
-    struct text_source *in = &r->in;
     struct object_scan scan = {0};
     while (!scan.done) {
         if (text_source_peek(in) < 0)
@@ -93,14 +104,14 @@ static cz_status take_object(struct reader *r)
             in->line++;
             line_end++;
         }
-        TRY(text_buf_put(&r->text, s, n));
+        TRY(text_buf_put(text, s, n));
         in->at += n;
     }
     return CZ_OK;
 }
 
 /* The next row, or r->ended. */
-static cz_status take_row(struct reader *r)
+static cz_status take_row(struct reader *r, struct block *block)
 {
     struct text_source *in = &r->in;
     int c = json_stream_peek(in);
@@ -115,24 +126,54 @@ static cz_status take_row(struct reader *r)
     if (c < 0 && !r->is_list) r->ended = true;
     if (r->ended) return CZ_OK;
     if (c != '{') return json_stream_fail(in, c, "a row: an object");
-    struct waiting *row = &r->rows[r->n_rows];
-    *row = (struct waiting){.begin = r->text.n, .line = in->line};
-    TRY(take_object(r));
-    row->n = r->text.n - row->begin;
-    r->n_rows++;
+    struct waiting *row = &block->rows[block->n_rows];
+    *row = (struct waiting){.begin = block->text.n, .line = in->line};
+    TRY(take_object(in, &block->text));
+    row->n = block->text.n - row->begin;
+    block->n_rows++;
     if (!r->is_list) return CZ_OK;
     return json_stream_separator(in, ']', &r->ended);
 }
 
-static void encode_one(const struct reader *r, struct waiting *row)
+/* The next rows of the file; none behind its end. */
+static cz_status take_block(struct reader *r, struct block *block)
+{
+    block->n_rows = 0;
+    block->text.n = 0;
+    while (!r->ended && block->n_rows < BLOCK_ROWS && block->text.n < BLOCK_NBYTES)
+        TRY(take_row(r, block));
+    return CZ_OK;
+}
+
+static void count_trained(const struct reader *r, struct waiting *row)
+{
+    const size_t max_len = (size_t)r->o->max_len;
+    size_t n = 0, i = 1;
+    for (; i < row->n_tokens && i < max_len; i++) n += row->tokens[i] < 0;
+    row->n_trained = n;
+    for (; i < row->n_tokens; i++) n += row->tokens[i] < 0;
+    row->n_trained_uncut = n;
+}
+
+static void encode_one(const struct reader *r, const char *text, struct waiting *row)
 {
     struct chat_row read;
+    struct chat_tokens t = {0};
     char where[600];
     snprintf(where, sizeof where, "%s:%" PRIu64, r->shown, row->line);
-    row->status = chat_row_read(r->text.s + row->begin, row->n, where, &read);
+    row->status = chat_row_read(text + row->begin, row->n, where, &read);
     bool is_form = row->status == CZ_OK;
-    if (is_form) row->status = chat_encode(&r->o->encoder, &read, where, &row->tokens);
+    if (is_form) row->status = chat_encode(&r->o->encoder, &read, where, &t);
     chat_row_free(&read);
+    if (row->status == CZ_OK) {
+        for (size_t i = 0; i < t.n; i++) t.ids[i] |= t.trained[i] ? CHAT_TRAINED : 0;
+        row->tokens = t.ids;
+        row->n_tokens = t.n;
+        row->lacks_end = t.lacks_end;
+        t.ids = NULL;
+        count_trained(r, row);
+    }
+    chat_tokens_free(&t);
     if (row->status == CZ_OK) return;
     row->err = malloc(sizeof *row->err);
     if (row->err) err_capture(row->err);
@@ -196,29 +237,26 @@ static cz_status leave_out(struct reader *r, enum chat_fault fault, const struct
 static cz_status add_example(struct reader *r, const struct waiting *row)
 {
     struct chat_set *s = r->set;
-    const struct chat_tokens *t = &row->tokens;
-    size_t n = t->n < (size_t)r->o->max_len ? t->n : (size_t)r->o->max_len, n_trained = 0;
-    const size_t n_kept = r->o->keeps_all ? t->n : n;
-    for (size_t i = 1; i < n; i++) n_trained += t->trained[i];
+    const size_t max_len = (size_t)r->o->max_len, n_full = row->n_tokens;
+    const size_t n = n_full < max_len ? n_full : max_len, n_kept = r->o->keeps_all ? n_full : n;
     s->n_rows++;
-    s->n_cut += n < t->n;
-    s->n_without_end += t->lacks_end;
-    if (n_trained == 0) {
-        TRY(leave_out(r, t->n_trained > 0 ? CHAT_CUT_AWAY : CHAT_UNTRAINED, row));
+    s->n_cut += n < n_full;
+    s->n_without_end += row->lacks_end;
+    if (row->n_trained == 0) {
+        TRY(leave_out(r, row->n_trained_uncut > 0 ? CHAT_CUT_AWAY : CHAT_UNTRAINED, row));
         if (!r->o->keeps_all) return CZ_OK;
     }
     TRY(grow((void **)&s->tokens, s->n_tokens, n_kept, &s->tokens_cap, sizeof *s->tokens));
     TRY(grow((void **)&s->examples, s->n_examples, 1, &s->examples_cap, sizeof *s->examples));
-    for (size_t i = 0; i < n_kept; i++)
-        s->tokens[s->n_tokens + i] = t->trained[i] ? t->ids[i] | CHAT_TRAINED : t->ids[i];
+    if (n_kept > 0) memcpy(s->tokens + s->n_tokens, row->tokens, n_kept * sizeof *s->tokens);
     s->examples[s->n_examples++] = (struct chat_example){.begin = s->n_tokens,
                                                          .n = n,
-                                                         .n_full = t->n,
-                                                         .n_trained = n_trained,
+                                                         .n_full = n_full,
+                                                         .n_trained = row->n_trained,
                                                          .file = (uint32_t)(s->n_files - 1),
                                                          .line = row->line};
     s->n_tokens += n_kept;
-    s->n_trained += n_trained;
+    s->n_trained += row->n_trained;
     return CZ_OK;
 }
 
@@ -232,87 +270,94 @@ struct kept_head {
 };
 
 /* One row's tokens from [*at, end): false when they are not all there. */
-static bool take_kept(struct waiting *row, const char **at, const char *end)
+static bool take_kept(const struct reader *r, struct waiting *row, const char **at, const char *end)
 {
-    struct chat_tokens *t = &row->tokens;
     struct kept_head head;
-    int32_t token;
     if ((size_t)(end - *at) < sizeof head) return false;
     memcpy(&head, *at, sizeof head);
     *at += sizeof head;
     if (head.n == UINT32_MAX) return true;
-    if ((size_t)(end - *at) / sizeof token < head.n) return false;
-    t->ids = malloc(((size_t)head.n + 1) * sizeof *t->ids);
-    t->trained = malloc((size_t)head.n + 1);
-    if (!t->ids || !t->trained) return false;
-    for (uint32_t i = 0; i < head.n; i++, *at += sizeof token) {
-        memcpy(&token, *at, sizeof token);
-        t->ids[i] = token & INT32_MAX;
-        t->trained[i] = token < 0;
-        if (i > 0) t->n_trained += token < 0;
-    }
-    t->n = head.n;
-    t->lacks_end = head.lacks_end != 0;
+    if ((size_t)(end - *at) / sizeof *row->tokens < head.n) return false;
+    const size_t nbytes = head.n * sizeof *row->tokens;
+    row->tokens = malloc(nbytes + 1);
+    if (!row->tokens) return false;
+    memcpy(row->tokens, *at, nbytes);
+    *at += nbytes;
+    row->n_tokens = head.n;
+    row->lacks_end = head.lacks_end != 0;
     row->is_kept = true;
+    count_trained(r, row);
     return true;
 }
 
-static cz_status get_kept(struct reader *r, bool *found)
+static cz_status get_kept(const struct reader *r, struct block *block, bool *found)
 {
     char *kept;
     size_t n;
     *found = false;
     if (!r->cache) return CZ_OK;
-    TRY(chat_cache_get(r->cache, r->text.s, r->text.n, &kept, &n));
+    TRY(chat_cache_get(r->cache, block->text.s, block->text.n, &kept, &n));
     if (!kept) return CZ_OK;
     const char *at = kept, *end = kept + n;
     *found = true;
-    for (size_t i = 0; i < r->n_rows && *found; i++) *found = take_kept(&r->rows[i], &at, end);
+    for (size_t i = 0; i < block->n_rows && *found; i++)
+        *found = take_kept(r, &block->rows[i], &at, end);
     *found = *found && at == end;
     free(kept);
-    for (size_t i = 0; i < r->n_rows && !*found; i++) {
-        chat_tokens_free(&r->rows[i].tokens);
-        r->rows[i].is_kept = false;
+    for (size_t i = 0; i < block->n_rows && !*found; i++) {
+        free(block->rows[i].tokens);
+        block->rows[i].tokens = NULL;
+        block->rows[i].is_kept = false;
     }
     return CZ_OK;
 }
 
 /* A block with an error that ends the run is not kept. */
-static cz_status put_kept(struct reader *r)
+static cz_status put_kept(struct reader *r, const struct block *block)
 {
     struct text_buf kept = {0};
     cz_status st = CZ_OK;
-    for (size_t i = 0; i < r->n_rows; i++)
-        if (r->rows[i].status != CZ_OK && r->rows[i].status != CZ_INVALID) return CZ_OK;
-    for (size_t i = 0; i < r->n_rows && st == CZ_OK; i++) {
-        const struct waiting *row = &r->rows[i];
-        const struct chat_tokens *t = &row->tokens;
-        const bool is_known = row->status == CZ_OK && t->n < UINT32_MAX;
-        const struct kept_head head = {is_known ? (uint32_t)t->n : UINT32_MAX, t->lacks_end};
+    for (size_t i = 0; i < block->n_rows; i++)
+        if (block->rows[i].status != CZ_OK && block->rows[i].status != CZ_INVALID) return CZ_OK;
+    for (size_t i = 0; i < block->n_rows && st == CZ_OK; i++) {
+        const struct waiting *row = &block->rows[i];
+        const size_t n = row->n_tokens;
+        const bool is_known = row->status == CZ_OK && n < UINT32_MAX;
+        const struct kept_head head = {is_known ? (uint32_t)n : UINT32_MAX, row->lacks_end};
         st = text_buf_put(&kept, (const char *)&head, sizeof head);
-        for (size_t k = 0; is_known && k < t->n && st == CZ_OK; k++) {
-            const int32_t token = t->trained[k] ? t->ids[k] | CHAT_TRAINED : t->ids[k];
-            st = text_buf_put(&kept, (const char *)&token, sizeof token);
-        }
+        if (st == CZ_OK && is_known)
+            st = text_buf_put(&kept, (const char *)row->tokens, n * sizeof *row->tokens);
     }
-    if (st == CZ_OK) chat_cache_put(r->cache, r->text.s, r->text.n, kept.s, kept.n);
+    if (st == CZ_OK) chat_cache_put(r->cache, block->text.s, block->text.n, kept.s, kept.n);
     text_buf_free(&kept);
     return st;
 }
 
-/* Encode the rows that wait, and take them over in their order. */
-static cz_status end_block(struct reader *r)
+/* Encode a block while the next one is taken; *taken: the status of that, with its sentence in
+ * `why`. The caller's thread takes it, as errors belong to threads. */
+static void encode_block(struct reader *r, struct block *block, struct block *next,
+                         cz_status *taken, struct err *why)
 {
-    bool found;
-    cz_status st;
-    if (r->n_rows == 0) return CZ_OK;
-    TRY(get_kept(r, &found));
-#pragma omp parallel for schedule(dynamic, 8)
-    for (size_t i = 0; i < r->n_rows; i++)
-        if (!r->rows[i].is_kept) encode_one(r, &r->rows[i]);
-    st = r->cache && !found ? put_kept(r) : CZ_OK;
-    for (size_t i = 0; i < r->n_rows; i++) {
-        struct waiting *row = &r->rows[i];
+    *taken = CZ_OK;
+#pragma omp parallel
+    {
+#pragma omp master
+        {
+            *taken = take_block(r, next);
+            if (*taken != CZ_OK) err_capture(why);
+        }
+#pragma omp for schedule(dynamic, 8)
+        for (size_t i = 0; i < block->n_rows; i++)
+            if (!block->rows[i].is_kept) encode_one(r, block->text.s, &block->rows[i]);
+    }
+}
+
+/* Take encoded rows over in their order. */
+static cz_status end_block(struct reader *r, struct block *block)
+{
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < block->n_rows; i++) {
+        struct waiting *row = &block->rows[i];
         if (st == CZ_OK && row->status == CZ_INVALID) {
             r->set->n_rows++;
             st = leave_out(r, CHAT_REFUSED, row);
@@ -324,11 +369,12 @@ static cz_status end_block(struct reader *r)
             r->set->n_kept += row->is_kept;
             st = add_example(r, row);
         }
-        chat_tokens_free(&row->tokens);
+        free(row->tokens);
         free(row->err);
+        row->tokens = NULL;
+        row->err = NULL;
     }
-    r->n_rows = 0;
-    r->text.n = 0;
+    block->n_rows = 0;
     return st;
 }
 
@@ -346,9 +392,22 @@ static cz_status read_file(struct reader *r, const struct data_path *path)
     r->shown = path->shown;
     r->started = r->is_list = r->ended = false;
     TRY(text_source_open(&r->in, path->dir, path->name, path->shown));
-    while (!r->ended) {
-        TRY(take_row(r));
-        if (r->ended || r->n_rows == BLOCK_ROWS || r->text.n >= BLOCK_NBYTES) TRY(end_block(r));
+    struct err why;
+    struct block *block = &r->blocks[0], *next = &r->blocks[1];
+    TRY(take_block(r, block));
+    while (block->n_rows > 0) {
+        bool found;
+        cz_status taken;
+        TRY(get_kept(r, block, &found));
+        encode_block(r, block, next, &taken, &why);
+        cz_status st = r->cache && !found ? put_kept(r, block) : CZ_OK;
+        const cz_status ended = end_block(r, block);
+        TRY(st);
+        TRY(ended);
+        if (taken != CZ_OK) return err_restore(&why);
+        struct block *full = next;
+        next = block;
+        block = full;
     }
     return CZ_OK;
 }
@@ -377,8 +436,10 @@ static cz_status read_all(struct reader *r)
 {
     struct data_paths paths = {0};
     const struct chat_set_options *o = r->o;
-    r->rows = calloc(BLOCK_ROWS, sizeof *r->rows);
-    if (!r->rows) return err_set(CZ_NOMEM, 0, "no memory for rows");
+    for (int i = 0; i < 2; i++) {
+        r->blocks[i].rows = calloc(BLOCK_ROWS, sizeof *r->blocks[i].rows);
+        if (!r->blocks[i].rows) return err_set(CZ_NOMEM, 0, "no memory for rows");
+    }
     if (o->cache_dir) TRY(chat_cache_open(o->cache_dir, &o->encoder, &r->cache));
     cz_status st = data_paths_expand(o->paths, o->n_paths, suffixes, &paths);
     for (size_t i = 0; i < paths.n && st == CZ_OK; i++) {
@@ -405,8 +466,10 @@ cz_status chat_set_open(const struct chat_set_options *options, struct chat_set 
     r.set = calloc(1, sizeof *r.set);
     if (!r.set) return err_set(CZ_NOMEM, 0, "no memory for the data");
     cz_status st = read_all(&r);
-    text_buf_free(&r.text);
-    free(r.rows);
+    for (int i = 0; i < 2; i++) {
+        text_buf_free(&r.blocks[i].text);
+        free(r.blocks[i].rows);
+    }
     chat_cache_close(r.cache);
     if (st != CZ_OK) {
         chat_set_close(r.set);

@@ -544,8 +544,9 @@ static const struct method *methods_of(struct jv v)
 
 const char *jinja_method_find(struct jv v, struct jv name)
 {
+    if (name.type != JV_STR || name.n == 0) return NULL;
     for (const struct method *m = methods_of(v); m->name; m++)
-        if (jv_is(name, m->name)) return m->name;
+        if (m->name[0] == name.s[0] && jv_is(name, m->name)) return m->name;
     return NULL;
 }
 

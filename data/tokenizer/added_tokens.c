@@ -55,6 +55,8 @@ static cz_status need_child(struct added_tokens *set, uint32_t node, unsigned ch
     TRY(new_node(set, byte, child));
     if (node == 0) {
         set->first[byte] = *child;
+        set->n_first++;
+        set->last_first = byte;
         return CZ_OK;
     }
     set->nodes[*child].sibling = set->nodes[node].child;
@@ -160,6 +162,11 @@ bool added_tokens_next(const struct added_tokens *set, const char *text, size_t 
     if (set->n == 0) return false;
     for (size_t at = *from; at < nbytes; at++) {
         size_t len;
+        if (set->n_first == 1) { /* all begin alike, as with "<" */
+            const char *next = memchr(text + at, set->last_first, nbytes - at);
+            if (!next) return false;
+            at = (size_t)(next - text);
+        }
         if (!set->first[(unsigned char)text[at]]) continue;
         int32_t idx = longest_at(set, text + at, nbytes - at, &len);
         if (idx < 0) continue;

@@ -27,8 +27,10 @@ struct added_tokens {
     size_t n;
     struct added_node *nodes; /* [0] is the root */
     size_t n_nodes, cap_nodes;
-    uint32_t first[256]; /* the root's children by byte, 0: none */
-    size_t nbytes_max;   /* of the longest content */
+    uint32_t first[256];      /* the root's children by byte, 0: none */
+    size_t n_first;           /* how many there are */
+    unsigned char last_first; /* the byte of the one added last */
+    size_t nbytes_max;        /* of the longest content */
 };
 
 void added_tokens_init(struct added_tokens *set);

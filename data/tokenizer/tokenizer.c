@@ -23,9 +23,8 @@ struct cz_tokenizer_decoder {
 /* ---- what kinds are made of ------------------------------------------------------------------ */
 
 /* Grows by half. */
-cz_status id_list_reserve(struct id_list *l, size_t n)
+cz_status id_list_grow(struct id_list *l, size_t n)
 {
-    if (n <= l->cap - l->n) return CZ_OK;
     size_t cap = l->cap < 64 ? 64 : l->cap + l->cap / 2;
     if (n > SIZE_MAX / sizeof *l->ids / 2 - l->n)
         return err_set(CZ_NOMEM, 0, "no memory for %zu more tokens", n);

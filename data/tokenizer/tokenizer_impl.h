@@ -18,7 +18,11 @@ struct id_list {
 };
 
 /* Space for n more. CZ_NOMEM. */
-cz_status id_list_reserve(struct id_list *l, size_t n);
+cz_status id_list_grow(struct id_list *l, size_t n);
+static inline cz_status id_list_reserve(struct id_list *l, size_t n)
+{
+    return n <= l->cap - l->n ? CZ_OK : id_list_grow(l, n);
+}
 static inline cz_status id_list_add(struct id_list *l, int32_t id)
 {
     if (l->n == l->cap) TRY(id_list_reserve(l, 1));
@@ -32,6 +36,12 @@ struct tokenizer_class {
      */
     cz_status (*encode)(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                         struct id_list *out);
+    /* As encode; ends gets, of each token, where it ends in the text: one that ends inside of a
+     * character at that character's end. *are_known false: `ends` is of no use, because the tokens
+     * one after the other are not the text. Both lists have as many members before the call. NULL:
+     * no such knowledge. */
+    cz_status (*encode_ends)(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                             struct id_list *out, struct id_list *ends, bool *are_known);
     /* As encode, of a part of a text behind a place where `cut` allowed it: what is done at a
      * text's beginning is not done. NULL: encode does as well. */
     cz_status (*encode_rest)(const struct cz_tokenizer *tok, const char *text, size_t nbytes,

@@ -4,6 +4,7 @@
  * UTF-8, no NUL) are checked here as well, which is what lets the rest of the module rely on
  * them. */
 #include "base/host/cgroup.h"
+#include "formats/eight.h"
 #include "formats/json/json_impl.h"
 
 #include <stdarg.h>
@@ -262,6 +263,10 @@ static cz_status scan_escape(struct scan *c)
 static size_t plain_length(const struct scan *c)
 {
     size_t at = c->at;
+    for (uint64_t v; c->n - at >= 8; at += 8) {
+        v = eight_at(c->s + at);
+        if (eight_have(v, '"') || eight_have(v, '\\') || eight_below(v, 0x20)) break;
+    }
     while (at < c->n && c->s[at] != '"' && c->s[at] != '\\' && (unsigned char)c->s[at] >= 0x20)
         at++;
     return at - c->at;
@@ -531,6 +536,14 @@ static cz_status check_text(struct scan *c)
     for (size_t i = 0; i < c->n;) {
         for (; next <= i; next += JSON_MARK_NBYTES)
             doc->marks[doc->n_marks++] = now; /* also of a byte inside the character before */
+        if (c->n - i >= 8 && next - i >= 8) {
+            const uint64_t v = eight_at(c->s + i);
+            if (eight_are_ascii(v) && !eight_have(v, '\0') && !eight_have(v, '\n')) {
+                now.column += 8;
+                i += 8;
+                continue;
+            }
+        }
         size_t len = utf8_length((const unsigned char *)c->s + i, c->n - i);
         if (len == 0 || c->s[i] == '\0')
             return json_fail(doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text",

@@ -25,8 +25,12 @@ void bpe_work_destroy(struct bpe_work *w)
 struct bpe_work *bpe_work_create(void)
 {
     struct bpe_work *w = calloc(1, sizeof *w);
-    if (w) w->cache = calloc(BPE_CACHE_SLOTS, sizeof *w->cache);
-    if (w && w->cache) return w;
+    const size_t nbytes = BPE_CACHE_SLOTS * sizeof *w->cache;
+    if (w) w->cache = aligned_alloc(sizeof *w->cache, nbytes); /* a word is one line of the cache */
+    if (w && w->cache) {
+        memset(w->cache, 0, nbytes);
+        return w;
+    }
     bpe_work_destroy(w);
     return NULL;
 }
@@ -53,8 +57,58 @@ static cz_status with_space(struct bpe_work *w, const char **s, size_t *n)
     char *dst = w->text[BPE_TEXT_PREFIXED];
     dst[0] = ' ';
     memcpy(dst + 1, *s, *n);
+    w->ends = NULL;
     *s = dst;
     *n += 1;
+    return CZ_OK;
+}
+
+/* The ends of the ids from `first` on, which a word that ends at `end` has become. They are lost
+ * where the bytes of its tokens are not as many as its own. */
+static cz_status note_ends(const struct bpe *b, struct bpe_work *w, const char *s, const char *end,
+                           size_t first, const struct id_list *out)
+{
+    const uint32_t *lens = b->model.vocab.lens;
+    TRY(id_list_reserve(w->ends, out->n - first));
+    const char *at = s;
+    for (size_t i = first; i < out->n; i++) {
+        if (lens[out->ids[i]] > (size_t)(end - at)) break;
+        at += lens[out->ids[i]];
+        const char *whole = at; /* one that ends inside of a character reaches to its end */
+        while (whole < w->end && ((unsigned char)*whole & 0xC0) == 0x80) whole++;
+        w->ends->ids[w->ends->n++] = (int32_t)(whole - w->begin);
+    }
+    if (at != end || w->ends->n != out->n) w->ends = NULL;
+    return CZ_OK;
+}
+
+/* The words of the last step. Their places in the cache are asked for some words ahead, because
+ * caches of processors hold a part of it. */
+static cz_status encode_last(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
+                             struct id_list *out)
+{
+    enum { AHEAD = 16 };
+    size_t (*next)(const char *, size_t) = b->steps[b->n_steps - 1].split->next;
+    while (n > 0) {
+        struct bpe_slot places[AHEAD];
+        size_t n_ahead = 0;
+        for (const char *at = s; n > 0 && n_ahead < AHEAD; n_ahead++) {
+            const size_t k = next(at, n);
+            places[n_ahead] = bpe_slot_of(w, at, k, n);
+            if (places[n_ahead].pair) {
+                __builtin_prefetch(places[n_ahead].pair);
+                __builtin_prefetch(places[n_ahead].pair + 1);
+            }
+            at += k;
+            n -= k;
+        }
+        for (size_t i = 0; i < n_ahead; i++) {
+            const size_t first = out->n, k = places[i].nbytes;
+            TRY(bpe_word_at(&b->model, w, &places[i], s, out));
+            if (w->ends) TRY(note_ends(b, w, s, s + k, first, out));
+            s += k;
+        }
+    }
     return CZ_OK;
 }
 
@@ -63,13 +117,17 @@ static cz_status with_space(struct bpe_work *w, const char **s, size_t *n)
 static cz_status encode_from(const struct bpe *b, struct bpe_work *w, size_t step, const char *s,
                              size_t n, struct id_list *out)
 {
-    if (step == b->n_steps) return bpe_word(&b->model, w, s, n, out);
+    const size_t first = out->n;
+    if (step == b->n_steps) { /* there are none */
+        TRY(bpe_word(&b->model, w, s, n, out));
+        return w->ends ? note_ends(b, w, s, s + n, first, out) : CZ_OK;
+    }
     if (b->steps[step].add_prefix_space && s[0] != ' ') TRY(with_space(w, &s, &n));
+    if (step + 1 == b->n_steps) return encode_last(b, w, s, n, out);
     size_t (*next)(const char *, size_t) = b->steps[step].split->next;
-    bool is_last = step + 1 == b->n_steps;
     while (n > 0) {
         size_t k = next(s, n);
-        TRY(is_last ? bpe_word(&b->model, w, s, k, out) : encode_from(b, w, step + 1, s, k, out));
+        TRY(encode_from(b, w, step + 1, s, k, out));
         s += k;
         n -= k;
     }
@@ -89,6 +147,7 @@ static cz_status encode_between(const struct bpe *b, struct bpe_work *w,
     while (added_tokens_next(set, s, n, done, &from, &start, &end, &token)) {
         if (start > done) TRY(section(b, w, s + done, start - done, out));
         TRY(id_list_add(out, token.id));
+        if (w->ends) TRY(note_ends(b, w, s + start, s + end, out->n - 1, out));
         done = end;
     }
     return done < n ? section(b, w, s + done, n - done, out) : CZ_OK;
@@ -103,25 +162,57 @@ static cz_status encode_words(const struct bpe *b, struct bpe_work *w, const cha
 static cz_status encode_raw(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
                             struct id_list *out)
 {
+    const char *given = s;
     if (b->nfc) TRY(bpe_normalize(w, &s, &n));
+    if (s != given) w->ends = NULL;
     if (b->normalized.n == 0) return encode_words(b, w, s, n, out);
     return encode_between(b, w, &b->normalized, s, n, encode_words, out);
 }
 
-static cz_status bpe_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
-                            struct id_list *out)
+static bool all_bytes_are_known(const struct bpe *b)
 {
-    const struct bpe *b = (const struct bpe *)tok;
+    for (size_t i = 0; i < 256; i++)
+        if (!b->model.bytes[i].is_known) return false;
+    return true;
+}
+
+/* *ends: bpe_encode_ends()'s, set to NULL where there are none. */
+static cz_status encode_noting(const struct bpe *b, const char *text, size_t nbytes,
+                               struct id_list *out, struct id_list **ends)
+{
     struct bpe_work *w;
     TRY(work_borrow(b, &w));
+    const char *given = text;
+    w->begin = text;
+    w->end = text + nbytes;
+    w->ends = *ends;
+    if (b->is_spaced || nbytes > INT32_MAX || (*ends && !all_bytes_are_known(b))) w->ends = NULL;
     cz_status st = bpe_repair(w, &text, &nbytes);
+    if (text != given) w->ends = NULL;
     if (st == CZ_OK) st = encode_between(b, w, &b->raw, text, nbytes, encode_raw, out);
+    *ends = w->ends;
     struct bpe *mine = (struct bpe *)(uintptr_t)b;
     pthread_mutex_lock(&mine->lock);
     w->next = mine->idle;
     mine->idle = w;
     pthread_mutex_unlock(&mine->lock);
     return st;
+}
+
+static cz_status bpe_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                            struct id_list *out)
+{
+    struct id_list *none = NULL;
+    return encode_noting((const struct bpe *)tok, text, nbytes, out, &none);
+}
+
+static cz_status bpe_encode_ends(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                                 struct id_list *out, struct id_list *ends, bool *are_known)
+{
+    struct id_list *noted = ends;
+    TRY(encode_noting((const struct bpe *)tok, text, nbytes, out, &noted));
+    *are_known = noted != NULL;
+    return CZ_OK;
 }
 
 /* ---- cutting --------------------------------------------------------------------------------- */
@@ -219,5 +310,9 @@ static void bpe_close(struct cz_tokenizer *tok)
     free(b);
 }
 
-const struct tokenizer_class bpe_class = {
-    .name = "bpe", .encode = bpe_encode, .cut = bpe_cut, .piece = bpe_piece, .close = bpe_close};
+const struct tokenizer_class bpe_class = {.name = "bpe",
+                                          .encode = bpe_encode,
+                                          .encode_ends = bpe_encode_ends,
+                                          .cut = bpe_cut,
+                                          .piece = bpe_piece,
+                                          .close = bpe_close};

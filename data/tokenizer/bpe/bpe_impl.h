@@ -13,6 +13,7 @@
 #include "data/tokenizer/added_tokens_impl.h"
 #include "data/tokenizer/bpe/bpe_split_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
+#include "formats/eight.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -49,22 +50,6 @@ cz_status bpe_vocab_set(struct bpe_vocab *v, int64_t id, const char *written, si
 /* Make bpe_vocab_find() possible. CZ_NOMEM. */
 cz_status bpe_vocab_index(struct bpe_vocab *v);
 int32_t bpe_vocab_find(const struct bpe_vocab *v, const char *s, size_t n); /* −1: no such token */
-
-/* Of n bytes, eight at a time: a place in the cache, where equal hashes only push each other out.
- */
-static inline uint64_t bpe_hash(const char *s, size_t n)
-{
-    uint64_t h = n * 0x9E3779B97F4A7C15u, v;
-    for (; n >= 8; s += 8, n -= 8) {
-        memcpy(&v, s, 8);
-        h = (h ^ v) * 0xD6E8FEB86659FD93u;
-        h ^= h >> 32;
-    }
-    v = 0;
-    memcpy(&v, s, n);
-    h = (h ^ v) * 0xD6E8FEB86659FD93u;
-    return h ^ h >> 29;
-}
 
 /* The byte that a character of the alphabet stands for, −1: it is not of the alphabet. */
 int bpe_alphabet_byte(int32_t c);
@@ -129,11 +114,18 @@ struct bpe_model {
 /* A word that was merged before. Words of up to BPE_CACHED_NBYTES in up to BPE_CACHED_IDS. */
 #define BPE_CACHED_NBYTES 22
 #define BPE_CACHED_IDS    10
-#define BPE_CACHE_SLOTS   ((size_t)1 << 15)
+#define BPE_CACHE_SLOTS   ((size_t)1 << 16)
 struct bpe_cached {
+    char key[BPE_CACHED_NBYTES]; /* zeros behind the word */
     uint8_t nbytes, n_ids;
-    char key[BPE_CACHED_NBYTES];
     int32_t ids[BPE_CACHED_IDS];
+};
+
+/* A word as the cache has it, its places there (bpe_slot_of()), and how long it is. */
+struct bpe_slot {
+    uint64_t key[3]; /* bytes 0 to 7, 8 to 15, 14 to 21 */
+    size_t nbytes;
+    struct bpe_cached *pair; /* two: the second holds what the first held before; NULL: too long */
 };
 
 /* What one call of encode works with; lent by the tokenizer, whose caches so stay warm. */
@@ -146,6 +138,10 @@ struct bpe_work {
     size_t cap;    /* symbols that fit */
     char *text[3]; /* repaired; normalized; with a space in front */
     size_t text_cap[3];
+    /* bpe_encode_ends(): where the text begins that ends are counted in, and the ends; NULL: not
+     * wanted, or what is encoded is no longer that text. */
+    const char *begin, *end;
+    struct id_list *ends;
 };
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
@@ -177,17 +173,49 @@ struct bpe {
 struct bpe_work *bpe_work_create(void);    /* NULL: no memory */
 void bpe_work_destroy(struct bpe_work *w); /* accepts NULL */
 
-/* The two places of a word in the cache; the second holds what the first held before. n is at most
- * BPE_CACHED_NBYTES. Words of more than BPE_CACHED_IDS ids are not kept. */
-static inline struct bpe_cached *bpe_cache_at(const struct bpe_work *w, const char *s, size_t n)
+/* The word of n bytes at s, where n_there bytes can be read. No branch depends on its length. */
+static inline struct bpe_slot bpe_slot_of(const struct bpe_work *w, const char *s, size_t n,
+                                          size_t n_there)
 {
-    return w->cache + (bpe_hash(s, n) & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
+    static const char masks[2 * BPE_CACHED_NBYTES] =
+        "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF";
+    char copy[BPE_CACHED_NBYTES];
+    struct bpe_slot p = {.nbytes = n};
+    if (n > BPE_CACHED_NBYTES) return p;
+    if (n_there < BPE_CACHED_NBYTES) {
+        memset(copy, 0, sizeof copy);
+        memcpy(copy, s, n);
+        s = copy;
+    }
+    const char *mask = masks + BPE_CACHED_NBYTES - n;
+    uint64_t h = n * 0x9E3779B97F4A7C15u;
+    for (int i = 0; i < 3; i++) {
+        const size_t at = i < 2 ? 8 * (size_t)i : BPE_CACHED_NBYTES - 8;
+        p.key[i] = eight_at(s + at) & eight_at(mask + at);
+        h = (h ^ p.key[i]) * 0xD6E8FEB86659FD93u;
+        h ^= h >> 32;
+    }
+    p.pair = w->cache + (h & (BPE_CACHE_SLOTS / 2 - 1)) * 2;
+    return p;
 }
-const struct bpe_cached *bpe_cache_find(const struct bpe_cached *pair, const char *s, size_t n);
-void bpe_cache_put(struct bpe_cached *pair, const char *s, size_t n, const int32_t *ids,
-                   size_t n_ids);
+
+static inline const struct bpe_cached *bpe_cache_find(const struct bpe_slot *p)
+{
+    for (int i = 0; i < 2; i++) {
+        const char *key = p->pair[i].key;
+        if (p->pair[i].nbytes == p->nbytes && eight_at(key) == p->key[0] &&
+            eight_at(key + 8) == p->key[1] && eight_at(key + BPE_CACHED_NBYTES - 8) == p->key[2])
+            return &p->pair[i];
+    }
+    return NULL;
+}
+
+/* Words of more than BPE_CACHED_IDS ids are not kept. */
+void bpe_cache_put(const struct bpe_slot *p, const int32_t *ids, size_t n_ids);
 
 /* One word's ids, appended. CZ_NOMEM. */
+cz_status bpe_word_at(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
+                      const char *s, struct id_list *out);
 cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
                    struct id_list *out);
 

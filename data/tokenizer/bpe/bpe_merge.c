@@ -292,32 +292,33 @@ static void merge_long(const struct bpe_merges *m, struct bpe_work *w, size_t n)
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-const struct bpe_cached *bpe_cache_find(const struct bpe_cached *pair, const char *s, size_t n)
+void bpe_cache_put(const struct bpe_slot *p, const int32_t *ids, size_t n_ids)
 {
-    for (int i = 0; i < 2; i++)
-        if (pair[i].nbytes == n && memcmp(pair[i].key, s, n) == 0) return &pair[i];
-    return NULL;
-}
-
-void bpe_cache_put(struct bpe_cached *pair, const char *s, size_t n, const int32_t *ids,
-                   size_t n_ids)
-{
+    struct bpe_cached *pair = p->pair;
     if (n_ids > BPE_CACHED_IDS) return;
     pair[1] = pair[0];
-    pair[0].nbytes = (uint8_t)n;
+    pair[0].nbytes = (uint8_t)p->nbytes;
     pair[0].n_ids = (uint8_t)n_ids;
-    memcpy(pair[0].key, s, n);
+    memcpy(pair[0].key, &p->key[0], 8);
+    memcpy(pair[0].key + 8, &p->key[1], 8);
+    memcpy(pair[0].key + BPE_CACHED_NBYTES - 8, &p->key[2], 8);
     memcpy(pair[0].ids, ids, n_ids * sizeof *ids);
 }
 
 cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
                    struct id_list *out)
 {
+    const struct bpe_slot place = bpe_slot_of(w, s, n, n);
+    return bpe_word_at(b, w, &place, s, out);
+}
+
+cz_status bpe_word_at(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
+                      const char *s, struct id_list *out)
+{
     struct short_word word;
-    struct bpe_cached *pair = NULL;
-    if (n <= BPE_CACHED_NBYTES) {
-        pair = bpe_cache_at(w, s, n);
-        const struct bpe_cached *hit = bpe_cache_find(pair, s, n);
+    const size_t n = place->nbytes;
+    if (place->pair) {
+        const struct bpe_cached *hit = bpe_cache_find(place);
         if (hit) {
             TRY(id_list_reserve(out, BPE_CACHED_IDS));
             memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
@@ -344,6 +345,6 @@ cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s,
     TRY(id_list_reserve(out, word.n));
     if (word.n > 0) memcpy(out->ids + out->n, word.ids, word.n * sizeof *word.ids);
     out->n += word.n;
-    if (pair) bpe_cache_put(pair, s, n, word.ids, word.n);
+    if (place->pair) bpe_cache_put(place, word.ids, word.n);
     return CZ_OK;
 }

@@ -9,11 +9,15 @@
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* Bytes at s of characters whose class is among `classes`. */
-static size_t run_of(const char *s, size_t n, unsigned classes)
+static inline size_t run_of(const char *s, size_t n, unsigned classes)
 {
     size_t at = 0, len;
-    while (at < n && (chars_class(s + at, n - at, &len) & classes)) at += len;
-    return at;
+    for (;;) {
+        while (at < n && (signed char)s[at] >= 0 && (chars_ascii[(size_t)s[at]] & classes)) at++;
+        if (at == n || (signed char)s[at] >= 0) return at;
+        if (!(chars_class(s + at, n - at, &len) & classes)) return at;
+        at += len;
+    }
 }
 
 /* [\r\n]* */
@@ -104,7 +108,7 @@ struct lines_pattern {
     unsigned other; /* [^\s\p{L}\p{N}] */
 };
 
-static size_t lines_next(const char *s, size_t n, struct lines_pattern p)
+static inline size_t lines_next(const char *s, size_t n, struct lines_pattern p)
 {
     size_t len, len2;
     unsigned class = chars_class(s, n, &len), follower = 0;

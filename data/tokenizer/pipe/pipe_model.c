@@ -303,11 +303,10 @@ static cz_status add_unknown(const struct pipe *p, const char *s, size_t n, stru
 static cz_status unigram_word(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
                               struct id_list *out)
 {
-    struct bpe_cached *pair = NULL;
+    const struct bpe_slot place = bpe_slot_of(w->bpe, s, n, n);
     const size_t n_before = out->n;
-    if (n <= BPE_CACHED_NBYTES) {
-        pair = bpe_cache_at(w->bpe, s, n);
-        const struct bpe_cached *hit = bpe_cache_find(pair, s, n);
+    if (place.pair) {
+        const struct bpe_cached *hit = bpe_cache_find(&place);
         if (hit) {
             TRY(id_list_reserve(out, BPE_CACHED_IDS));
             memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
@@ -339,7 +338,7 @@ static cz_status unigram_word(const struct pipe *p, struct pipe_work *w, const c
             end = w->nodes[end].start;
         TRY(add_unknown(p, s + at, end - at, out));
     }
-    if (pair) bpe_cache_put(pair, s, n, out->ids + n_before, out->n - n_before);
+    if (place.pair) bpe_cache_put(&place, out->ids + n_before, out->n - n_before);
     return CZ_OK;
 }
 

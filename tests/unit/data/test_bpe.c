@@ -1,7 +1,8 @@
 /* Claims: byte-level BPE gives the ids, special tokens and decoded text of Hugging Face's library
  * (tests/interop/tokenizers/bpe_make.py made the goldens); a text can be cut where it says so;
- * threads share a tokenizer; a word of a million bytes takes no quadratic time; words of any length
- * are merged in the order of the definition; a bad file gets a sentence with its place. */
+ * threads share a tokenizer; the ends of tokens are where their pieces end; a word of a million
+ * bytes takes no quadratic time; words of any length are merged in the order of the definition; a
+ * bad file gets a sentence with its place. */
 #include "base/rng.h"
 #include "data/tokenizer/bpe/bpe_impl.h"
 #include "data/tokenizer/bpe/bpe_split_impl.h"
@@ -28,6 +29,59 @@ static struct cz_tokenizer *open_style(const char *name)
     ck_ok(cz_tokenizer_open(path, &tok));
     return tok;
 }
+
+/* ---- where tokens end ---------------------------------------------------------------------------
+ */
+
+/* Where each token ends by what it stands for; false: the pieces one after the other are not the
+ * text. */
+static bool ends_by_pieces(const struct cz_tokenizer *tok, const struct id_list *ids,
+                           const char *text, size_t nbytes, size_t *ends)
+{
+    char piece[1024];
+    size_t at = 0;
+    ck_assert(tok->piece_nbytes_max <= sizeof piece);
+    for (size_t i = 0; i < ids->n; i++) {
+        const size_t n = tok->cls->piece(tok, ids->ids[i], at == 0, piece);
+        if (n > nbytes - at || memcmp(text + at, piece, n) != 0) return false;
+        at += n;
+        ends[i] = at;
+        while (ends[i] < nbytes && ((unsigned char)text[ends[i]] & 0xC0) == 0x80) ends[i]++;
+    }
+    return at == nbytes;
+}
+
+/* Texts that NFC changes, broken UTF-8, added tokens, characters in several tokens; prefixes of
+ * all, so that every place is an end once. */
+START_TEST(ends_are_where_the_pieces_end)
+{
+    static const char text[] =
+        "Hello <|endoftext|> wor ld's<|im_start|>\xE6\x97\xA5\xE6\x9C\xAC x\xF0\x9F\x98\x80\r\n\n "
+        "12345  caf\xC3\xA9 e\xCC\x81t\xC3\xA9 \xFF broken";
+    for (size_t style = 0; style < CZ_ARRAY_LEN(styles); style++) {
+        struct cz_tokenizer *tok = open_style(styles[style]);
+        size_t n_known = 0;
+        for (size_t n = 0; n < sizeof text; n++) {
+            struct id_list ids = {0}, plain = {0}, ends = {0};
+            size_t want[sizeof text * 3];
+            bool known;
+            ck_ok(tok->cls->encode(tok, text, n, &plain));
+            ck_ok(tok->cls->encode_ends(tok, text, n, &ids, &ends, &known));
+            ck_assert(ids.n == plain.n && memcmp(ids.ids, plain.ids, 4 * ids.n) == 0);
+            ck_assert_int_eq(known, ends_by_pieces(tok, &ids, text, n, want));
+            n_known += known;
+            for (size_t i = 0; i < ids.n && known; i++)
+                ck_assert_uint_eq((size_t)ends.ids[i], want[i]);
+            free(ids.ids);
+            free(plain.ids);
+            free(ends.ids);
+        }
+        ck_assert_uint_gt(n_known, 40);
+        ck_assert_uint_lt(n_known, sizeof text - 4);
+        cz_tokenizer_close(tok);
+    }
+}
+END_TEST
 
 /* ---- goldens ----------------------------------------------------------------------------------
  */
@@ -912,9 +966,9 @@ START_TEST(added_tokens_are_decoded_in_their_normal_form)
 }
 END_TEST
 
-TEST_MAIN("data/bpe", ids_and_texts_are_hugging_faces, special_tokens_are_named_by_the_config,
-          parts_of_a_cut_text_are_the_whole, threads_share_a_tokenizer,
-          a_million_bytes_of_one_word_take_little_time,
+TEST_MAIN("data/bpe", ends_are_where_the_pieces_end, ids_and_texts_are_hugging_faces,
+          special_tokens_are_named_by_the_config, parts_of_a_cut_text_are_the_whole,
+          threads_share_a_tokenizer, a_million_bytes_of_one_word_take_little_time,
           words_of_any_length_merge_by_rank_and_from_the_left, bad_tokenizer_json_gets_a_sentence,
           without_a_decoder_tokens_are_shown_as_written,
           special_tokens_that_the_vocabulary_lacks_are_added, bad_older_files_get_a_sentence,
