@@ -39,6 +39,7 @@ struct cz_engine {
 
     /* What engine_prepare() makes: everything but the memory. */
     struct ds_config *config;
+    struct machine_profile *profile; /* of czero.machine_profile, or a plan's; NULL: none */
     struct device *device;
     struct dev_stream *stream; /* of the layers; the host's only one */
     struct dev_stream *copies; /* on a GPU: of inputs that wait in the host */
@@ -131,7 +132,7 @@ void engine_free(struct cz_engine *e);
 cz_status order_choose(struct cz_engine *e, const struct cz_engine_options *options,
                        const struct chain_options *chain);
 
-/* Once the memory of everything else is known: how many layers keep what they save for every
+/* Once the memory of everything else is known: what becomes of what layers save for every
  * micro-batch. */
 cz_status order_fit(struct cz_engine *e);
 
@@ -141,7 +142,10 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
 
 /* ---- plan.c --------------------------------------------------------------------------------- */
 
-/* Fill e->plan from the chain and zero; measures the baseline. */
+/* Fill in what e->plan is for, from the config and the model. */
+void plan_describe(struct cz_engine *e);
+
+/* Fill the rest of e->plan from the chain and zero; measures the baseline. */
 cz_status plan_fill(struct cz_engine *e);
 
 /* ---- host_scratch.c: fp32 scratch in host memory while nothing is under way ----------------- */

@@ -2,13 +2,14 @@
  * of them through a layer before the next one begins. The sums are the same to the bit
  * (chain_walk.c), so this is about traffic, memory and time: together, what comes and goes with a
  * layer does so once a step instead of once a micro-batch, and activations are kept for all
- * micro-batches. Decided from the config and the model alone, so that ranks agree; only how many
- * layers keep what they save depends on the memory of the moment. */
+ * micro-batches. Decided from the config and the model alone, so that ranks agree; only what
+ * becomes of what layers save depends on the memory of the moment and the machine profile. */
 #include "engine/plan/plan_impl.h"
 #include "engine/tiers_impl.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void why(struct cz_engine *e, const char *fmt, ...) CZ_PRINTF(2, 3);
 
@@ -53,6 +54,18 @@ static cz_status host_memory_of_rank(const struct cz_engine *e, size_t *total, s
     return CZ_OK;
 }
 
+/* What layers from the `first` on save stays in memory, the others are recomputed. */
+static cz_status keep_from(struct chain *chain, size_t first)
+{
+    const size_t n = chain_n_layers(chain);
+    enum chain_saved *where = calloc(n, sizeof *where);
+    if (!where) return err_set(CZ_NOMEM, 0, "no memory to plan %zu layers", n);
+    for (size_t i = first; i < n; i++) where[i] = CHAIN_SAVED_IN_MEMORY;
+    cz_status st = chain_place_saved(chain, where);
+    free(where);
+    return st;
+}
+
 /* Whether inputs of all layers for all micro-batches may be kept without being asked for: no more
  * than what one micro-batch keeps in the other order, or a quarter of the memory. */
 static cz_status inputs_fit(const struct cz_engine *e, struct chain *together, bool *fit)
@@ -60,9 +73,9 @@ static cz_status inputs_fit(const struct cz_engine *e, struct chain *together, b
     size_t total, available, least;
     TRY(host_memory_of_rank(e, &total, &available));
     const size_t now = chain_sizes(e->chain).activations;
-    TRY(chain_keep_from(together, chain_n_layers(together)));
+    TRY(keep_from(together, chain_n_layers(together)));
     least = chain_sizes(together).activations + chain_sizes(together).gradients;
-    TRY(chain_keep_from(together, 0));
+    TRY(keep_from(together, 0));
     *fit = least <= now || (!e->plan.on_cuda && least <= total / 4);
     return CZ_OK;
 }
@@ -157,21 +170,46 @@ cz_status order_choose(struct cz_engine *e, const struct cz_engine_options *opti
     return CZ_OK;
 }
 
-/* Half of what the model's state leaves of the free memory is for activations; the last layers keep
- * theirs, since they are needed first. On a GPU the config says whether layers are recomputed. */
+/* Without a profile: the last layers keep theirs, since they are needed first, the others are
+ * recomputed. */
+static cz_status keep_the_last(struct cz_engine *e, size_t left)
+{
+    for (size_t first = 0; first < chain_n_layers(e->chain); first++) {
+        TRY(keep_from(e->chain, first));
+        if (chain_sizes(e->chain).activations <= left) break;
+    }
+    return CZ_OK;
+}
+
+/* Half of what the model's state leaves of the free memory is for activations, unless the config
+ * says how much. On a GPU the config says whether layers are recomputed. */
 cz_status order_fit(struct cz_engine *e)
 {
-    size_t total, available, state = 0, n = chain_n_layers(e->chain), first = 0;
-    if (e->plan.order != PLAN_BY_LAYER) return CZ_OK;
+    struct cz_plan *p = &e->plan;
+    size_t total, available, state = 0;
+    bool by_times = false;
+    if (p->order != PLAN_BY_LAYER) return CZ_OK;
     TRY(host_memory_of_rank(e, &total, &available));
     for (int block = 0; block < ZERO_N_BLOCKS; block++)
         state += zero_block_nbytes(e->zero, (enum zero_block)block);
-    size_t left = available > state ? (available - state) / 2 : 0;
-    bool is_free = available != SIZE_MAX && !e->plan.on_cuda;
-    for (; is_free && first < n; first++) {
-        TRY(chain_keep_from(e->chain, first));
-        if (chain_sizes(e->chain).activations <= left) break;
-    }
-    for (size_t i = 0; i < n; i++) e->plan.n_layers_redone += chain_is_recomputed(e->chain, i);
+    const size_t given = (size_t)e->config->czero.activation_memory;
+    const size_t left = given > 0               ? given
+                        : available == SIZE_MAX ? SIZE_MAX
+                        : available > state     ? (available - state) / 2
+                                                : 0;
+    const bool is_asked = p->checkpoint_every > 0;
+    if (!p->on_cuda && !is_asked && e->profile)
+        TRY(plan_choose_saved(e, e->profile, has_file(e), left, &by_times));
+    if (!p->on_cuda && !is_asked && !by_times) TRY(keep_the_last(e, left));
+    for (size_t i = 0; i + 1 < chain_n_layers(e->chain); i++)
+        p->saved[chain_saved_at(e->chain, i)].n_layers++;
+    snprintf(p->saved_why, sizeof p->saved_why, "%s",
+             is_asked      ? "activation checkpointing"
+             : p->on_cuda  ? "on a GPU the config says what is recomputed"
+             : by_times    ? "by the machine profile"
+             : !e->profile ? "without czero.machine_profile as many of the last layers as fit keep "
+                             "theirs in memory"
+                           : "the machine profile lacks figures: as many of the last layers as "
+                             "fit keep theirs in memory");
     return CZ_OK;
 }

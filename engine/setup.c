@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "engine/tune/machine.h"
 #include "optim/onebit.h"
 
 #include <stdio.h>
@@ -131,6 +132,26 @@ static cz_status load_config(struct cz_engine *e, const struct cz_engine_options
         LOGV(level_of(note->kind), SUB_CONFIG, "%s", note->text);
     }
     warn_endless_warm_up(e->config, o->total_steps);
+    return CZ_OK;
+}
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+/* A plan's own profile stands for the config's, unless nothing of it was measured. */
+static cz_status read_profile(struct cz_engine *e)
+{
+    const struct machine_profile *given = e->request ? e->request->profile : NULL;
+    const char *path = e->config->czero.machine_profile;
+    const bool is_given = given && !given->is_assumed;
+    char where[256];
+    if (!is_given && !path) return CZ_OK;
+    e->profile = calloc(1, sizeof *e->profile);
+    if (!e->profile) return err_set(CZ_NOMEM, 0, "no memory for a machine profile");
+    if (is_given)
+        *e->profile = *given;
+    else if (machine_read(path, e->profile) != CZ_OK)
+        return err_prefix("%s",
+                          config_where(e->config, "czero.machine_profile", where, sizeof where));
     return CZ_OK;
 }
 
@@ -319,6 +340,7 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     threads_init(e->comm->n_ranks_host);
     log_set_rank(e->comm->rank, e->comm->world_size);
     TRY(load_config(e, options));
+    TRY(read_profile(e));
     TRY(add_lora(e));
     e->dtype = e->config->model_dtype;
     e->grad_dtype = e->config->grad_accum_dtype;
@@ -344,6 +366,7 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     TRY(make_chain(e, options));
     TRY(make_units(e));
     TRY(make_zero(e));
+    plan_describe(e);
     TRY(order_fit(e));
     return plan_fill(e);
 }
@@ -365,6 +388,7 @@ void engine_free(struct cz_engine *e)
     for (size_t k = 0; k < e->n_stages && e->stages; k++) batch_stage_free(&e->stages[k]);
     tiers_free(e);
     chain_destroy(e->chain);
+    free(e->profile);
     free(e->losses);
     free(e->metrics);
     free(e->stages);

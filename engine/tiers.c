@@ -126,7 +126,7 @@ struct zero_stage3 tiers_window(const struct cz_engine *e)
 size_t tiers_activations_nbytes(const struct cz_engine *e, uint64_t *off)
 {
     *off = size_round_up(zero_swap_nbytes(e->zero), SWAP_ALIGN);
-    return e->plan.activations_away ? chain_sizes(e->chain).kept : 0;
+    return chain_sizes(e->chain).file;
 }
 
 /* One file for both: the optimizer's folder wins, and config_support.c tells when two were

@@ -16,7 +16,8 @@ struct zero_swap tiers_swap(const struct cz_engine *e);
  * stages above 0, offload_param and ratio of stage 3. */
 struct zero_offload tiers_offload(const struct cz_engine *e);
 
-/* Bytes of the swap file, behind zero's, in which inputs of layers wait; *off: where they begin. */
+/* Bytes of the swap file, behind zero's, in which inputs of layers and what they save wait; *off:
+ * where they begin. */
 size_t tiers_activations_nbytes(const struct cz_engine *e, uint64_t *off);
 
 /* How far layers' parameters are fetched ahead, and how many may be there at a time. */

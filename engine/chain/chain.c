@@ -38,12 +38,15 @@ static cz_status chain_alloc(struct chain *c, const struct model_layer *layers)
     c->grads = calloc(n_slots + 1, sizeof *c->grads);
     c->touched = calloc(c->n_params + 1, sizeof *c->touched);
     c->used = calloc(c->n_sets * (c->n_params + 1), sizeof *c->used);
+    c->swapped = calloc(c->n_nodes, sizeof *c->swapped);
     c->runs = calloc(c->n_sets, sizeof *c->runs);
-    if (!c->nodes || !c->slots || !c->grads || !c->touched || !c->used || !c->runs)
+    if (!c->nodes || !c->slots || !c->grads || !c->touched || !c->used || !c->swapped || !c->runs)
         return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", c->n_nodes);
     size_t at = 0;
     for (size_t i = 0; i < c->n_nodes; i++) {
         c->nodes[i].layer = layers[i];
+        c->nodes[i].saved_where =
+            c->options.checkpoint_every > 0 ? CHAIN_SAVED_NOWHERE : CHAIN_SAVED_IN_MEMORY;
         c->nodes[i].params = c->slots + at;
         c->nodes[i].dparams = c->grads + at;
         at += layers[i].n_params;
@@ -127,13 +130,15 @@ static cz_status place_together(struct chain *c)
         if (c->n_kept == 0 && before > node->out_stride)
             node->out_stride = size_round_up(before, CHAIN_ALIGN);
     }
+    TRY(chain_swap_plan(c, block));
     TRY(chain_kept_plan(c, block));
     for (size_t i = 0; i < last; i++) {
         struct chain_node *node = &c->nodes[i];
         TRY(size_mul(c->n_sets, node->out_stride, &nbytes));
         if (!chain_is_kept(c, i)) TRY(chain_place_piece(block, nbytes, &node->out_off));
-        node->saved_stride = 0;
-        if (i < c->keep_from) {
+        if (node->saved_where == CHAIN_SAVED_IN_FILE) continue;
+        if (node->saved_where == CHAIN_SAVED_NOWHERE) {
+            node->saved_stride = 0;
             if (node->sizes.saved_nbytes > scratch) scratch = node->sizes.saved_nbytes;
             continue;
         }
@@ -144,7 +149,8 @@ static cz_status place_together(struct chain *c)
     if (c->nodes[last].sizes.saved_nbytes > scratch) scratch = c->nodes[last].sizes.saved_nbytes;
     TRY(chain_place_piece(block, scratch, &loss_off));
     for (size_t i = 0; i < c->n_nodes; i++)
-        if (i == last || i < c->keep_from) c->nodes[i].saved_off = loss_off;
+        if (i == last || c->nodes[i].saved_where == CHAIN_SAVED_NOWHERE)
+            c->nodes[i].saved_off = loss_off;
     return CZ_OK;
 }
 
@@ -156,7 +162,7 @@ static cz_status chain_place_all(struct chain *c)
     size_t pair = 0, shared = 0, off;
     TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
     TRY(chain_place_piece(&pair, c->out_nbytes_max, &off));
-    s->activations = s->kept = c->n_kept = 0;
+    s->activations = s->kept = s->file = c->n_kept = 0;
     if (c->options.training) {
         TRY(chain_is_together(c) ? place_together(c) : chain_place(c));
         s->gradients = pair;
@@ -171,7 +177,7 @@ static cz_status chain_place_all(struct chain *c)
         TRY(size_mul(c->n_sets, shared, &shared));
         TRY(chain_place_piece(&s->activations, shared, &c->shared_off));
     }
-    if (c->n_kept == 0 || !c->options.keep_in_file) return CZ_OK;
+    if (s->file == 0) return CZ_OK;
     return size_add(s->activations, CHAIN_FILE_ALIGN, &s->activations); /* see chain_bind() */
 }
 
@@ -245,11 +251,22 @@ size_t chain_tied_layer(const struct chain *chain)
     return chain_is_together(chain) ? chain->tied_layer : SIZE_MAX;
 }
 
-cz_status chain_keep_from(struct chain *chain, size_t first)
+/* Nothing waits in a file where nothing is saved. */
+cz_status chain_place_saved(struct chain *chain, const enum chain_saved *where)
 {
     if (!chain_is_together(chain) || chain->options.checkpoint_every > 0) return CZ_OK;
-    chain->keep_from = first < chain->n_nodes ? first : chain->n_nodes;
+    for (size_t i = 0; i + 1 < chain->n_nodes; i++) {
+        struct chain_node *node = &chain->nodes[i];
+        node->saved_where = where[i];
+        if (where[i] == CHAIN_SAVED_IN_FILE && node->sizes.saved_nbytes == 0)
+            node->saved_where = CHAIN_SAVED_IN_MEMORY;
+    }
     return chain_place_all(chain);
+}
+
+enum chain_saved chain_saved_at(const struct chain *chain, size_t layer_idx)
+{
+    return chain->nodes[layer_idx].saved_where;
 }
 
 /* Without checkpointing there is one segment of all layers before the loss: one rule covers both
@@ -282,7 +299,6 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
         c->segment = (size_t)options->checkpoint_every;
     c->n_segments = (inner + c->segment - 1) / c->segment;
     c->n_sets = options->training && options->n_together > 1 ? (size_t)options->n_together : 1;
-    c->keep_from = options->checkpoint_every > 0 ? n_layers : 0;
     c->tied_layer = SIZE_MAX;
     cz_status st = CZ_OK;
     if (chain_is_together(c)) {
@@ -332,6 +348,7 @@ void chain_destroy(struct chain *chain)
     free(chain->grads);
     free(chain->touched);
     free(chain->used);
+    free(chain->swapped);
     free(chain->visits);
     free(chain->runs);
     free(chain);
@@ -361,7 +378,8 @@ struct layer_sizes chain_layer_sizes(const struct chain *chain, size_t layer_idx
 bool chain_is_recomputed(const struct chain *chain, size_t layer_idx)
 {
     if (chain_is_together(chain))
-        return layer_idx + 1 < chain->n_nodes && layer_idx < chain->keep_from;
+        return layer_idx + 1 < chain->n_nodes &&
+               chain->nodes[layer_idx].saved_where == CHAIN_SAVED_NOWHERE;
     return layer_idx + 1 < chain->n_nodes && layer_idx / chain->segment + 1 < chain->n_segments;
 }
 
@@ -370,7 +388,7 @@ bool chain_is_recomputed(const struct chain *chain, size_t layer_idx)
 void chain_bind(struct chain *chain, const struct chain_memory *memory)
 {
     chain->memory = *memory;
-    if (chain->options.keep_in_file && chain->n_kept > 0)
+    if (chain->sizes.file > 0)
         chain->memory.activations =
             (void *)size_round_up((uintptr_t)memory->activations, CHAIN_FILE_ALIGN);
     chain->pending = false;

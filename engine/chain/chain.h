@@ -38,7 +38,7 @@ struct chain_options {
     bool keep_on_host;
     /* > 1: micro-batches that chain_forward_all() may take. The inputs of all layers are kept for
      * each of them. With checkpoint_every > 0 every layer but the last is recomputed, one
-     * micro-batch at a time right before its backward; see also chain_keep_from().
+     * micro-batch at a time right before its backward; see also chain_place_saved().
      * keep_on_host then is about these inputs. */
     int64_t n_together;
     /* With n_together > 1, instead of keep_on_host: in a file, chain_memory.file. */
@@ -52,7 +52,8 @@ struct chain_sizes {
     size_t gradients;     /* two buffers, used alternately for gradients of activations; those of
                              the last layers' inputs for each of n_together micro-batches */
     size_t cache;         /* keys and values of chain_decode() */
-    size_t kept;          /* host memory, page-locked for a GPU: keep_on_host; or of the file */
+    size_t kept;          /* host memory, page-locked for a GPU: keep_on_host */
+    size_t file;          /* of chain_memory.file: keep_in_file, CHAIN_SAVED_IN_FILE */
     double flops_forward; /* of one forward pass over (B,T) */
 };
 
@@ -67,7 +68,7 @@ struct chain_hooks {
     cz_status (*leave)(void *user, size_t layer_idx, enum chain_phase phase);
 };
 
-/* A file (keep_in_file) that moves bytes beside the walk. Offsets, sizes and memory are multiples
+/* A file that moves bytes beside the walk. Offsets, sizes and memory are multiples
  * of CHAIN_FILE_ALIGN. A ticket of 0 is done. */
 struct chain_file {
     void *user;
@@ -82,7 +83,7 @@ struct chain_file {
 struct chain_memory {
     void *activations, *workspace, *gradients, *cache, *kept; /* aligned to CHAIN_ALIGN */
     struct dev_stream *copies; /* on which `kept` is filled and read; NULL: the run's own */
-    struct chain_file file;    /* of keep_in_file */
+    struct chain_file file;    /* of chain_sizes.file bytes */
     const void *const *params; /* by parameter index */
     void *const *grads;        /* by parameter index; NULL entries: frozen. NULL: no training */
     const size_t *grad_numel;  /* elements of each gradient; NULL: all of the parameter */
@@ -125,10 +126,17 @@ void chain_destroy(struct chain *chain); /* accepts NULL */
  * they can. */
 const char *chain_together_obstacle(const struct cz_model *model);
 
-/* Before chain_bind(), with n_together > 1: only layers [first, …) keep what they save for each
- * micro-batch; those before are recomputed as with checkpoint_every, which makes this 0 layers.
- * Changes chain_sizes().activations. */
-cz_status chain_keep_from(struct chain *chain, size_t first);
+/* Where what a layer saves beside its input is between its forward and its backward: nowhere (it is
+ * recomputed), in memory, or in chain_memory.file, through memory for two micro-batches of one
+ * layer. */
+enum chain_saved { CHAIN_SAVED_NOWHERE = 0, CHAIN_SAVED_IN_MEMORY, CHAIN_SAVED_IN_FILE };
+#define CHAIN_N_SAVED 3
+
+/* Before chain_bind(), with n_together > 1: one for each layer; the last one's is ignored, since it
+ * uses up what it saves at once. In memory at first; with checkpoint_every nowhere, whatever is
+ * asked for here. Changes chain_sizes(). */
+cz_status chain_place_saved(struct chain *chain, const enum chain_saved *where);
+enum chain_saved chain_saved_at(const struct chain *chain, size_t layer_idx);
 
 /* The layer whose backward together (n_together > 1) also needs the loss layer's parameters,
  * because they share one: the loss layer's gradient of it is made there, so that each micro-batch

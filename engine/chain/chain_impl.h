@@ -14,9 +14,12 @@ struct chain_node {
     size_t out_off, saved_off;
     size_t out_stride, saved_stride;
     size_t cache_off;
-    size_t kept_off;            /* of out, in host memory */
-    const void **params;        /* (n_params) gathered from the table before each call */
-    struct param_grad *dparams; /* (n_params) */
+    size_t kept_off;              /* of out, in host memory or in the file */
+    enum chain_saved saved_where; /* with several micro-batches together; in a file: saved_off is of
+                                     the file */
+    size_t swap_idx;              /* which of those in the file it is */
+    const void **params;          /* (n_params) gathered from the table before each call */
+    struct param_grad *dparams;   /* (n_params) */
 };
 
 struct chain {
@@ -30,7 +33,6 @@ struct chain {
 
     /* Micro-batches together: */
     size_t n_sets;     /* 1: one after the other */
-    size_t keep_from;  /* the first layer that keeps `saved` for every set */
     size_t tied_layer; /* chain_tied_layer() */
 
     size_t segment; /* layers per checkpoint; n_nodes − 1 without checkpointing */
@@ -47,6 +49,13 @@ struct chain {
     struct dev_event *made[2], *freed[2];   /* by place, on the run's stream */
     struct dev_event *sent[2], *fetched[2]; /* on the stream of copies */
     uint64_t moving[2];                     /* by place, the file's ticket */
+
+    /* What layers save that waits in the file (chain_swap.c). */
+    size_t *swapped; /* (n_swapped) layers, ascending */
+    size_t n_swapped;
+    size_t swap_off[2];      /* places, in the block of activations */
+    uint64_t swap_moving[2]; /* by place, the file's ticket */
+    bool goes_back;          /* the pass is in its backward */
 
     struct chain_memory memory;
     int64_t shape_B, shape_T; /* the last shape that was checked against the planned sizes */
@@ -89,10 +98,32 @@ bool chain_is_kept(const struct chain *c, size_t i);
 /* Before anything is written in a new pass. */
 cz_status chain_kept_begin(struct chain *c, struct dev_stream *stream);
 
+/* Wait for a ticket of the file, and forget it. */
+cz_status chain_file_wait(struct chain *c, uint64_t *ticket);
+
 /* Around the forward of layer i, and around whatever reads its input later. */
 cz_status chain_kept_before_write(struct chain *c, size_t i);
 cz_status chain_kept_after_write(struct chain *c, size_t i);
 cz_status chain_kept_before_read(struct chain *c, size_t i);
 cz_status chain_kept_after_backward(struct chain *c, size_t i);
+
+/* ---- chain_swap.c: what layers save that waits in a file --------------------------------------
+ */
+
+/* Places in the block of activations, at multiples of CHAIN_FILE_ALIGN where *block is one, and in
+ * the file. */
+cz_status chain_swap_plan(struct chain *c, size_t *block);
+
+/* Where such a layer's `saved` of a set is, in the block of activations. */
+size_t chain_swap_off(const struct chain *c, size_t i, size_t set);
+
+/* Before anything is written in a new pass; around the forward of layer i for a set; before the
+ * first backward; around the backward of layer i for a set. Other layers are let through. */
+cz_status chain_swap_begin(struct chain *c);
+cz_status chain_swap_before_forward(struct chain *c, size_t i, size_t set);
+cz_status chain_swap_after_forward(struct chain *c, size_t i, size_t set);
+cz_status chain_swap_turn(struct chain *c);
+cz_status chain_swap_before_backward(struct chain *c, size_t i, size_t set);
+cz_status chain_swap_after_backward(struct chain *c, size_t i, size_t set);
 
 #endif

@@ -51,7 +51,8 @@ cz_status chain_kept_plan(struct chain *c, size_t *block)
         struct chain_node *node = node_of(c, k);
         TRY(output_nbytes(c, node, &nbytes));
         if (nbytes > largest) largest = nbytes;
-        if (is_sent(c, k)) TRY(chain_place_piece(&c->sizes.kept, nbytes, &node->kept_off));
+        size_t *there = c->options.keep_in_file ? &c->sizes.file : &c->sizes.kept;
+        if (is_sent(c, k)) TRY(chain_place_piece(there, nbytes, &node->kept_off));
     }
     for (size_t i = 0; i < N_PLACES; i++) TRY(chain_place_piece(block, largest, &off[i]));
     for (size_t k = 0; k < c->n_kept; k++) node_of(c, k)->out_off = off[k % N_PLACES];
@@ -112,12 +113,17 @@ static size_t moved_nbytes(const struct chain *c, size_t k)
     return c->options.keep_in_file ? size_round_up(nbytes, CHAIN_FILE_ALIGN) : nbytes;
 }
 
+cz_status chain_file_wait(struct chain *c, uint64_t *ticket)
+{
+    const uint64_t waited = *ticket;
+    *ticket = 0;
+    return waited ? c->memory.file.wait(c->memory.file.user, waited) : CZ_OK;
+}
+
 /* What moves from or to a place. */
 static cz_status file_wait(struct chain *c, size_t at)
 {
-    const uint64_t ticket = c->moving[at];
-    c->moving[at] = 0;
-    return ticket ? c->memory.file.wait(c->memory.file.user, ticket) : CZ_OK;
+    return chain_file_wait(c, &c->moving[at]);
 }
 
 static void *on_host(const struct chain *c, size_t k)

@@ -62,7 +62,10 @@ static void *out_of(const struct chain *c, size_t i, size_t set)
 
 static void *saved_of(const struct chain *c, size_t i, size_t set)
 {
-    return at(c->memory.activations, c->nodes[i].saved_off + set * c->nodes[i].saved_stride);
+    const struct chain_node *node = &c->nodes[i];
+    if (chain_is_together(c) && node->saved_where == CHAIN_SAVED_IN_FILE)
+        return at(c->memory.activations, chain_swap_off(c, i, set));
+    return at(c->memory.activations, node->saved_off + set * node->saved_stride);
 }
 
 static void *shared_of(const struct chain *c, size_t set)
@@ -256,7 +259,9 @@ static cz_status forward_layer(struct chain *c, size_t i, enum layer_mode mode)
     TRY(enter(c, i, phase));
     TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
     for (size_t set = 0; set < c->n_runs; set++) {
+        TRY(chain_swap_before_forward(c, i, set));
         TRY(train_forward(c, i, set, mode));
+        TRY(chain_swap_after_forward(c, i, set));
         if (hands_on) TRY(train_backward(c, i, set));
     }
     if (mode != LAYER_RECOMPUTE) TRY(chain_kept_after_write(c, i));
@@ -348,6 +353,7 @@ cz_status chain_forward_all(struct chain *c, const struct chain_run *runs, size_
             return err_set(CZ_INVALID, 0, "this chain was made for evaluation only");
     }
     TRY(chain_kept_begin(c, runs->stream));
+    TRY(chain_swap_begin(c));
     TRY(clear_shared(c, runs->stream, n));
     memset(c->touched, 0, c->n_params * sizeof *c->touched);
     memset(c->used, 0, n * c->n_params * sizeof *c->used);
@@ -364,6 +370,7 @@ cz_status chain_forward(struct chain *c, const struct chain_run *run)
     c->pending = false;
     TRY(check_shape(c, run->batch->B, run->batch->T));
     TRY(chain_kept_begin(c, run->stream));
+    TRY(chain_swap_begin(c));
     TRY(clear_shared(c, run->stream, 1));
     for (size_t i = 0; i < c->n_nodes; i++) TRY(eval_layer(c, i, run));
     return CZ_OK;
@@ -378,7 +385,9 @@ static cz_status backward_layer(struct chain *c, size_t i)
     for (size_t set = 0; set < c->n_runs && !is_done; set++) {
         if (i == c->tied_layer && c->n_runs > 1) TRY(put_off_grads(c, set));
         if (together && chain_is_recomputed(c, i)) TRY(train_forward(c, i, set, LAYER_RECOMPUTE));
+        TRY(chain_swap_before_backward(c, i, set));
         TRY(train_backward(c, i, set));
+        TRY(chain_swap_after_backward(c, i, set));
     }
     TRY(chain_kept_after_backward(c, i));
     return leave(c, i, CHAIN_BACKWARD);
@@ -390,6 +399,7 @@ cz_status chain_backward(struct chain *c)
     if (!c->pending)
         return err_set(CZ_INVALID, 0, "backward needs a training forward pass before it");
     c->pending = false;
+    TRY(chain_swap_turn(c));
     for (size_t v = c->n_nodes; v < c->n_visits; v++) {
         size_t i = c->visits[v].layer_idx;
         TRY(c->visits[v].phase == CHAIN_RECOMPUTE ? forward_layer(c, i, LAYER_RECOMPUTE)

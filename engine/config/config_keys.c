@@ -492,6 +492,17 @@ static const struct config_key czero_keys[] = {
     KEY("nvme_rates", KEY_LIST, "[]",
         "how fast the disks of nvme_paths are, in any unit: each gets its share of the swap file; "
         "[]: equal shares"),
+    KEY("machine_profile", KEY_STRING, "null",
+        "file of `czero bench --profile`: by its rates the plan decides for each layer whether "
+        "what it saves for its backward is kept, waits on NVMe or is recomputed, where "
+        "micro-batches go through each layer together on the CPU; null: what fits is kept, the "
+        "rest is recomputed. Results do not change",
+        .flags = KEY_NULLABLE, TO_STRING(czero.machine_profile)),
+    KEY("activation_memory", KEY_INT, "0",
+        "where micro-batches go through each layer together on the CPU: bytes of memory, for each "
+        "rank, that inputs of layers and what is kept of the rest may take; 0: half of the memory "
+        "that is free besides the model's state. Results do not change",
+        AT_LEAST(0), TO_INT64(czero.activation_memory)),
     KEY("late_update", KEY_BOOL, "true",
         "with NVMe, on one rank on the CPU: update a layer's parameters just before its next "
         "forward, so that the disk works beside the layers. Results do not change",

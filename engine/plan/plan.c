@@ -255,7 +255,8 @@ static void chain_rows(struct cz_engine *e)
     } else {
         row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations,
             "%zu × %lld × %lld × %s, %zu of %zu layers recomputed", e->n_stages, (long long)p->B,
-            (long long)p->T, dtype_name(e->dtype), p->n_layers_redone, chain_n_layers(e->chain));
+            (long long)p->T, dtype_name(e->dtype), p->saved[CHAIN_SAVED_NOWHERE].n_layers,
+            chain_n_layers(e->chain));
         row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients,
             "of the last layers, for %zu micro-batches", e->n_stages);
     }
@@ -268,7 +269,7 @@ static void chain_rows(struct cz_engine *e)
     row(p, BLOCK_BATCH_HOST, "batch staging",
         e->n_stages * batch_stage_host_nbytes(kind, e->model, p->B, p->T),
         "two micro-batches on their way to the device, and losses");
-    row(p, BLOCK_KEPT, "kept activations", p->activations_away ? 0 : sizes.kept,
+    row(p, BLOCK_KEPT, "kept activations", sizes.kept,
         e->n_stages > 1 ? "inputs of layers" : "inputs of recomputed layers");
 }
 
@@ -289,8 +290,7 @@ static void count_traffic(struct cz_engine *e)
         n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates + f.n_sums;
 }
 
-/* Rows first, then places, sums and times: each step reads the one before. */
-cz_status plan_fill(struct cz_engine *e)
+void plan_describe(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
     const struct param_table *table = model_params(e->model);
@@ -303,6 +303,12 @@ cz_status plan_fill(struct cz_engine *e)
     p->B = e->config->train_micro_batch_size_per_gpu;
     p->T = p->t_limit = cz_model_t_max(e->model);
     p->accumulation = e->config->gradient_accumulation_steps;
+}
+
+/* Rows first, then places, sums and times: each step reads the one before. */
+cz_status plan_fill(struct cz_engine *e)
+{
+    struct cz_plan *p = &e->plan;
     p->n_rows = ENGINE_N_BLOCKS;
     state_rows(e);
     chain_rows(e);
@@ -316,7 +322,7 @@ cz_status plan_fill(struct cz_engine *e)
     plan_add_up(p);
     count_traffic(e);
     plan_fill_phases(e);
-    plan_fill_times(e, e->request ? e->request->profile : NULL);
+    plan_fill_times(e, e->request && e->request->profile ? e->request->profile : e->profile);
     return CZ_OK;
 }
 

@@ -6,6 +6,7 @@
 #define CZ_ENGINE_PLAN_PLAN_H
 
 #include "base/dtype.h"
+#include "engine/chain/chain.h"
 #include "engine/engine.h"
 
 #include <czero/plan.h>
@@ -23,6 +24,14 @@ enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
 /* How a step's micro-batches go through the model. */
 enum plan_order { PLAN_BY_MICRO_BATCH = 0, PLAN_BY_LAYER };
 #define PLAN_N_ORDERS 2
+
+/* What becomes of what layers save beside their inputs, of the layers of a kind. */
+struct plan_saved {
+    size_t n_layers;
+    /* With a profile: seconds of recomputing all of them, and those by which waiting in the swap
+     * file would be longer than what it is hidden behind (INFINITY: there is no file or rate). */
+    double redo_s, swap_s;
+};
 
 /* What one rank moves in a step. */
 struct plan_traffic {
@@ -99,9 +108,11 @@ struct cz_plan {
     int64_t t_limit;          /* what the sequence length was bounded to: cz_model_t_max() */
     int64_t checkpoint_every; /* 0: no activation checkpointing */
     enum plan_order order;
-    char order_why[160];    /* of accumulation > 1; "": there is one micro-batch */
-    bool activations_away;  /* PLAN_BY_LAYER: inputs of layers wait in the swap file */
-    size_t n_layers_redone; /* PLAN_BY_LAYER: layers that are recomputed */
+    char order_why[160];   /* of accumulation > 1; "": there is one micro-batch */
+    bool activations_away; /* PLAN_BY_LAYER: inputs of layers wait in the swap file */
+    struct plan_saved saved[CHAIN_N_SAVED]; /* PLAN_BY_LAYER: by enum chain_saved, the loss layer
+                                               aside */
+    char saved_why[160];
     struct plan_traffic
         traffic[PLAN_N_ORDERS]; /* by order; the other's: plan_request.both_orders */
 
@@ -127,8 +138,10 @@ cz_status plan_create(const struct cz_engine_options *options, int64_t world_siz
 
 /* How to plan. */
 struct plan_request {
-    int64_t world_size;                    /* ≥ 1 */
-    const struct machine_profile *profile; /* times are predicted from it; NULL: none are */
+    int64_t world_size; /* ≥ 1 */
+    /* Times are predicted from it, and unless it is assumed it stands for the config's
+     * czero.machine_profile; NULL: that one, or no times are predicted. */
+    const struct machine_profile *profile;
     size_t baseline_nbytes; /* of the program, measured before; 0: measure this process. Given, the
                                plan does not look at this machine: host_free_nbytes is SIZE_MAX */
     /* A machine elsewhere, which decides whether the plan fits; 0: this one. */
@@ -166,6 +179,13 @@ int64_t plan_usual_tokens(const struct cz_model *model);
  * optimizer, or below stage 3). */
 bool plan_estimate_deepspeed(const struct cz_model *model, int stage, bool optimizer_away,
                              bool params_away, int64_t world_size, struct plan_estimate *out);
+
+/* What becomes of what layers save, with the reason: nothing where micro-batches go one after the
+ * other. */
+void plan_print_saved(FILE *f, const struct plan_saved *saved, const char *why);
+struct json_writer;
+void plan_write_saved(struct json_writer *w, const struct plan_saved *saved, const char *why);
+void plan_write_traffic(struct json_writer *w, const struct plan_traffic *traffic);
 
 /* Which order the micro-batches take, why, and the traffic of both as far as it is known. */
 struct plan_orders {

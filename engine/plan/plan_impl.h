@@ -47,6 +47,36 @@ double plan_device_share(const struct cz_engine *e);
 void plan_fill_phases(struct cz_engine *e);
 void plan_fill_times(struct cz_engine *e, const struct machine_profile *profile);
 
+/* What a micro-batch costs one layer: its forward, its backward, and its forward once more where it
+ * is recomputed. */
+struct plan_work {
+    struct plan_products {
+        double flops;
+        size_t moved_nbytes, weights_nbytes; /* as in struct plan_cost */
+    } forward, backward, redo;
+};
+struct plan_work plan_layer_work(const struct cz_engine *e, size_t layer_idx);
+
+/* Seconds on a machine; NAN: a rate is missing. Of what a phase moves to and from NVMe, too. */
+double plan_work_seconds(struct cz_engine *e, const struct machine_profile *m,
+                         const struct plan_products *work);
+double plan_nvme_seconds(struct cz_engine *e, const struct machine_profile *m,
+                         const struct plan_cost *cost);
+
+/* Bytes per second of this rank's share of the swap file's disks together; 0: not measured. */
+struct plan_rates {
+    double read, write, both;
+};
+struct plan_rates plan_nvme_rates(const struct cz_engine *e, const struct machine_profile *m);
+
+/* ---- plan_saved.c --------------------------------------------------------------------------- */
+
+/* Place what layers save by the times of a machine, within `left` bytes of activations; in the swap
+ * file where there is one. Needs what plan_describe() fills in. *is_chosen: false where the profile
+ * lacks a rate (plan.missing_rate). */
+cz_status plan_choose_saved(struct cz_engine *e, const struct machine_profile *m, bool has_file,
+                            size_t left, bool *is_chosen);
+
 /* How often in a step what comes and goes with a layer does so. */
 static inline size_t plan_n_passes(const struct cz_plan *p)
 {

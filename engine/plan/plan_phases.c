@@ -124,13 +124,6 @@ static bool grads_on_device(const struct cz_plan *p)
 
 /* ---- forward and backward ------------------------------------------------------------------- */
 
-/* Sums over the layers of one micro-batch. */
-struct pass_work {
-    double flops_forward, flops_backward;
-    size_t moved_forward, moved_backward;
-    size_t weights_forward, weights_backward;
-};
-
 /* trained_only: frozen parameters get no gradient, which saves a product of the backward. */
 static size_t layer_numel(const struct cz_engine *e, size_t layer_idx, bool trained_only)
 {
@@ -148,7 +141,7 @@ static size_t layer_numel(const struct cz_engine *e, size_t layer_idx, bool trai
  * both and makes gradients of the same size, which are read in turn. The gradient of the input and,
  * for what is trained, of the weights cost a forward each. A loss layer does all of it in the
  * forward, a recomputed layer a second forward in the backward. */
-static void add_layer(const struct cz_engine *e, size_t i, struct pass_work *w)
+struct plan_work plan_layer_work(const struct cz_engine *e, size_t i)
 {
     struct layer_sizes sizes = chain_layer_sizes(e->chain, i);
     size_t numel = layer_numel(e, i, false), trained = layer_numel(e, i, true);
@@ -157,23 +150,25 @@ static void add_layer(const struct cz_engine *e, size_t i, struct pass_work *w)
     double flops = sizes.flops_forward * (1 + share);
     size_t weights = numel * size, made = weights + trained * dtype_size(e->grad_dtype);
     bool is_loss = chain_layer(e->chain, i)->cls->flags & LAYER_LOSS;
-    w->flops_forward += sizes.flops_forward + (is_loss ? flops : 0);
-    w->moved_forward += (is_loss ? 5 : 2) * results;
-    w->weights_forward += weights + (is_loss ? made : 0);
-    w->flops_backward += is_loss ? 0 : flops;
-    w->moved_backward += is_loss ? 0 : 3 * results;
-    w->weights_backward += is_loss ? 0 : made;
+    struct plan_work w = {.forward = {sizes.flops_forward + (is_loss ? flops : 0),
+                                      (is_loss ? 5 : 2) * results, weights + (is_loss ? made : 0)},
+                          .redo = {sizes.flops_forward, 2 * results, weights}};
+    if (!is_loss) w.backward = (struct plan_products){flops, 3 * results, made};
     if (i == chain_tied_layer(e->chain)) { /* and what the loss layer puts off: its forward again */
         size_t last = chain_n_layers(e->chain) - 1;
         struct layer_sizes loss = chain_layer_sizes(e->chain, last);
-        w->flops_backward += loss.flops_forward;
-        w->moved_backward += 2 * (loss.out_nbytes + loss.saved_nbytes);
-        w->weights_backward += layer_numel(e, last, false) * size;
+        w.backward.flops += loss.flops_forward;
+        w.backward.moved_nbytes += 2 * (loss.out_nbytes + loss.saved_nbytes);
+        w.backward.weights_nbytes += layer_numel(e, last, false) * size;
     }
-    if (!chain_is_recomputed(e->chain, i)) return;
-    w->flops_backward += sizes.flops_forward;
-    w->moved_backward += 2 * results;
-    w->weights_backward += weights;
+    return w;
+}
+
+static void add_work(struct plan_cost *phase, const struct plan_products *work, size_t n)
+{
+    phase->flops += work->flops * (double)n;
+    phase->moved_nbytes += work->moved_nbytes * n;
+    phase->weights_nbytes += work->weights_nbytes * n;
 }
 
 /* Parameters that wait elsewhere come for their layers' turns: about half of what a pass fetches
@@ -188,11 +183,9 @@ static void fill_fetches(const struct cz_engine *e, struct cz_plan *p)
     p->phases[PLAN_FORWARD].nvme_read_nbytes = read / 2;
     p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - read / 2 + grads * (n - 1);
     p->phases[PLAN_BACKWARD].nvme_written_nbytes = grads * n;
-    if (p->activations_away) {
-        size_t kept = chain_sizes(e->chain).kept;
-        p->phases[PLAN_FORWARD].nvme_written_nbytes += kept;
-        p->phases[PLAN_BACKWARD].nvme_read_nbytes += kept;
-    }
+    const size_t activations = chain_sizes(e->chain).file;
+    p->phases[PLAN_FORWARD].nvme_written_nbytes += activations;
+    p->phases[PLAN_BACKWARD].nvme_read_nbytes += activations;
     p->phases[PLAN_FORWARD].to_device_nbytes = up / 2;
     p->phases[PLAN_BACKWARD].to_device_nbytes = up - up / 2;
 }
@@ -203,14 +196,12 @@ static void fill_passes(const struct cz_engine *e, struct cz_plan *p)
 {
     struct plan_cost *forward = &p->phases[PLAN_FORWARD], *backward = &p->phases[PLAN_BACKWARD];
     size_t n = (size_t)p->accumulation;
-    struct pass_work w = {0};
-    for (size_t i = 0; i < chain_n_layers(e->chain); i++) add_layer(e, i, &w);
-    forward->flops = w.flops_forward * (double)n;
-    backward->flops = w.flops_backward * (double)n;
-    forward->moved_nbytes = w.moved_forward * n;
-    backward->moved_nbytes = w.moved_backward * n;
-    forward->weights_nbytes = w.weights_forward * n;
-    backward->weights_nbytes = w.weights_backward * n;
+    for (size_t i = 0; i < chain_n_layers(e->chain); i++) {
+        const struct plan_work w = plan_layer_work(e, i);
+        add_work(forward, &w.forward, n);
+        add_work(backward, &w.backward, n);
+        if (chain_is_recomputed(e->chain, i)) add_work(backward, &w.redo, n);
+    }
     fill_fetches(e, p);
 }
 

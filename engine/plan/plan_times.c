@@ -6,6 +6,7 @@
 #include "engine/tune/machine.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Amount / rate; NAN when the rate is needed and was not measured. */
 static double take(struct cz_plan *p, double amount, double rate, const char *what)
@@ -21,6 +22,12 @@ static double longer(double a, double b)
 {
     if (isnan(a) || isnan(b)) return NAN;
     return a > b ? a : b;
+}
+
+/* A rank's part of the host's cores, memory and disks. */
+static double share_of(const struct cz_plan *p)
+{
+    return 1.0 / (double)p->world_size;
 }
 
 /* Rates differ by type more than by shape. */
@@ -39,9 +46,11 @@ static double gemm_rate(const struct cz_plan *p, const struct machine_profile *m
 #define CPU_ELEMENT_BYTES 22.0
 
 /* Matrix products, which wait for weights when there are few rows; then everything else. */
-static double pass_seconds(struct cz_plan *p, const struct plan_cost *c,
-                           const struct machine_profile *m, double share)
+double plan_work_seconds(struct cz_engine *e, const struct machine_profile *m,
+                         const struct plan_products *c)
 {
+    struct cz_plan *p = &e->plan;
+    double share = share_of(p);
     double memory = p->on_cuda ? m->device_copy : m->triad * share;
     double gemm = gemm_rate(p, m) * (p->on_cuda ? 1 : share) * GEMM_EFFICIENCY;
     double moved = (double)c->moved_nbytes;
@@ -55,9 +64,10 @@ static double pass_seconds(struct cz_plan *p, const struct plan_cost *c,
 
 /* Adam's measured rate, for as many bytes as this optimizer moves; a GPU updates its share at the
  * same time. */
-static double step_seconds(struct cz_engine *e, const struct machine_profile *m, double share)
+static double step_seconds(struct cz_engine *e, const struct machine_profile *m)
 {
     struct cz_plan *p = &e->plan;
+    double share = share_of(p);
     double on_device = plan_device_share(e), on_host = 1 - on_device;
     double all = (double)p->phases[PLAN_STEP].moved_nbytes;
     double update = (double)plan_update_nbytes(e);
@@ -68,16 +78,37 @@ static double step_seconds(struct cz_engine *e, const struct machine_profile *m,
     return longer(host, device);
 }
 
+/* The profile has one folder's rates. Blocks of a striped file are divided by czero.nvme_rates, so
+ * that all disks end together: each is as much faster than the measured one (the first, where that
+ * is none of them) as its rate says. */
+struct plan_rates plan_nvme_rates(const struct cz_engine *e, const struct machine_profile *m)
+{
+    const struct config_czero *z = &e->config->czero;
+    double disks = z->n_nvme_paths > 0 ? (double)z->n_nvme_paths : 1;
+    if (z->n_nvme_rates == z->n_nvme_paths && z->n_nvme_paths > 0) {
+        double sum = 0, measured = z->nvme_rates[0];
+        for (size_t i = 0; i < z->n_nvme_paths; i++) {
+            sum += z->nvme_rates[i];
+            if (strcmp(z->nvme_paths[i], m->nvme_path) == 0) measured = z->nvme_rates[i];
+        }
+        disks = sum / measured;
+    }
+    disks *= share_of(&e->plan);
+    return (struct plan_rates){m->nvme_read * disks, m->nvme_write * disks, m->nvme_both * disks};
+}
+
 /* Mixed traffic has a measured rate of its own: drives slow down when reads and writes
  * alternate. */
-static double nvme_seconds(struct cz_plan *p, const struct plan_cost *c,
-                           const struct machine_profile *m, double share)
+double plan_nvme_seconds(struct cz_engine *e, const struct machine_profile *m,
+                         const struct plan_cost *c)
 {
+    struct cz_plan *p = &e->plan;
+    const struct plan_rates rates = plan_nvme_rates(e, m);
     double read = (double)c->nvme_read_nbytes, written = (double)c->nvme_written_nbytes;
-    double alone = take(p, read, m->nvme_read * share, "reading from NVMe") +
-                   take(p, written, m->nvme_write * share, "writing to NVMe");
-    if (read == 0 || written == 0 || m->nvme_both <= 0) return alone;
-    return (read + written) / (m->nvme_both * share); /* requests of both kinds are in flight */
+    double alone = take(p, read, rates.read, "reading from NVMe") +
+                   take(p, written, rates.write, "writing to NVMe");
+    if (read == 0 || written == 0 || rates.both <= 0) return alone;
+    return (read + written) / rates.both; /* requests of both kinds are in flight */
 }
 
 /* Both directions at once. */
@@ -99,8 +130,8 @@ static double together(const struct cz_engine *e, enum plan_phase phase, const s
     bool overlaps = gpu && phase != PLAN_STEP && z->overlap_comm;
     busy = overlaps ? longer(busy, c->comm_s) : busy + c->comm_s;
     const struct config_offload_optimizer *o = &z->offload_optimizer;
-    bool is_update = phase == PLAN_STEP ||
-                     (phase == PLAN_FORWARD && c->nvme_written_nbytes > 0); /* late_update */
+    bool is_update = phase == PLAN_STEP || (phase == PLAN_FORWARD && c->nvme_written_nbytes > 0 &&
+                                            zero_updates_late(e->zero));
     bool reads = is_update ? o->pipeline_read : z->prefetch_bucket_size != 0;
     bool writes = is_update ? o->pipeline_write : reads;
     if (phase == PLAN_SAVE) reads = writes = true;
@@ -121,8 +152,7 @@ static double beside_backward(const struct cz_engine *e)
 }
 
 /* The forward that has the update of the step before: of a step's passes the first one's. */
-static double forward_with_update(struct cz_engine *e, const struct machine_profile *m,
-                                  double share)
+static double forward_with_update(struct cz_engine *e, const struct machine_profile *m)
 {
     struct cz_plan *p = &e->plan;
     const struct plan_cost *all = &p->phases[PLAN_FORWARD];
@@ -137,8 +167,8 @@ static double forward_with_update(struct cz_engine *e, const struct machine_prof
     other.nvme_written_nbytes = 0;
     first.nvme_read_nbytes = other.nvme_read_nbytes + read;
     first.nvme_written_nbytes = all->nvme_written_nbytes;
-    other.nvme_s = nvme_seconds(p, &other, m, share);
-    first.nvme_s = nvme_seconds(p, &first, m, share);
+    other.nvme_s = plan_nvme_seconds(e, m, &other);
+    first.nvme_s = plan_nvme_seconds(e, m, &first);
     return together(e, PLAN_FORWARD, &first) + (double)(n - 1) * together(e, PLAN_FORWARD, &other);
 }
 
@@ -146,7 +176,6 @@ static double forward_with_update(struct cz_engine *e, const struct machine_prof
 void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
 {
     struct cz_plan *p = &e->plan;
-    double share = 1.0 / (double)p->world_size;
     p->step_s = 0;
     p->missing_rate = NULL;
     if (m && m->is_assumed)
@@ -156,16 +185,17 @@ void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
         struct plan_cost *c = &p->phases[f];
         c->compute_s = c->nvme_s = c->link_s = c->comm_s = c->total_s = NAN;
         if (!m) continue;
-        c->compute_s = f == PLAN_STEP   ? step_seconds(e, m, share)
+        const struct plan_products work = {c->flops, c->moved_nbytes, c->weights_nbytes};
+        c->compute_s = f == PLAN_STEP   ? step_seconds(e, m)
                        : f == PLAN_SAVE ? 0
-                                        : pass_seconds(p, c, m, share);
-        c->nvme_s = nvme_seconds(p, c, m, share);
+                                        : plan_work_seconds(e, m, &work);
+        c->nvme_s = plan_nvme_seconds(e, m, c);
         c->link_s = link_seconds(p, c, m);
         c->comm_s = take(p, (double)c->sent_nbytes, m->comm, "copies between ranks");
         c->total_s = together(e, (enum plan_phase)f, c);
     }
     if (m && zero_updates_late(e->zero))
-        p->phases[PLAN_FORWARD].total_s = forward_with_update(e, m, share);
+        p->phases[PLAN_FORWARD].total_s = forward_with_update(e, m);
     for (int f = 0; f < PLAN_SAVE; f++) p->step_s += p->phases[f].total_s;
     p->beside_s = isnan(p->step_s) ? 0 : beside_backward(e);
     p->step_s -= p->beside_s;

@@ -50,9 +50,21 @@ static cz_status add_text(struct config_wanted *w, const char *path, const char 
     return value ? add(w, "%s=%s", path, value) : CZ_OK;
 }
 
+/* So that "3" is a text, too. */
+static cz_status add_quoted(struct config_wanted *w, const char *path, const char *value)
+{
+    struct json_writer quoted;
+    char *text;
+    json_writer_init(&quoted, 0);
+    json_write_string(&quoted, value);
+    TRY(json_writer_take(&quoted, &text, NULL));
+    cz_status st = add(w, "%s=%s", path, text);
+    free(text);
+    return st;
+}
+
 /* ---- --lora ---------------------------------------------------------------------------------- */
 
-/* Texts are quoted, so that "3" is one, too. */
 static cz_status add_lora_key(struct config_wanted *w, const char *key, const char *value)
 {
     static const struct {
@@ -65,14 +77,9 @@ static cz_status add_lora_key(struct config_wanted *w, const char *key, const ch
         nearest_consider(&search, keys[i].key);
         if (strcmp(keys[i].key, key) != 0) continue;
         if (!keys[i].is_text) return add(w, "czero.lora.%s=%s", key, value);
-        struct json_writer quoted;
-        char *text;
-        json_writer_init(&quoted, 0);
-        json_write_string(&quoted, value);
-        TRY(json_writer_take(&quoted, &text, NULL));
-        cz_status st = add(w, "czero.lora.%s=%s", key, text);
-        free(text);
-        return st;
+        char path[64];
+        snprintf(path, sizeof path, "czero.lora.%s", keys[i].key);
+        return add_quoted(w, path, value);
     }
     return err_set(CZ_INVALID, 0, "--lora: \"%s\" is not a key; %s%s", key,
                    search.best ? "did you mean "
@@ -134,6 +141,7 @@ cz_status config_args_wanted(const struct config_args *a, struct config_wanted *
     TRY(add_int(w, "scheduler.params.warmup_num_steps", a->warmup_steps, 0));
     TRY(add_number(w, "warmup_ratio", a->warmup_ratio));
     TRY(add_lora(w, a->lora));
+    if (a->profile) TRY(add_quoted(w, "czero.machine_profile", a->profile));
     if (!a->precision) return CZ_OK;
     TRY(add(w, "fp16.enabled=%s", strcmp(a->precision, "fp16") == 0 ? "true" : "false"));
     return add(w, "bf16.enabled=%s", strcmp(a->precision, "bf16") == 0 ? "true" : "false");

@@ -9,6 +9,7 @@
 struct config_args {
     struct arg_list autos, sets;
     const char *optimizer, *betas, *scheduler, *precision, *compat, *lora;
+    const char *profile;                                       /* czero.machine_profile */
     int64_t micro_batch, accumulation, warmup_steps;           /* 0, 0, −1: not given */
     double lr, weight_decay, eps, max_grad_norm, warmup_ratio; /* NAN: not given */
     bool strict;

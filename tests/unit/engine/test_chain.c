@@ -1,7 +1,8 @@
 /* Claims: gradients of a chain are those of its layers, ties summed; recomputation of any segment
  * length, with inputs kept on the host or not, and accumulation over micro-batches, repeat them to
- * the bit, as do micro-batches that go through each layer together; smaller batches fit the planned
- * memory; walks refuse what they cannot do. */
+ * the bit, as do micro-batches that go through each layer together, whether what layers save is
+ * kept, waits in a file or is recomputed; smaller batches fit the planned memory; walks refuse what
+ * they cannot do. */
 #include "engine/chain/chain.h"
 #include "tests/support/toy_layers.h"
 
@@ -365,8 +366,9 @@ static cz_status lazy_wait(void *user, uint64_t ticket)
 }
 
 /* Alone they are summed one after the other: h + e of the tied table, micro-batch by micro-batch.
- * keep: layers from it on keep what they save. */
-static void check_together(int n, int64_t every, size_t keep, enum kept_where where)
+ * saved: where the layers keep what they save. */
+static void check_together(int n, int64_t every, const enum chain_saved *saved,
+                           enum kept_where where)
 {
     static struct lazy_file file;
     struct toy alone, together;
@@ -386,13 +388,23 @@ static void check_together(int n, int64_t every, size_t keep, enum kept_where wh
                                                .keep_on_host = where == ON_HOST,
                                                .ops = ops});
     const size_t all = chain_sizes(together.chain).activations;
-    ck_ok(chain_keep_from(together.chain, keep));
-    ck_assert(chain_sizes(together.chain).activations <= all);
-    ck_assert(chain_is_recomputed(together.chain, 1) == (every > 0 || keep > 1));
+    ck_ok(chain_place_saved(together.chain, saved));
+    size_t n_swapped = 0;
+    for (size_t i = 0; i + 1 < N_LAYERS && every == 0; i++) {
+        ck_assert(chain_is_recomputed(together.chain, i) == (saved[i] == CHAIN_SAVED_NOWHERE));
+        n_swapped += chain_layer_sizes(together.chain, i).saved_nbytes > 0 &&
+                     saved[i] == CHAIN_SAVED_IN_FILE;
+    }
+    ck_assert(every == 0 || chain_is_recomputed(together.chain, 1));
+    const struct chain_sizes sizes = chain_sizes(together.chain);
+    free(together.blocks[0]); /* in a file, what the layers save takes whole blocks of memory */
+    together.blocks[0] = malloc(sizes.activations);
+    if (n_swapped == 0) ck_assert(sizes.activations <= all);
     ck_assert_uint_eq(chain_n_visits(together.chain), 2 * N_LAYERS);
     ck_assert_uint_eq(chain_tied_layer(together.chain), 0);
-    memset(together.blocks[0], 0xff, chain_sizes(together.chain).activations);
-    ck_assert((chain_sizes(together.chain).kept > 0) == (where != IN_MEMORY));
+    memset(together.blocks[0], 0xff, sizes.activations);
+    ck_assert((sizes.kept > 0) == (where == ON_HOST));
+    ck_assert((sizes.file > 0) == (where == IN_FILE || n_swapped > 0));
     const struct chain_memory memory = {.activations = together.blocks[0],
                                         .workspace = together.blocks[1],
                                         .gradients = together.blocks[2],
@@ -412,8 +424,11 @@ static void check_together(int n, int64_t every, size_t keep, enum kept_where wh
     float losses[N_MICRO];
     for (int k = 0; k < n; k++) runs[k].loss = &losses[k];
     for (int pass = 0; pass < 2; pass++) {
+        const uint64_t n_asked = file.n_asked;
         ck_ok(chain_forward_all(together.chain, runs, (size_t)n));
         ck_ok(chain_backward(together.chain));
+        if (where != IN_FILE) /* each is written once and read once */
+            ck_assert_uint_eq(file.n_asked - n_asked, 2 * n_swapped * (size_t)n);
         expect_same_gradients(&together, &alone);
         for (int k = 0; k < n; k++) ck_assert_float_eq(losses[k], micro[k].loss);
     }
@@ -428,8 +443,15 @@ START_TEST(micro_batches_together_give_the_sums_of_one_after_the_other)
 {
     for (enum kept_where where = IN_MEMORY; where <= IN_FILE; where++)
         for (int n = 1; n <= N_MICRO; n++) {
-            check_together(n, 1, 0, where);
-            for (size_t keep = 0; keep <= N_LAYERS; keep += 3) check_together(n, 0, keep, where);
+            enum chain_saved saved[N_LAYERS] = {0};
+            check_together(n, 1, saved, where);
+            for (int way = 0; way < 12; way++) {
+                for (int i = 0; i < N_LAYERS; i++)
+                    saved[i] = way < 3    ? (enum chain_saved)way
+                               : way == 3 ? i < 3 ? CHAIN_SAVED_NOWHERE : CHAIN_SAVED_IN_MEMORY
+                                          : (enum chain_saved)((i * way + i / 2) % CHAIN_N_SAVED);
+                check_together(n, 0, saved, where);
+            }
         }
 }
 END_TEST

@@ -4,9 +4,11 @@
  * at every stage, precision and tier, recomputing or not, on one rank and two (there stages 2 and 3
  * by layer give what stages 0 and 1 give); a call that fails makes no step and the run continues as
  * if it had not been; layers are chosen where that saves traffic. CZ_TRAIN_BATCH_ALL=1: the whole
- * product (test_train_batch_slow.sh). */
+ * product (test_train_batch_slow.sh). What layers save gives the same bits kept, on NVMe and
+ * recomputed, as the machine profile and the memory decide, with the traffic planned. */
 #include "base/size.h"
 #include "engine/engine_impl.h"
+#include "engine/tune/machine.h"
 #include "formats/file_io.h"
 #include "tests/support/gpu/trial_step.h"
 
@@ -118,11 +120,15 @@ struct trial {
     enum tier tier;
     enum way way;
     int stage, world, every; /* every: activation checkpointing */
+    int memory;              /* czero.activation_memory */
     bool away;               /* inputs of layers wait on NVMe */
+    const char *profile;     /* czero.machine_profile; NULL: none */
     const char *dtype;
     char swap_dir[160], config[2048];
     struct outcome outcomes[2];
     struct cz_swap_traffic traffic; /* of rank 0's last step */
+    size_t n_layers[CHAIN_N_SAVED]; /* by what becomes of what they save */
+    struct plan_traffic planned;
 };
 
 static const char *const dtypes[] = {
@@ -148,10 +154,13 @@ static void configure(struct trial *t)
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, "
              "\"czero\": {\"tile_numel\": 4096, \"offload_gradients\": %s, "
              "\"activation_checkpointing\": {\"every\": %d}, "
-             "\"accumulation_order\": \"%s\", \"offload_activations\": %s}}",
+             "\"accumulation_order\": \"%s\", \"offload_activations\": %s, "
+             "\"machine_profile\": %s%s%s, \"activation_memory\": %d}}",
              MICRO, ACCUMULATION, t->dtype, t->stage, states ? "nvme" : "none", t->swap_dir,
              all ? "nvme" : "none", t->swap_dir, grads ? "true" : "false", t->every,
-             t->way == WAY_LAYERS ? "layers" : "micro_batches", t->away ? "true" : "false");
+             t->way == WAY_LAYERS ? "layers" : "micro_batches", t->away ? "true" : "false",
+             t->profile ? "\"" : "", t->profile ? t->profile : "null", t->profile ? "\"" : "",
+             t->memory);
 }
 
 static cz_status make_engine(const struct trial *t, struct comm *comm, struct cz_engine **out)
@@ -209,6 +218,8 @@ static cz_status train(struct trial *t, struct comm *comm, int rank)
     }
     t->traffic.size = sizeof t->traffic;
     TRY(engine_get_swap_traffic(e, &t->traffic));
+    for (int k = 0; k < CHAIN_N_SAVED; k++) t->n_layers[k] = e->plan.saved[k].n_layers;
+    t->planned = e->plan.traffic[e->plan.order];
     TRY(look(e, out));
     engine_destroy(e);
     return CZ_OK;
@@ -359,6 +370,124 @@ START_TEST(two_ranks_by_layer_train_as_stages_0_and_1_do)
             for (int tier = 0; tier < TIER_GRADIENTS; tier++)
                 if (all_asked() || (dtype == (kind + 1) % 4 && tier == kind % 3 && kind % 2 == 0))
                     check_two(t, kind, dtype, tier);
+    munmap(t, sizeof *t);
+    test_tmp_remove(root);
+}
+END_TEST
+
+/* ---- kept, on NVMe, or recomputed ------------------------------------------------------------ */
+
+/* A machine of which only the products and the disk differ. */
+static const char *machine(const char *name, double gemm, double nvme)
+{
+    static char path[192];
+    const struct machine_profile m = {.n_threads = 1,
+                                      .gemm_f32 = gemm,
+                                      .gemm_bf16 = gemm,
+                                      .gemm_f16 = gemm,
+                                      .triad = 1e11,
+                                      .adam_f32 = 1e9,
+                                      .adam_bf16 = 1e9,
+                                      .nvme_read = nvme,
+                                      .nvme_write = nvme,
+                                      .nvme_both = nvme};
+    snprintf(path, sizeof path, "%s/%s.json", root, name);
+    ck_ok(machine_write(&m, path));
+    return path;
+}
+
+static void expect_layers(const struct trial *t, size_t n_redone, size_t n_kept, size_t n_swapped)
+{
+    ck_assert_msg(t->n_layers[CHAIN_SAVED_NOWHERE] == n_redone &&
+                      t->n_layers[CHAIN_SAVED_IN_MEMORY] == n_kept &&
+                      t->n_layers[CHAIN_SAVED_IN_FILE] == n_swapped,
+                  "%zu layers recomputed, %zu kept, %zu on NVMe; not %zu, %zu, %zu: %s",
+                  t->n_layers[CHAIN_SAVED_NOWHERE], t->n_layers[CHAIN_SAVED_IN_MEMORY],
+                  t->n_layers[CHAIN_SAVED_IN_FILE], n_redone, n_kept, n_swapped, t->config);
+}
+
+/* What is swapped moves to the byte as planned, what a step moves besides stays what it is. */
+static void check_saved(struct trial *t)
+{
+    t->way = WAY_CALLS;
+    const struct outcome want = run(t);
+    t->way = WAY_LAYERS;
+    t->away = t->tier == TIER_ALL;
+    t->profile = machine("fast-disk", 1e6, 1e12);
+    t->memory = 1 << 30;
+    struct outcome have = run(t);
+    expect_same(&want, &have, t);
+    const size_t n_layers = t->n_layers[CHAIN_SAVED_IN_MEMORY];
+    expect_layers(t, 0, n_layers, 0);
+    const struct cz_swap_traffic kept = t->traffic;
+    const struct plan_traffic planned = t->planned;
+    t->memory = 1;
+    have = run(t);
+    expect_same(&want, &have, t);
+    const bool has_file = t->tier != TIER_MEMORY;
+    const size_t n_empty = t->n_layers[CHAIN_SAVED_IN_MEMORY]; /* save nothing */
+    ck_assert_uint_lt(n_empty, n_layers);
+    expect_layers(t, has_file ? 0 : n_layers - n_empty, n_empty, has_file ? n_layers - n_empty : 0);
+    ck_assert(!has_file || t->traffic.read_nbytes > kept.read_nbytes);
+    ck_assert_double_eq(t->traffic.read_nbytes - kept.read_nbytes,
+                        (double)(t->planned.nvme_read_nbytes - planned.nvme_read_nbytes));
+    ck_assert_double_eq(t->traffic.written_nbytes - kept.written_nbytes,
+                        (double)(t->planned.nvme_written_nbytes - planned.nvme_written_nbytes));
+    t->profile = machine("slow-disk", 1e12, 1e3);
+    have = run(t);
+    expect_same(&want, &have, t);
+    expect_layers(t, n_layers - n_empty, n_empty, 0);
+    ck_assert_double_eq(t->traffic.read_nbytes, kept.read_nbytes);
+    ck_assert_double_eq(t->traffic.written_nbytes, kept.written_nbytes);
+}
+
+START_TEST(what_layers_save_is_kept_swapped_or_recomputed_as_the_profile_says)
+{
+    struct trial *t = trial_new();
+    make_models();
+    for (int kind = 0; kind < N_KINDS; kind++)
+        for (int tier = 0; tier < N_TIERS; tier++) {
+            if (!all_asked() && kind % N_TIERS != tier) continue;
+            *t = (struct trial){.kind = (enum kind)kind,
+                                .world = 1,
+                                .stage = tier % 4,
+                                .tier = (enum tier)tier,
+                                .dtype = dtypes[kind % 2]};
+            snprintf(t->swap_dir, sizeof t->swap_dir, "%s/swap", root);
+            check_saved(t);
+        }
+    *t = (struct trial){.world = 2, .stage = 3, .tier = TIER_ALL, .dtype = dtypes[1]};
+    snprintf(t->swap_dir, sizeof t->swap_dir, "%s/swap", root);
+    t->way = WAY_LAYERS;
+    const struct outcome want = run(t);
+    t->profile = machine("fast-disk", 1e6, 1e12);
+    t->memory = 1;
+    const struct outcome have = run(t);
+    expect_same(&want, &have, t);
+    ck_assert_uint_gt(t->n_layers[CHAIN_SAVED_IN_FILE], 0);
+    munmap(t, sizeof *t);
+    test_tmp_remove(root);
+}
+END_TEST
+
+START_TEST(a_profile_that_cannot_be_read_is_refused_by_its_line)
+{
+    struct trial *t = trial_new();
+    struct cz_engine *e;
+    char path[192];
+    make_models();
+    *t = (struct trial){.world = 1, .dtype = dtypes[1]};
+    t->profile = machine("broken", 1e12, 1e9);
+    snprintf(path, sizeof path, "%s", t->profile);
+    ck_ok(file_save(path, "{\n  \"format\": 3\n}\n", 18));
+    configure(t);
+    ck_fails(make_engine(t, NULL, &e), CZ_CORRUPT);
+    ck_assert_msg(strstr(cz_last_error(), "czero.machine_profile") &&
+                      strstr(cz_last_error(), "broken.json:2:"),
+                  "%s", cz_last_error());
+    t->profile = "/nowhere/m.json";
+    configure(t);
+    ck_fails(make_engine(t, NULL, &e), CZ_NOTFOUND);
     munmap(t, sizeof *t);
     test_tmp_remove(root);
 }
@@ -623,6 +752,8 @@ END_TEST
 
 TEST_MAIN("engine/train_batch", one_rank_trains_as_the_three_calls_do,
           two_ranks_by_layer_train_as_stages_0_and_1_do,
+          what_layers_save_is_kept_swapped_or_recomputed_as_the_profile_says,
+          a_profile_that_cannot_be_read_is_refused_by_its_line,
           a_step_that_has_begun_is_ended_by_its_own_calls,
           a_step_that_fails_is_not_made_and_leaves_nothing,
           a_rank_without_data_ends_the_call_on_all_ranks, logits_are_those_of_single_micro_batches,

@@ -630,7 +630,8 @@ START_TEST(typed_view_holds_what_the_engine_needs)
         "\"data_types\": {\"grad_accum_dtype\": \"fp32\"},"
         "\"czero\": {\"activation_checkpointing\": {\"every\": 2}, \"max_consecutive_skips\": 9,"
         "\"tf32\": true, \"keep_all_activations\": true, \"accumulation_order\": \"layers\", "
-        "\"offload_activations\": true}}",
+        "\"offload_activations\": true, \"machine_profile\": \"m.json\", "
+        "\"activation_memory\": 5}}",
         NULL);
     ck_ok(config_check(c));
     ck_assert_int_eq(c->train_micro_batch_size_per_gpu, 4);
@@ -666,6 +667,8 @@ START_TEST(typed_view_holds_what_the_engine_needs)
     ck_assert(c->czero.tf32 && c->czero.keep_all_activations);
     ck_assert_int_eq(c->czero.accumulation_order, CONFIG_ORDER_LAYERS);
     ck_assert(c->czero.offload_activations);
+    ck_assert_str_eq(c->czero.machine_profile, "m.json");
+    ck_assert_int_eq(c->czero.activation_memory, 5);
     ck_assert(c->czero.async_save && c->timers_throughput_enabled);
     config_free(c);
 }
