@@ -105,12 +105,57 @@ refused() { # expected exit code, part of the sentence, arguments…
   [ $got = "$code" ] || complain "$*: exit $got, not $code"
   grep -q -- "$part" "$work/err" || complain "$*: $(cat "$work/err")"
 }
+# What layers save, by the rates of a profile: of the config, or --profile, which wins.
+layered=(--config "$work/layered.json" --model gpt2-tiny --seq-len 64)
+cat >"$work/layered.json" <<EOF
+{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": true}, "optimizer": {"type": "AdamW"},
+ "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "$work"}},
+ "czero": {"machine_profile": "$work/machine.json", "activation_memory": 1}}
+EOF
+machine() { # FILE, operations and bytes of NVMe per second
+  printf '{"format": "czero machine", "version": 1, "cpu": "", "isa": "", "device": "", "threads": 1' >"$work/$1"
+  for key in gemm_fp32_operations="$2" gemm_bf16_operations="$2" gemm_fp16_operations="$2" triad_bytes=1e11 adam_fp32_parameters=1e9 \
+    adam_bf16_parameters=1e9 comm_bytes=0 host_to_device_bytes=0 device_to_host_bytes=0 device_gemm_fp32_operations=0 \
+    device_gemm_bf16_operations=0 device_gemm_fp16_operations=0 device_copy_bytes=0 nvme_read_bytes="$3" nvme_write_bytes="$3" \
+    nvme_read_and_write_bytes="$3"; do
+    printf ', "%s_per_second": %s' "${key%=*}" "${key#*=}" >>"$work/$1"
+  done
+  printf ', "device_memory_bytes": 0, "nvme_path": "%s", "nvme_block_bytes": 0, "nvme_queue_depth": 0, "nvme_how": ""}' \
+    "$work" >>"$work/$1"
+}
+machine machine.json 1e6 1e12
+machine slow.json 1e12 1e3
+says() { # the end of the line, arguments…
+  local part=$1
+  shift
+  "$czero" plan "${layered[@]}" "$@" >"$work/out" 2>"$work/err" || complain "exit $?: $(cat "$work/err")"
+  grep -q "^What layers save .*): $part\.$" "$work/out" || complain "$*, not $part: $(grep '^What' "$work/out")"
+}
+says "1 layer kept in memory ([^()]*), 2 layers on NVMe (recomputing takes [0-9.]* s, NVMe 0 s that nothing hides)"
+says "1 layer kept in memory ([^()]*), 2 layers recomputed (recomputing takes [0-9.e-]* s, NVMe [0-9.e+]* s that nothing hides)" --profile "$work/slow.json"
+says "3 layers kept in memory (recomp[^()]*)" --set czero.activation_memory=1000000000
+says "3 layers recomputed" --set czero.machine_profile=null
+"$czero" plan "${layered[@]}" --json >"$work/out"
+python3 -c 'import json, sys; s = json.load(open(sys.argv[1]))["saved_activations"]
+assert s["on_nvme"]["layers"] == 2 and s["on_nvme"]["nvme_seconds"] < s["on_nvme"]["recompute_seconds"], s
+assert s["recomputed"] == {"layers": 0, "recompute_seconds": None, "nvme_seconds": None} and "profile" in s["why"], s' "$work/out" ||
+  complain "JSON: $(cat "$work/out")"
+striped() { # seconds on NVMe of a forward with more settings
+  "$czero" plan "${layered[@]}" --profile "$work/slow.json" --json "$@" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["phases"][0]["seconds"]["nvme"])'
+}
+one=$(striped) four=$(striped --set "czero.nvme_paths=[\"$work\", \"/tmp\"]" --set "czero.nvme_rates=[1,3]")
+awk -v a="$one" -v b="$four" 'BEGIN { exit !(b > 0 && a / b > 3.999 && a / b < 4.001) }' || complain "striped: $one s, $four s"
+
 base=(--config configs/quickstart.json --model gpt2-tiny --seq-len 64)
 refused 2 "sequence parallelism" "${base[@]}" --set sequence_parallel_size=2
 refused 2 "gpt2-huge" --config configs/quickstart.json --model gpt2-huge --seq-len 64
 refused 2 "seq" --config configs/quickstart.json --model gpt2-tiny --seq-len 65
 refused 2 "missing.json" --config missing.json --model gpt2-tiny --seq-len 64
 refused 2 "nothing.json" "${base[@]}" --profile nothing.json
+sed -i 's/"cpu": ""/"cpu": 3/' "$work/slow.json"
+refused 4 "slow.json:1:" "${layered[@]}" --profile "$work/slow.json"
+refused 4 "czero.machine_profile: .*slow.json:1:" "${layered[@]}" --set czero.machine_profile="$work/slow.json"
 refused 2 "did you mean 24GB" --model gpt2 --gpu-memory 24
 refused 2 "known are rtx3060" --model gpt2 --gpu gtx1080
 refused 2 "has no GPU" --model gpt2 --gpu l4 --device cpu
