@@ -6,12 +6,15 @@
 For ZeRO stages 1, 2 and 3, fp32 and bf16, with and without exclude_frozen_parameters, a tiny LLaMA with PEFT's LoRA (one with a
 classifier's head in modules_to_save, one with DoRA) takes three steps on two ranks (gloo) under DeepSpeed and saves a checkpoint. The parameters are
 then gathered and saved by PEFT itself. czero's adapter_model.safetensors, made from the shards alone, must have the same bytes, and
-PEFT must load the folder. In fp32 czero also resumes the checkpoint (`czero train --resume --adapter`) and writes the same tensors
-without a step. Exit 1 if anything differs. Run with a Python that has torch, transformers, peft and deepspeed."""
+PEFT must load the folder. In fp32 czero also resumes the checkpoint (`czero train --resume --adapter`): it writes the same tensors
+without a step, and the losses of five more steps are within 1e-5 of those of DeepSpeed, which trains on uninterrupted: on one
+rank, and on two at the same stage. Exit 1 if anything differs. Run with a Python that has torch, transformers, peft and deepspeed."""
 import argparse
+import csv
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -19,7 +22,19 @@ import tempfile
 import warnings
 
 sys.dont_write_bytecode = True
+SAVED, STEPS, MICRO, LENGTH, VOCAB = 3, 8, 2, 9, 61
 warnings.filterwarnings("ignore")
+
+
+def tokens():
+    """A stream; row k of a run is its tokens [k LENGTH, (k+1) LENGTH), each trained to predict the next one."""
+    draw = random.Random(11)
+    return [draw.randrange(1, VOCAB) for _ in range(STEPS * 2 * MICRO * LENGTH + 1)]
+
+
+def ds_config(stage, dtype):
+    return {"train_micro_batch_size_per_gpu": MICRO, "zero_optimization": {"stage": stage}, "bf16": {"enabled": dtype == "bf16"},
+            "optimizer": {"type": "AdamW", "params": {"lr": 0.02, "torch_adam": True}}, "zero_allow_untested_optimizer": True}
 
 
 def child(folder, stage, dtype, exclude, kind):
@@ -32,7 +47,7 @@ def child(folder, stage, dtype, exclude, kind):
     rank = int(os.environ["RANK"])
     folder = pathlib.Path(folder)
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=56, num_hidden_layers=2,
+    config = transformers.LlamaConfig(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_layers=2,
                                       num_attention_heads=4, num_key_value_heads=2, pad_token_id=0, num_labels=3)
     classifies = kind == "classifier"
     base = (transformers.LlamaForSequenceClassification if classifies else transformers.LlamaForCausalLM)(config)
@@ -40,16 +55,26 @@ def child(folder, stage, dtype, exclude, kind):
         base.save_pretrained(folder / "base")
     model = peft.get_peft_model(base, peft.LoraConfig(r=3, lora_alpha=7, target_modules="all-linear", use_dora=kind == "dora",
                                                       task_type="SEQ_CLS" if classifies else "CAUSAL_LM"))
-    ds = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage}, "bf16": {"enabled": dtype == "bf16"},
-          "optimizer": {"type": "AdamW", "params": {"lr": 0.02, "torch_adam": True}}, "zero_allow_untested_optimizer": True}
-    engine, _, _, _ = deepspeed.initialize(model=model, config=ds, dist_init_required=True,
+    engine, _, _, _ = deepspeed.initialize(model=model, config=ds_config(stage, dtype), dist_init_required=True,
                                            model_parameters=[p for p in model.parameters() if p.requires_grad])
-    torch.manual_seed(10 + rank)
-    for _ in range(3):
-        ids = torch.randint(1, 61, (2, 9))
-        labels = torch.randint(0, 3, (2,)) if classifies else ids
-        engine.backward(engine(input_ids=ids, labels=labels).loss)
-        engine.step()
+    stream, losses = torch.tensor(tokens()), []
+
+    def train(steps):
+        for step in steps:
+            at = [((2 * step + rank) * MICRO + i) * LENGTH for i in range(MICRO)]
+            ids = torch.stack([stream[k:k + LENGTH] for k in at])
+            if classifies:
+                loss = engine(input_ids=ids, labels=ids.sum(1) % 3).loss
+            else:
+                logits = engine(input_ids=ids).logits.float().flatten(0, 1)
+                loss = torch.nn.functional.cross_entropy(logits, torch.cat([stream[k + 1:k + LENGTH + 1] for k in at]))
+            engine.backward(loss)
+            engine.step()
+            mean = loss.detach().float().clone()
+            torch.distributed.all_reduce(mean)
+            losses.append(mean.item() / 2)
+
+    train(range(SAVED))
     engine.save_checkpoint(str(folder / "ckpt"), exclude_frozen_parameters=exclude)
     trained = [p for p in engine.module.parameters() if p.requires_grad]
     with deepspeed.zero.GatheredParameters(trained, modifier_rank=None, enabled=stage == 3):
@@ -57,9 +82,40 @@ def child(folder, stage, dtype, exclude, kind):
             state = {n: p.detach().clone() for n, p in engine.module.named_parameters() if p.requires_grad}
             engine.module.save_pretrained(folder / "peft", state_dict=state)
     torch.distributed.barrier()
+    train(range(SAVED, STEPS))
+    if rank == 0:
+        (folder / "losses.json").write_text(json.dumps(losses[SAVED:]))
 
 
-def compare(czero, folder, dtype, kind):
+def resume(czero, folder, config, n_ranks, steps):
+    """czero's run from the checkpoint to the end of `steps`, and what it says if it fails."""
+    (folder / "ds.json").write_text(json.dumps(config))
+    launch = ["launch", "-n", str(n_ranks)] if n_ranks > 1 else []
+    done = subprocess.run([czero, *launch, "train", "--config", folder / "ds.json", "--model", folder / "base", "--adapter",
+                           folder / "ours", "--resume", folder / "ckpt", "--data", f"u16:{folder}/rows.bin", "--seq-len",
+                           str(LENGTH), "--shuffle", "off", "--steps", str(steps), "--curve", folder / "curve.csv", "--export",
+                           folder / "resumed", "--force", "--quiet"], capture_output=True, text=True)
+    return done.stderr.strip()[-400:] if done.returncode != 0 else ""
+
+
+def compare_losses(czero, folder, stage):
+    """One rank with accumulation, then two at DeepSpeed's stage."""
+    want, complaints, farthest = json.loads((folder / "losses.json").read_text()), [], 0.0
+    for n_ranks in (1, 2):
+        config = ds_config(stage if n_ranks > 1 else 0, "fp32") | {"gradient_accumulation_steps": 2 // n_ranks}
+        failure = resume(czero, folder, config, n_ranks, STEPS)
+        have = [] if failure else [float(row["loss"]) for row in csv.DictReader((folder / "curve.csv").open())]
+        if failure or len(have) != len(want):
+            complaints.append(f"resume on {n_ranks}: {failure or have}")
+            continue
+        far = max(abs(a - b) for a, b in zip(have, want))
+        farthest = max(farthest, far)
+        if far > 1e-5:
+            complaints.append(f"{n_ranks} ranks: losses {have}, DeepSpeed's {want}")
+    return complaints, farthest
+
+
+def compare(czero, folder, stage, dtype, kind):
     import peft
     import transformers
     complaints = []
@@ -77,17 +133,15 @@ def compare(czero, folder, dtype, kind):
     head = transformers.AutoModelForSequenceClassification if kind == "classifier" else transformers.AutoModelForCausalLM
     peft.PeftModel.from_pretrained(head.from_pretrained(folder / "base"), folder / "ours")
     if dtype == "fp32" and kind != "classifier":
-        (folder / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 2, "optimizer": {
-            "type": "AdamW", "params": {"lr": 0.02}}}))
-        (folder / "rows.bin").write_bytes(bytes([7, 0]) * 400)
-        done = subprocess.run([czero, "train", "--config", folder / "ds.json", "--model", folder / "base", "--adapter",
-                               folder / "ours", "--resume", folder / "ckpt", "--data", f"u16:{folder}/rows.bin", "--seq-len",
-                               "8", "--steps", "3", "--export", folder / "resumed", "--quiet"],
-                              capture_output=True, text=True)
-        if done.returncode != 0:
-            complaints.append(f"resume: {done.stderr.strip()[-400:]}")
+        (folder / "rows.bin").write_bytes(b"".join(t.to_bytes(2, "little") for t in tokens()))
+        failure = resume(czero, folder, ds_config(0, dtype), 1, SAVED)
+        if failure:
+            complaints.append(f"resume: {failure}")
         elif (folder / "resumed" / "adapter_model.safetensors").read_bytes() != theirs:
             complaints.append("the resumed run has other tensors")
+        more, farthest = compare_losses(czero, folder, stage)
+        print(f"  {STEPS - SAVED} more steps: losses within {farthest:.1e}", flush=True)
+        complaints += more
     return complaints
 
 
@@ -116,7 +170,7 @@ def main():
                                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29610 + number)}) for r in range(2)]
             errors = [r.communicate()[1] for r in ranks]
             complaints = [e[-800:] for r, e in zip(ranks, errors) if r.returncode != 0]
-            complaints = complaints or compare(czero, pathlib.Path(folder), case[1], case[3])
+            complaints = complaints or compare(czero, pathlib.Path(folder), int(case[0]), case[1], case[3])
         failed += bool(complaints)
         print(f"stage {case[0]}, {case[1]}, exclude_frozen {case[2]}, {case[3]}: {'; '.join(complaints) or 'same bytes'}", flush=True)
     return 1 if failed else 0
