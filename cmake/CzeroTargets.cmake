@@ -297,7 +297,7 @@ function(cz_as_ptx target name)
   set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "CZERO_CUDA_SIM_CODE=ptx")
   set_tests_properties(${test} PROPERTIES LABELS "${label};cuda;ptx")
 endfunction()
-string(JOIN "|" CZ_PTX_DEFAULT activation attention ce_head cross_entropy dropout elementwise
+string(JOIN "|" CZ_PTX_DEFAULT activation attention ce_head cross_entropy dora dropout elementwise
   embedding lamb matmul norm onebit reduce rope router step)
 
 # tests/gpu runs on the plug-in that this names; scripts/gpu_check.sh runs the same on a real GPU.

@@ -464,7 +464,7 @@ static const struct config_key czero_lora_keys[] = {
     KEY("rslora", KEY_BOOL, "false", "alpha/sqrt(rank) instead of alpha/rank",
         TO_BOOL(czero.lora.rslora), .short_name = "use_rslora"),
     KEY("dora", KEY_BOOL, "false",
-        "train the lengths of the rows of each map's weight as well (DoRA); on the CPU",
+        "train the lengths of the rows of each map's weight as well (DoRA)",
         TO_BOOL(czero.lora.dora), .short_name = "use_dora"),
     KEY("modules_to_save", KEY_STRINGS, "[]",
         "modules that are trained whole and stored with the adapter"),

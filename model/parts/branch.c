@@ -441,7 +441,6 @@ static cz_status size_of(const struct batch_shape *shape, const struct layer_bra
     }
     struct scratch own_pieces = take_space(l, N, R, drops, dtype, NULL).own;
     if (br->is_dora) {
-        TRY(ops_require(shape->ops, "dora_norm"));
         TRY(raise_by(shape, sum_args(l, R, dtype), &ops_nbytes));
         TRY(raise_by(shape, t_args(l, N, R, dtype), &ops_nbytes));
         for (int more = 0; more < 2; more++) {

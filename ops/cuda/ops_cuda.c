@@ -13,6 +13,7 @@ cz_status adam_wire_cuda(struct ops *ops);
 cz_status attention_wire_cuda(struct ops *ops);
 cz_status cross_entropy_head_wire_cuda(struct ops *ops);
 cz_status cross_entropy_wire_cuda(struct ops *ops);
+cz_status dora_wire_cuda(struct ops *ops);
 cz_status dropout_wire_cuda(struct ops *ops);
 cz_status elementwise_wire_cuda(struct ops *ops);
 cz_status embedding_wire_cuda(struct ops *ops);
@@ -38,6 +39,7 @@ static const struct {
     {attention_wire_cuda, NULL},
     {cross_entropy_head_wire_cuda, NULL},
     {cross_entropy_wire_cuda, NULL},
+    {dora_wire_cuda, NULL},
     {dropout_wire_cuda, NULL},
     {elementwise_wire_cuda, NULL},
     {embedding_wire_cuda, NULL},

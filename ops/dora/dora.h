@@ -48,8 +48,7 @@ struct dora_grad_args {
     bool accumulate;
 };
 
-/* Queue the call on the stream: ops/ops.h says what holds for all calls. CZ_UNSUPPORTED on a GPU.
- */
+/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
 cz_status ops_dora_norm(struct ops *ops, struct dev_stream *stream, const struct dora_norm_args *a);
 cz_status ops_dora_scale(struct ops *ops, struct dev_stream *stream,
                          const struct dora_scale_args *a);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: the tools run models on a CUDA device (real, or the simulated one) as on the CPU: verify
 # agrees with PyTorch, generate writes the same text, train learns the same losses, eval and predict
-# of what was trained there say the same, packed chats and the accuracy of tokens included; the example with a layer of its own works there, too.
+# of what was trained there say the same, packed chats and the accuracy of tokens included; DoRA trains one adapter at all stages; the example with a layer of its own works there, too.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
@@ -76,6 +76,22 @@ paste -d, "$work/chats-cpu.csv" "$work/chats-cuda.csv" | awk -F, '
 grep -q '^eval_accuracy 0[.]' "$work/figures.cpu" || complain "packed chats: no accuracy of tokens"
 paste "$work/figures.cpu" "$work/figures.cuda" | awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 2e-3) bad = 1 } END { exit bad }' ||
   complain "packed chats: other figures: $(paste "$work/figures.cpu" "$work/figures.cuda")"
+
+# An adapter with DoRA: one file from all stages.
+for run in cpu-0 cuda-0 cuda-2 cuda-3; do
+  printf '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": %d}, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}' \
+    "${run#*-}" >"$work/dora.json"
+  "$czero" train --config "$work/dora.json" --model llama-tiny --lora rank=4,dora=true,dropout=0.1 --tokenizer bytes --data "$work/chats.jsonl" \
+    --task sft --chat-template "$work/t.jinja" --seq-len 64 --steps 3 --device "${run%-*}" --curve "$work/dora-$run.csv" --export "$work/dora-$run" \
+    --quiet >"$work/out" 2>&1 || complain "DoRA on $run: $(tail -3 "$work/out")"
+done
+paste -d, "$work/dora-cpu-0.csv" "$work/dora-cuda-0.csv" | awk -F, '
+  NR > 1 { d = $2 - $7; n++; if (d < 0) d = -d; if (!($2 > 0) || d > 1e-4 * $2) bad = 1 }
+  END { exit !(n == 3 && !bad) }' ||
+  complain "DoRA: other losses: $(paste "$work/dora-cpu-0.csv" "$work/dora-cuda-0.csv")"
+for stage in 2 3; do
+  cmp "$work"/dora-cuda-{0,$stage}/adapter_model.safetensors || complain "DoRA: stage $stage gives another adapter"
+done
 
 if [ -x "$build/examples/custom_layer" ]; then
   seq 1 900 >"$work/numbers"
