@@ -136,7 +136,7 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm)
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor)
 {
     const struct zero_options *o = &z->options;
-    TRY(zero_update_end(z)); /* a pass has done so, unless it was none of training */
+    TRY(zero_late_before_step(z));
     for (size_t g = 0; g < o->n_groups; g++)
         optim_step_scalars(&o->groups[g], t, loss_scale, clip_factor, &z->mem.scalars[g]);
     if (z->onebit) zero_onebit_scalars(z);

@@ -166,7 +166,9 @@ static void choose(struct zero *z)
 
     z->window.is_split = is_alone ? zero_params_leave(o) : o->stage == 3;
     z->window.is_used = z->window.is_split || o->swap.params;
-    z->late.on = o->late_update && is_alone && is_swapped && !o->on_gpu && !onebit;
+    /* Where a rank updates whole parameters, or the chunks that it sends layer by layer. */
+    z->late.on = o->late_update && is_swapped && !o->on_gpu && !onebit &&
+                 (is_alone || o->stage == 0 || o->stage == 3);
     z->sweep.params_changed = true; /* nothing has been gathered yet */
 }
 

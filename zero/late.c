@@ -10,7 +10,13 @@
  * updated one visit earlier, so that they are in the file by then. Parameters that stay in the
  * window are copied there from the tile. After the last turn the ring continues with the next
  * step's first tiles, beside the backward. The last forward visit needs all tiles: gradients of a
- * tile are overwritten later than that. */
+ * tile are overwritten later than that.
+ *
+ * On several ranks at stage 3 each rank does this with its own chunks, before a layer's gather
+ * begins; tiles and turns are its own affair. Of the parameters that stay in the window every rank
+ * sends its part to the others, those of a visit one visit ahead: so what is waited for was begun
+ * before that visit's other gathers. These collectives depend on the visit alone, never on how far a
+ * rank's tiles are. */
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>
@@ -51,17 +57,22 @@ static void deal_param(struct deal *d, size_t param_idx)
     for (size_t t = mine.own_off / tile; t * tile < end; t++) deal_tile(d, p->group, t);
 }
 
-/* What a forward visit needs: its unit's parameters, and what begins to be read. */
+/* What a forward visit needs: its unit's parameters, what begins to be read or gathered (chunks are
+ * read one gather ahead), and what is sent to other ranks for the next one. */
 static void deal_visit(struct deal *d, size_t visit)
 {
     const struct zero *z = d->z;
-    const struct zero_unit *unit = &z->options.units[z->options.visits[visit].unit_idx];
+    const struct zero_unit *unit = &z->options.units[visit], *next = unit + 1;
     const struct fetch_schedule *s = &z->window.schedule;
     for (size_t k = 0; k < unit->n; k++) deal_param(d, unit->param_idx[k]);
     if (!z->window.is_used) return;
-    for (size_t i = s->op_begin[visit]; i < s->op_begin[visit + 1]; i++)
+    size_t begin = s->op_begin[visit], end = s->op_begin[visit + 1];
+    if (z->window.is_split && z->options.swap.params && begin < end && end < s->n_ops) end++;
+    for (size_t i = begin; i < end; i++)
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
             deal_param(d, s->stays[k].param_idx);
+    for (size_t k = 0; z->window.is_split && visit + 1 < z->options.n_units && k < next->n; k++)
+        if (z->own.params[next->param_idx[k]].resident) deal_param(d, next->param_idx[k]);
 }
 
 static void deal_all(struct deal *d)
@@ -128,10 +139,56 @@ static void copy_residents(struct zero *z, size_t turn, const unsigned char *par
     for (size_t k = l->first_copied[turn]; k < l->first_copied[turn + 1]; k++) {
         size_t i = l->copied[k];
         const struct overlap o = overlap_of(z, l->turns[turn], i);
-        size_t at = z->own.params[i].resident_off + (o.lo - zero_piece_mine(z, i).own_off);
+        const struct zero_piece mine = zero_piece_mine(z, i);
+        size_t at = z->own.params[i].resident_off + mine.param_off + (o.lo - mine.own_off);
         memcpy(z->mem.blocks[ZERO_WINDOW] + at * size, params + (o.lo - begin) * size,
                (o.end - o.lo) * size);
     }
+}
+
+/* A parameter's parts that ranks have copied to their places in the window. */
+static size_t span_parts(const struct zero *z, size_t param_idx, struct comm_span *spans)
+{
+    size_t n = 0;
+    for (int r = 0; r < z->options.comm->world_size; r++) {
+        const struct zero_piece piece = zero_piece_of(z, param_idx, r);
+        size_t at = z->own.params[param_idx].resident_off + piece.param_off;
+        if (piece.numel == 0) continue;
+        spans[n++] = (struct comm_span){
+            .src_off = at, .dst_off = at, .numel = piece.numel, .owner = r, .to = COMM_ALL};
+    }
+    return n;
+}
+
+/* Those that stay, by their first forward visit. One that no unit uses comes with the last. */
+static cz_status list_shared(struct zero *z)
+{
+    struct zero_late *l = &z->late;
+    size_t n_params = z->options.table->n_params, n_units = z->options.n_units, n = 0, v, k;
+    bool *is_listed = calloc(n_params + 1, sizeof *is_listed);
+    l->shared = calloc(n_params * (size_t)z->options.comm->world_size + 1, sizeof *l->shared);
+    l->first_shared = calloc(n_units + 1, sizeof *l->first_shared);
+    bool has_memory = is_listed && l->shared && l->first_shared;
+    z->figures.n_updates = 0;
+    for (size_t i = 0; has_memory && i < n_params; i++) {
+        const struct zero_param *p = &z->own.params[i];
+        is_listed[i] = !p->resident || p->group == z->options.n_groups;
+    }
+    for (v = 0; has_memory && v < n_units; v++) {
+        const struct zero_unit *unit = &z->options.units[v];
+        size_t n_candidates = v + 1 < n_units ? unit->n : n_params;
+        l->first_shared[v] = n;
+        for (k = 0; k < n_candidates; k++) {
+            size_t i = v + 1 < n_units ? unit->param_idx[k] : k;
+            if (!is_listed[i]) n += span_parts(z, i, l->shared + n);
+            is_listed[i] = true;
+        }
+        l->first_shared[v + 1] = n;
+        z->figures.n_updates += n > l->first_shared[v];
+    }
+    free(is_listed);
+    l->n_shared = n_units;
+    return has_memory ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu parameters", n_params);
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
@@ -194,7 +251,8 @@ cz_status zero_late_init(struct zero *z)
     free(d.dealt);
     free(sizes);
     if (!has_memory) return err_set(CZ_NOMEM, 0, "no memory for the order of %zu tiles", n_tiles);
-    return list_copied(z);
+    TRY(list_copied(z));
+    return z->window.is_split ? list_shared(z) : CZ_OK;
 }
 
 void zero_late_free(struct zero *z)
@@ -203,6 +261,8 @@ void zero_late_free(struct zero *z)
     free(z->late.due);
     free(z->late.first_copied);
     free(z->late.copied);
+    free(z->late.first_shared);
+    free(z->late.shared);
 }
 
 /* All of it, once it fits into the slots; otherwise a tile's turn comes when others have its slot.
@@ -254,14 +314,15 @@ cz_status zero_late_interrupt(struct zero *z)
 cz_status zero_late_begin(struct zero *z, uint64_t step)
 {
     struct zero_late *l = &z->late;
-    if (!l->is_begun) TRY(ring_flush(z->sweep.ring, SIZE_MAX));
+    cz_status st = l->is_begun ? CZ_OK : ring_flush(z->sweep.ring, SIZE_MAX);
     for (size_t g = 0; g < z->options.n_groups; g++) {
         if (z->options.groups[g].hyper.cls->n_passes == 1) continue;
         if (l->n_turns > z->sweep.n_slots) ring_forget(z->sweep.ring);
-        TRY(zero_sweep_before_last(z, g));
+        st = st == CZ_OK ? zero_sweep_before_last(z, g) : zero_tensor_sums_after(z, g, st);
     }
+    TRY(st);
     l->step = step;
-    l->n_done = 0;
+    l->n_done = l->n_shared = 0;
     l->is_pending = true;
     return CZ_OK;
 }
@@ -279,6 +340,12 @@ static cz_status update_next(struct zero *z)
     return CZ_OK;
 }
 
+static cz_status name_step(const struct zero *z, cz_status st)
+{
+    if (st == CZ_OK) return CZ_OK;
+    return err_prefix("the update of step %llu", (unsigned long long)z->late.step);
+}
+
 /* The first `n` tiles are updated. After the last one the ring continues with the next step. */
 static cz_status update_until(struct zero *z, size_t n)
 {
@@ -291,19 +358,67 @@ static cz_status update_until(struct zero *z, size_t n)
     }
     if (st == CZ_OK && l->n_done < n) l->is_unwritten = true;
     while (st == CZ_OK && l->n_done < n) st = update_next(z);
-    if (st != CZ_OK) return err_prefix("the update of step %llu", (unsigned long long)l->step);
+    TRY(name_step(z, st));
     if (l->n_done < l->n_turns) return CZ_OK;
     l->is_pending = l->is_begun = false;
     return l->reads_ahead ? ring_to_first(z) : CZ_OK;
 }
 
-cz_status zero_update_end(struct zero *z)
+/* Parameters that stay and that the first `n` forward visits use begin to go to all ranks. */
+static cz_status share_until(struct zero *z, size_t n)
 {
     struct zero_late *l = &z->late;
-    if (!l->on) return CZ_OK;
-    TRY(update_until(z, l->n_turns));
-    l->is_unwritten = false;
-    return ring_flush(z->sweep.ring, SIZE_MAX);
+    if (!z->window.is_split) return CZ_OK;
+    for (; l->n_shared < n && l->n_shared < z->options.n_units; l->n_shared++) {
+        const struct comm_span *spans = l->shared + l->first_shared[l->n_shared];
+        const struct comm_move args = {.src = z->mem.blocks[ZERO_WINDOW],
+                                       .dst = z->mem.blocks[ZERO_WINDOW],
+                                       .elem_nbytes = dtype_size(z->options.dtype),
+                                       .spans = spans,
+                                       .n_spans = l->first_shared[l->n_shared + 1] -
+                                                  l->first_shared[l->n_shared]};
+        if (args.n_spans > 0) TRY(zero_move_begin(z, &args, &l->tickets[l->n_shared % 2]));
+    }
+    return CZ_OK;
+}
+
+static cz_status wait_shared(struct zero *z, size_t visit)
+{
+    const struct comm_ticket ticket = z->late.tickets[visit % 2];
+    z->late.tickets[visit % 2].id = 0;
+    return ticket.id > 0 ? zero_move_wait(z, ticket) : CZ_OK;
+}
+
+cz_status zero_late_drain(struct zero *z)
+{
+    cz_status first = wait_shared(z, 0), second = wait_shared(z, 1);
+    return first != CZ_OK ? first : second;
+}
+
+/* This rank's part of it. */
+static cz_status end_own(struct zero *z)
+{
+    TRY(update_until(z, z->late.n_turns));
+    z->late.is_unwritten = false;
+    return name_step(z, ring_flush(z->sweep.ring, SIZE_MAX));
+}
+
+/* One rank's disk may fail, and the others would wait for its part of what ranks share. */
+cz_status zero_update_end(struct zero *z)
+{
+    if (!z->late.on) return CZ_OK;
+    cz_status st = end_own(z);
+    if (!z->window.is_split) return st;
+    TRY(comm_agree(z->options.comm, st));
+    TRY(share_until(z, z->options.n_units));
+    return zero_late_drain(z);
+}
+
+/* As a rule a pass has ended it: then ranks need not agree here. */
+cz_status zero_late_before_step(struct zero *z)
+{
+    bool is_shared = !z->window.is_split || z->late.n_shared == z->options.n_units;
+    return z->late.on && is_shared ? end_own(z) : zero_update_end(z);
 }
 
 static bool is_forward(const struct zero *z)
@@ -311,15 +426,18 @@ static bool is_forward(const struct zero *z)
     return z->turn.pass != ZERO_PASS_EVAL && z->turn.visit < z->options.n_units;
 }
 
-/* What is read into the window next has been written. */
+/* What is read into the window next has been written, and what stays in it is there. */
 cz_status zero_late_acquire(struct zero *z)
 {
     struct zero_late *l = &z->late;
     if (is_forward(z)) TRY(update_until(z, l->due[z->turn.visit]));
-    if (!l->is_unwritten || !z->options.swap.params) return CZ_OK;
-    TRY(ring_flush(z->sweep.ring, zero_ring_params_off(z)));
-    l->is_unwritten = false;
-    return CZ_OK;
+    if (l->is_unwritten && z->options.swap.params) {
+        TRY(name_step(z, ring_flush(z->sweep.ring, zero_ring_params_off(z))));
+        l->is_unwritten = false;
+    }
+    if (!is_forward(z)) return CZ_OK;
+    TRY(share_until(z, z->turn.visit + 2));
+    return wait_shared(z, z->turn.visit);
 }
 
 /* Parameters go to the file and come back: they go one visit ahead. */

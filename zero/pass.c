@@ -6,7 +6,9 @@
 /* What a pass that is given up began would still write to the blocks. */
 cz_status zero_pass_drain(struct zero *z)
 {
-    cz_status fetched = zero_window_finish(z), reduced = zero_bucket_finish(z);
+    cz_status shared = zero_late_drain(z), fetched = zero_window_finish(z);
+    cz_status reduced = zero_bucket_finish(z);
+    if (shared != CZ_OK) return shared;
     return fetched != CZ_OK ? fetched : reduced;
 }
 

@@ -309,11 +309,11 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm);
  * file then come from there, and name the step. */
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
 
-/* One rank on the CPU with a swap file. Local. */
+/* On the CPU with a swap file: one rank, or several at stages 0 and 3. Local. */
 bool zero_updates_late(const struct zero *z);
 
 /* Complete an update that zero_step() has left to the next pass; afterwards the file has all of it.
- * Local. */
+ * At stage 3 with several ranks it is collective: one rank's error ends it on all. */
 cz_status zero_update_end(struct zero *z);
 
 /* Send every rank the updated parameters of the others that it stores whole. */

@@ -238,6 +238,11 @@ struct zero_late {
     size_t *due;          /* (n_units) tiles that must be done at a forward visit */
     size_t *first_copied; /* (n_turns + 1) parameters that stay in the window, by tile … */
     size_t *copied;       /* … that has elements of them */
+    /* On several ranks, parameters that stay in the window and an update changes: */
+    struct comm_span *shared;      /* parts that ranks send each other, by forward visit */
+    size_t *first_shared;          /* (n_units + 1) a visit's, and the end */
+    size_t n_shared;               /* visits whose parts have begun to go; n_units: all */
+    struct comm_ticket tickets[2]; /* of a visit's, and the next one's */
 };
 
 /* ---- pass.c, gpu.c, and what the collectives of a boundary need ------------------------------ */
@@ -524,6 +529,12 @@ size_t zero_late_found_nbytes(const struct zero *z);
 /* The update of step `step`, whose scalars are known, begins: its last pass is left to the passes
  * that follow. */
 cz_status zero_late_begin(struct zero *z, uint64_t step);
+
+/* Before the next update begins: the one before it has ended. */
+cz_status zero_late_before_step(struct zero *z);
+
+/* What ranks send each other of an update has arrived, as far as it was begun. */
+cz_status zero_late_drain(struct zero *z);
 
 /* Before the current visit's parameters are fetched, and after that. */
 cz_status zero_late_acquire(struct zero *z);

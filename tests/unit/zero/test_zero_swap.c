@@ -54,6 +54,8 @@ START_TEST(every_rank_computes_the_same)
             s.stage3.param_persistence_threshold = k % 2 ? 3000 : 0;
             s.stage3.model_persistence_threshold = SIZE_MAX;
             compare(s, swaps[k]);
+            s.late = true;
+            compare(s, swaps[k]);
         }
 }
 END_TEST
@@ -322,7 +324,7 @@ START_TEST(a_pass_that_is_given_up_leaves_the_update_whole)
 END_TEST
 
 /* Where it does not apply, an update is made at once. */
-START_TEST(late_updates_are_for_one_rank_with_a_file)
+START_TEST(late_updates_need_a_file_and_whole_parameters_or_chunks)
 {
     struct world_setting s = plain;
     struct world w;
@@ -334,9 +336,11 @@ START_TEST(late_updates_are_for_one_rank_with_a_file)
     s.world_size = 2;
     s.dtype = s.grad_dtype = DTYPE_BF16;
     s.swap_dir = test_tmp_make_fast();
-    world_make(&w, s);
-    ck_assert(!zero_updates_late(w.z));
-    world_free(&w);
+    for (s.stage = 0; s.stage <= 3; s.stage++) {
+        world_make(&w, s);
+        ck_assert_int_eq(zero_updates_late(w.z), s.stage == 0 || s.stage == 3);
+        world_free(&w);
+    }
 }
 END_TEST
 
@@ -447,6 +451,6 @@ TEST_MAIN("zero swap", one_rank_computes_the_same, every_rank_computes_the_same,
           what_fits_into_the_ring_is_read_once,
           a_late_update_moves_in_the_forward_what_it_would_have_moved_before,
           a_pass_that_is_given_up_leaves_the_update_whole,
-          late_updates_are_for_one_rank_with_a_file, gradients_in_the_file_leave_little_in_memory,
+          late_updates_need_a_file_and_whole_parameters_or_chunks, gradients_in_the_file_leave_little_in_memory,
           as_many_parameters_stay_as_memory_may_hold,
           an_evaluation_reads_no_more_than_its_visits_use)
