@@ -126,6 +126,15 @@ static cz_status settle(struct ring *r, struct ring_slot *s)
     return settle_writes(r, s);
 }
 
+/* A piece comes to slot `s` though another one, which was busy, has it: that one's will be old. */
+static void forget_elsewhere(struct ring *r, const struct ring_slot *s, const struct ring_piece *p)
+{
+    for (size_t i = 0; i < r->options.n_slots; i++) {
+        struct ring_place *place = place_of(&r->slots[i], p);
+        if (&r->slots[i] != s && holds(place, p)) place->is_held = false;
+    }
+}
+
 /* A piece comes to its place, behind what is still being written from there. */
 static cz_status piece_begin(struct ring *r, struct ring_slot *s, const struct ring_piece *p,
                              struct ring_place **out)
@@ -140,7 +149,9 @@ static cz_status piece_begin(struct ring *r, struct ring_slot *s, const struct r
     bool is_there = holds(place, p);
     place->piece = *p;
     place->is_held = p->is_kept;
-    if (!p->is_read || is_there) return CZ_OK;
+    if (is_there) return CZ_OK;
+    forget_elsewhere(r, s, p);
+    if (!p->is_read) return CZ_OK;
     return swap_read_after(r->options.swap, memory_of(r, s) + p->slot_off, p->off, p->nbytes,
                            place->written, &place->read);
 }
