@@ -77,7 +77,8 @@ class EngineOptions(ctypes.Structure):
                 ("n_groups", c_size_t), ("groups_hf", c_bool), ("seed", c_uint64),
                 ("compat", c_char_p), ("strict", c_bool), ("total_steps", c_int64),
                 ("auto_values", POINTER(c_char_p)), ("set_values", POINTER(c_char_p)),
-                ("print", c_void_p), ("print_user", c_void_p)]
+                ("print", c_void_p), ("print_user", c_void_p),
+                ("option_values", POINTER(c_char_p)), ("trains_batches", c_bool)]
 
 
 class SaveOptions(ctypes.Structure):
@@ -153,6 +154,8 @@ class Status(c_int):
 
 _P, _S, _N = c_void_p, c_char_p, c_size_t
 _SINK = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+NextBatch = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Batch))
+OK, INVALID, NOT_FOUND = 0, -1, -7  # enum cz_status
 
 # name: result, arguments
 _CALLS = {
@@ -160,6 +163,7 @@ _CALLS = {
     "cz_status_name": (_S, [c_int]),
     "cz_last_error": (_S, []),
     "cz_last_status": (c_int, []),
+    "cz_error": (c_int, [c_int, _S, _S]),
     "cz_log_set_sink": (None, [_P, _P]),
     "cz_parse_size": (Status, [_S, POINTER(c_uint64)]),
     "cz_consolidate": (Status, [POINTER(ConsolidateOptions), POINTER(ConsolidateResult)]),
@@ -196,6 +200,7 @@ _CALLS = {
     "engine_forward": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
     "engine_backward": (Status, [_P]),
     "engine_step": (Status, [_P]),
+    "engine_train_batch": (Status, [_P, NextBatch, _P, POINTER(c_float)]),
     "engine_eval": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
     "engine_eval_tokens": (Status, [_P, POINTER(Batch), POINTER(c_float), POINTER(c_int64)]),
     "engine_predict": (Status, [_P, POINTER(Batch), _P]),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Iterable as AnIterable
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Tuple, Union
 
 import numpy
 from numpy.typing import ArrayLike
@@ -15,6 +17,7 @@ from ._library import C, PathLike
 from .checkpoints import dtype_number
 
 Config = Union[PathLike, Mapping[str, Any]]
+MicroBatch = Union[Mapping[str, ArrayLike], Sequence[ArrayLike]]
 IGNORE_LABEL = -100  # takes no part in the loss, as in torch
 _TASKS = {"auto": 0, "causal_lm": 1, "masked_lm": 2, "classification": 3,
           "replaced_tokens": 4, "token_classification": 5}
@@ -61,7 +64,8 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
                device: str = "cpu", task: str = "auto", labels: Sequence[str] = (),
                freeze: Optional[str] = None, seed: int = 0, total_steps: int = 0,
                weight_decay_groups: bool = False,
-               adapter: Optional[PathLike] = None) -> Tuple["Engine", None, None, None]:
+               adapter: Optional[PathLike] = None,
+               trains_batches: bool = False) -> Tuple["Engine", None, None, None]:
     """Create an engine, as deepspeed.initialize() does: `engine, _, _, _ = czero.initialize(…)`.
 
     model       a Hugging Face folder, or a preset such as "gpt2"
@@ -76,6 +80,8 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
     weight_decay_groups  no weight decay for biases and norms
     adapter     the folder of an adapter (docs/lora.md) to train further, the model frozen; a new
                 one is made where the config has "czero": {"lora": {…}}
+    trains_batches  the program trains with train_batch() alone: micro-batches of a step may go
+                through each layer together (docs/offload.md, "Layer by layer")
 
     DeepSpeed's other three results (optimizer, data loader, schedule) are None: the config's
     optimizer and schedule are inside the engine. Under `czero launch -n N -- python …` all ranks
@@ -86,7 +92,8 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
                         adapter=adapter, seed=seed)
     try:
         options = engine_options(config, device=device, world=world, seed=seed,
-                                 total_steps=total_steps, groups_hf=weight_decay_groups)
+                                 total_steps=total_steps, groups_hf=weight_decay_groups,
+                                 trains_batches=trains_batches)
         handle = C.engine_initialize_ex(ctypes.byref(options), opened)
         if not handle:
             raise lib.last_error()
@@ -161,10 +168,12 @@ class Engine:
 
     # ---- training --------------------------------------------------------------------------------
 
-    def _batch(self, input_ids: ArrayLike, labels: Optional[ArrayLike],
-               attention_mask: Optional[ArrayLike], token_type_ids: Optional[ArrayLike],
-               position_ids: Optional[ArrayLike]) -> Tuple[Any, List[numpy.ndarray]]:
-        """A micro-batch, and the arrays that it points to."""
+    def _batch(self, input_ids: ArrayLike, labels: Optional[ArrayLike] = None,
+               attention_mask: Optional[ArrayLike] = None,
+               token_type_ids: Optional[ArrayLike] = None,
+               position_ids: Optional[ArrayLike] = None, *,
+               micro_step: Optional[int] = None) -> Tuple[Any, List[numpy.ndarray]]:
+        """A micro-batch (by default the next one), and the arrays that it points to."""
         shape = numpy.shape(input_ids)
         if len(shape) != 2:
             raise ValueError(f"input_ids: shape {shape}, not (rows, tokens)")
@@ -197,7 +206,8 @@ class Engine:
         types = {"key_mask": ctypes.c_uint8, "targets": ctypes.c_float}
         pointers = {name: _pointer(array, types.get(name, ctypes.c_int32))
                     for name, array in arrays.items()}
-        row = (self.micro_steps * self.world_size + self.global_rank) \
+        micro_step = self.micro_steps if micro_step is None else micro_step
+        row = (micro_step * self.world_size + self.global_rank) \
             * self.train_micro_batch_size_per_gpu()
         batch = lib.new(lib.Batch, B=shape[0], T=shape[1], sample=row, **pointers)
         return batch, list(arrays.values())
@@ -258,6 +268,45 @@ class Engine:
         """Count a micro-step; at the accumulation boundary reduce, clip and apply the gradients.
         A step that an overflow skips is no error: was_step_applied()."""
         C.engine_step(self._engine)
+
+    def train_batch(self, data: Union[Iterable[MicroBatch], Callable[[], MicroBatch]]
+                    ) -> numpy.float32:
+        """A whole step, as DeepSpeed's train_batch(): gradient_accumulation_steps micro-batches
+        forward and backward, then the update. Returns their mean loss over all ranks.
+
+        data gives micro-batches: an iterator, which goes on where it is, another iterable, which
+        begins anew, or a function. Each is a dictionary or a tuple of forward()'s arguments. An
+        exception in it (StopIteration at its end) comes out of this call; no rank makes the step
+        then, and the engine is as before.
+        """
+        take = iter(data).__next__ if isinstance(data, AnIterable) else data
+        first, raised = self.micro_steps, []  # type: int, List[BaseException]
+        held: List[Any] = []  # what the engine reads
+
+        def give(_: Any, out: Any) -> int:
+            try:
+                item = take()
+                named = isinstance(item, Mapping)
+                at = first + len(held)
+                held.append(self._batch(**item, micro_step=at) if named
+                            else self._batch(*item, micro_step=at))
+                out[0] = held[-1][0]
+                return lib.OK
+            except BaseException as error:  # pylint: disable=broad-except
+                raised.append(error)
+                is_end = isinstance(error, StopIteration)
+                reason = "no more data" if is_end else f"{type(error).__name__}: {error}"
+                return C.cz_error(lib.NOT_FOUND if is_end else lib.INVALID, b"%s", reason.encode())
+
+        loss = ctypes.c_float()
+        try:
+            C.engine_train_batch(self._engine, lib.NextBatch(give), None, ctypes.byref(loss))
+        except lib.Error:
+            if raised:
+                raise raised[0] from None
+            raise
+        self._loss = None
+        return numpy.float32(loss.value)
 
     def train(self, mode: bool = True) -> "Engine":
         """Let forward() train, as it does at first."""

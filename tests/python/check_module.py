@@ -212,6 +212,40 @@ class Training(Folder):
         self.assertTrue((engine.get_parameter(name) == again.get_parameter(name)).all())
         self.assertFalse(list((self.folder / "adapter").glob("model*")))
 
+    def test_whole_steps(self):
+        with self.engine() as engine:
+            train(engine, 3)
+            want = engine.state_dict()
+        for trains_batches in (False, True):
+            order = "layers" if trains_batches else "micro_batches"
+            engine = self.engine(trains_batches=trains_batches,
+                                 config=config(czero={"accumulation_order": order}))
+            batches = iter([(batch(n), batch(n)) for n in range(4)])
+            first = engine.train_batch(batches)
+            self.assertIsInstance(first, numpy.float32)
+            self.assertLess(engine.train_batch(batches), first)
+            with self.assertRaises(StopIteration):
+                engine.train_batch(batches)
+            ids = [batch(4), batch(5)]
+            calls = []
+
+            def fails():
+                calls.append(1)
+                if len(calls) == 2:
+                    raise KeyError("no such row")
+                return {"input_ids": ids[0], "labels": ids[0]}
+
+            with self.assertRaisesRegex(KeyError, "no such row"):
+                engine.train_batch(fails)
+            with self.assertRaisesRegex(ValueError, "shape"):
+                engine.train_batch([(ids[0], ids[0]), (ids[1], ids[1][:1])])
+            self.assertEqual((engine.global_steps, engine.micro_steps), (2, 4))
+            engine.train_batch([{"input_ids": x, "labels": x} for x in ids])
+            self.assertEqual((engine.global_steps, engine.micro_steps), (3, 6))
+            for name, value in engine.state_dict().items():
+                self.assertTrue(numpy.array_equal(value, want[name]), name)
+            engine.destroy()
+
     def test_mistakes_are_exceptions(self):
         engine = self.engine()
         ids = batch(0)
@@ -309,8 +343,14 @@ class Ranks(Folder):
         for step in range(3):
             if step == 2 and engine.global_rank == 1 and "fail" in sys.argv:
                 raise RuntimeError("this rank fails")
-            engine.backward(engine(ids, ids))
-            engine.step()
+            if "batch" in sys.argv:
+                try:
+                    engine.train_batch(iter([(ids, ids)][step == 1 and engine.global_rank == 1:]))
+                except (czero.Error, StopIteration) as error:
+                    print(engine.global_rank, type(error).__name__, error)
+            else:
+                engine.backward(engine(ids, ids))
+                engine.step()
         if engine.global_rank == 0:
             print("sent", engine.global_steps)
         engine.save_checkpoint(sys.argv[1])
@@ -328,6 +368,13 @@ class Ranks(Folder):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("sent 3", done.stdout)
         self.assertEqual(len(czero.load_state_dict_from_zero_checkpoint(self.folder / "run")), 29)
+
+    def test_a_rank_without_data_stops_the_step_of_all(self):
+        done = self.launch("batch")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1 StopIteration", done.stdout)
+        self.assertRegex(done.stdout, "0 Error .*rank 1.*no more data")
+        self.assertIn("sent 2", done.stdout)
 
     def test_a_rank_that_fails_ends_the_others(self):
         done = self.launch("fail")
