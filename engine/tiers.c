@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PREFETCH_NUMEL_DEEPSPEED ((size_t)50000000)
+
 /* ---- what the config asks for --------------------------------------------------------------- */
 
 static bool optimizer_is(const struct ds_config *c, enum config_offload_device device)
@@ -106,7 +108,8 @@ static void window_of_model(const struct cz_engine *e, struct zero_stage3 *w)
 }
 
 /* Negative figures stand for "not given": DeepSpeed's defaults would gather a whole small model at
- * once, which defeats the purpose when parameters come from NVMe. */
+ * once, which defeats the purpose when parameters come from NVMe, or are updated when they are
+ * gathered. On a GPU they are updated before. */
 struct zero_stage3 tiers_window(const struct cz_engine *e)
 {
     const struct config_zero *z = &e->config->zero;
@@ -120,6 +123,9 @@ struct zero_stage3 tiers_window(const struct cz_engine *e)
      * to read; otherwise it stays only when the next visit uses it. */
     if (z->max_reuse_distance < 0 && e->plan.order == PLAN_BY_MICRO_BATCH) w.max_reuse = 1;
     if (z->prefetch_bucket_size < 0 || z->max_live_parameters < 0) window_of_model(e, &w);
+    if (z->prefetch_bucket_size < 0 && e->plan.on_cuda &&
+        !params_are(e->config, CONFIG_OFFLOAD_NVME))
+        w.prefetch_numel = PREFETCH_NUMEL_DEEPSPEED;
     return w;
 }
 

@@ -15,8 +15,8 @@
  * On several ranks at stage 3 each rank does this with its own chunks, before a layer's gather
  * begins; tiles and turns are its own affair. Of the parameters that stay in the window every rank
  * sends its part to the others, those of a visit one visit ahead: so what is waited for was begun
- * before that visit's other gathers. These collectives depend on the visit alone, never on how far a
- * rank's tiles are. */
+ * before that visit's other gathers. These collectives depend on the visit alone, never on how far
+ * a rank's tiles are. */
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>
@@ -276,7 +276,7 @@ size_t zero_late_found_nbytes(const struct zero *z)
         size_t nbytes = zero_kept_nbytes(z, at.group, at.tile);
         size_t n_passes = (size_t)z->options.groups[at.group].hyper.cls->n_passes;
         sum += nbytes * n_passes;
-        n_kept += nbytes > 0;
+        n_kept += nbytes > 0 || z->options.swap.params || z->figures.grad_swapped_nbytes > 0;
     }
     return n_kept <= z->sweep.n_slots ? sum : 0;
 }

@@ -134,8 +134,8 @@ static cz_status restore_own(struct zero *z, const struct zero_restore *a)
 cz_status zero_restore(struct zero *z, const struct zero_restore *a)
 {
     TRY(zero_pass_drain(z));
-    TRY(zero_update_end(z));
-    TRY(comm_agree(z->options.comm, restore_own(z, a)));
+    cz_status st = zero_update_end(z);
+    TRY(comm_agree(z->options.comm, st == CZ_OK ? restore_own(z, a) : st));
     zero_grads_drop(z);
     z->sweep.params_changed = true;
     if (!z->window.is_split) TRY(zero_gather(z));

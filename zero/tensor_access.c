@@ -80,9 +80,9 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
 {
     const struct target t = {what, state_idx, param_idx, off, numel};
     TRY(check_target(z, &t));
-    TRY(zero_update_end(z));
+    cz_status st = zero_update_end(z);
     bool is_read = false;
-    if (what == ZERO_GRAD && z->buckets.sink->read_pending)
+    if (st == CZ_OK && what == ZERO_GRAD && z->buckets.sink->read_pending)
         TRY(z->buckets.sink->read_pending(z, param_idx, off, numel, dst, &is_read));
     if (is_read) return CZ_OK;
     struct zero_piece mine = meet(zero_piece_mine(z, param_idx), off, numel);
@@ -90,10 +90,10 @@ cz_status zero_read(struct zero *z, enum zero_what what, size_t state_idx, size_
         return err_set(CZ_UNSUPPORTED, 0, "%s is in part on another rank",
                        z->options.table->params[param_idx].name);
     size_t group = z->own.params[param_idx].group;
-    cz_status st = CZ_OK;
-    if (mine.numel > 0 && what == ZERO_GRAD) {
+    bool has_part = st == CZ_OK && mine.numel > 0;
+    if (has_part && what == ZERO_GRAD) {
         st = zero_grads_get(z, group, mine.own_off, mine.numel, dst + (mine.param_off - off));
-    } else if (mine.numel > 0) {
+    } else if (has_part) {
         const struct zero_placement where = own_placement(z, &t);
         st = zero_placement_get(z, &where, mine.own_off, mine.numel, dst + (mine.param_off - off));
     }

@@ -131,7 +131,8 @@ struct config_zero {
     struct config_offload_optimizer offload_optimizer;
     int64_t sub_group_size;
     int64_t prefetch_bucket_size; /* with max_live_parameters: -1, when parameters are on NVMe and
-                                     the file does not say: chosen from the model */
+                                     the file does not say: chosen from the model; the first also
+                                     when states are there that are updated at first use */
     int64_t param_persistence_threshold;
     int64_t model_persistence_threshold;
     int64_t max_live_parameters;

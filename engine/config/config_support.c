@@ -227,7 +227,8 @@ static const struct refusal refusals[] = {
 /* ---- decisions worth a line ----------------------------------------------------------------- */
 
 /* Values with DeepSpeed's default, where the file says nothing, are not what a run here should
- * have: pipelines cost nothing, and a model that fits into max_in_cpu would never leave memory. */
+ * have: pipelines cost nothing, a model that fits into max_in_cpu would never leave memory, and a
+ * late update would have to be as far ahead as gathers are. */
 static void choose_offload(struct ds_config *d)
 {
     const struct cv *top = d->impl->resolved;
@@ -238,9 +239,12 @@ static void choose_offload(struct ds_config *d)
     if (!cv_is_given(cv_get(optimizer, "pipeline_write"))) o->pipeline_write = true;
     if (!cv_is_given(config_at(top, "zero_optimization.offload_param.max_in_cpu")))
         d->zero.offload_param.max_in_cpu = 0;
-    if (d->zero.offload_param.device != CONFIG_OFFLOAD_NVME) return;
-    if (!cv_is_given(config_at(top, "zero_optimization.stage3_prefetch_bucket_size")))
+    bool has_params = d->zero.offload_param.device == CONFIG_OFFLOAD_NVME;
+    bool is_late = o->device == CONFIG_OFFLOAD_NVME && d->czero.late_update;
+    if (!cv_is_given(config_at(top, "zero_optimization.stage3_prefetch_bucket_size")) &&
+        (has_params || is_late))
         d->zero.prefetch_bucket_size = -1;
+    if (!has_params) return;
     if (!cv_is_given(config_at(top, "zero_optimization.stage3_max_live_parameters")))
         d->zero.max_live_parameters = -1;
     if (!cv_is_given(config_at(top, "zero_optimization.stage3_max_reuse_distance")))

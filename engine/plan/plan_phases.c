@@ -285,7 +285,8 @@ static void fill_sent(const struct cz_engine *e, struct cz_plan *p)
     p->phases[PLAN_BACKWARD].sent_nbytes = n * f.fetch_nbytes - n * f.fetch_nbytes / 2;
     p->phases[p->stage >= 2 ? PLAN_BACKWARD : PLAN_STEP].sent_nbytes +=
         (p->stage >= 2 ? n : 1) * f.reduce_nbytes;
-    p->phases[PLAN_STEP].sent_nbytes += f.update_nbytes + f.sums_nbytes;
+    p->phases[PLAN_STEP].sent_nbytes += f.sums_nbytes;
+    p->phases[zero_updates_late(e->zero) ? PLAN_FORWARD : PLAN_STEP].sent_nbytes += f.update_nbytes;
 }
 
 static void add_up_traffic(struct cz_plan *p)

@@ -24,6 +24,7 @@ struct tier_run {
     bool unclipped; /* and in buckets of a layer: an update may begin with those that have come */
     const char *order; /* czero.accumulation_order; NULL: "auto" */
     int turn; /* varies what must not matter: tiles, blocks, read-ahead, what stays in memory */
+    const char *late; /* czero.late_update; NULL: as the turn says */
 };
 
 /* max_in_cpu: nothing, some, all of gpt2-tiny's parameters stay in memory
@@ -88,7 +89,10 @@ static inline void tiers_configure(struct leg *leg, const struct tier_run *run, 
              "{\"total_num_steps\": 60, \"warmup_num_steps\": 5, \"warmup_max_lr\": 0.003}}}",
              run->gas, run->unclipped ? "0.0" : "0.5", run->dtype, run->stage,
              run->unclipped ? 20000 : 500000000, offload, run->turn % 3 ? 4096 : 1 << 20,
-             1 + run->turn % 5, run->turn % 2 ? "true" : "false", run->turn % 3 ? "true" : "false",
+             1 + run->turn % 5, run->turn % 2 ? "true" : "false",
+             run->late       ? run->late
+             : run->turn % 3 ? "true"
+                             : "false",
              tiers_gradients(run) ? "true" : "false", run->order ? run->order : "auto",
              run->optimizer);
 }

@@ -12,7 +12,7 @@ enum { N_TILES_MAX = 12, N_PLACES = 3, N_SLOTS_MAX = 6, ROUNDS = 300, SWEEPS = 1
 struct trial {
     size_t n_tiles, n_slots;
     bool is_down;
-    bool has[N_TILES_MAX][N_PLACES];  /* a tile's pieces: the last place is only written */
+    bool has[N_TILES_MAX][N_PLACES];      /* a tile's pieces: the last place is only written */
     uint64_t want[N_TILES_MAX][N_PLACES]; /* what the piece's block is filled with */
 };
 

@@ -346,35 +346,55 @@ END_TEST
 /* ---- an update that the next forward makes -----------------------------------------------------
  */
 
-/* Whatever needs the update of step 3 first says that it failed, with the file and the reason; no
- * later call gets past it. */
-static void late_update_fails(const struct fault_case *c)
+/* Whatever needs the update of step 3 first says that it failed, with the file and the reason, on
+ * every rank; no later call gets past it. */
+static cz_status run_into_late_update(struct comm *comm, const struct faulty_run *run)
 {
     static struct replay_data d;
     static float x[256 * 64];
     char swap_file[512];
-    const char *root = test_tmp_make();
-    struct faulty_run *run = run_make(c, root, 1);
-    struct comm *comm;
     struct cz_engine *e;
-    ck_ok(comm_self_create(0, 1, &comm));
-    ck_ok(make_engine(comm, run, &e));
+    TRY(make_engine(comm, run, &e));
     snprintf(swap_file, sizeof swap_file, "%s", swap_path(e->swap));
     replay_data_open(&d);
-    for (int s = 0; s < 3; s++) ck_ok(trial_step(e, &d, NULL));
-    arm(e, c);
+    for (int s = 0; s < 3; s++) TRY(trial_step(e, &d, NULL));
+    if (comm->rank == run->bad_rank) arm(e, run->c);
     cz_status st = the_moment(e, run, &d);
-    const char *text = cz_last_error();
-    ck_assert_msg(st == CZ_IO && strstr(text, "the update of step 3: swap file") &&
-                      strstr(text, swap_file) && strstr(text, c->says),
-                  "%s: %s", cz_status_name(st), text);
+    if (st == CZ_OK || !strstr(cz_last_error(), "the update of step 3: swap file"))
+        return err_set(CZ_INVALID, 0, "%s: %s", cz_status_name(st), cz_last_error());
+    TRY(expect_fault(run, comm->rank, swap_file, st));
     plan.c = NULL;
-    ck_assert_int_ne(trial_step(e, &d, NULL), CZ_OK);
-    ck_assert_int_ne(save(e, run, "later", true), CZ_OK);
-    ck_assert_int_ne(engine_param_get(e, "transformer.wte.weight", "weight", x, CZ_ARRAY_LEN(x)),
-                     CZ_OK);
+    if (comm->world_size == 1 || comm->rank == run->bad_rank) {
+        rank_check(trial_step(e, &d, NULL) != CZ_OK);
+        rank_check(comm->world_size > 1 || save(e, run, "later", true) != CZ_OK);
+        rank_check(comm->world_size > 1 || engine_param_get(e, "transformer.wte.weight", "weight",
+                                                            x, CZ_ARRAY_LEN(x)) != CZ_OK);
+    }
     engine_destroy(e);
+    err_clear();
+    return CZ_OK;
+}
+
+static cz_status late_rank(struct ranks *ranks, int rank, void *arg)
+{
+    struct comm *comm;
+    TRY(comm_shm_join(ranks->fd, rank, ranks->n, 30, &comm));
+    TRY(run_into_late_update(comm, arg));
     comm_destroy(comm);
+    return CZ_OK;
+}
+
+static void late_update_fails(const struct fault_case *c, int world, int bad_rank)
+{
+    const char *root = world == 1 ? test_tmp_make() : test_tmp_make_fast();
+    struct faulty_run *run = run_make(c, root, world);
+    struct ranks ranks;
+    run->bad_rank = bad_rank;
+    printf("%s, rank %d of %d, stage %d: a late %s %d\n", moments[c->moment], bad_rank, world,
+           c->stage, c->write ? "write" : "read", c->nth);
+    fflush(stdout);
+    ranks_start(&ranks, world, late_rank, run);
+    ranks_expect_ok(&ranks, 30);
     munmap(run, sizeof *run);
     test_tmp_remove(root);
 }
@@ -382,16 +402,20 @@ static void late_update_fails(const struct fault_case *c)
 START_TEST(a_late_update_that_fails_names_its_step)
 {
     static const enum moment all[] = {SWEEP, SAVE, BACKGROUND_SAVE, EXPORT, GET, SET};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(all); i++)
-        for (int write = 0; write < 2; write++)
-            late_update_fails(&(struct fault_case){.moment = all[i],
-                                                   .error = write ? ENOSPC : EIO,
-                                                   .write = write,
-                                                   .nth = 3 + (int)i,
-                                                   .tiers = {TIER_NVME, TIER_NONE},
-                                                   .stage = (int)i % 4,
-                                                   .says = write ? "No space left on device"
-                                                                 : "Input/output error"});
+    for (size_t i = 0; i < 2 * CZ_ARRAY_LEN(all); i++) {
+        const bool write = i % 2;
+        struct fault_case c = {.moment = all[i / 2],
+                               .error = write ? ENOSPC : EIO,
+                               .write = write,
+                               .nth = 3 + (int)i / 2,
+                               .tiers = {TIER_NVME, TIER_NONE},
+                               .stage = (int)(i / 2) % 4,
+                               .says = write ? "No space left on device" : "Input/output error"};
+        late_update_fails(&c, 1, 0);
+        c.tiers.params = i % 3 == 0 ? TIER_NVME : TIER_NONE;
+        c.stage = i % 4 < 3 ? 3 : 0;
+        late_update_fails(&c, 2, (int)(i / 2) % 2);
+    }
 }
 END_TEST
 
