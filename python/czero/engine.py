@@ -274,7 +274,7 @@ class Engine:
         """A whole step, as DeepSpeed's train_batch(): gradient_accumulation_steps micro-batches
         forward and backward, then the update. Returns their mean loss over all ranks.
 
-        data gives micro-batches: an iterator, which goes on where it is, another iterable, which
+        data gives micro-batches: an iterator, which continues where it is, another iterable, which
         begins anew, or a function. Each is a dictionary or a tuple of forward()'s arguments. An
         exception in it (StopIteration at its end) comes out of this call; no rank makes the step
         then, and the engine is as before.
