@@ -8,7 +8,7 @@ micro-batch, bytes moved per parameter, and the same on a slower disk.
     … --older CZERO                                              then a few steps of an older czero with everything on NVMe, by itself
 
 Each side is a process of bench_train that makes a step when it is asked for one; ratios are medians over rounds of
-steps in turns. Sides: memory; states (states on NVMe), and boundary (the same with the update at the boundary:
+steps in turns. Sides: memory; states and states_layers (states on NVMe, in the two orders), and boundary (the same with the update at the boundary:
 czero.late_update false); layers and micro (parameters and gradients, too; in the two orders of accumulation); deepspeed. The losses of
 czero's sides must be equal. The limit holds all sides but memory, in a group of their own; with it the time in which the disk
 could move a step's bytes is printed, too.
@@ -26,6 +26,7 @@ SIDES = {  # name: (states, parameters and gradients, order, late update)
     "memory": ("none", "none", "micro_batches", True),
     "boundary": ("nvme", "none", "micro_batches", False),
     "states": ("nvme", "none", "micro_batches", True),
+    "states_layers": ("nvme", "none", "layers", True),
     "layers": ("nvme", "nvme", "layers", True),
     "micro": ("nvme", "nvme", "micro_batches", True),
     "deepspeed": ("nvme", "nvme", "micro_batches", True),
@@ -47,10 +48,10 @@ def config(args, folder, name):
     }
     if name == "deepspeed":
         zero = value["zero_optimization"]
-        zero["offload_optimizer"].update(pipeline_read=True, pipeline_write=True)
-        # Its buffers have to hold the largest parameter, the embedding.
+        # Pipelining takes buffers for three groups of master, gradient and two moments; those of parameters hold the largest, the embedding.
+        zero["offload_optimizer"].update(pipeline_read=True, pipeline_write=True, buffer_count=12)
         zero["offload_param"].update(buffer_count=5, buffer_size=60_000_000)
-        zero["sub_group_size"] = 100_000_000
+        zero["sub_group_size"] = 50_000_000
         os.makedirs(swap, exist_ok=True)
     with open(path, "w") as f:
         json.dump(value, f)
@@ -132,7 +133,7 @@ def report(args, title, sides, first):
         ratio = statistics.median(a[0] / b[0] for a, b in zip(rows, base.rows[first:]))
         seconds = statistics.median(r[0] for r in rows)
         read, written = rows[-1][4], rows[-1][5]
-        print(f"  {side.name:8} {seconds:7.2f} s a step, {tokens / seconds:7.1f} tokens/s, {ratio:.3f} x {base.name}; "
+        print(f"  {side.name:13} {seconds:7.2f} s a step, {statistics.median(r[1] for r in rows):7.2f} s of processor time, {tokens / seconds:7.1f} tokens/s, {ratio:.3f} x {base.name}; "
               f"{read / args.numel:5.2f} bytes a parameter read, {written / args.numel:5.2f} written; waited "
               f"{statistics.median(r[6] for r in rows):.2f} s; peak {rows[-1][3] / 1e9:.2f} GB", flush=True)
 
