@@ -36,6 +36,14 @@ static const char *what_moves(const struct cz_engine *e)
     return NULL;
 }
 
+/* Whether the disk's work for states that are updated at first use would be beside all micro-batches'
+ * forward instead of the first one's. */
+static bool hides_update(const struct cz_engine *e)
+{
+    return tiers_swap(e).optimizer && e->config->czero.late_update && !e->plan.on_cuda &&
+           e->comm->world_size == 1;
+}
+
 /* Memory of this host for one rank: in all, and free now; SIZE_MAX: unknown. */
 static cz_status host_memory_of_rank(const struct cz_engine *e, size_t *total, size_t *available)
 {
@@ -67,13 +75,14 @@ static cz_status keep_from(struct chain *chain, size_t first)
 }
 
 /* Whether inputs of all layers for all micro-batches may be kept without being asked for: no more
- * than what one micro-batch keeps in the other order, or a quarter of the memory. */
+ * than what one micro-batch keeps in the other order, or a quarter of the memory. Where nothing
+ * moves less for it, this counts for all that layers save: recomputing costs more than it gains. */
 static cz_status inputs_fit(const struct cz_engine *e, struct chain *together, bool *fit)
 {
     size_t total, available, least;
     TRY(host_memory_of_rank(e, &total, &available));
     const size_t now = chain_sizes(e->chain).activations;
-    TRY(keep_from(together, chain_n_layers(together)));
+    TRY(keep_from(together, what_moves(e) ? chain_n_layers(together) : 0));
     least = chain_sizes(together).activations + chain_sizes(together).gradients;
     TRY(keep_from(together, 0));
     *fit = least <= now || (!e->plan.on_cuda && least <= total / 4);
@@ -98,17 +107,20 @@ static cz_status goes_together(struct cz_engine *e, const struct cz_engine_optio
         return err_set(CZ_UNSUPPORTED, 0, "%s: \"layers\" would change sums: %s",
                        config_where(e->config, "czero.accumulation_order", where, sizeof where),
                        obstacle);
-    *yes = *is_wanted || (options->trains_batches && moves && !obstacle);
+    const bool gains = moves || hides_update(e);
+    *yes = *is_wanted || (options->trains_batches && gains && !obstacle);
     if (*is_wanted)
         why(e, "czero.accumulation_order");
-    else if (!moves)
+    else if (!gains)
         why(e, "nothing moves once per micro-batch");
     else if (obstacle)
         why(e, "%s", obstacle);
     else if (!options->trains_batches)
         why(e, "the program does not say that it trains with engine_train_batch()");
-    else
+    else if (moves)
         why(e, "%s once a step instead of once a micro-batch", moves);
+    else
+        why(e, "the disk works beside the forward of all of them instead of the first");
     return CZ_OK;
 }
 
@@ -130,7 +142,7 @@ static cz_status make_together(struct cz_engine *e, const struct chain_options *
     for (;; options.keep_in_file = true) {
         TRY(chain_create(e->model, &options, out));
         cz_status st = inputs_fit(e, *out, &fit);
-        bool is_last = options.keep_in_file || !has_file(e);
+        bool is_last = options.keep_in_file || !has_file(e) || !what_moves(e);
         if (st == CZ_OK && (fit || (is_wanted && is_last))) {
             e->plan.activations_away = options.keep_in_file;
             return CZ_OK;

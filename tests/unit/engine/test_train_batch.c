@@ -728,7 +728,7 @@ START_TEST(inputs_of_layers_wait_in_the_swap_file)
 }
 END_TEST
 
-START_TEST(layers_are_chosen_where_something_moves_per_micro_batch)
+START_TEST(layers_are_chosen_where_less_moves_or_more_hides)
 {
     const char *nvme = "\"stage\": 3, " PARAMS_ON_NVME,
                *states = "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/tmp\"}";
@@ -736,7 +736,9 @@ START_TEST(layers_are_chosen_where_something_moves_per_micro_batch)
     ck_assert_int_eq(order_of(nvme, true, 4, 1, ""), PLAN_BY_LAYER);
     ck_assert_int_eq(order_of(nvme, false, 4, 1, ""), PLAN_BY_MICRO_BATCH);
     ck_assert_int_eq(order_of(nvme, true, 1, 1, ""), PLAN_BY_MICRO_BATCH);
-    ck_assert_int_eq(order_of(states, true, 4, 1, ""), PLAN_BY_MICRO_BATCH);
+    ck_assert_int_eq(order_of(states, true, 4, 1, ""), PLAN_BY_LAYER); /* hides the update */
+    ck_assert_int_eq(order_of(states, true, 4, 1, "\"late_update\": false"), PLAN_BY_MICRO_BATCH);
+    ck_assert_int_eq(order_of(states, true, 1 << 20, 1, ""), PLAN_BY_MICRO_BATCH); /* no memory */
     ck_assert_int_eq(order_of(states, true, 4, 1, "\"offload_gradients\": true"), PLAN_BY_LAYER);
     ck_assert_int_eq(order_of("\"stage\": 1", true, 4, 2, ""), PLAN_BY_MICRO_BATCH);
     ck_assert_int_eq(order_of("\"stage\": 2", true, 4, 2, ""), PLAN_BY_LAYER);
@@ -758,4 +760,4 @@ TEST_MAIN("engine/train_batch", one_rank_trains_as_the_three_calls_do,
           a_step_that_fails_is_not_made_and_leaves_nothing,
           a_rank_without_data_ends_the_call_on_all_ranks, logits_are_those_of_single_micro_batches,
           inputs_of_layers_wait_in_the_swap_file,
-          layers_are_chosen_where_something_moves_per_micro_batch)
+          layers_are_chosen_where_less_moves_or_more_hides)
