@@ -56,6 +56,20 @@ static void put_tensor(struct pickle_writer *w, const char *name, const struct c
     pickle_put_tensor(w, &desc);
 }
 
+/* To Hugging Face's split, empty tensors share one storage, that of address 0: it treats all but the
+ * first like aliases of that one. The index of the first, or plan->n. */
+static size_t first_empty(const struct cons_plan *plan)
+{
+    size_t i = 0;
+    while (i < plan->n && plan->tensors[i].nbytes > 0) i++;
+    return i;
+}
+
+static bool is_later_empty(const struct cons_plan *plan, size_t first, size_t i)
+{
+    return i > first && plan->tensors[i].nbytes == 0;
+}
+
 /* Aliases come after everything else, as DeepSpeed's script adds them. An alias names the same
  * storage, so torch.load gives tied tensors again. */
 static cz_status make_pickle(const struct cons_plan *plan, size_t file_idx, unsigned char **bytes,
@@ -63,12 +77,16 @@ static cz_status make_pickle(const struct cons_plan *plan, size_t file_idx, unsi
 {
     struct pickle_writer *w = pickle_writer_create();
     if (!w) return err_set(CZ_NOMEM, 0, "no memory for a list of %zu tensors", plan->n);
+    const size_t empty = first_empty(plan);
     pickle_dict_begin(w);
     for (size_t i = 0; i < plan->n; i++)
-        if (plan->tensors[i].file_idx == file_idx)
+        if (plan->tensors[i].file_idx == file_idx && !is_later_empty(plan, empty, i))
             put_tensor(w, plan->tensors[i].tensor->name, &plan->tensors[i]);
     for (size_t i = 0; i < plan->n; i++) {
         const struct cons_tensor *t = &plan->tensors[i];
+        for (size_t k = i + 1; i == empty && t->file_idx == file_idx && k < plan->n; k++)
+            if (is_later_empty(plan, empty, k))
+                put_tensor(w, plan->tensors[k].tensor->name, &plan->tensors[k]);
         for (size_t a = 0; t->file_idx == file_idx && a < t->tensor->n_aliases; a++)
             put_tensor(w, t->tensor->aliases[a], t);
     }
@@ -118,9 +136,14 @@ static cz_status create_files(struct bin *b, struct cons_plan *plan)
     cz_status st = CZ_OK;
     if (!nbytes || !file_of) goto no_memory;
     /* Which file holds which tensor. */
-    for (size_t i = 0; i < plan->n; i++) nbytes[i] = plan->tensors[i].nbytes;
-    shards_split(nbytes, plan->n, plan->options->shard_nbytes_max, file_of, &b->n_files);
-    for (size_t i = 0; i < plan->n; i++) plan->tensors[i].file_idx = file_of[i];
+    const size_t empty = first_empty(plan);
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n; i++)
+        if (!is_later_empty(plan, empty, i)) nbytes[n++] = plan->tensors[i].nbytes;
+    shards_split(nbytes, n, plan->options->shard_nbytes_max, file_of, &b->n_files);
+    for (size_t i = 0, k = 0; i < plan->n; i++)
+        plan->tensors[i].file_idx =
+            is_later_empty(plan, empty, i) ? plan->tensors[empty].file_idx : file_of[k++];
     b->files = calloc(b->n_files, sizeof(struct pt_writer *));
     b->paths = calloc(b->n_files, sizeof(char *));
     if (!b->files || !b->paths) goto no_memory;

@@ -16,16 +16,11 @@ static void put_label(struct inspect *in, const char *label)
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
-/* Elastic files hold states without groups: the config in the model file names the class. */
-static void put_unsaved_group(struct inspect *in, const struct ckpt *ck)
+/* As the config of the run names it; NULL: it was not saved, or DeepSpeed got an object of torch's. */
+static const char *optimizer_type(const struct ckpt *ck)
 {
     const struct pickle_node *config = pickle_get(ckpt_model_states(ck), "ds_config");
-    const char *type = pickle_to_string(pickle_get(pickle_get(config, "optimizer"), "type"));
-    if (type)
-        inspect_puts(in, type);
-    else
-        json_write_text(&in->w, "of a class that was not saved");
-    json_write_text(&in->w, ", without its settings");
+    return pickle_to_string(pickle_get(pickle_get(config, "optimizer"), "type"));
 }
 
 static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
@@ -35,9 +30,11 @@ static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
         const int64_t step = ckpt_group_step(ck, g);
         put_label(in, g == 0 ? "optimizer" : "");
         if (info->n_groups > 1) json_write_format(&in->w, "group %zu: ", g);
-        /* "lr 0.001, betas (0.9, 0.999), …"; what is off is left out, unless --all. */
+        /* "AdamW, lr 0.001, betas (0.9, 0.999), …"; what is off is left out, unless --all. */
         const struct pickle_node *group = ckpt_param_group(ck, g);
-        size_t n = 0;
+        const char *type = optimizer_type(ck);
+        size_t n = type ? 1 : 0;
+        if (type) inspect_puts(in, type);
         for (size_t i = 0; group && i < group->n_pairs; i++) {
             const char *key = pickle_to_string(group->pairs[i].key);
             const struct pickle_node *value = group->pairs[i].value;
@@ -49,7 +46,9 @@ static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
             json_write_text(&in->w, " ");
             TRY(inspect_put_node(in, NULL, value, 18));
         }
-        if (!group) put_unsaved_group(in, ck);
+        /* Elastic files hold states without groups. */
+        if (!group && !type) json_write_text(&in->w, "of a class that was not saved");
+        if (!group) json_write_text(&in->w, ", without its settings");
         if (step >= 0) json_write_format(&in->w, "; %" PRId64 " updates", step);
         json_write_text(&in->w, "\n");
     }
@@ -303,6 +302,7 @@ static void json_number(struct inspect *in, const struct ckpt *ck, const char *k
 
 static cz_status json_groups(struct inspect *in, const struct ckpt *ck)
 {
+    inspect_json_string(in, "optimizer", optimizer_type(ck));
     json_write_key(&in->w, "groups");
     json_begin_array(&in->w);
     for (size_t g = 0; g < ckpt_get_info(ck)->n_groups; g++) {

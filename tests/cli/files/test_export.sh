@@ -51,6 +51,31 @@ before["text_config"].pop("cache")
 assert before == after and list(before) == list(after), (before, after)
 PY
 
+# An untied masked LM of transformers has two biases of which one is not used: another program saves both
+mkdir "$work/bert"
+echo '{"model_type": "bert", "architectures": ["BertForMaskedLM"], "vocab_size": 8, "hidden_size": 2, "num_hidden_layers": 1,
+  "num_attention_heads": 1, "intermediate_size": 3, "max_position_embeddings": 8, "tie_word_embeddings": false}' >"$work/bert/config.json"
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' the of a >"$work/bert/vocab.txt"
+"$czero" train --config configs/quickstart.json --model "$work/bert" --init random --task masked-lm --data README.md \
+  --seq-len 8 --steps 1 --export "$work/bert/own" --quiet || complain "an untied masked LM: exit $?"
+(cd "$work" && PYTHONPATH=$OLDPWD/tests/cli/files python3 - <<'PY') || complain "no checkpoint of an untied masked LM"
+import json, os, struct
+from repeated_elements import pairs, tensor, text, write
+with open("bert/own/model.safetensors", "rb") as f:
+    header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+shapes = {name: header[name]["shape"] for name in header if name != "__metadata__"}
+assert "cls.predictions.bias" in shapes and "cls.predictions.decoder.bias" in shapes
+os.makedirs("both/t")
+open("both/latest", "w").write("t")
+strides = lambda shape: (shape[-1], 1)[-len(shape):]  # of a matrix or a vector
+numel = {name: shape[0] * (shape + [1])[1] for name, shape in shapes.items()}
+write("both/t/mp_rank_00_model_states.pt", pairs([
+    ("module", pairs([(name, tensor(name, numel[name], shape, strides(shape))) for name, shape in shapes.items()])),
+    ("buffer_names", b"]"), ("shared_params", b"}"), ("ds_version", text("0.19.8")), ("dp_world_size", b"K\1"),
+    ("mp_world_size", b"K\1"), ("global_steps", b"K\1")]), numel)
+PY
+"$czero" export "$work/both" "$work/masked" --model "$work/bert" --quiet || complain "two biases: exit $?"
+
 refuse() { # CODE PATTERN -- arguments
   local code=$1 pattern=$2
   shift 3

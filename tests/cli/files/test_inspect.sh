@@ -65,6 +65,13 @@ for ckpt in "$runs"/*/ckpt; do
   expect 0 out '"kind": "checkpoint"' -- "$ckpt" --json --sums
 done
 expect 0 out 'ZeRO stage    2, 2 ranks' -- "$runs/s2-bf16-adamw/ckpt" --tag global_step20
+# The optimizer has its name, with its settings and, in elastic files, without
+expect 0 out 'optimizer     AdamW, lr ' -- "$runs/s2-bf16-adamw/ckpt"
+expect 0 out '"optimizer": "AdamW"' -- "$runs/s2-bf16-adamw/ckpt" --json
+for elastic in fused-adamw:AdamW torch-adamw:AdamW sgd-momentum:SGD; do
+  expect 0 out "optimizer     ${elastic#*:}, without its settings" -- "$fixtures/checkpoints/resume/${elastic%:*}/ckpt"
+  expect 0 out "\"optimizer\": \"${elastic#*:}\"" -- "$fixtures/checkpoints/resume/${elastic%:*}/ckpt" --json
+done
 expect 2 err "no tag 'x'" -- "$runs/s2-bf16-adamw/ckpt" --tag x
 [ $failed = 0 ] && echo "inspect works"
 exit $failed

@@ -172,6 +172,31 @@ else
 fi
 if "$tool" "$ckpt" "$work/full" >/dev/full 2>"$work/err.txt"; then complain "/dev/full as stdout is fine"; fi
 
+# Hugging Face's split takes tensors without elements for one storage: the later ones come after all others of the first one's shard
+(cd "$work" && PYTHONPATH=$OLDPWD/tests/cli/files python3 - <<'PY') || complain "no checkpoint with empty buffers"
+import os
+from repeated_elements import pairs, tensor, text, write
+os.makedirs("empty/t")
+open("empty/latest", "w").write("t")
+sizes = {"none": 0, "mask": 240, "scale": 100, "nothing": 0, "weight": 4}
+write("empty/t/mp_rank_00_model_states.pt", pairs([
+    ("module", pairs([(name, tensor(name, n, (n,), (1,))) for name, n in sizes.items()])),
+    ("buffer_names", b"](" + b"".join(text(name) for name in sizes if name != "weight") + b"e"), ("shared_params", b"}"),
+    ("ds_version", text("0.19.8")), ("dp_world_size", b"K\1"), ("mp_world_size", b"K\1"), ("global_steps", b"K\1")]), sizes)
+PY
+names() {
+  python3 -c 'import pickletools, sys, zipfile
+z = zipfile.ZipFile(sys.argv[1])
+strings = [x for _, x, _ in pickletools.genops(z.read(next(n for n in z.namelist() if n.endswith("/data.pkl"))))]
+print(*[x for x in strings if x in ("none", "mask", "scale", "nothing", "weight")])' "$work/$1"
+}
+expect 0 "" -- "$work/empty" "$work/one"
+[ "$(names one/pytorch_model.bin)" = "none mask scale weight nothing" ] || complain "empty: $(names one/pytorch_model.bin)"
+expect 0 "" -- "$work/empty" "$work/two" --max_shard_size 1KB
+two=two/pytorch_model-0000
+[ "$(names ${two}1-of-00002.bin), $(names ${two}2-of-00002.bin)" = "none mask nothing, scale weight" ] ||
+  complain "empty, in shards: $(names ${two}1-of-00002.bin), $(names ${two}2-of-00002.bin)"
+
 # files may not grow that large (ulimit -f, in KiB)
 (ulimit -f 10 && "$tool" "$ckpt" "$work/large" 2>"$work/err.txt")
 code=$?

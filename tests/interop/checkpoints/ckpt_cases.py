@@ -11,6 +11,7 @@ Run with the python that scripts/peers.sh prints. fixtures/checkpoints/expected 
 """
 import argparse
 import glob
+import itertools
 import json
 import multiprocessing
 import os
@@ -148,15 +149,13 @@ def gather(piece):
 def flat_groups(opt):
     """Stages 1-2, by group: parameters, their offsets in the flat buffer, this rank's partition."""
     if hasattr(opt, "single_partition_of_fp32_groups"):
-        yield from zip(opt.round_robin_bit16_groups, opt.round_robin_bit16_offsets,
-                       opt.single_partition_of_fp32_groups)
-        return
-    for params, partition in zip(opt.bf16_groups, opt.fp32_groups_flat_partition):
-        offsets, at = [], 0
-        for p in params:
-            offsets.append(at)
-            at += p.numel()
-        yield params, offsets, partition
+        groups, partitions = opt.round_robin_bit16_groups, opt.single_partition_of_fp32_groups
+    else:
+        groups, partitions = opt.bf16_groups, opt.fp32_groups_flat_partition
+    offsets = getattr(opt, "round_robin_bit16_offsets", None)  # with alignment, which 0.16.9 does not have
+    if offsets is None:
+        offsets = [list(itertools.accumulate((p.numel() for p in params), initial=0)) for params in groups]
+    yield from zip(groups, offsets, partitions)
 
 
 def flat_tensors(opt, states):
@@ -199,13 +198,13 @@ def collect(engine, stage, states):
     held = {}
     if stage == 3:
         held = shard_tensors(engine.optimizer, states)
-    elif stage > 0:
+    elif stage > 0 or hasattr(engine.optimizer, "bf16_groups"):  # 0.16.9 has BF16_Optimizer at stage 0, too
         held = flat_tensors(engine.optimizer, states)
     out = {}
     for name, p in engine.module.named_parameters():
         if not p.requires_grad:
             continue
-        if stage == 0:
+        if p not in held:
             master, state = stage0_tensors(engine, p)
             held[p] = {"master": master, **{s: state[s] for s in states}}
         out.update({f"{what}.{name}": t for what, t in held[p].items()})

@@ -115,7 +115,8 @@ static cz_status check_params(const struct ckpt *ck, const struct cz_model *m)
     return CZ_OK;
 }
 
-/* No trained weight would be lost by loading the folder as this model. */
+/* No trained weight would be lost by loading the folder as this model. A stored alias is the second
+ * bias of an untied masked LM, which transformers keeps and does not compute with. */
 static cz_status check_tensors(const struct ckpt *ck, const struct cz_model *m)
 {
     const struct param_table *params = model_params(m);
@@ -124,6 +125,8 @@ static cz_status check_tensors(const struct ckpt *ck, const struct cz_model *m)
         bool known = t->kind == CKPT_BUFFER;
         for (size_t p = 0; p < params->n_params && !known; p++)
             known = strcmp(params->params[p].name, t->name) == 0;
+        for (size_t a = 0; a < params->n_aliases && !known; a++)
+            known = params->aliases[a].is_stored && strcmp(params->aliases[a].name, t->name) == 0;
         if (!known)
             return err_set(CZ_INVALID, 0, "--model: the checkpoint has %s, but %s does not",
                            t->name, cz_model_name(m));
