@@ -10,8 +10,10 @@ Run with the python that scripts/peers.sh prints. BUILD is a build folder. Areas
                ds_to_universal (about 8 s a case)
   formats      safetensors, JSON and .pt files, good and damaged, beside their reference readers
   optimizers   twelve steps of torch's and DeepSpeed's optimizers with random settings
-  resume       DeepSpeed trains on 1 to 4 ranks with random optimizers, schedules, stages 0 to 3 and elastic checkpoints,
-               and saves on the way; czero resumes and follows the run that was not interrupted (about 10 s a case)
+  resume       DeepSpeed trains on 1 to 4 ranks with random optimizers, schedules, parameter groups, stages 0 to 3, states
+               on NVMe and elastic checkpoints, and saves on the way; czero resumes, also through a universal checkpoint
+               at another stage and number of ranks, and follows the run that was not interrupted; in a third of the
+               cases czero saves and DeepSpeed resumes (about 10 s a case)
   schedules    learning-rate schedules of DeepSpeed, torch and transformers with random and with wrong parameters, rate by
                rate to the last bit
   tokenizers   ids, rows and decoded texts of the fixtures' tokenizers, of vocab.json with random special tokens, and of

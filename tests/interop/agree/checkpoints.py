@@ -19,6 +19,7 @@ INTEROP = pathlib.Path(__file__).resolve().parents[1]
 sys.path += [str(INTEROP / "training"), str(INTEROP / "checkpoints")]
 import ckpt_cases
 import curves
+import lamb_kernel
 import other_models
 
 AREA = "checkpoints"
@@ -30,6 +31,7 @@ OPTIMIZERS = {
     "cpu-lion": {"type": "Lion", "params": {"lr": 0.001}},
     "sgd": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}},
     "adagrad": {"type": "Adagrad", "params": {"lr": 0.01}},
+    "lamb": {"type": "Lamb", "params": {"lr": 0.01}},
 }
 PRECISIONS = {"fp32": {}, "bf16": {"bf16": {"enabled": True}}, "fp16": {"fp16": {"enabled": True, "initial_scale_power": 4}}}
 EXPORTED = ("bert", "llama", "gpt2")
@@ -90,6 +92,7 @@ def train(rank, world, case, folder):
     import deepspeed
     import torch
     curves.allow_fp16()
+    lamb_kernel.allow_lamb()
     rng = random.Random(case["seed"])
     torch.manual_seed(case["seed"])
     model, loss = other_models.build(case["kind"], rng)
@@ -122,15 +125,17 @@ def train(rank, world, case, folder):
 UNKNOWN = "the optimizer's states do not tell which parameters they belong to"
 
 
-def check_inspect(tools, ckpt, expected):
+def check_inspect(tools, ckpt, expected, optimizer):
     done = tools.run("inspect", ckpt, "--sums", "--json")
     if done.returncode:
         return outcome.sentence(done), ""
     unknown = UNKNOWN if UNKNOWN in done.stderr else ""  # at stage 0 DeepSpeed saves no names
     if unknown:  # nor which of them are frozen
         expected = {k: v for k, v in expected.items() if k.startswith("buffer.")}
-    have = {}
-    for tensor in json.loads(done.stdout)["tensors"]:
+    content, have = json.loads(done.stdout), {}
+    if content["optimizer"] != optimizer:
+        return f"inspect says that {content['optimizer']} saved it, not {optimizer}", ""
+    for tensor in content["tensors"]:
         for name in (tensor["name"], *tensor["aliases"]):
             have["master." + name if tensor["kind"] == "trained" else f"{tensor['kind']}.{name}"] = tensor
             for state, held in tensor.get("states", {}).items():
@@ -159,14 +164,14 @@ def check_script(ckpt):
     return "; ".join(wrong[:2]), ""
 
 
-def check_universal(tools, folder, tag, stage, expected):
+def check_universal(tools, folder, tag, stage, expected, optimizer):
     out = folder / "universal"
     try:
         ckpt_cases.to_universal(folder / "ckpt" / tag, out / tag, stage)
     except ValueError as failure:
         return "", f"ds_to_universal: {str(failure)[:120]}"
     expected = {k: v for k, v in expected.items() if not k.startswith("frozen.")}
-    return check_inspect(tools, out / tag, expected)
+    return check_inspect(tools, out / tag, expected, optimizer)
 
 
 def check_export(tools, folder, expected):
@@ -194,9 +199,11 @@ def check(tools, seed):
             return outcome.refused(AREA, name, "DeepSpeed: " + str(failure).splitlines()[0][:120])
         ckpt = folder / "ckpt"
         tag, stage = (ckpt / "latest").read_text().strip(), case["config"]["zero_optimization"]["stage"]
-        comparisons = [lambda: check_fsck(tools, ckpt), lambda: check_inspect(tools, ckpt, expected), lambda: check_script(ckpt)]
+        optimizer = case["config"]["optimizer"]["type"]
+        comparisons = [lambda: check_fsck(tools, ckpt), lambda: check_inspect(tools, ckpt, expected, optimizer),
+                       lambda: check_script(ckpt)]
         if universal:
-            comparisons.append(lambda: check_universal(tools, folder, tag, stage, expected))
+            comparisons.append(lambda: check_universal(tools, folder, tag, stage, expected, optimizer))
         if case["kind"] in EXPORTED and not (case["exclude"] and case["frozen"]):
             comparisons.append(lambda: check_export(tools, folder, expected))
         missed = ""

@@ -1,5 +1,5 @@
-"""Optimizers' steps: twelve updates of eight parameters by torch's and DeepSpeed's own classes with random settings and
-gradients, replayed by tests/unit/optim/test_formulas from the config's names down to the kernel."""
+"""Optimizers' steps: twelve updates of eight parameters by torch's and DeepSpeed's own classes (FusedLamb's with the kernel of
+training/lamb_kernel.py) with random settings and gradients, replayed by tests/unit/optim/test_formulas from the config's names down to the kernel."""
 import os
 import pathlib
 import random
@@ -16,9 +16,10 @@ AREA = "optimizers"
 def draw(rng, golden):
     """(the config's type, offload, the peer's class, settings), as golden.CASES has them."""
     import torch
+    from deepspeed.ops.lamb import FusedLamb
     settings = {"lr": 10 ** rng.uniform(-5, -1.3)}
     decay = {"weight_decay": rng.choice([0, rng.random() * 0.3])}
-    kind = rng.choice(["torch-adam", "cpu-adam", "cpu-lion", "cpu-adagrad", "torch-adagrad", "sgd"])
+    kind = rng.choice(["torch-adam", "cpu-adam", "cpu-lion", "cpu-adagrad", "torch-adagrad", "sgd", "lamb"])
     betas = {"betas": [round(rng.uniform(0, 0.99), 3), round(rng.uniform(0.5, 0.9999), 4)]}
     eps = {"eps": 10 ** rng.uniform(-9, -3)}
     if kind == "torch-adam":
@@ -35,6 +36,9 @@ def draw(rng, golden):
     if kind == "torch-adagrad":
         more = {"lr_decay": rng.random() * 0.2, "initial_accumulator_value": rng.random()}
         return "Adagrad", False, torch.optim.Adagrad, {**settings, **decay, **eps, **more}
+    if kind == "lamb":
+        more = {"bias_correction": rng.random() < 0.7, "max_coeff": rng.uniform(0.5, 10), "min_coeff": rng.uniform(0.001, 0.5)}
+        return "Lamb", False, FusedLamb, {**settings, **decay, **betas, **eps, **more}
     momentum = rng.choice([0, rng.uniform(0.1, 0.99)])
     more = {"momentum": momentum} if momentum else {}
     if momentum:
@@ -43,8 +47,10 @@ def draw(rng, golden):
 
 
 def run(tools, seed, n):
+    import lamb_kernel
     import optim_golden
     import torch
+    lamb_kernel.allow_lamb()
     with tempfile.TemporaryDirectory() as scratch:
         path = pathlib.Path(scratch) / "case.csv"
         for i in range(n):

@@ -1,8 +1,9 @@
 """Checkpoints that DeepSpeed saves in the middle of a run: czero resumes from each and follows the
-run that DeepSpeed did not interrupt.
+run that DeepSpeed did not interrupt; and the other way round, DeepSpeed resumes from what czero saved.
 
-The model is a GPT-2 of 2,000 parameters on random bytes in fp32, so that a wrong step count, rate or
-moment shows in the loss after one update.
+Some go through a universal checkpoint (ds_to_universal) to another stage and number of ranks, some have
+two parameter groups, some had their states on NVMe. The model is a GPT-2 of 2,000 parameters on random
+bytes in fp32, so that a wrong step count, rate or moment shows in the loss after one update.
 """
 import csv
 import json
@@ -14,15 +15,20 @@ import tempfile
 
 from . import outcome
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "training"))
+INTEROP = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(INTEROP / "training"), str(INTEROP / "checkpoints")]
+import ckpt_cases
 import curves
+import lamb_kernel
 
 AREA = "resume"
 SEQ = 8
 TOLERANCE = 1e-5
 MODEL = {"vocab_size": 256, "n_positions": SEQ, "n_embd": 4, "n_layer": 1, "n_head": 1, "resid_pdrop": 0.0,
          "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+WIDE = {**MODEL, "n_embd": 256, "n_head": 4}  # DeepSpeed swaps tensors of a MiB and more
 CPU = {"offload_optimizer": {"device": "cpu"}}
+NVME = {"offload_optimizer": {"device": "nvme"}, "sub_group_size": 300000, "stage3_param_persistence_threshold": 0}
 
 # By name: section `optimizer` of the config (None: torch's class is handed to DeepSpeed), and what
 # zero_optimization needs for it.
@@ -34,6 +40,8 @@ OPTIMIZERS = {
     "cpu-lion": ({"type": "Lion", "params": {"lr": 0.003, "weight_decay": 0.1}}, CPU),
     "cpu-adagrad": ({"type": "Adagrad", "params": {"lr": 0.02}}, CPU),
     "torch-adagrad": ({"type": "Adagrad", "params": {"lr": 0.02}}, {}),
+    "lamb": ({"type": "Lamb", "params": {"lr": 0.02, "weight_decay": 0.05}}, {}),  # without ZeRO: that needs whole norms
+    "nvme-adam": ({"type": "AdamW", "params": {"lr": 0.0003}}, NVME),  # at stage 3
     "sgd": ({"type": "SGD", "params": {"lr": 0.3}}, {}),
     "sgd-momentum": ({"type": "SGD", "params": {"lr": 0.2, "momentum": 0.9, "nesterov": True}}, {}),
 }
@@ -61,9 +69,9 @@ SCHEDULERS = {
 }
 
 
-def config_of(optimizer, schedule, stage, elastic, gas=1):
+def config_of(optimizer, schedule, stage, elastic, gas=1, micro=2):
     section, zero = OPTIMIZERS[optimizer]
-    config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": gas, "gradient_clipping": 0.0,
+    config = {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": gas, "gradient_clipping": 0.0,
               "optimizer": section, "zero_allow_untested_optimizer": True,
               "zero_optimization": {"stage": stage, **zero, **({"elastic_checkpoint": True} if elastic else {})}}
     if SCHEDULERS[schedule]:
@@ -71,34 +79,53 @@ def config_of(optimizer, schedule, stage, elastic, gas=1):
     return config
 
 
-def write_inputs(rank, world, folder, seed, n_bytes):
+def micro_of(world):
+    """Rows of a rank: 1, 2 and 4 ranks have the same batch."""
+    return 2 if world == 3 else 4 // world
+
+
+def write_inputs(rank, world, model, folder, seed, n_bytes):
     """The model's folder and the bytes that it reads. In a child: torch's threads do not survive a fork."""
     import torch
     import transformers
     torch.manual_seed(seed)
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(**MODEL)).save_pretrained(folder / "model")
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**model)).save_pretrained(folder / "model")
     (folder / "data.txt").write_bytes(bytes(random.Random(seed).choices(range(32, 127), k=n_bytes)))
 
 
-def train(rank, world, config, folder, saved, steps):
-    """In a child of its own: `steps` steps, of which the first `saved` are in the checkpoint."""
+def with_swap(config, folder):
+    """A copy, in which NVMe is this folder."""
+    config = json.loads(json.dumps(config))
+    offload = config["zero_optimization"].get("offload_optimizer", {})
+    if offload.get("device") == "nvme":
+        folder.mkdir(exist_ok=True)
+        offload["nvme_path"] = str(folder)
+    return config
+
+
+def train(rank, world, config, folder, steps, saved=0, resumed="", groups="one"):
+    """In a child of its own: all steps, of which the first `saved` are in the checkpoint; or those that are left after
+    the checkpoint in the folder `resumed`."""
     import deepspeed
     import torch
     torch.manual_seed(0)
+    lamb_kernel.allow_lamb()
     model = curves.load_model(str(folder / "model"), "")
-    config = json.loads(json.dumps(config))
+    config = with_swap(config, folder / "swap")
     # By name DeepSpeed takes torch's schedulers without ZeRO only; its users then hand them over.
     client, named = None, config.get("scheduler", {}).get("type", "")
     if config["zero_optimization"]["stage"] > 0 and hasattr(torch.optim.lr_scheduler, named):
         params = config.pop("scheduler")["params"]
         client = lambda optimizer: getattr(torch.optim.lr_scheduler, named)(optimizer, **params)
-    engine = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), lr_scheduler=client,
+    engine = deepspeed.initialize(model=model, model_parameters=curves.param_groups(model, groups), lr_scheduler=client,
                                   config=config)[0]
+    if resumed:
+        assert engine.load_checkpoint(str(folder / resumed))[0], "load_checkpoint found nothing"
     micro, gas = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
     tokens = torch.tensor(list((folder / "data.txt").read_bytes()), dtype=torch.long)
     rows = []
     engine.train()
-    for step in range(steps):
+    for step in range(engine.global_steps, steps):
         losses = []
         for g in range(gas):
             inputs, targets = curves.micro_batch(tokens, ((step * gas + g) * world + rank) * micro, micro, SEQ)
@@ -112,18 +139,18 @@ def train(rank, world, config, folder, saved, steps):
     return rows
 
 
-def deepspeed_curve(config, world, folder, saved, steps):
-    ranks = curves.run_apart(world, train, config=config, folder=folder, saved=saved, steps=steps)
-    return [(sum(r[s][0] for r in ranks) / world, ranks[0][s][1]) for s in range(steps)]
+def deepspeed_curve(config, world, folder, steps, **more):
+    ranks = curves.run_apart(world, train, config=config, folder=folder, steps=steps, **more)
+    return [(sum(r[s][0] for r in ranks) / world, ranks[0][s][1]) for s in range(len(ranks[0]))]
 
 
-def czero_curve(tools, config, world, folder, steps):
-    """The losses of the resumed part, or the sentence that refuses it."""
-    (folder / "config.json").write_text(json.dumps(config))
+def czero_curve(tools, config, world, folder, steps, groups, *options):
+    """The losses of the steps that were made, or the sentence that refuses them."""
+    (folder / "config.json").write_text(json.dumps(with_swap(config, folder / "czero-swap")))
     done = tools.run("launch", "-n", world, "--", "train", "--config", folder / "config.json", "--model",
                      folder / "model", "--data", folder / "data.txt", "--tokenizer", "bytes", "--shuffle", "off",
-                     "--seq-len", SEQ, "--quiet", "--curve", folder / "curve.csv", "--steps", steps, "--resume",
-                     folder / "ckpt")
+                     "--seq-len", SEQ, "--quiet", "--curve", folder / "curve.csv", "--steps", steps, "--groups", groups,
+                     *options)
     if done.returncode != 0:
         return None, outcome.sentence(done)
     with open(folder / "curve.csv") as f:
@@ -142,41 +169,83 @@ def gap(have, want):
     return ""
 
 
-def check(tools, case, config, world, seed, saved=4, steps=8):
+def check_files(tools, folder, optimizer):
+    """What fsck and inspect say of a checkpoint, or ''."""
+    for command in (["fsck", folder], ["inspect", folder, "--json"]):
+        done = tools.run(*command)
+        if done.returncode != 0:
+            return outcome.sentence(done)
+    named = json.loads(done.stdout)["optimizer"]
+    return "" if named.lower() == optimizer.lower() else f"inspect says that {named} saved it, not {optimizer}"
+
+
+def check(tools, case, seed, saved, steps=8):
+    """case: see cases()."""
+    name, config, world, groups, target = (case[k] for k in ("name", "config", "world", "groups", "target"))
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        gas = config["gradient_accumulation_steps"]
-        curves.run_apart(1, write_inputs, folder=folder, seed=seed, n_bytes=steps * gas * world * 2 * SEQ + 1)
+        rows = steps * config["gradient_accumulation_steps"] * world * micro_of(world)
+        curves.run_apart(1, write_inputs, model=case["model"], folder=folder, seed=seed, n_bytes=rows * SEQ + 1)
         try:
-            want = deepspeed_curve(config, world, folder, saved, steps)
+            want = deepspeed_curve(config, world, folder, steps, groups=groups,
+                                   saved=0 if case["ours"] else saved)[saved:]
         except RuntimeError as failure:
-            return outcome.refused(AREA, case, "DeepSpeed: " + str(failure).splitlines()[0])
-        fsck = tools.run("fsck", folder / "ckpt")
-        if fsck.returncode != 0:
-            return outcome.disagreed(AREA, case, outcome.sentence(fsck))
-        have, why = czero_curve(tools, config, world, folder, steps)
-        if have is None:
-            return outcome.disagreed(AREA, case, why)
-        wrong = gap(have, want[saved:])
-        return outcome.disagreed(AREA, case, wrong) if wrong else outcome.agreed(AREA, case)
+            return outcome.refused(AREA, name, "DeepSpeed: " + str(failure).splitlines()[0])
+        if case["ours"]:
+            made, wrong = czero_curve(tools, config, world, folder, saved, groups, "--save", folder / "ckpt")
+            if made is None:
+                return outcome.disagreed(AREA, name, wrong)
+        wrong = check_files(tools, folder / "ckpt", config["optimizer"]["type"])
+        if wrong:
+            return outcome.disagreed(AREA, name, wrong)
+        resumed = "ckpt"
+        if target:
+            tag, resumed = f"global_step{saved}", "universal"
+            try:
+                ckpt_cases.to_universal(folder / "ckpt" / tag, folder / resumed / tag, config["zero_optimization"]["stage"])
+            except ValueError as failure:
+                return outcome.disagreed(AREA, name, f"ds_to_universal: {failure}")
+            stage, world = target
+            config = {**config, "checkpoint": {"load_universal": True}, "train_micro_batch_size_per_gpu": micro_of(world),
+                      "zero_optimization": {**config["zero_optimization"], "stage": stage}}
+        if case["ours"]:
+            try:
+                have, wrong = deepspeed_curve(config, world, folder, steps, resumed=resumed, groups=groups), ""
+            except RuntimeError as failure:
+                have, wrong = None, f"DeepSpeed: {failure}"
+        else:
+            have, wrong = czero_curve(tools, config, world, folder, steps, groups, "--resume", folder / resumed)
+        wrong = wrong if have is None else gap(have, want)
+        return outcome.disagreed(AREA, name, wrong) if wrong else outcome.agreed(AREA, name)
 
 
 def cases(seed, n):
-    """Every optimizer at stages 1 and 2 elastic, then random ones."""
+    """Every optimizer at stages 1 and 2 elastic, then random ones. A case: its name and config, ranks, parameter groups,
+    whether czero saves ("ours") or resumes, and the (stage, ranks) that a universal checkpoint goes to."""
     rng = random.Random(seed)
-    every = [(o, stage, True) for o in OPTIMIZERS for stage in (1, 2)]
+    every = [(o, stage, True) for o in OPTIMIZERS for stage in (1, 2) if o not in ("lamb", "nvme-adam")]
     while len(every) < n:
-        every.append((rng.choice(list(OPTIMIZERS)), rng.choice([0, 1, 2, 3]), rng.random() < 0.7))
-    for i, (optimizer, stage, elastic) in enumerate(every[:n]):
+        every.append((rng.choice(list(OPTIMIZERS)), rng.choice([0, 1, 2, 3]), rng.random() < 0.3))
+    for optimizer, stage, elastic in every[:n]:
         schedule, world = rng.choice(list(SCHEDULERS)), rng.choice([1, 1, 2, 3, 4])
-        # Adagrad has no momentum to cycle, and under ZeRO DeepSpeed makes a second one, which the scheduler that
-        # a program made for the first does not reach.
+        gas, groups, ours = rng.choice([1, 1, 2]), rng.choice(["one", "one", "hf"]), rng.random() < 0.3
+        stage = {"lamb": 0, "nvme-adam": 3}.get(optimizer, stage)
+        elastic = elastic and stage in (1, 2)
+        # Adagrad has no momentum to cycle, and under ZeRO DeepSpeed makes a second one, with one group, which the
+        # scheduler that a program made for the first does not reach.
         if "adagrad" in optimizer and schedule.startswith("torch-"):
             schedule = "torch-cosine" if stage == 0 else "decay"
-        gas = rng.choice([1, 1, 2])
-        elastic = elastic and stage in (1, 2)
-        name = f"{optimizer} {schedule} stage {stage}{' elastic' if elastic else ''}, {world} ranks, gas {gas}"
-        yield name, config_of(optimizer, schedule, stage, elastic, gas), world, seed + i
+        if "adagrad" in optimizer and stage > 0:
+            groups = "one"
+        if optimizer == "nvme-adam":  # DeepSpeed itself does not resume from such a run
+            ours, world = False, min(world, 2)
+        target = None
+        if "adam" in optimizer and stage > 0 and world != 3 and not elastic and optimizer != "nvme-adam" and rng.random() < 0.4:
+            target = (rng.choice([1, 2, 3]), rng.choice([1, 2, 4]))
+        name = (f"{optimizer} {schedule} stage {stage}{' elastic' if elastic else ''}, {world} ranks, gas {gas}, groups {groups}, "
+                f"{'czero' if ours else 'DeepSpeed'} saves{', universal to stage %d, %d ranks' % target if target else ''}")
+        yield dict(name=name, config=config_of(optimizer, schedule, stage, elastic, gas, micro_of(world)), world=world,
+                   groups=groups, ours=ours, target=target, model=WIDE if optimizer == "nvme-adam" else MODEL)
 
 
 def import_once():
@@ -188,8 +257,8 @@ def import_once():
 
 def run(tools, seed, n):
     import_once()
-    for case, config, world, case_seed in cases(seed, n):
-        yield check(tools, case, config, world, case_seed, saved=random.Random(case_seed).choice([1, 3, 4, 5]))
+    for i, case in enumerate(cases(seed, n)):
+        yield check(tools, case, seed + i, saved=random.Random(seed + i).choice([1, 3, 4, 5]))
 
 
 # ---- the fixtures of tests/unit/engine/state/test_resume_elastic.c --------------------------------
@@ -208,8 +277,8 @@ def make(out, saved=4, steps=8):
         folder = pathlib.Path(out) / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        curves.run_apart(1, write_inputs, folder=folder, seed=1, n_bytes=steps * world * 2 * SEQ + 1)
-        rows = deepspeed_curve(config, world, folder, saved, steps)
+        curves.run_apart(1, write_inputs, model=MODEL, folder=folder, seed=1, n_bytes=steps * world * 2 * SEQ + 1)
+        rows = deepspeed_curve(config, world, folder, steps, saved=saved)
         for script in (folder / "ckpt").glob("*.py"):
             script.unlink()
         (folder / "ds_config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -19,21 +19,17 @@ import sys
 import tempfile
 
 from curves import FIXTURES, load_model, micro_batch, quiet_peers
+from lamb_kernel import lamb
 
 MICRO, SEQ, CLIP = 2, 64, 1.0
 PARAMS = {"lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-6, "weight_decay": 0.05, "max_coeff": 4.0, "min_coeff": 0.02}
 
 
-def lamb(p, g, state, t):
+def update(p, g, state, t):
     """One update of one tensor, in its own dtype; the trust ratio is returned."""
     b1, b2 = PARAMS["betas"]
-    state["m"] = b1 * state["m"] + (1 - b1) * g
-    state["v"] = b2 * state["v"] + (1 - b2) * g * g
-    u = state["m"] / (state["v"].sqrt() + PARAMS["eps"]) + PARAMS["weight_decay"] * p
-    norm_p, norm_u = p.norm().item(), u.norm().item()
-    ratio = min(max(norm_p / norm_u, PARAMS["min_coeff"]), PARAMS["max_coeff"]) if norm_p and norm_u else 1.0
-    p.sub_(PARAMS["lr"] * math.sqrt(1 - b2**t) / (1 - b1**t) * ratio * u)
-    return ratio
+    return lamb(p, None, state["m"], state["v"], g, PARAMS["lr"], b1, b2, PARAMS["max_coeff"], PARAMS["min_coeff"],
+                PARAMS["eps"], 1.0, t, 1, True, PARAMS["weight_decay"]).item()
 
 
 def replay(world, steps, dtype):
@@ -58,7 +54,7 @@ def replay(world, steps, dtype):
         clip = max(1.0, (norm + 1e-6) / CLIP)
         norms.append(norm)
         with torch.no_grad():
-            ratios += [lamb(p, p.grad / clip, s, step + 1) for p, s in zip(params, states)]
+            ratios += [update(p, p.grad / clip, s, step + 1) for p, s in zip(params, states)]
     return losses, norms, ratios
 
 
