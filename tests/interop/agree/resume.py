@@ -179,6 +179,11 @@ def check_files(tools, folder, optimizer):
     return "" if named.lower() == optimizer.lower() else f"inspect says that {named} saved it, not {optimizer}"
 
 
+def convert(folder, config, saved):
+    tag = f"global_step{saved}"
+    ckpt_cases.to_universal(folder / "ckpt" / tag, folder / "universal" / tag, config["zero_optimization"]["stage"])
+
+
 def check(tools, case, seed, saved, steps=8):
     """case: see cases()."""
     name, config, world, groups, target = (case[k] for k in ("name", "config", "world", "groups", "target"))
@@ -198,21 +203,31 @@ def check(tools, case, seed, saved, steps=8):
         wrong = check_files(tools, folder / "ckpt", config["optimizer"]["type"])
         if wrong:
             return outcome.disagreed(AREA, name, wrong)
-        resumed = "ckpt"
+        resumed, saving = "ckpt", config
         if target:
-            tag, resumed = f"global_step{saved}", "universal"
+            resumed, (stage, world) = "universal", target
             try:
-                ckpt_cases.to_universal(folder / "ckpt" / tag, folder / resumed / tag, config["zero_optimization"]["stage"])
+                convert(folder, config, saved)
             except ValueError as failure:
                 return outcome.disagreed(AREA, name, f"ds_to_universal: {failure}")
-            stage, world = target
             config = {**config, "checkpoint": {"load_universal": True}, "train_micro_batch_size_per_gpu": micro_of(world),
                       "zero_optimization": {**config["zero_optimization"], "stage": stage}}
         if case["ours"]:
+            resume = lambda: deepspeed_curve(config, world, folder, steps, resumed=resumed, groups=groups)
             try:
-                have, wrong = deepspeed_curve(config, world, folder, steps, resumed=resumed, groups=groups), ""
+                have = resume()
             except RuntimeError as failure:
-                have, wrong = None, f"DeepSpeed: {failure}"
+                # Is it the file? Its own of the same run, in the same place.
+                for part in ("ckpt", "universal"):
+                    shutil.rmtree(folder / part, ignore_errors=True)
+                deepspeed_curve(saving, case["world"], folder, saved, groups=groups, saved=saved)
+                try:
+                    if target:
+                        convert(folder, saving, saved)
+                    resume()
+                    return outcome.disagreed(AREA, name, f"DeepSpeed: {failure}")
+                except (RuntimeError, ValueError) as same:
+                    return outcome.refused(AREA, name, f"DeepSpeed, of its own checkpoint, too: {str(same).splitlines()[0]}")
         else:
             have, wrong = czero_curve(tools, config, world, folder, steps, groups, "--resume", folder / resumed)
         wrong = wrong if have is None else gap(have, want)
