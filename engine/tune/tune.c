@@ -366,6 +366,26 @@ static cz_status search(struct tune *t, struct cz_model *model)
     return CZ_OK;
 }
 
+/* Rates that are given stand for those of a profile that has not measured one of these disks; its
+ * plans then count them all (plan_nvme_rates()). */
+static cz_status keep_disks(struct tune *t, const struct tune_options *o)
+{
+    bool is_measured = o->profile && !o->profile->is_assumed && o->profile->nvme_read > 0;
+    bool is_there = false;
+    for (size_t i = 0; i < o->n_nvme_paths; i++) {
+        const char *path = o->nvme_paths[i];
+        if (snprintf(t->nvme_paths[i], PATH_MAX, "%s", path) >= PATH_MAX)
+            return err_set(CZ_INVALID, ENAMETOOLONG, "the folder on NVMe, \"%.60s…\"", path);
+        if ((o->nvme_rates[i] > 0) != (o->nvme_rates[0] > 0))
+            return err_set(CZ_INVALID, 0, "%s: either all folders have a rate or none", path);
+        is_there |= o->profile && strcmp(path, o->profile->nvme_path) == 0;
+    }
+    if (o->n_nvme_paths == 0 || o->nvme_rates[0] == 0 || (is_measured && is_there)) return CZ_OK;
+    t->profile.nvme_read = t->profile.nvme_write = t->profile.nvme_both = o->nvme_rates[0];
+    snprintf(t->profile.nvme_path, sizeof t->profile.nvme_path, "%.255s", t->nvme_paths[0]);
+    return CZ_OK;
+}
+
 /* Copies, because the caller's strings may go. */
 static cz_status keep_options(struct tune *t, const struct tune_options *o,
                               const struct cz_model *model)
@@ -374,8 +394,12 @@ static cz_status keep_options(struct tune *t, const struct tune_options *o,
     t->options = *o;
     if (o->profile) t->profile = *o->profile;
     if (o->profile) t->options.profile = &t->profile;
-    const char *path = o->nvme_path ? o->nvme_path : "/tmp";
-    if (!o->nvme_path && o->profile && *o->profile->nvme_path) path = o->profile->nvme_path;
+    TRY(keep_disks(t, o));
+    if (o->profile_path && !realpath(o->profile_path, t->profile_path))
+        return err_set(CZ_NOTFOUND, errno, "%s", o->profile_path);
+    const char *given = o->n_nvme_paths > 0 ? t->nvme_paths[0] : o->nvme_path;
+    const char *path = given ? given : "/tmp";
+    if (!given && o->profile && *o->profile->nvme_path) path = o->profile->nvme_path;
     if (snprintf(t->nvme_path, sizeof t->nvme_path, "%s", path) >= (int)sizeof t->nvme_path)
         return err_set(CZ_INVALID, ENAMETOOLONG, "the folder on NVMe, \"%.60s…\"", path);
     t->options.nvme_path = t->nvme_path;

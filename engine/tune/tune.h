@@ -26,12 +26,16 @@ struct tune_recipe {
 };
 
 struct tune_options {
-    int64_t world_size;                    /* ≥ 1 */
-    size_t gpu_nbytes;                     /* of each rank's GPU; 0: train on the CPU */
-    size_t host_nbytes;                    /* > 0 */
-    size_t nvme_nbytes;                    /* 0: no swap files */
-    const char *nvme_path;                 /* what the config names; NULL: the profile's or /tmp */
+    int64_t world_size;    /* ≥ 1 */
+    size_t gpu_nbytes;     /* of each rank's GPU; 0: train on the CPU */
+    size_t host_nbytes;    /* > 0 */
+    size_t nvme_nbytes;    /* 0: no swap files */
+    const char *nvme_path; /* what the config names; NULL: the profile's or /tmp */
+    const char *nvme_paths[CONFIG_NVME_PATHS_MAX]; /* several, instead: on disks that share it */
+    double nvme_rates[CONFIG_NVME_PATHS_MAX];      /* bytes per second; all 0: they are alike */
+    size_t n_nvme_paths;
     const struct machine_profile *profile; /* NULL: nothing is known about speed */
+    const char *profile_path;              /* its file, which the config names; NULL: none */
     enum cz_dtype dtype;                   /* F32, BF16 or F16 */
     int64_t micro_batch;                   /* rows; 0: search */
     int64_t batch;          /* rows of an optimizer step, over all ranks; 0: about 32 a rank, or one
@@ -66,6 +70,8 @@ struct tune_offer {
     enum plan_order order;                  /* of its micro-batches, and why */
     char order_why[160];
     struct plan_traffic traffic[PLAN_N_ORDERS]; /* of the best offer in both orders */
+    struct plan_saved saved[CHAIN_N_SAVED];     /* and what becomes of what layers save */
+    char saved_why[160];
     bool both_orders;
     char why[200]; /* why it is not the best; "" for the best */
 };

@@ -96,6 +96,20 @@ static void write_zero(struct json_writer *w, const struct tune *t, const struct
     json_end_object(w);
 }
 
+static void write_disks(struct json_writer *w, const struct tune *t)
+{
+    const struct tune_options *o = &t->options;
+    json_write_key(w, "nvme_paths");
+    json_begin_array(w);
+    for (size_t i = 0; i < o->n_nvme_paths; i++) json_write_string(w, t->nvme_paths[i]);
+    json_end_array(w);
+    if (o->nvme_rates[0] == 0) return;
+    json_write_key(w, "nvme_rates");
+    json_begin_array(w);
+    for (size_t i = 0; i < o->n_nvme_paths; i++) json_write_double(w, o->nvme_rates[i]);
+    json_end_array(w);
+}
+
 /* Keys in the order of DeepSpeed's documentation; what equals a default is left out. */
 cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **out)
 {
@@ -116,7 +130,8 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     write_zero(&w, t, o);
     /* The measured block size and depth, or values that suit most NVMe drives. */
     const struct machine_profile *m = t->options.profile;
-    if (o->optimizer == CONFIG_OFFLOAD_NVME || o->params == CONFIG_OFFLOAD_NVME) {
+    const bool on_nvme = o->optimizer == CONFIG_OFFLOAD_NVME || o->params == CONFIG_OFFLOAD_NVME;
+    if (on_nvme) {
         bool is_measured = m && m->nvme_block_nbytes > 0 && m->nvme_depth > 0;
         begin(&w, "aio");
         json_put_int(&w, "block_size", is_measured ? (int64_t)m->nvme_block_nbytes : 1 << 20);
@@ -130,7 +145,9 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
         json_end_object(&w);
     }
     /* What DeepSpeed does not know. */
-    if (o->checkpoint_every != 0 || o->gradients) {
+    const bool is_striped = on_nvme && t->options.n_nvme_paths > 1;
+    const bool has_profile = on_nvme && *t->profile_path;
+    if (o->checkpoint_every != 0 || o->gradients || is_striped || has_profile) {
         begin(&w, "czero");
         if (o->checkpoint_every > 0) {
             begin(&w, "activation_checkpointing");
@@ -138,6 +155,8 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
             json_end_object(&w);
         }
         if (o->gradients) json_put_bool(&w, "offload_gradients", true);
+        if (is_striped) write_disks(&w, t);
+        if (has_profile) json_put_string(&w, "machine_profile", t->profile_path);
         json_end_object(&w);
     }
     json_end_object(&w);

@@ -11,6 +11,8 @@ struct tune {
     struct tune_options options;
     struct machine_profile profile; /* options.profile, kept */
     char nvme_path[PATH_MAX];
+    char nvme_paths[CONFIG_NVME_PATHS_MAX][PATH_MAX];
+    char profile_path[PATH_MAX]; /* absolute; "": none */
     char model_name[64];
     int64_t T;
     size_t n_layers, numel, numel_trainable, largest_numel; /* of the model's parameters */

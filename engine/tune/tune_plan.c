@@ -59,6 +59,8 @@ cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o
     memcpy(o->traffic, p->traffic, sizeof o->traffic);
     o->order = p->order;
     snprintf(o->order_why, sizeof o->order_why, "%s", p->order_why);
+    memcpy(o->saved, p->saved, sizeof o->saved);
+    snprintf(o->saved_why, sizeof o->saved_why, "%s", p->saved_why);
     o->seconds = p->step_s;
     o->tokens_per_s = (double)(tune_rows(t, o) * t->T) / p->step_s;
     cz_plan_destroy(p);

@@ -111,6 +111,7 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
                                            .why = best->order_why,
                                            .traffic = best->traffic};
         plan_print_orders(f, &orders);
+        plan_print_saved(f, best->saved, best->saved_why);
     }
     if (fclose(f) == 0 && *out) return CZ_OK;
     free(*out);
@@ -143,6 +144,8 @@ static void write_offer(struct json_writer *w, const struct tune_offer *o)
     json_put_figure(w, "step_seconds", o->seconds);
     json_put_figure(w, "tokens_per_second", o->tokens_per_s);
     json_put_string(w, "accumulation_order", plan_order_name(o->order));
+    plan_write_traffic(w, o->traffic);
+    if (*o->saved_why) plan_write_saved(w, o->saved, o->saved_why);
     json_put_string(w, "why_not", o->why);
     json_end_object(w);
 }

@@ -55,6 +55,20 @@ head -c 65536 /dev/urandom | base64 >"$work/text"
 "$czero" train --config "$work/cpu.json" --model gpt2-tiny --data "$work/text" --tokenizer bytes --seq-len 64 \
   --steps 2 --quiet >/dev/null 2>"$work/err" || complain "training: $(cat "$work/err")"
 
+# several disks: the sum of their rates; what is written has the keys and plans to the same
+disks=(--model gpt2-1.3b --seq-len 512 --host-memory 8GB --nvme 100GB --batch 8 --micro-batch 1 --json)
+"$czero" tune "${disks[@]}" --nvme-path /tmp=1GB >"$work/one" 2>"$work/err" || complain "one disk: $(cat "$work/err")"
+"$czero" tune "${disks[@]}" --nvme-path /tmp=1GB --nvme-path /var/tmp=3GB -o "$work/ds.json" >"$work/out" 2>"$work/err" ||
+  complain "two disks: $(cat "$work/err")"
+python3 -c 'import json, sys
+one, two = (json.load(open(f))["offers"][0] for f in sys.argv[1:3])
+z = json.load(open(sys.argv[3]))["czero"]
+assert z["nvme_paths"] == ["/tmp", "/var/tmp"] and z["nvme_rates"] == [1e9, 3e9], z
+assert two["step_seconds"] < one["step_seconds"], (one, two)
+assert {t["accumulation_order"] for t in two["traffic"]} == {"layers", "micro_batches"}, two' "$work/one" "$work/out" "$work/ds.json" ||
+  complain "striped offers"
+"$czero" config check "$work/ds.json" >/dev/null 2>"$work/err" || complain "the striped config: $(cat "$work/err")"
+
 expect() { # exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2
@@ -69,6 +83,7 @@ expect 3 "With [0-9]* GiB of NVMe (--nvme [0-9]*GiB) " --model gpt2-7b --seq-len
 grep -q "does not fit: needs" "$work/out" || complain "what does not fit is not listed"
 CZERO_CUDA_PLUGIN=none expect 0 "not measured: device cuda" "${small[@]}" --host-memory 4GB --gpu-memory 4GB --measure
 expect 0 "not measured: a plan for 2 ranks" "${small[@]}" --host-memory 4GB --world-size 2 --measure
+expect 2 "all folders have a rate or none" "${small[@]}" --host-memory 4GB --nvme-path /tmp=1GB --nvme-path /var/tmp
 expect 2 "24 bananas" "${small[@]}" --host-memory "24 bananas"
 expect 2 "host-memory" "${small[@]}"
 expect 2 "did you mean 24GB" --host-memory 24

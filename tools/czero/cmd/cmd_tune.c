@@ -20,7 +20,8 @@
 #include <string.h>
 
 struct tune_command {
-    const char *model, *nvme, *nvme_path, *precision, *freeze, *out;
+    struct arg_list nvme_paths;
+    const char *model, *nvme, *precision, *freeze, *out;
     struct machine_args machine;
     int64_t seq_len, world_size, micro_batch, batch, n_measured;
     bool measure, all, json;
@@ -42,8 +43,9 @@ static const struct arg_spec specs[] = {
      .required = true},
     {"--nvme", ARG_STRING, FIELD(nvme), "SIZE",
      "disk space for swap files of all ranks (default: none)"},
-    {"--nvme-path", ARG_STRING, FIELD(nvme_path), "DIR",
-     "folder of the swap files (default: the profile's folder, or /tmp)"},
+    {"--nvme-path", ARG_LIST, FIELD(nvme_paths), "DIR[=RATE]",
+     "folder of the swap files (default: the profile's folder, or /tmp); given several times, they "
+     "are striped over these disks, by their bytes per second where given, such as /mnt/a=3GB"},
     {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks, on one host (default: 1)",
      .min = 1},
     {"--profile", ARG_STRING, FIELD(machine.profile), "FILE|GPU",
@@ -157,6 +159,27 @@ static enum cz_dtype precision(const char *name)
     return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
+/* "DIR" or "DIR=RATE"; the texts are the arguments', cut at the "=". */
+static cz_status read_disks(const struct tune_command *o, struct tune_options *out)
+{
+    static char dirs[CONFIG_NVME_PATHS_MAX][4096];
+    if (o->nvme_paths.n > CONFIG_NVME_PATHS_MAX)
+        return err_set(CZ_INVALID, 0, "--nvme-path: at most %d folders", CONFIG_NVME_PATHS_MAX);
+    for (size_t i = 0; i < o->nvme_paths.n; i++) {
+        size_t rate = 0;
+        if (snprintf(dirs[i], sizeof dirs[i], "%s", o->nvme_paths.items[i]) >= (int)sizeof dirs[i])
+            return err_set(CZ_INVALID, 0, "--nvme-path: the name is too long");
+        char *equals = strrchr(dirs[i], '=');
+        if (equals) *equals = '\0';
+        if (equals && size_parse_machine(equals + 1, &rate) != CZ_OK)
+            return err_prefix("--nvme-path %s", dirs[i]);
+        out->nvme_paths[i] = dirs[i];
+        out->nvme_rates[i] = (double)rate;
+    }
+    out->n_nvme_paths = o->nvme_paths.n;
+    return CZ_OK;
+}
+
 /* The profile is in `machine`, which has to stay. */
 static cz_status read_options(const struct tune_command *o, struct machine_meant *machine,
                               struct tune_options *out)
@@ -165,14 +188,16 @@ static cz_status read_options(const struct tune_command *o, struct machine_meant
     *out = (struct tune_options){.world_size = o->world_size,
                                  .gpu_nbytes = machine->gpu_nbytes,
                                  .host_nbytes = machine->host_nbytes,
-                                 .nvme_path = o->nvme_path,
                                  .profile = &machine->profile,
+                                 .profile_path = o->machine.profile && !machine->profile.is_assumed
+                                                     ? o->machine.profile
+                                                     : NULL,
                                  .dtype = precision(o->precision),
                                  .micro_batch = o->micro_batch,
                                  .batch = o->batch};
     if (o->nvme && size_parse_machine(o->nvme, &out->nvme_nbytes) != CZ_OK)
         return err_prefix("--nvme");
-    return CZ_OK;
+    return read_disks(o, out);
 }
 
 /* Exit code. A config, a measurement and frozen parameters are of one model. */
