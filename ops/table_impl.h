@@ -131,6 +131,7 @@ struct ops {
 
     /* Called through ops_*_workspace(). NULL: none is needed. */
     cz_status (*matmul_workspace)(struct ops *, const struct matmul_args *, size_t *nbytes);
+    bool (*matmul_is_by_shape)(const struct ops *, enum cz_dtype); /* NULL: no */
     size_t (*attention_workspace)(const struct ops *, const struct attention_args *, bool backward);
     size_t (*norm_workspace)(const struct ops *, const struct norm_args *);
     size_t (*embedding_workspace)(const struct ops *, const struct embedding_args *);

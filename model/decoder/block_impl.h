@@ -122,15 +122,15 @@ struct experts_kept {
 struct experts_space {
     void *logits;    /* (N,E), or their gradient */
     float *sum;      /* (N,C) of what experts give */
-    void *x;         /* (N,C) rows of one expert */
-    void *dout, *dy; /* (N,C), (N,F) the same in backward */
+    void *x;         /* (M,C) rows of one expert, M: experts_rows(N) */
+    void *dout, *dy; /* (M,C), (M,F) the same in backward */
     float *dweights; /* (N,K) backward */
     bool keeps_each; /* gate and up have rows for all choices; false: for one expert's */
 };
 
 /* What the MLP half keeps: gate and up, (N,F) each or columns of one (N,2F); y (N,F), what goes
  * into the last product, which backward makes again unless all is kept (else NULL). With experts
- * (N·K,F) each, and no y. */
+ * (N·K,F) each, what fills up an expert's rows behind them or over the next one's, and no y. */
 struct mlp_kept {
     void *gate, *up, *y;
     struct experts_kept experts;
@@ -239,6 +239,12 @@ bool mlp_wants_input(const struct block_run *r);
 cz_status experts_declare(const struct decoder_block_hp *hp, struct param_list *out);
 cz_status experts_workspace(const struct decoder_block_hp *hp, const struct batch_shape *s,
                             int64_t N, size_t *nbytes_max);
+
+/* Rows of one expert, of N tokens, with what fills them up. */
+static inline int64_t experts_rows(int64_t N)
+{
+    return N + N / 8 + 16;
+}
 
 /* TRAIN keeps gate and up of each choice, EVAL those of one expert at a time. */
 void experts_take_kept(const struct decoder_block_hp *hp, int64_t N, enum cz_dtype dtype,

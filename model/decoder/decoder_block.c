@@ -94,7 +94,7 @@ static struct block_space layout_train(const struct decoder_block_hp *hp, int64_
     struct scratch mlp = s.own;
     attention_take_train(hp, N, dtype, &s.own, &s.att);
     if (has_norm_after(hp)) s.x2 = scratch_take(&mlp, N, hp->C, e);
-    s.y = scratch_take(&mlp, N, hp->F, e);
+    s.y = scratch_take(&mlp, has_experts(hp) ? experts_rows(N) : N, hp->F, e);
     if (has_experts(hp)) experts_take_space(hp, N, dtype, true, &mlp, &s.experts);
     size_raise(&s.own.used, mlp.used);
     return s;

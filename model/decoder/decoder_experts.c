@@ -6,7 +6,9 @@
  * An expert gathers the rows of its tokens, computes them and adds them, weighted, to fp32 sums:
  * expert after expert, so that the order of every sum is fixed. Experts without a token are not
  * computed, and their gradient is zero. Products need to know how many rows there are: on a GPU the
- * host waits for those numbers, once in each direction.
+ * host waits for those numbers, once in each direction. Where a product of a new size takes memory
+ * (ops_matmul_is_by_shape()), an expert's rows are filled up with zeros to one of few sizes, all known
+ * beforehand.
  *
  * The gradient of a weight w_e is dm·MLP_e(h), which is (dm·Wdown)·y: what experts gave is not
  * kept.
@@ -21,7 +23,8 @@
 /* The rows [first, first + n) that one expert computes, of all in the order of experts. */
 struct expert {
     int64_t idx, first, n;
-    void *gate, *up; /* (n,F) */
+    int64_t n_filled; /* of products; those behind n are zeros */
+    void *gate, *up;  /* (n_filled,F) */
 };
 
 static struct linear map_of(const struct decoder_block_hp *hp, int map)
@@ -49,10 +52,15 @@ cz_status experts_declare(const struct decoder_block_hp *hp, struct param_list *
 cz_status experts_workspace(const struct decoder_block_hp *hp, const struct batch_shape *s,
                             int64_t N, size_t *nbytes_max)
 {
-    for (int map = 0; map < N_EXPERT_MAPS; map++) {
-        const struct linear l = map_of(hp, map);
-        TRY(linear_workspace(s, &l, N, nbytes_max));
-        if (s->training && map == EXPERT_UP) TRY(linear_dx_add_workspace(s, &l, N, nbytes_max));
+    const bool by_shape = ops_matmul_is_by_shape(s->ops, s->dtype);
+    for (int64_t n = by_shape ? 1 : N, rows; n <= N; n = rows + 1) {
+        rows = by_shape ? matmul_rows_filled(n) : n;
+        for (int map = 0; map < N_EXPERT_MAPS; map++) {
+            const struct linear l = map_of(hp, map);
+            TRY(linear_workspace(s, &l, rows, nbytes_max));
+            if (s->training && map == EXPERT_UP)
+                TRY(linear_dx_add_workspace(s, &l, rows, nbytes_max));
+        }
     }
     return CZ_OK;
 }
@@ -60,7 +68,8 @@ cz_status experts_workspace(const struct decoder_block_hp *hp, const struct batc
 void experts_take_kept(const struct decoder_block_hp *hp, int64_t N, enum cz_dtype dtype,
                        bool keeps_each, struct scratch *s, struct mlp_kept *k)
 {
-    const int64_t E = hp->n_experts, K = hp->top_k, rows = keeps_each ? N * K : N;
+    const int64_t E = hp->n_experts, K = hp->top_k;
+    const int64_t rows = experts_rows(N) + (keeps_each ? N * (K - 1) : 0);
     const size_t e = dtype_size(dtype);
     k->gate = scratch_take(s, rows, hp->F, e);
     k->up = scratch_take(s, rows, hp->F, e);
@@ -79,10 +88,10 @@ void experts_take_space(const struct decoder_block_hp *hp, int64_t N, enum cz_dt
     *space = (struct experts_space){.keeps_each = training};
     space->logits = scratch_take(s, N, hp->n_experts, e);
     space->sum = scratch_take(s, N, hp->C, sizeof(float));
-    space->x = scratch_take(s, N, hp->C, e);
+    space->x = scratch_take(s, experts_rows(N), hp->C, e);
     if (!training) return;
-    space->dout = scratch_take(s, N, hp->C, e);
-    space->dy = scratch_take(s, N, hp->F, e);
+    space->dout = scratch_take(s, experts_rows(N), hp->C, e);
+    space->dy = scratch_take(s, experts_rows(N), hp->F, e);
     space->dweights = scratch_take(s, N, hp->top_k, sizeof(float));
 }
 
@@ -102,12 +111,23 @@ static struct expert expert_at(const struct block_run *r, const int32_t *starts,
     const struct layer_args *a = r->a;
     struct expert x = {.idx = idx, .first = starts[idx], .n = starts[idx + 1] - starts[idx]};
     const size_t at = r->s.experts.keeps_each ? (size_t)(x.first * r->hp->F) : 0;
+    x.n_filled = ops_matmul_is_by_shape(a->ops, a->dtype) ? matmul_rows_filled(x.n) : x.n;
     x.gate = elem_at(a, r->k.mlp.gate, at);
     x.up = elem_at(a, r->k.mlp.up, at);
     return x;
 }
 
-/* y (n,C) = the rows of x (N,C) that this expert computes. */
+/* Rows of `width` behind the expert's own, which products read as well: zeros. */
+static cz_status fill(const struct block_run *r, const struct expert *x, int64_t width, void *rows)
+{
+    struct device *device = ops_device(r->a->ops);
+    if (x->n_filled == x->n) return CZ_OK;
+    return device->ops->fill_zero(device, r->a->stream,
+                                  elem_at(r->a, rows, (size_t)(x->n * width)),
+                                  (size_t)((x->n_filled - x->n) * width) * dtype_size(r->a->dtype));
+}
+
+/* y (n_filled,C) = the rows of x (N,C) that this expert computes. */
 static cz_status gather(const struct block_run *r, const struct expert *x, const void *from,
                         void *to)
 {
@@ -118,7 +138,8 @@ static cz_status gather(const struct block_run *r, const struct expert *x, const
                                         .ids = r->k.mlp.experts.tokens + x->first,
                                         .table = from,
                                         .y = to};
-    return ops_embedding_forward(r->a->ops, r->a->stream, &args);
+    TRY(ops_embedding_forward(r->a->ops, r->a->stream, &args));
+    return fill(r, x, r->hp->C, to);
 }
 
 /* The sums of its tokens += the rows, weighted if asked. */
@@ -159,7 +180,7 @@ static cz_status map_forward(const struct block_run *r, const struct expert *x, 
                              const void *from, void *to)
 {
     const struct linear l = map_of(r->hp, map);
-    return linear_forward(r->a, &l, x->n, from, r->p.experts[x->idx * N_EXPERT_MAPS + map], NULL,
+    return linear_forward(r->a, &l, x->n_filled, from, r->p.experts[x->idx * N_EXPERT_MAPS + map], NULL,
                           to, r->space);
 }
 
@@ -178,7 +199,8 @@ static cz_status activate(const struct block_run *r, const struct expert *x, voi
 {
     struct swiglu_args args = swiglu_over(r, x);
     args.y = y;
-    return ops_swiglu_forward(r->a->ops, r->a->stream, &args);
+    TRY(ops_swiglu_forward(r->a->ops, r->a->stream, &args));
+    return fill(r, x, r->hp->F, y);
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -263,7 +285,7 @@ static cz_status map_grads(const struct block_run *r, const struct expert *x, in
                            const void *from, const void *dy)
 {
     const struct linear l = map_of(r->hp, map);
-    return linear_backward(r->a, &l, x->n, from, dy, r->p.experts[x->idx * N_EXPERT_MAPS + map],
+    return linear_backward(r->a, &l, x->n_filled, from, dy, r->p.experts[x->idx * N_EXPERT_MAPS + map],
                            grad_of(r, x->idx, map), NULL, NULL, r->space);
 }
 
@@ -272,8 +294,8 @@ static cz_status map_input_grad(const struct block_run *r, const struct expert *
 {
     const struct linear l = map_of(r->hp, map);
     const void *w = r->p.experts[x->idx * N_EXPERT_MAPS + map];
-    return accumulate ? linear_dx_add(r->a, &l, x->n, dy, w, dx, r->space)
-                      : linear_backward(r->a, &l, x->n, NULL, dy, w, NULL, NULL, dx, r->space);
+    return accumulate ? linear_dx_add(r->a, &l, x->n_filled, dy, w, dx, r->space)
+                      : linear_backward(r->a, &l, x->n_filled, NULL, dy, w, NULL, NULL, dx, r->space);
 }
 
 /* No token went to it: its gradient is zero, not missing. */
@@ -331,6 +353,8 @@ static cz_status expert_backward(const struct block_run *r, const struct expert 
     args.dgate = x->gate;
     args.dup = x->up;
     TRY(ops_swiglu_backward(r->a->ops, r->a->stream, &args));
+    TRY(fill(r, x, r->hp->F, x->gate));
+    TRY(fill(r, x, r->hp->F, x->up));
     if (wants_rows(r, x->idx)) TRY(gather(r, x, h, s->x));
     TRY(map_grads(r, x, EXPERT_GATE, s->x, x->gate));
     TRY(map_grads(r, x, EXPERT_UP, s->x, x->up));
@@ -362,12 +386,13 @@ static cz_status router_backward(const struct block_run *r, const void *h, void 
     return block_map_input_grad(r, ROUTER_W, r->s.experts.logits, dh, true);
 }
 
+/* From the last expert to the first: what fills up an expert's rows is over those of the next. */
 cz_status experts_backward(struct block_run *r, const void *h, const void *dout, void *dh)
 {
     int32_t starts[ROUTER_EXPERTS_MAX + 1];
     TRY(read_starts(r, starts));
     TRY(clear_sums(r));
-    for (int64_t e = 0; e < r->hp->n_experts; e++) {
+    for (int64_t e = r->hp->n_experts - 1; e >= 0; e--) {
         const struct expert x = expert_at(r, starts, e);
         TRY(x.n > 0 ? expert_backward(r, &x, h, dout) : clear_grads(r, e));
     }

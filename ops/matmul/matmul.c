@@ -155,6 +155,18 @@ static cz_status matmul(struct ops *ops, struct dev_stream *stream, const struct
     return matmul_bias_grad_pass(ops, stream, a);
 }
 
+/* oneDNN makes a primitive for each shape; our own loops take any. */
+static bool host_matmul_is_by_shape(const struct ops *ops, enum cz_dtype dtype)
+{
+    const struct matmul_row *row = ops->matmul_cache->row;
+    return row->vec && !(row->panels && dtype == DTYPE_BF16);
+}
+
+bool ops_matmul_is_by_shape(const struct ops *ops, enum cz_dtype dtype)
+{
+    return ops->matmul_is_by_shape && ops->matmul_is_by_shape(ops, dtype);
+}
+
 cz_status ops_matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
 {
     return ops->matmul ? ops->matmul(ops, stream, a) : ops_missing(ops, "matmul");
@@ -175,6 +187,7 @@ cz_status matmul_wire(struct ops *ops, uint32_t features)
     ops->matmul_cache->row = row;
     ops->matmul = matmul;
     ops->matmul_workspace = host_matmul_workspace;
+    ops->matmul_is_by_shape = host_matmul_is_by_shape;
     return CZ_OK;
 }
 

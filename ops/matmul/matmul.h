@@ -70,6 +70,22 @@ struct matmul_args {
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
 cz_status ops_matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a);
 
+/* Whether a product of a new shape takes time and memory of its own. Callers whose number of rows
+ * (m, or k with trans_a) differs from call to call then fill them up with zeros to one of few
+ * sizes. */
+bool ops_matmul_is_by_shape(const struct ops *ops, enum cz_dtype dtype);
+
+/* The size for m rows: m itself up to MATMUL_ROWS_EXACT, else a multiple of 16 or more, at most m/8
+ * or 15 larger. */
+#define MATMUL_ROWS_EXACT 4
+static inline int64_t matmul_rows_filled(int64_t m)
+{
+    int64_t step = 16;
+    if (m <= MATMUL_ROWS_EXACT) return m;
+    while (step * 16 <= m) step *= 2;
+    return (m + step - 1) / step * step;
+}
+
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
 cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes);
 

@@ -18,7 +18,7 @@
 #include "ops/ops_impl.h"
 
 /* A of at most this many rows, not transposed, takes the form of a few rows (a decoding step). */
-#define MATMUL_FEW_ROWS 4
+#define MATMUL_FEW_ROWS MATMUL_ROWS_EXACT
 
 /* The loops of one instruction set. */
 struct matmul_vec {

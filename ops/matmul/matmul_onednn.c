@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PRIMITIVES_MAX 512
-#define BUCKETS        1024
+#define PRIMITIVES_MAX 2048
+#define BUCKETS        4096
 #define NO_ENTRY       (-1)
 #define SCRATCH_ALIGN  ((size_t)64)
 

@@ -1,7 +1,7 @@
 /* Claim: after the first step nothing is allocated: malloc, calloc, realloc, aligned_alloc,
  * posix_memalign and mmap are interposed, and their counters do not move from step 2 on, also
- * across overflow-skipped steps, evaluation and offload, and with custom layers; resident
- * memory does not grow. What oneDNN's products take for the length of a call (where the CPU has
+ * across overflow-skipped steps, evaluation and offload, with custom layers, and with a mixture
+ * whose experts get another number of rows in every step; resident memory does not grow. What oneDNN's products take for the length of a call (where the CPU has
  * nothing above AVX2, they pack on the heap) must have been given back. */
 #include "engine/engine.h"
 #include "tests/support/check_main.h"
@@ -298,16 +298,37 @@ START_TEST(calls_of_custom_layers_allocate_nothing)
 }
 END_TEST
 
+/* Each step has other tokens, so that experts get rows of many numbers. */
+START_TEST(experts_of_any_number_of_rows_allocate_nothing)
+{
+    static const char *const precisions[] = {
+        "", "\"bf16\": {\"enabled\": true}, ",
+        "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 30, \"loss_scale_window\": 3}, "};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(precisions); i++) {
+        char config[512];
+        snprintf(config, sizeof config,
+                 "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, %s"
+                 "\"optimizer\": {\"type\": \"AdamW\"}, "
+                 "\"czero\": {\"activation_checkpointing\": {\"every\": %d}}}",
+                 precisions[i], i == 1);
+        struct cz_model *m = cz_model_from_preset("qwen3-moe-tiny");
+        ck_ok(cz_model_set_shape(m, 32));
+        check(config, "", m);
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const cases[] = {nothing_is_allocated_after_the_first_step,
-                                  calls_of_custom_layers_allocate_nothing};
+                                  calls_of_custom_layers_allocate_nothing,
+                                  experts_of_any_number_of_rows_allocate_nothing};
     dl_iterate_phdr(find_library, NULL);
 #if defined(__SANITIZE_ADDRESS__)
     (void)cases;
     printf("skipped: AddressSanitizer brings its own allocator\n");
     return TEST_SKIPPED;
 #else
-    return test_run_within(600, "engine/no_allocation", cases, 2);
+    return test_run_within(600, "engine/no_allocation", cases, 3);
 #endif
 }
