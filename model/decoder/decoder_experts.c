@@ -7,8 +7,8 @@
  * expert after expert, so that the order of every sum is fixed. Experts without a token are not
  * computed, and their gradient is zero. Products need to know how many rows there are: on a GPU the
  * host waits for those numbers, once in each direction. Where a product of a new size takes memory
- * (ops_matmul_is_by_shape()), an expert's rows are filled up with zeros to one of few sizes, all known
- * beforehand.
+ * (ops_matmul_is_by_shape()), an expert's rows are filled up with zeros to one of few sizes, all
+ * known beforehand.
  *
  * The gradient of a weight w_e is dm·MLP_e(h), which is (dm·Wdown)·y: what experts gave is not
  * kept.
@@ -122,8 +122,7 @@ static cz_status fill(const struct block_run *r, const struct expert *x, int64_t
 {
     struct device *device = ops_device(r->a->ops);
     if (x->n_filled == x->n) return CZ_OK;
-    return device->ops->fill_zero(device, r->a->stream,
-                                  elem_at(r->a, rows, (size_t)(x->n * width)),
+    return device->ops->fill_zero(device, r->a->stream, elem_at(r->a, rows, (size_t)(x->n * width)),
                                   (size_t)((x->n_filled - x->n) * width) * dtype_size(r->a->dtype));
 }
 
@@ -180,8 +179,8 @@ static cz_status map_forward(const struct block_run *r, const struct expert *x, 
                              const void *from, void *to)
 {
     const struct linear l = map_of(r->hp, map);
-    return linear_forward(r->a, &l, x->n_filled, from, r->p.experts[x->idx * N_EXPERT_MAPS + map], NULL,
-                          to, r->space);
+    return linear_forward(r->a, &l, x->n_filled, from, r->p.experts[x->idx * N_EXPERT_MAPS + map],
+                          NULL, to, r->space);
 }
 
 static struct swiglu_args swiglu_over(const struct block_run *r, const struct expert *x)
@@ -285,8 +284,9 @@ static cz_status map_grads(const struct block_run *r, const struct expert *x, in
                            const void *from, const void *dy)
 {
     const struct linear l = map_of(r->hp, map);
-    return linear_backward(r->a, &l, x->n_filled, from, dy, r->p.experts[x->idx * N_EXPERT_MAPS + map],
-                           grad_of(r, x->idx, map), NULL, NULL, r->space);
+    return linear_backward(r->a, &l, x->n_filled, from, dy,
+                           r->p.experts[x->idx * N_EXPERT_MAPS + map], grad_of(r, x->idx, map),
+                           NULL, NULL, r->space);
 }
 
 static cz_status map_input_grad(const struct block_run *r, const struct expert *x, int map,
@@ -294,8 +294,9 @@ static cz_status map_input_grad(const struct block_run *r, const struct expert *
 {
     const struct linear l = map_of(r->hp, map);
     const void *w = r->p.experts[x->idx * N_EXPERT_MAPS + map];
-    return accumulate ? linear_dx_add(r->a, &l, x->n_filled, dy, w, dx, r->space)
-                      : linear_backward(r->a, &l, x->n_filled, NULL, dy, w, NULL, NULL, dx, r->space);
+    return accumulate
+               ? linear_dx_add(r->a, &l, x->n_filled, dy, w, dx, r->space)
+               : linear_backward(r->a, &l, x->n_filled, NULL, dy, w, NULL, NULL, dx, r->space);
 }
 
 /* No token went to it: its gradient is zero, not missing. */

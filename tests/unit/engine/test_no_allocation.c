@@ -1,8 +1,9 @@
 /* Claim: after the first step nothing is allocated: malloc, calloc, realloc, aligned_alloc,
  * posix_memalign and mmap are interposed, and their counters do not move from step 2 on, also
  * across overflow-skipped steps, evaluation and offload, with custom layers, and with a mixture
- * whose experts get another number of rows in every step; resident memory does not grow. What oneDNN's products take for the length of a call (where the CPU has
- * nothing above AVX2, they pack on the heap) must have been given back. */
+ * whose experts get another number of rows in every step; resident memory does not grow. What
+ * oneDNN's products take for the length of a call (where the CPU has nothing above AVX2, they pack
+ * on the heap) must have been given back. */
 #include "engine/engine.h"
 #include "tests/support/check_main.h"
 #include "tests/support/public_toys.h"
