@@ -347,7 +347,7 @@ class Ranks(Folder):
                 try:
                     engine.train_batch(iter([(ids, ids)][step == 1 and engine.global_rank == 1:]))
                 except (czero.Error, StopIteration) as error:
-                    print(engine.global_rank, type(error).__name__, error)
+                    sys.stdout.write(f"{engine.global_rank} {type(error).__name__} {error}\\n")
             else:
                 engine.backward(engine(ids, ids))
                 engine.step()

@@ -30,7 +30,8 @@ grep -q '"triad_bytes_per_second": [1-9]' "$work/p.json" || complain "no triad i
 for key in profile adam_bf16_parameters_per_second step_seconds_per_billion_parameters; do
   grep -q "\"$key\":" "$work/out" || complain "no $key in the JSON"
 done
-[ -s "$work/err" ] && complain "--quiet says $(cat "$work/err")"
+# A machine with large caches may have too little memory beside other tests, and says so.
+grep -v 'memory is short$' "$work/err" && complain "--quiet says $(cat "$work/err")"
 head -c 1 "$work/out" | grep -q '{' || complain "not one object"
 
 "$czero" bench --seconds 30 --nvme "$work/disk" >/dev/null 2>"$work/err" &
