@@ -174,6 +174,7 @@ static cz_status make_engine(const struct trial *t, struct comm *comm, struct cz
                                               .seed = 5};
     TRY(cz_model_set_shape(model, T_MAX));
     *out = engine_initialize_ex(&options, model);
+    if (!*out) cz_model_destroy(model); /* the engine has not taken it */
     return *out ? CZ_OK : cz_last_status();
 }
 
@@ -456,6 +457,16 @@ START_TEST(what_layers_save_is_kept_swapped_or_recomputed_as_the_profile_says)
             snprintf(t->swap_dir, sizeof t->swap_dir, "%s/swap", root);
             check_saved(t);
         }
+    munmap(t, sizeof *t);
+    test_tmp_remove(root);
+}
+END_TEST
+
+/* By itself: ThreadSanitizer starts no threads in ranks of a process that has had some. */
+START_TEST(ranks_keep_and_swap_what_layers_save)
+{
+    struct trial *t = trial_new();
+    make_models();
     *t = (struct trial){.world = 2, .stage = 3, .tier = TIER_ALL, .dtype = dtypes[1]};
     snprintf(t->swap_dir, sizeof t->swap_dir, "%s/swap", root);
     t->way = WAY_LAYERS;
@@ -755,6 +766,7 @@ END_TEST
 TEST_MAIN("engine/train_batch", one_rank_trains_as_the_three_calls_do,
           two_ranks_by_layer_train_as_stages_0_and_1_do,
           what_layers_save_is_kept_swapped_or_recomputed_as_the_profile_says,
+          ranks_keep_and_swap_what_layers_save,
           a_profile_that_cannot_be_read_is_refused_by_its_line,
           a_step_that_has_begun_is_ended_by_its_own_calls,
           a_step_that_fails_is_not_made_and_leaves_nothing,

@@ -412,7 +412,7 @@ START_TEST(a_sweep_finds_what_the_last_one_left)
         world_make(&w, s);
         const struct zero_figures f = zero_figures(w.z);
         size_t want = 2 * f.update_read_nbytes, slack = 40 * 4096;
-        ck_assert_uint_ge(f.update_found_nbytes, 4 * 4096 * (k & 4 ? 8 : 12) * 3 / 4);
+        ck_assert_uint_ge(f.update_found_nbytes, (size_t)4 * 4096 * (k & 4 ? 8 : 12) * 3 / 4);
         (void)two_boundaries_read(&w, s.dtype, 1);
         size_t read = two_boundaries_read(&w, s.dtype, 3);
         ck_assert_msg(read >= want && read <= want + slack, "%zu bytes read, not %zu: %d", read,
