@@ -36,8 +36,8 @@ static const char *what_moves(const struct cz_engine *e)
     return NULL;
 }
 
-/* Whether the disk's work for states that are updated at first use would be beside all micro-batches'
- * forward instead of the first one's. */
+/* Whether the disk's work for states that are updated at first use (zero_updates_late(), of one rank)
+ * would be beside the forward of all micro-batches instead of the first one's. */
 static bool hides_update(const struct cz_engine *e)
 {
     return tiers_swap(e).optimizer && e->config->czero.late_update && !e->plan.on_cuda &&
@@ -172,7 +172,8 @@ cz_status order_choose(struct cz_engine *e, const struct cz_engine_options *opti
     if (!yes) return CZ_OK;
     TRY(make_together(e, chain, is_wanted || in_file, &together));
     if (!together) {
-        why(e, "the inputs of all layers for %lld micro-batches would take too much memory",
+        why(e, "the %s of all layers for %lld micro-batches would take too much memory",
+            what_moves(e) ? "inputs" : "activations",
             (long long)e->config->gradient_accumulation_steps);
         return CZ_OK;
     }

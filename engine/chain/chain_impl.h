@@ -117,13 +117,12 @@ cz_status chain_swap_plan(struct chain *c, size_t *block);
 /* Where such a layer's `saved` of a set is, in the block of activations. */
 size_t chain_swap_off(const struct chain *c, size_t i, size_t set);
 
-/* Before anything is written in a new pass; around the forward of layer i for a set; before the
- * first backward; around the backward of layer i for a set. Other layers are let through. */
+/* Before anything is written in a new pass, and before the first backward; before layer i's forward
+ * or backward for a set, and after either. Other layers are let through. */
 cz_status chain_swap_begin(struct chain *c);
-cz_status chain_swap_before_forward(struct chain *c, size_t i, size_t set);
-cz_status chain_swap_after_forward(struct chain *c, size_t i, size_t set);
 cz_status chain_swap_turn(struct chain *c);
-cz_status chain_swap_before_backward(struct chain *c, size_t i, size_t set);
+cz_status chain_swap_before(struct chain *c, size_t i, size_t set);
+cz_status chain_swap_after_forward(struct chain *c, size_t i, size_t set);
 cz_status chain_swap_after_backward(struct chain *c, size_t i, size_t set);
 
 #endif

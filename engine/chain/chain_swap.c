@@ -57,7 +57,7 @@ cz_status chain_swap_begin(struct chain *c)
     return CZ_OK;
 }
 
-cz_status chain_swap_before_forward(struct chain *c, size_t i, size_t set)
+cz_status chain_swap_before(struct chain *c, size_t i, size_t set)
 {
     return is_swapped(c, i) ? wait_for(c, turn_of(c, i, set)) : CZ_OK;
 }
@@ -93,11 +93,6 @@ cz_status chain_swap_turn(struct chain *c)
     c->goes_back = true;
     for (size_t turn = 0; turn < N_PLACES; turn++) TRY(read_begin(c, turn));
     return CZ_OK;
-}
-
-cz_status chain_swap_before_backward(struct chain *c, size_t i, size_t set)
-{
-    return is_swapped(c, i) ? wait_for(c, turn_of(c, i, set)) : CZ_OK;
 }
 
 cz_status chain_swap_after_backward(struct chain *c, size_t i, size_t set)

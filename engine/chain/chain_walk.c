@@ -259,7 +259,7 @@ static cz_status forward_layer(struct chain *c, size_t i, enum layer_mode mode)
     TRY(enter(c, i, phase));
     TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
     for (size_t set = 0; set < c->n_runs; set++) {
-        TRY(chain_swap_before_forward(c, i, set));
+        TRY(chain_swap_before(c, i, set));
         TRY(train_forward(c, i, set, mode));
         TRY(chain_swap_after_forward(c, i, set));
         if (hands_on) TRY(train_backward(c, i, set));
@@ -385,7 +385,7 @@ static cz_status backward_layer(struct chain *c, size_t i)
     for (size_t set = 0; set < c->n_runs && !is_done; set++) {
         if (i == c->tied_layer && c->n_runs > 1) TRY(put_off_grads(c, set));
         if (together && chain_is_recomputed(c, i)) TRY(train_forward(c, i, set, LAYER_RECOMPUTE));
-        TRY(chain_swap_before_backward(c, i, set));
+        TRY(chain_swap_before(c, i, set));
         TRY(train_backward(c, i, set));
         TRY(chain_swap_after_backward(c, i, set));
     }

@@ -2,29 +2,13 @@
  * within rounding of the scalar row; scaling has its bits where the compiler joins no product and
  * sum. */
 #include "device/cuda/kernel.h"
+#include "device/cuda/packs.h"
 #include "ops/cuda_impl.h"
 #include "ops/dora/dora_impl.h"
 
 #define WIDTH CUDA_WARP /* columns of a block … */
 #define PARTS 8         /* … and parts of each column; or rows of a block, a warp each */
 #define BLOCK (WIDTH * PARTS)
-
-CUDA_FN float get(const void *p, size_t i, enum cz_dtype dtype)
-{
-    if (dtype == DTYPE_BF16) return to_f32(((const struct bf16 *)p)[i]);
-    if (dtype == DTYPE_F16) return to_f32(((const struct f16 *)p)[i]);
-    return ((const float *)p)[i];
-}
-
-CUDA_FN void put(void *p, size_t i, enum cz_dtype dtype, float x)
-{
-    if (dtype == DTYPE_BF16)
-        ((struct bf16 *)p)[i] = from_f32<struct bf16>(x);
-    else if (dtype == DTYPE_F16)
-        ((struct f16 *)p)[i] = from_f32<struct f16>(x);
-    else
-        ((float *)p)[i] = x;
-}
 
 CUDA_FN float inverse(float sumsq)
 {
@@ -93,10 +77,10 @@ static __global__ void __launch_bounds__(BLOCK) dora_scale_kernel(struct dora_sc
     const size_t at = (size_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= (size_t)(a.O * a.I)) return;
     const size_t o = a.in_out ? at % (size_t)a.O : at / (size_t)a.I;
-    float y = get(a.m, o, a.dtype) * a.inv_norm[o] * get(a.x, at, a.x_dtype);
-    if (a.w) y -= get(a.w, at, a.dtype);
-    if (a.accumulate) y += get(a.y, at, a.y_dtype);
-    put(a.y, at, a.y_dtype, y);
+    float y = any_load(a.m, a.dtype, o) * a.inv_norm[o] * any_load(a.x, a.x_dtype, at);
+    if (a.w) y -= any_load(a.w, a.dtype, at);
+    if (a.accumulate) y += any_load(a.y, a.y_dtype, at);
+    any_store(a.y, a.y_dtype, at, y);
 }
 
 static cz_status scale(struct ops *ops, struct dev_stream *stream, const struct dora_scale_args *a)
@@ -120,7 +104,8 @@ static __global__ void __launch_bounds__(BLOCK) dora_grad_kernel(struct dora_gra
     const float sum = column_sum((const T *)a.dy, (const T *)a.h, a.N, a.O, o, room);
     if (threadIdx.y > 0 || o >= a.O) return;
     const float dm = sum * a.inv_norm[o];
-    put(a.dm, (size_t)o, a.grad_dtype, a.accumulate ? get(a.dm, (size_t)o, a.grad_dtype) + dm : dm);
+    const size_t at = (size_t)o;
+    any_store(a.dm, a.grad_dtype, at, a.accumulate ? any_load(a.dm, a.grad_dtype, at) + dm : dm);
 }
 
 static cz_status grad(struct ops *ops, struct dev_stream *stream, const struct dora_grad_args *a)

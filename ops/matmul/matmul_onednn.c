@@ -59,12 +59,12 @@ static cz_status dnnl_failed(dnnl_status_t status, const char *what)
 
 /* ---- engine ---------------------------------------------------------------------------------- */
 
-/* CZERO_ISA caps oneDNN too. The cap is one per process and must precede its first use. */
+/* CZERO_ISA caps oneDNN too, whose fp32 products know three levels. The cap is one per process and
+ * must precede its first use. */
 static dnnl_cpu_isa_t isa_cap(void)
 {
     uint32_t features = cpu_features();
-    if (features == cpu_features_hardware() || (features & CPU_AMX)) return ONEDNN_ISA_ALL;
-    if (features & CPU_AVX512BF16) return dnnl_cpu_isa_avx512_core_bf16;
+    if (features == cpu_features_hardware()) return ONEDNN_ISA_ALL;
     if (features & CPU_AVX512) return dnnl_cpu_isa_avx512_core;
     return dnnl_cpu_isa_avx2;
 }

@@ -46,8 +46,7 @@ static const struct arg_spec train_specs[] = {
     {"--device", ARG_STRING, FIELD(device), "cpu|cuda|cuda:N", "device to train on (default: cpu)"},
     {"--profile", ARG_STRING, VALUE(profile), "FILE",
      "machine profile (czero bench --profile), by which the plan decides what waits on NVMe and "
-     "what "
-     "is recomputed: the config's czero.machine_profile"},
+     "what is recomputed: the config's czero.machine_profile"},
     {"--groups", ARG_CHOICE, FIELD(groups), "one|hf",
      "parameter groups; hf: no weight decay on biases and norms (default: hf where the config has "
      "no optimizer, else one)"},
