@@ -69,6 +69,10 @@ assert {t["accumulation_order"] for t in two["traffic"]} == {"layers", "micro_ba
   complain "striped offers"
 "$czero" config check "$work/ds.json" >/dev/null 2>"$work/err" || complain "the striped config: $(cat "$work/err")"
 
+# a folder whose name has a "="
+"$czero" tune "${disks[@]}" --nvme-path "$work/lr=1/swap" -o "$work/ds.json" >/dev/null 2>"$work/err" || complain "lr=1: $(cat "$work/err")"
+grep -q '"nvme_path": *"[^"]*/lr=1/swap"' "$work/ds.json" || complain "lr=1: $(cat "$work/ds.json")"
+
 expect() { # exit code, part of the sentence, arguments…
   local code=$1 part=$2
   shift 2

@@ -159,7 +159,7 @@ static enum cz_dtype precision(const char *name)
     return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
-/* "DIR" or "DIR=RATE"; the texts are the arguments', cut at the "=". */
+/* "DIR" or "DIR=RATE"; a "=" before a "/" belongs to the folder. */
 static cz_status read_disks(const struct tune_command *o, struct tune_options *out)
 {
     static char dirs[CONFIG_NVME_PATHS_MAX][4096];
@@ -170,6 +170,7 @@ static cz_status read_disks(const struct tune_command *o, struct tune_options *o
         if (snprintf(dirs[i], sizeof dirs[i], "%s", o->nvme_paths.items[i]) >= (int)sizeof dirs[i])
             return err_set(CZ_INVALID, 0, "--nvme-path: the name is too long");
         char *equals = strrchr(dirs[i], '=');
+        if (equals && strchr(equals, '/')) equals = NULL;
         if (equals) *equals = '\0';
         if (equals && size_parse_machine(equals + 1, &rate) != CZ_OK)
             return err_prefix("--nvme-path %s", dirs[i]);
