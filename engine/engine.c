@@ -17,10 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest halving of the sequence bound that fits, for the sentence of a refusal; 0: none. */
+/* The longest halving of the sequence bound that fits, for the sentence of a refusal; 0: none. What
+ * is in the swap file hardly depends on it. */
 static int64_t fitting_length(const struct cz_engine *e)
 {
     const struct cz_plan *p = &e->plan;
+    if (p->nvme_nbytes > p->nvme_free_nbytes) return 0;
     size_t state = p->on_cuda ? plan_device_need(p) : p->host_peak_nbytes - p->baseline_nbytes;
     size_t limit = p->on_cuda ? p->device_free_nbytes : p->host_free_nbytes;
     for (int b = BLOCK_ACTIVATIONS; b <= BLOCK_WORKSPACE; b++) state -= p->rows[b].nbytes;
