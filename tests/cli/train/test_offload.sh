@@ -256,7 +256,7 @@ if [ -n "$mounted" ]; then
   config 2 nvme nvme "$work/disk/swap" >ds.json # needs 1.7 MB
   refused "1 3" "disk" "$czero" "${train[@]}" --config ds.json --steps 2
   refused "1 3" "disk" "$czero" "${train[@]}" --config ds.json --steps 2 --seq-len 64
-  grep -q "would fit" err.txt && fail "a shorter sequence is said to need less of the disk"
+  grep -q "would fit" err.txt && fail "the sentence offers shorter sequences"
   [ -z "$(ls -A disk)" ] || fail "a refusal leaves something on the disk"
   refused "1 3" "disk" "$czero" launch -n 2 -- "${train[@]}" --config ds.json --steps 2
   [ -z "$(ls -A disk)" ] || fail "a refusal of two ranks leaves something on the disk"
