@@ -18,6 +18,14 @@ struct batch_labelled {
     const float *loss_weights; /* (N) likewise, then 0; NULL: all 1 */
 };
 
+/* The rows of a batch without padding: one row of tokens, in which the caller's follow each other.
+ * Fillers may stand behind the last: tokens of no row, without labels. */
+struct batch_texts {
+    int64_t n;
+    const int32_t *starts;  /* (n+1), for the host: row i is tokens [starts[i], starts[i+1]) */
+    const int32_t *numbers; /* (n) 0 … n − 1, the documents of rows; in device memory */
+};
+
 /* What layers get: a caller's struct cz_batch, which has the meaning of each array, and what the
  * engine adds. */
 struct batch {
@@ -40,6 +48,10 @@ struct batch {
      * arrays above are the device's then, and `host` is the same batch for the host to read. */
     const struct batch *host;              /* NULL: the arrays above are the host's to read */
     const struct batch_labelled *labelled; /* NULL: not known, or a label for every row */
+    /* The batch is without padding: B is 1, T is N, and `documents` keeps the rows apart. What
+     * there is one of for each row (labels of classes, targets, their weights) is in the order of
+     * texts. NULL: as the caller gave it. */
+    const struct batch_texts *texts;
 };
 
 /* A caller's batch, whose arrays are in host memory. */
@@ -60,6 +72,23 @@ static inline struct batch batch_of(const struct cz_batch *b)
     own.targets = b->targets;
     own.sample = b->sample;
     return own;
+}
+
+/* The caller's rows, and where row b begins and how many tokens it has: with texts, its padding
+ * does not count. */
+static inline int64_t batch_n_rows(const struct batch *b)
+{
+    return b->texts ? b->texts->n : b->B;
+}
+
+static inline int64_t batch_row_start(const struct batch *b, int64_t row)
+{
+    return b->texts ? b->texts->starts[row] : row * b->T;
+}
+
+static inline int64_t batch_row_length(const struct batch *b, int64_t row)
+{
+    return b->texts ? b->texts->starts[row + 1] - b->texts->starts[row] : b->T;
 }
 
 /* The batch whose arrays the host may read. */

@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "engine/batch_check.h"
 #include "engine/chain/chain.h"
+#include "ops/matmul/matmul.h"
 
 #include <string.h>
 
@@ -18,14 +19,15 @@ static size_t piece(size_t n, size_t elem_nbytes)
     return size_round_up(n * elem_nbytes, CHAIN_ALIGN);
 }
 
-/* ids, labels, types, positions, documents, loss weights, key mask, targets; a GPU's: the four of
- * the labelled rows. */
+/* ids, labels, types, positions, documents, loss weights, key mask, targets, starts and numbers of
+ * rows; a GPU's: the four of the labelled rows. */
 static size_t arrays_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
                             int64_t T)
 {
     const size_t n = (size_t)B * (size_t)T, n_words = kind == DEVICE_HOST ? 6 : 10;
     const size_t n_targets = (size_t)B * (size_t)model_n_targets(model);
-    return n_words * piece(n, sizeof(int32_t)) + piece(n, 1) + piece(n_targets, sizeof(float));
+    return n_words * piece(n, sizeof(int32_t)) + piece(n, 1) + piece(n_targets, sizeof(float)) +
+           2 * piece((size_t)B + 1, sizeof(int32_t));
 }
 
 size_t batch_stage_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B, int64_t T)
@@ -71,6 +73,12 @@ void batch_stage_free(struct batch_stage *s)
     memset(s, 0, sizeof *s);
 }
 
+void batch_stage_unpad(struct batch_stage *s, bool fills_sizes)
+{
+    s->unpads = true;
+    s->fills_sizes = fills_sizes;
+}
+
 /* ---- the batch ------------------------------------------------------------------------------ */
 
 /* Arrays one behind the other in host memory: on the host the copy that layers read. */
@@ -94,37 +102,154 @@ static const void *put(struct packing *p, const void *src, size_t n, size_t elem
     return memcpy(take(p, n, elem_nbytes), src, n * elem_nbytes);
 }
 
-/* Those of a model that counts in its own way are made here, where every batch passes. */
-static const int32_t *put_positions(struct packing *p, const struct cz_model *model,
-                                    const struct cz_batch *b)
+/* ---- without padding ------------------------------------------------------------------------ */
+
+/* Tokens in front of a row's padding; -1: padding is elsewhere, or there is nothing else. */
+static int64_t row_tokens(const uint8_t *mask, int64_t T)
 {
-    const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
-    if (b->positions || !model_counts_positions(model)) return put(p, b->positions, n, word);
-    int32_t *positions = take(p, n, word);
-    model_count_positions(model, b->ids, b->B, b->T, positions);
-    return positions;
+    int64_t n = 0;
+    while (n < T && mask[n]) n++;
+    for (int64_t t = n; t < T; t++)
+        if (mask[t]) return -1;
+    return n > 0 ? n : -1;
 }
 
-/* As many labels as the model's head reads rows: one per row, or one per token. */
-static void pack(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b,
-                 struct packing *p)
+/* Whether labels and results are a row's, not a position's. */
+static bool is_by_row(const struct cz_model *model)
 {
-    const size_t n = (size_t)(b->B * b->T), word = sizeof(int32_t);
-    const size_t n_labels = model_n_labels(model, b->B, b->T);
+    return model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
+}
+
+/* Callers find logits by position. */
+static bool may_unpad(const struct batch_stage *s, const struct cz_model *model,
+                      const struct cz_batch *b, unsigned results)
+{
+    return s->unpads && b->key_mask && !b->documents &&
+           (is_by_row(model) || !(results & BATCH_LOGITS));
+}
+
+/* How a batch is copied: B rows of T, or one of N tokens in which row b begins at starts[b]. */
+struct layout {
+    int64_t B, T, N;
+    const int32_t *starts; /* (B+1); NULL: rows as they are */
+};
+
+/* Eight tokens are a vector of most kernels. */
+static int64_t n_filled(const struct batch_stage *s, int64_t n_tokens)
+{
+    return s->fills_sizes ? matmul_rows_filled(n_tokens) : (n_tokens + 7) / 8 * 8;
+}
+
+static struct layout layout_of(const struct batch_stage *s, const struct cz_model *model,
+                               const struct cz_batch *b, unsigned results, struct packing *p)
+{
+    const struct layout padded = {.B = b->B, .T = b->T, .N = b->B * b->T};
+    struct layout l = padded;
+    if (!may_unpad(s, model, b, results)) return padded;
+    int32_t *starts = take(p, (size_t)b->B + 1, sizeof *starts);
+    starts[0] = 0;
+    for (int64_t i = 0; i < b->B; i++) {
+        const int64_t n = row_tokens(b->key_mask + i * b->T, b->T);
+        if (n < 0) return padded;
+        starts[i + 1] = starts[i] + (int32_t)n;
+    }
+    l.N = n_filled(s, starts[b->B]);
+    l.starts = starts;
+    return l.N < padded.N ? l : padded;
+}
+
+/* Copy an optional array of one number for each token; fillers get `filler`. */
+static const void *put_tokens(struct packing *p, const struct layout *l, const void *src,
+                              int32_t filler)
+{
+    const size_t word = sizeof(int32_t);
+    if (!src || !l->starts) return put(p, src, (size_t)l->N, word);
+    int32_t *to = take(p, (size_t)l->N, word);
+    for (int64_t b = 0; b < l->B; b++)
+        memcpy(to + l->starts[b], (const unsigned char *)src + (size_t)(b * l->T) * word,
+               (size_t)(l->starts[b + 1] - l->starts[b]) * word);
+    for (int64_t i = l->starts[l->B]; i < l->N; i++) to[i] = filler;
+    return to;
+}
+
+/* The number of each token's row; fillers are one of their own. */
+static const int32_t *put_documents(struct packing *p, const struct layout *l,
+                                    const struct cz_batch *b)
+{
+    if (!l->starts) return put(p, b->documents, (size_t)l->N, sizeof(int32_t));
+    int32_t *to = take(p, (size_t)l->N, sizeof *to);
+    for (int64_t row = 0, i = 0; i < l->N; i++) {
+        while (row < l->B && i >= l->starts[row + 1]) row++;
+        to[i] = (int32_t)row;
+    }
+    return to;
+}
+
+static const int32_t *put_numbers(struct packing *p, const struct layout *l)
+{
+    if (!l->starts) return NULL;
+    int32_t *to = take(p, (size_t)l->B, sizeof *to);
+    for (int64_t row = 0; row < l->B; row++) to[row] = (int32_t)row;
+    return to;
+}
+
+static void count_positions(const struct cz_model *model, const int32_t *ids, int64_t n,
+                            int32_t *positions)
+{
+    if (model_counts_positions(model))
+        model_count_positions(model, ids, 1, n, positions);
+    else
+        for (int64_t t = 0; t < n; t++) positions[t] = (int32_t)t;
+}
+
+/* Those of a model that counts in its own way are made here, where every batch passes, and those of
+ * a batch without padding, which do not follow from where tokens stand. */
+static const int32_t *put_positions(struct packing *p, const struct cz_model *model,
+                                    const struct layout *l, const struct cz_batch *b)
+{
+    if (b->positions) return put_tokens(p, l, b->positions, 0);
+    if (!l->starts && !model_counts_positions(model)) return NULL;
+    int32_t *to = take(p, (size_t)l->N, sizeof *to);
+    for (int64_t row = 0; row < l->B; row++) {
+        const int64_t begin = l->starts ? l->starts[row] : row * l->T;
+        const int64_t n = l->starts ? l->starts[row + 1] - begin : l->T;
+        count_positions(model, b->ids + row * l->T, n, to + begin);
+    }
+    for (int64_t i = l->starts ? l->starts[l->B] : l->N; i < l->N; i++) to[i] = 0;
+    return to;
+}
+
+/* ---- the copy ------------------------------------------------------------------------------- */
+
+/* Labels or their weights: one per row, or one per token. */
+static const void *put_labels(struct packing *p, const struct cz_model *model,
+                              const struct layout *l, const void *src, int32_t filler)
+{
+    return is_by_row(model) ? put(p, src, (size_t)l->B, sizeof(int32_t))
+                            : put_tokens(p, l, src, filler);
+}
+
+/* Without padding there is no mask. */
+static void pack(struct batch_stage *s, const struct cz_model *model, const struct cz_batch *b,
+                 unsigned results, struct packing *p)
+{
+    const struct layout l = layout_of(s, model, b, results, p);
     const size_t n_targets = (size_t)(b->B * model_n_targets(model));
+    s->texts = (struct batch_texts){.n = b->B, .starts = l.starts, .numbers = put_numbers(p, &l)};
     s->host_batch = (struct batch){
-        .B = b->B,
-        .T = b->T,
-        .ids = put(p, b->ids, n, word),
-        .labels = n_targets ? NULL : put(p, b->labels, n_labels, word),
-        .types = put(p, b->types, n, word),
-        .positions = put_positions(p, model, b),
-        .key_mask = put(p, b->key_mask, n, 1),
-        .documents = put(p, b->documents, n, word),
-        .loss_weights = put(p, b->loss_weights, n_targets ? (size_t)b->B : n_labels, word),
-        .targets = n_targets ? put(p, b->targets, n_targets, word) : NULL,
+        .B = l.starts ? 1 : b->B,
+        .T = l.starts ? l.N : b->T,
+        .ids = put_tokens(p, &l, b->ids, 0),
+        .labels = n_targets ? NULL : put_labels(p, model, &l, b->labels, CZ_IGNORE_LABEL),
+        .types = put_tokens(p, &l, b->types, 0),
+        .positions = put_positions(p, model, &l, b),
+        .key_mask = l.starts ? NULL : put(p, b->key_mask, (size_t)l.N, 1),
+        .documents = put_documents(p, &l, b),
+        .loss_weights = put_labels(p, model, &l, b->loss_weights, 0),
+        .targets = n_targets ? put(p, b->targets, n_targets, sizeof(float)) : NULL,
         .loss_divisor = b->loss_divisor,
-        .sample = b->sample};
+        .sample = b->sample,
+        .texts = l.starts ? &s->texts : NULL};
 }
 
 /* A masked language model's labels are few: only their rows go through the vocabulary's projection.
@@ -176,6 +301,7 @@ static void address(struct batch_stage *s, const struct packing *p, bool has_lab
     s->batch.loss_weights = there(s, p, h->loss_weights);
     s->batch.targets = there(s, p, h->targets);
     s->batch.host = h;
+    s->texts.numbers = there(s, p, s->texts.numbers);
     s->batch.labelled = has_labelled ? l : NULL;
     if (!has_labelled) return;
     l->rows = there(s, p, l->rows);
@@ -185,7 +311,7 @@ static void address(struct batch_stage *s, const struct packing *p, bool has_lab
 }
 
 cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
-                           const struct cz_batch *batch, bool need_labels)
+                           const struct cz_batch *batch, unsigned results)
 {
     struct cz_batch ours, *b = &ours;
     TRY(OPTIONS_TAKE(cz_batch, b, batch));
@@ -199,7 +325,7 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
         return err_set(CZ_INVALID, 0,
                        "the batch has %lld tokens per row; the model was bounded to %lld",
                        (long long)b->T, (long long)s->T);
-    TRY(batch_check(model, b, need_labels));
+    TRY(batch_check(model, b, results & BATCH_LOSS));
     /* The copy out of this place two batches ago must be over before it is written again. */
     if (s->device->ops->kind != DEVICE_HOST) {
         struct device *device = s->device;
@@ -207,7 +333,7 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
         struct packing p = {.base = s->host[s->turn]};
         const bool has_labelled = cz_model_labels(model) == CZ_LABELS_SAME && b->labels;
         TRY(device->ops->event_wait_host(device, copied));
-        pack(s, model, b, &p);
+        pack(s, model, b, results, &p);
         if (has_labelled) pack_labelled(&s->host_batch, &p, &s->labelled);
         address(s, &p, has_labelled);
         TRY(device->ops->copy(device, s->stream, s->memory, p.base, p.used));
@@ -215,7 +341,7 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
         return device->ops->event_record(device, copied, s->stream);
     }
     struct packing p = {.base = s->memory};
-    pack(s, model, b, &p);
+    pack(s, model, b, results, &p);
     s->batch = s->host_batch;
     return CZ_OK;
 }

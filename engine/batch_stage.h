@@ -1,6 +1,10 @@
 /* The micro-batch between the loader and the layers: checked, and copied to the layers' memory.
  * Valid from forward to backward.
  *
+ * A batch whose rows end in padding is copied without it where the model's layers and what is asked
+ * for allow that (batch.texts): its tokens follow each other in one row. Products whose shape takes
+ * memory of its own (ops_matmul_is_by_shape()) get one of few numbers of tokens then.
+ *
  * On the host layers read the copy itself. A GPU's is filled from page-locked host memory by one
  * asynchronous copy; there are two such places, so that the next batch is written while this one
  * may still be on its way. Losses come back through page-locked memory, too: the host waits for
@@ -30,6 +34,14 @@ struct batch_stage {
     size_t n_losses;
     struct batch batch, host_batch;
     struct batch_labelled labelled;
+    struct batch_texts texts;
+    bool unpads, fills_sizes; /* see batch_stage_unpad() */
+};
+
+/* What a pass over a batch gives back. */
+enum batch_results {
+    BATCH_LOSS = 1 << 0,  /* the loss, or gradients: labels are needed */
+    BATCH_LOGITS = 1 << 1 /* logits: where each position has its own, padding stays */
 };
 
 /* Bytes for batches of up to B×T tokens: on the device, and, for a GPU, of page-locked host memory.
@@ -46,10 +58,15 @@ cz_status batch_stage_bind(struct batch_stage *s, const struct cz_model *model, 
                            void *memory, void *host_memory);
 void batch_stage_free(struct batch_stage *s); /* accepts zeroed */
 
+/* From now on batches are copied without padding where that is possible; fills_sizes: their tokens
+ * are filled up to matmul_rows_filled(). For models that model_unpads(), on the host. */
+void batch_stage_unpad(struct batch_stage *s, bool fills_sizes);
+
 /* Check a batch against the model and copy it: s->batch is for the layers, until the call after
- * the next one. need_labels: the loss is wanted. CZ_INVALID names the row, position and value. */
+ * the next one. `results`: bits of enum batch_results. CZ_INVALID names the row, position and
+ * value. */
 cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
-                           const struct cz_batch *batch, bool need_labels);
+                           const struct cz_batch *batch, unsigned results);
 
 /* After a pass that put its loss at s->loss: add it to *sum, and give it to `loss`. With `loss`
  * NULL a GPU's is added later. Either NULL: not wanted. */

@@ -7,6 +7,7 @@
 #include "engine/plan/plan_impl.h"
 #include "engine/state/save_impl.h"
 #include "engine/tiers_impl.h"
+#include "ops/matmul/matmul.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,6 +31,7 @@ static int64_t fitting_length(const struct cz_engine *e)
         const struct chain_options options = {.ops = e->ops,
                                               .B = p->B,
                                               .T = T,
+                                              .unpads = engine_unpads(e),
                                               .dtype = e->dtype,
                                               .grad_dtype = e->grad_dtype,
                                               .training = true,
@@ -149,6 +151,8 @@ static cz_status bind(struct cz_engine *e)
         if (host) host += k * batch_stage_host_nbytes(kind, e->model, e->plan.B, e->plan.T);
         TRY(batch_stage_bind(&e->stages[k], e->model, e->plan.B, e->plan.T, e->device, e->stream,
                              memory, host));
+        if (engine_unpads(e))
+            batch_stage_unpad(&e->stages[k], ops_matmul_is_by_shape(e->ops, e->dtype));
     }
     const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
                                         .workspace = e->blocks[BLOCK_WORKSPACE],

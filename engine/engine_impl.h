@@ -118,6 +118,13 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
  * are looked at afterwards. */
 bool engine_updates_first(const struct cz_engine *e);
 
+/* Whether batches go through the layers without their padding. On a GPU they do not: attention that
+ * keeps to documents has no kernel on tensor cores. */
+static inline bool engine_unpads(const struct cz_engine *e)
+{
+    return model_unpads(e->model) && !e->plan.on_cuda;
+}
+
 /* Add the losses of training passes that are still on their way, in the order of micro-batches. */
 cz_status engine_take_losses(struct cz_engine *e);
 

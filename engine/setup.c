@@ -199,6 +199,7 @@ static cz_status make_chain(struct cz_engine *e, const struct cz_engine_options 
         .ops = e->ops,
         .B = e->config->train_micro_batch_size_per_gpu,
         .T = cz_model_t_max(e->model),
+        .unpads = engine_unpads(e),
         .dtype = e->dtype,
         .grad_dtype = e->grad_dtype,
         .training = true,

@@ -43,8 +43,7 @@ static cz_status walk_forward(struct cz_engine *e, const struct chain_run *runs,
     bool is_last = n > 1 || is_last_known(e);
     TRY(zero_pass_begin(e->zero, is_last ? ZERO_PASS_LAST : ZERO_PASS_TRAIN));
     if (!profiler_is_due(e->profiler, e->global_steps)) return chain_forward_all(e->chain, runs, n);
-    for (size_t k = 0; k < n; k++)
-        TRY(profiler_begin(e->profiler, runs[k].batch->B, runs[k].batch->T));
+    for (size_t k = 0; k < n; k++) TRY(profiler_begin(e->profiler, chain_shape_of(runs[k].batch)));
     cz_status st = chain_forward_all(e->chain, runs, n);
     profiler_end(e->profiler);
     return st;
@@ -100,7 +99,7 @@ static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, floa
     if (e->phase == PHASE_BACKWARD && e->config->managed_gradient_accumulation)
         return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
     report_memory(e, "Engine before forward");
-    TRY(batch_stage_copy(e->stages, e->model, batch, true));
+    TRY(batch_stage_copy(e->stages, e->model, batch, BATCH_LOSS | (logits ? BATCH_LOGITS : 0u)));
     return forward_staged(e, 1, loss, logits, 0);
 }
 
@@ -411,7 +410,8 @@ static cz_status take_batch(struct cz_engine *e, const struct batch_source *sour
 {
     struct cz_batch batch = {.size = sizeof batch};
     TRY(source->next(source->user, &batch));
-    return batch_stage_copy(&e->stages[stage], e->model, &batch, true);
+    return batch_stage_copy(&e->stages[stage], e->model, &batch,
+                            BATCH_LOSS | (source->logits ? BATCH_LOGITS : 0u));
 }
 
 /* All micro-batches through each layer. A rank without data says so before any layer runs. */

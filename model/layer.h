@@ -45,6 +45,7 @@ struct layer_branch {
 /* What sizes depend on: the largest batch, the dtypes, and the ops that will run. */
 struct batch_shape {
     int64_t B, T;
+    int64_t n_texts; /* of a batch without padding, whose B is 1 (batch.texts); 0: it has B rows */
     enum cz_dtype dtype;      /* of activations and parameters */
     enum cz_dtype grad_dtype; /* of parameter gradients: dtype or F32 */
     struct ops *ops;

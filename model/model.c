@@ -117,6 +117,7 @@ cz_status model_build(const struct model_desc *desc, struct cz_model **out)
     m->n_types = desc->n_types;
     m->n_positions = desc->n_positions;
     m->counts_positions = desc->counts_positions;
+    m->unpads = desc->unpads;
     m->padding_id = desc->padding_id;
     m->labels = labels_of(desc);
     m->t_max = m->t_max_limit = m->t_context = desc->t_max;
@@ -267,6 +268,11 @@ int64_t model_n_positions(const struct cz_model *m)
 bool model_counts_positions(const struct cz_model *m)
 {
     return m->counts_positions;
+}
+
+bool model_unpads(const struct cz_model *m)
+{
+    return m->unpads;
 }
 
 /* By ids, not by the mask, as transformers does. */

@@ -36,6 +36,9 @@ struct model_desc {
     bool counts_positions;
     int64_t padding_id;
     enum cz_labels labels; /* without n_classes; with them it follows from the last layer */
+    /* The layers take batches without padding (batch.texts): tokens meet in attention only, which
+     * keeps to documents. */
+    bool unpads;
     void *block; /* from malloc(), freed with the model: what its layers point into; or NULL */
 };
 
@@ -52,6 +55,9 @@ int64_t model_n_positions(const struct cz_model *m);
 bool model_counts_positions(const struct cz_model *m);
 void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t B, int64_t T,
                            int32_t *positions);
+
+/* Whether batches may come without padding. */
+bool model_unpads(const struct cz_model *m);
 
 /* How many labels a batch of B rows of T tokens has: one per row, one per token, or none. */
 size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T);

@@ -55,10 +55,12 @@ struct model_family {
 #define MODEL_FAMILIES(FAMILY)                                                                     \
     FAMILY(gpt2)                                                                                   \
     FAMILY(llama)                                                                                  \
-    FAMILY(qwen2) FAMILY(qwen3) FAMILY(qwen3_moe) FAMILY(olmo2) FAMILY(granite) FAMILY(smollm3)    \
-        FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert)  \
-            FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta) FAMILY(electra)                 \
-                FAMILY(modernbert) FAMILY(mpnet) FAMILY(deberta)
+    FAMILY(qwen2)                                                                                  \
+    FAMILY(qwen3)                                                                                  \
+    FAMILY(qwen3_moe)                                                                              \
+    FAMILY(olmo2) FAMILY(granite) FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral)   \
+        FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert) FAMILY(distilbert) FAMILY(roberta)              \
+            FAMILY(xlm_roberta) FAMILY(electra) FAMILY(modernbert) FAMILY(mpnet) FAMILY(deberta)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
 MODEL_FAMILIES(MODEL_FAMILY_DECLARE)
@@ -80,7 +82,7 @@ struct cz_model {
     char **label_names;         /* (n_classes), one block */
     int64_t t_max, t_max_limit; /* the bound in force, and the layers' own */
     int64_t n_positions;        /* of model_desc, as the next two */
-    bool counts_positions;
+    bool counts_positions, unpads;
     int64_t padding_id;
     int64_t t_context; /* what the model was made for, which rotary positions may exceed */
     struct weight_source weights;

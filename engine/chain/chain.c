@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t B, int64_t T,
+cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, struct chain_shape of,
                            struct layer_sizes *out)
 {
     const struct model_layer *layer = &chain->nodes[layer_idx].layer;
-    const struct batch_shape shape = {.B = B,
-                                      .T = T,
+    const struct batch_shape shape = {.B = of.B,
+                                      .T = of.T,
+                                      .n_texts = of.n_texts,
                                       .dtype = chain->options.dtype,
                                       .grad_dtype = chain->options.grad_dtype,
                                       .ops = chain->options.ops,
@@ -26,6 +27,11 @@ cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t 
     if (layer->cls->size(layer->hp, &shape, out) != CZ_OK)
         return err_prefix("layer %zu (%s)", layer_idx, layer->cls->name);
     return CZ_OK;
+}
+
+static void raise(size_t *nbytes_max, size_t nbytes)
+{
+    if (nbytes > *nbytes_max) *nbytes_max = nbytes;
 }
 
 /* Tables behind the nodes: one allocation each, split by the layers' numbers of parameters. */
@@ -181,6 +187,22 @@ static cz_status chain_place_all(struct chain *c)
     return size_add(s->activations, CHAIN_FILE_ALIGN, &s->activations); /* see chain_bind() */
 }
 
+/* A layer's sizes for the largest batch; where batches may come without padding, for all of its
+ * tokens in one row, too. */
+static cz_status measure_layer(struct chain *c, size_t i, struct layer_sizes *sizes)
+{
+    const struct chain_options *o = &c->options;
+    struct layer_sizes one;
+    TRY(chain_layer_size(c, i, (struct chain_shape){o->B, o->T, 0}, sizes));
+    if (!o->unpads) return CZ_OK;
+    TRY(chain_layer_size(c, i, (struct chain_shape){1, o->B * o->T, o->B}, &one));
+    raise(&sizes->out_nbytes, one.out_nbytes);
+    raise(&sizes->saved_nbytes, one.saved_nbytes);
+    raise(&sizes->workspace_nbytes, one.workspace_nbytes);
+    raise(&sizes->shared_nbytes, one.shared_nbytes);
+    return CZ_OK;
+}
+
 /* Asks every layer at the planned shape, the largest there will be; a smaller batch is checked
  * against this in chain_walk.c. */
 static cz_status chain_measure(struct chain *c)
@@ -188,13 +210,11 @@ static cz_status chain_measure(struct chain *c)
     struct chain_sizes *s = &c->sizes;
     for (size_t i = 0; i < c->n_nodes; i++) {
         struct chain_node *node = &c->nodes[i];
-        TRY(chain_layer_size(c, i, c->options.B, c->options.T, &node->sizes));
+        TRY(measure_layer(c, i, &node->sizes));
         node->out_nbytes = node->sizes.out_nbytes;
-        if (node->sizes.workspace_nbytes > s->workspace)
-            s->workspace = node->sizes.workspace_nbytes;
-        if (node->sizes.out_nbytes > c->out_nbytes_max) c->out_nbytes_max = node->sizes.out_nbytes;
-        if (node->sizes.shared_nbytes > c->shared_nbytes)
-            c->shared_nbytes = node->sizes.shared_nbytes;
+        raise(&s->workspace, node->sizes.workspace_nbytes);
+        raise(&c->out_nbytes_max, node->sizes.out_nbytes);
+        raise(&c->shared_nbytes, node->sizes.shared_nbytes);
         if (c->options.cache)
             TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
         s->flops_forward += node->sizes.flops_forward;
@@ -314,8 +334,7 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
     TRY_GOTO(chain_order(c), fail);
     TRY_GOTO(chain_measure(c), fail);
     TRY_GOTO(chain_kept_create(c), fail);
-    c->shape_B = options->B;
-    c->shape_T = options->T;
+    c->shape = (struct chain_shape){options->B, options->T, 0};
     *out = c;
     return CZ_OK;
 fail:

@@ -26,6 +26,7 @@ struct chain; /* opaque */
 struct chain_options {
     struct ops *ops;          /* lent until chain_destroy() */
     int64_t B, T;             /* the largest batch */
+    bool unpads;              /* batches may come without padding (batch.texts) */
     enum cz_dtype dtype;      /* of parameters and activations */
     enum cz_dtype grad_dtype; /* of parameter gradients */
     bool training;            /* false: evaluation and decoding only */
@@ -91,11 +92,21 @@ struct chain_memory {
 };
 #define CHAIN_ALIGN ((size_t)256)
 
+/* What the sizes of a pass depend on; n_texts as in struct batch_shape. */
+struct chain_shape {
+    int64_t B, T, n_texts;
+};
+
+static inline struct chain_shape chain_shape_of(const struct batch *batch)
+{
+    return (struct chain_shape){batch->B, batch->T, batch->texts ? batch->texts->n : 0};
+}
+
 /* One pass over the chain. */
 struct chain_run {
     struct dev_stream *stream;
-    const struct batch *batch; /* device memory; B and T at most the chain's; a TRAIN batch is lent
-                                  until chain_backward() returns */
+    const struct batch *batch; /* device memory; rows and their lengths at most the chain's; a TRAIN
+                                  batch is lent until chain_backward() returns */
     enum layer_mode mode;      /* LAYER_TRAIN or LAYER_EVAL */
     struct rng_key rng;        /* the chain sets its site */
     float dloss;               /* TRAIN: gradient of the loss */

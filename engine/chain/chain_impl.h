@@ -58,7 +58,7 @@ struct chain {
     bool goes_back;          /* the pass is in its backward */
 
     struct chain_memory memory;
-    int64_t shape_B, shape_T; /* the last shape that was checked against the planned sizes */
+    struct chain_shape shape; /* the last that was checked against the planned sizes */
     struct chain_run *runs;   /* (n_sets) of the TRAIN pass that waits for its backward */
     size_t n_runs;
     bool pending;
@@ -80,8 +80,8 @@ static inline bool chain_is_together(const struct chain *c)
     return c->n_sets > 1;
 }
 
-/* The sizes of one layer for a (B,T) of this chain. */
-cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, int64_t B, int64_t T,
+/* The sizes of one layer for batches of a shape. */
+cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, struct chain_shape shape,
                            struct layer_sizes *out);
 
 /* ---- chain_kept.c: outputs that wait in host memory, or a file, from forward to backward ------

@@ -26,12 +26,24 @@ static cz_status leave(struct chain *c, size_t i, enum chain_phase phase)
     return h->leave ? h->leave(h->user, i, phase) : CZ_OK;
 }
 
+/* Positions of the longest row. */
+static int64_t longest_row(const struct batch *batch)
+{
+    int64_t longest = 0;
+    for (int64_t b = 0; b < batch_n_rows(batch); b++)
+        if (batch_row_length(batch, b) > longest) longest = batch_row_length(batch, b);
+    return longest;
+}
+
 /* A shape other than the planned one (a short last batch): every piece must fit its place. Asking
  * for sizes also lets ops prepare the shape. */
-static cz_status check_shape(struct chain *c, int64_t B, int64_t T)
+static cz_status check_shape(struct chain *c, const struct batch *batch)
 {
-    if (B == c->shape_B && T == c->shape_T) return CZ_OK;
-    if (B < 1 || T < 1 || B > c->options.B || T > c->options.T)
+    const struct chain_shape shape = chain_shape_of(batch), *last = &c->shape;
+    const int64_t B = batch_n_rows(batch), T = longest_row(batch);
+    if (shape.B == last->B && shape.T == last->T && shape.n_texts == last->n_texts) return CZ_OK;
+    if (B < 1 || T < 1 || B > c->options.B || T > c->options.T ||
+        (batch->texts && (!c->options.unpads || shape.T > c->options.B * c->options.T)))
         return err_set(CZ_INVALID, 0,
                        "a batch of %lld rows × %lld tokens is outside what was planned (1…%lld × "
                        "1…%lld)",
@@ -40,7 +52,7 @@ static cz_status check_shape(struct chain *c, int64_t B, int64_t T)
     for (size_t i = 0; i < c->n_nodes; i++) {
         const struct layer_sizes *planned = &c->nodes[i].sizes;
         struct layer_sizes now;
-        TRY(chain_layer_size(c, i, B, T, &now));
+        TRY(chain_layer_size(c, i, shape, &now));
         c->nodes[i].out_nbytes = now.out_nbytes;
         if (now.out_nbytes > planned->out_nbytes || now.saved_nbytes > planned->saved_nbytes ||
             now.workspace_nbytes > c->sizes.workspace)
@@ -50,8 +62,7 @@ static cz_status check_shape(struct chain *c, int64_t B, int64_t T)
                            i, c->nodes[i].layer.cls->name, (long long)B, (long long)T,
                            (long long)c->options.B, (long long)c->options.T);
     }
-    c->shape_B = B;
-    c->shape_T = T;
+    c->shape = shape;
     return CZ_OK;
 }
 
@@ -296,7 +307,7 @@ static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *
     const size_t elem = dtype_size(c->options.dtype), room = c->out_nbytes_max / sizeof(float);
     struct layer_sizes sizes;
     if (i == 0) return err_set(CZ_INVALID, 0, "a chain of one layer has no hidden states");
-    TRY(chain_layer_size(c, i - 1, run->batch->B, run->batch->T, &sizes));
+    TRY(chain_layer_size(c, i - 1, chain_shape_of(run->batch), &sizes));
     const size_t numel = sizes.out_nbytes / elem;
     if (device->ops->kind == DEVICE_HOST) return widen(c, run, x, numel, run->hidden);
     for (size_t at_elem = 0, n; at_elem < numel; at_elem += n) {
@@ -348,7 +359,7 @@ cz_status chain_forward_all(struct chain *c, const struct chain_run *runs, size_
         return err_set(CZ_INVALID, 0, "%zu micro-batches together; this chain was made for %zu", n,
                        c->n_sets);
     for (size_t set = 0; set < n; set++) {
-        TRY(check_shape(c, runs[set].batch->B, runs[set].batch->T));
+        TRY(check_shape(c, runs[set].batch));
         if (runs[set].mode != LAYER_TRAIN || !c->options.training)
             return err_set(CZ_INVALID, 0, "this chain was made for evaluation only");
     }
@@ -368,7 +379,7 @@ cz_status chain_forward(struct chain *c, const struct chain_run *run)
 {
     if (run->mode != LAYER_EVAL) return chain_forward_all(c, run, 1);
     c->pending = false;
-    TRY(check_shape(c, run->batch->B, run->batch->T));
+    TRY(check_shape(c, run->batch));
     TRY(chain_kept_begin(c, run->stream));
     TRY(chain_swap_begin(c));
     TRY(clear_shared(c, run->stream, 1));

@@ -313,7 +313,8 @@ static cz_status stage_batch(struct cz_infer *in, const struct cz_batch *batch, 
                        "a batch of %lld rows × %lld tokens is outside what was planned (1…%lld × "
                        "1…%lld)",
                        (long long)batch->B, (long long)batch->T, (long long)o->B, (long long)o->T);
-    if (!is_host(in)) return batch_stage_copy(&in->stage, in->model, batch, need_labels);
+    if (!is_host(in))
+        return batch_stage_copy(&in->stage, in->model, batch, need_labels ? BATCH_LOSS : 0u);
     model_count_positions(in->model, batch->ids, batch->B, batch->T, in->positions);
     in->batch.positions = in->positions;
     return CZ_OK;

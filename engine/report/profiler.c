@@ -90,11 +90,11 @@ bool profiler_is_due(const struct profiler *p, int64_t global_steps)
 }
 
 /* At the batch's real shape, which may be smaller than the planned one. */
-cz_status profiler_begin(struct profiler *p, int64_t B, int64_t T)
+cz_status profiler_begin(struct profiler *p, struct chain_shape shape)
 {
     for (size_t i = 0; i < p->profile.n_layers; i++) {
         struct layer_sizes sizes;
-        TRY(chain_layer_size(p->chain, i, B, T, &sizes));
+        TRY(chain_layer_size(p->chain, i, shape, &sizes));
         p->profile.layers[i].flops += sizes.flops_forward;
     }
     p->profile.n_forwards++;

@@ -27,8 +27,9 @@ void profiler_destroy(struct profiler *p); /* accepts NULL */
 /* Whether the step that begins after `global_steps` boundaries is the one. Accepts NULL (no). */
 bool profiler_is_due(const struct profiler *p, int64_t global_steps);
 
-/* A training forward over (B,T) begins and ends. CZ_INVALID when a layer cannot be sized. */
-cz_status profiler_begin(struct profiler *p, int64_t B, int64_t T);
+/* A training forward over a batch of a shape begins and ends. CZ_INVALID when a layer cannot be
+ * sized. */
+cz_status profiler_begin(struct profiler *p, struct chain_shape shape);
 void profiler_end(struct profiler *p);
 
 /* Around a layer. Accept NULL. */

@@ -32,7 +32,8 @@ struct cz_batch {
     const int32_t *types;      /* (B,T) token types (segments) of encoders */
     const int32_t *positions;  /* (B,T) rows of the model's table, or rotary ones; NULL: those that
                                   the model counts, 0 … T-1 in each row for most */
-    const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding */
+    const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding. Rows that end in
+                                  padding may be computed without it */
     const float *loss_weights; /* per label; NULL: all 1 */
     float loss_divisor;        /* the weighted sum of losses is divided by it: when this batch is
                                   one of several of unequal size, their mean number of labels;

@@ -275,6 +275,7 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
                                     .n_classes = c->K,
                                     .n_types = n->type ? c->S : 0,
                                     .labels = labels_of(task),
+                                    .unpads = c->positions.n_buckets == 0,
                                     .block = c->buckets};
     return model_build(&desc, out);
 }

@@ -80,18 +80,18 @@ static cz_status block_declare(const void *hp, struct param_list *out)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Rows of a call: R = N, or B where only first positions are made. */
+/* Rows of a call: R = N, or one for each text where only first positions are made. */
 struct block_rows {
     int64_t B, T, N, R;
     bool first_only;
 };
 
 static struct block_rows rows_of(const struct encoder_block_hp *hp, int64_t B, int64_t T,
-                                 bool training)
+                                 int64_t n_texts, bool training)
 {
     const bool first_only = hp->first_only && training;
     return (struct block_rows){
-        .B = B, .T = T, .N = B * T, .R = first_only ? B : B * T, .first_only = first_only};
+        .B = B, .T = T, .N = B * T, .R = first_only ? n_texts : B * T, .first_only = first_only};
 }
 
 /* What the two halves hand to each other and to backward. */
@@ -110,8 +110,8 @@ struct block_kept {
  * they overlay unused tensors, or are in out. */
 struct block_space {
     struct block_kept kept;
-    void *x;            /* (B,C) the first positions of in, where only they are made */
-    void *y;            /* (B,C) and of out; backward: dout, then din */
+    void *x;            /* (R,C) the first positions of in, where only they are made */
+    void *y;            /* (R,C) and of out; backward: dout, then din */
     void *x2;           /* (R,C) */
     void *g;            /* (R,F) act(fc); backward: dfc */
     void *m;            /* (R,C) the MLP's product, in front of its residual */
@@ -200,13 +200,14 @@ static struct block_space layout_eval(const struct encoder_block_hp *hp,
     return s;
 }
 
-/* Every position attends, or the first of each row alone. */
-static struct attention_args attention_of(const struct encoder_block_hp *hp, int64_t B, int64_t T,
-                                          bool first_only, enum cz_dtype dtype)
+/* Every position attends, or the first of each row alone: Tq is T or 1; or the number of texts in
+ * one row. */
+static struct attention_args attention_of(const struct encoder_block_hp *hp, int64_t B, int64_t Tq,
+                                          int64_t T, enum cz_dtype dtype)
 {
     const int64_t D = hp->C / hp->H, n_terms = 1 + hp->positions.c2p + hp->positions.p2c;
     return (struct attention_args){.B = B,
-                                   .Tq = first_only ? 1 : T,
+                                   .Tq = Tq,
                                    .Tk = T,
                                    .H = hp->H,
                                    .G = hp->H,
@@ -223,7 +224,9 @@ static struct attention_args attention_of(const struct encoder_block_hp *hp, int
 static cz_status attention_workspace(const struct encoder_block_hp *hp, const struct batch_shape *s,
                                      bool first_only, size_t *nbytes_max)
 {
-    struct attention_args attention = attention_of(hp, s->B, s->T, first_only, s->dtype);
+    const int64_t n_first = batch_shape_n_rows(s) / s->B;
+    struct attention_args attention =
+        attention_of(hp, s->B, first_only ? n_first : s->T, s->T, s->dtype);
     attention.dropout_p = s->training ? hp->attn_dropout_p : 0.0f;
     encoder_positions_mark(hp, &attention, s->training);
     size_raise(nbytes_max, ops_attention_workspace(s->ops, &attention, false));
@@ -269,8 +272,9 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     if (hp->positions.n_buckets > 0 && s->T > hp->P)
         return err_set(CZ_INVALID, 0, "a sequence of %lld is beyond the %lld positions of %s",
                        (long long)s->T, (long long)hp->P, hp->positions.table_name);
-    const struct block_rows rows = rows_of(hp, s->B, s->T, s->training),
-                            all = rows_of(hp, s->B, s->T, false);
+    const int64_t n_texts = batch_shape_n_rows(s);
+    const struct block_rows rows = rows_of(hp, s->B, s->T, n_texts, s->training),
+                            all = rows_of(hp, s->B, s->T, n_texts, false);
     out->out_nbytes = rows_nbytes(rows.N, hp->C, dtype_size(s->dtype));
     size_t own_nbytes = layout_eval(hp, &all, s->dtype, NULL, NULL).own.used, op_nbytes = 0;
     if (s->training) {
@@ -281,7 +285,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
                    layout_train(hp, &rows, s->dtype, s->keeps_all, NULL, NULL).own.used);
     }
     TRY(op_workspace(hp, s, &op_nbytes));
-    out->flops_forward = flops_of(hp, &rows, s->T);
+    out->flops_forward = flops_of(hp, &rows, batch_shape_row_length(s));
     return sizes_finish("encoder block", own_nbytes, op_nbytes, out);
 }
 
@@ -292,30 +296,24 @@ static struct attention_args attention_over(const struct encoder_block_hp *hp,
                                             const struct layer_args *a, const struct block_kept *k,
                                             bool first_only, struct op_space space)
 {
-    struct attention_args args = attention_of(hp, a->batch->B, a->batch->T, first_only, a->dtype);
+    const struct batch *batch = a->batch;
+    const int64_t n_first = batch_n_rows(batch) / batch->B;
+    struct attention_args args =
+        attention_of(hp, batch->B, first_only ? n_first : batch->T, batch->T, a->dtype);
     args.q = k->q;
     args.k = k->k;
     args.v = k->v;
     args.out = k->att;
     args.lse = k->lse;
     attention_complete(&args, a, hp->attn_dropout_p, SITE_ATTENTION, space);
+    if (first_only && batch->texts) args.query_documents = batch->texts->numbers;
     return args;
 }
 
 /* RECOMPUTE is training, too. */
 static struct block_rows rows_here(const struct encoder_block_hp *hp, const struct layer_args *a)
 {
-    return rows_of(hp, a->batch->B, a->batch->T, a->mode != LAYER_EVAL);
-}
-
-/* first (B,C) = the first positions of x (B,T,C). */
-static cz_status take_first(const struct encoder_block_hp *hp, const struct layer_args *a,
-                            const void *x, void *first)
-{
-    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
-    for (size_t b = 0; b < B; b++)
-        TRY(elements_copy(a, C, elem_at(a, x, b * T * C), elem_at(a, first, b * C)));
-    return CZ_OK;
+    return rows_of(hp, a->batch->B, a->batch->T, batch_n_rows(a->batch), a->mode != LAYER_EVAL);
 }
 
 /* From in to x2. */
@@ -329,7 +327,7 @@ static cz_status attention_half(const struct encoder_block_hp *hp, const struct 
     const struct norm norm = norm_of(hp);
     const struct block_kept *k = &s->kept;
     const void *const *w = a->params;
-    if (rows.first_only) TRY(take_first(hp, a, a->in, s->x));
+    if (rows.first_only) TRY(first_positions_take(a, hp->C, a->in, s->x));
     TRY(linear_forward(a, &square, R, x, w[ENCODER_Q_W], w[ENCODER_Q_B], k->q, space));
     TRY(linear_forward(a, &square, N, a->in, w[ENCODER_K_W], w[ENCODER_K_B], k->k, space));
     TRY(linear_forward(a, &square, N, a->in, w[ENCODER_V_W], w[ENCODER_V_B], k->v, space));
@@ -362,18 +360,6 @@ static cz_status mlp_half(const struct encoder_block_hp *hp, const struct layer_
     return norm_forward(a, &norm, N, &ln2, w[ENCODER_LN2_W], w[ENCODER_LN2_B]);
 }
 
-/* out = zeros, but for its first positions. */
-static cz_status put_first(const struct encoder_block_hp *hp, const struct layer_args *a,
-                           const void *first)
-{
-    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
-    struct device *device = ops_device(a->ops);
-    TRY(device->ops->fill_zero(device, a->stream, a->out, B * T * C * dtype_size(a->dtype)));
-    for (size_t b = 0; b < B; b++)
-        TRY(elements_copy(a, C, elem_at(a, first, b * C), elem_at(a, a->out, b * T * C)));
-    return CZ_OK;
-}
-
 /* EVAL writes straight into out; TRAIN keeps what backward needs. */
 static cz_status block_forward(const void *hp_, const struct layer_args *a)
 {
@@ -390,7 +376,7 @@ static cz_status block_forward(const void *hp_, const struct layer_args *a)
     /* Without `out` only s2 and its statistics are wanted: dq is as wide as they are. */
     if (!rows.first_only) return mlp_half(hp, a, &s, a->out ? a->out : s.dq, space);
     TRY(mlp_half(hp, a, &s, s.y, space));
-    return a->out ? put_first(hp, a, s.y) : CZ_OK;
+    return a->out ? first_positions_put(a, hp->C, s.y, a->out) : CZ_OK;
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
@@ -513,17 +499,18 @@ static cz_status whole_backward(const struct encoder_block_hp *hp, const struct 
 static cz_status first_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
                                 struct block_space *s, struct op_space space)
 {
-    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
-    TRY(take_first(hp, a, a->in, s->x));
-    TRY(take_first(hp, a, a->dout, s->y));
+    const struct batch *host = batch_on_host(a->batch);
+    const int64_t R = batch_n_rows(host);
+    const size_t C = (size_t)hp->C;
+    TRY(first_positions_take(a, hp->C, a->in, s->x));
+    TRY(first_positions_take(a, hp->C, a->dout, s->y));
     TRY(mlp_backward(hp, a, s, s->y, s->y, space));
     TRY(attention_backward(hp, a, s, s->y, space));
-    TRY(input_backward(hp, a, (int64_t)B, s->x, s->dq, ENCODER_Q_W, &a->dparams[ENCODER_Q_B], s->y,
-                       space));
+    TRY(input_backward(hp, a, R, s->x, s->dq, ENCODER_Q_W, &a->dparams[ENCODER_Q_B], s->y, space));
     TRY(keys_backward(hp, a, s, false, space));
-    for (size_t b = 0; b < B; b++) {
-        void *dx = elem_at(a, a->din, b * T * C);
-        TRY(residual_add(a, C, dx, elem_at(a, s->y, b * C), dx));
+    for (int64_t i = 0; i < R; i++) {
+        void *dx = elem_at(a, a->din, (size_t)batch_row_start(host, i) * C);
+        TRY(residual_add(a, C, dx, elem_at(a, s->y, (size_t)i * C), dx));
     }
     return CZ_OK;
 }

@@ -161,7 +161,8 @@ static cz_status raise_workspaces(const struct encoder_embedding_hp *hp,
         const struct embedding_args args = table_args(N, hp->E, tables[i], s->dtype, s->grad_dtype);
         size_raise(nbytes_max, ops_embedding_workspace(s->ops, &args));
     }
-    const struct bias_grad_args counted = sum_args(s->B, s->T * hp->E, s->dtype, s->grad_dtype);
+    const struct bias_grad_args counted =
+        sum_args(batch_shape_n_rows(s), batch_shape_row_length(s) * hp->E, s->dtype, s->grad_dtype);
     const struct bias_grad_args one_type = sum_args(N, hp->E, s->dtype, s->grad_dtype);
     size_raise(nbytes_max, ops_bias_grad_workspace(s->ops, &counted));
     size_raise(nbytes_max, ops_bias_grad_workspace(s->ops, &one_type));
@@ -176,9 +177,10 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
     const struct encoder_embedding_hp *hp = hp_;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("encoder embedding", s));
-    if (hp->position_name && s->T > hp->P)
+    const int64_t T = batch_shape_row_length(s);
+    if (hp->position_name && T > hp->P)
         return err_set(CZ_INVALID, 0, "a sequence of %lld is beyond the %lld positions of %s",
-                       (long long)s->T, (long long)hp->P, hp->position_name);
+                       (long long)T, (long long)hp->P, hp->position_name);
     const int64_t N = s->B * s->T;
     out->out_nbytes = rows_nbytes(N, hp->C, dtype_size(s->dtype));
     size_t own_nbytes = layout_forward(hp, N, s->dtype, NULL).own.used, op_nbytes = 0;

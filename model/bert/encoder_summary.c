@@ -2,11 +2,14 @@
  * the same of each position.
  *   x̄ = x[:,0], or the mean of x over the positions that the mask shows; or x
  *   h = x̄·Wᵀ [+ b]   s = act(h)   y[:,0] = norm(s), or y
- * Kept for backward: x̄ but for x, h and s (3C per text) and the norm's statistics. A mean is a
- * product with the mask, which only the host makes so far: on a GPU it is refused. */
+ * Kept for backward: x̄ but for x, h and s (3C per text) and the norm's statistics. A mean is a sum
+ * over the positions of a text, which is what the gradient of a look-up is: of texts by position.
+ * Only the host writes down which these are so far: on a GPU means are refused. */
 #include "model/bert/encoder_impl.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/matmul/matmul.h"
+#include "ops/embedding/embedding.h"
+
+#include <string.h>
 
 /* Where each parameter stands. */
 struct places {
@@ -30,9 +33,9 @@ static struct norm norm_of(const struct encoder_summary_hp *hp)
 }
 
 /* How many vectors there are. */
-static int64_t n_rows_of(const struct encoder_summary_hp *hp, int64_t B, int64_t T)
+static int64_t n_rows_of(const struct encoder_summary_hp *hp, const struct batch *batch)
 {
-    return hp->pooling == SUMMARY_EACH ? B * T : B;
+    return hp->pooling == SUMMARY_EACH ? batch->B * batch->T : batch_n_rows(batch);
 }
 
 static cz_status summary_declare(const void *hp_, struct param_list *out)
@@ -69,49 +72,45 @@ static struct summary_kept layout_kept(const struct encoder_summary_hp *hp, int6
 }
 
 struct summary_space {
-    void *y;    /* (n,C), and its gradient */
-    void *mask; /* (T) of one text, in the dtype */
-    float *sum; /* (C) */
+    void *y;      /* (n,C), and its gradient */
+    int32_t *ids; /* (N) the text of each position, n where the mask hides it */
+    float *sum;   /* (n+1,C) */
+    void *table;  /* (n+1,C) gradients of the positions of each text */
     struct scratch own;
 };
 
-static void layout_space(const struct encoder_summary_hp *hp, int64_t n, int64_t T,
+static void layout_space(const struct encoder_summary_hp *hp, int64_t n, int64_t N,
                          enum cz_dtype dtype, struct summary_space *s)
 {
     s->y = scratch_take(&s->own, n, hp->C, dtype_size(dtype));
     if (hp->pooling != SUMMARY_MEAN) return;
-    s->mask = scratch_take(&s->own, T, 1, dtype_size(dtype));
-    s->sum = scratch_take(&s->own, 1, hp->C, sizeof(float));
+    s->ids = scratch_take(&s->own, N, 1, sizeof *s->ids);
+    s->sum = scratch_take(&s->own, n + 1, hp->C, sizeof *s->sum);
+    s->table = scratch_take(&s->own, n + 1, hp->C, dtype_size(dtype));
 }
 
-/* sum (1,C) = mask (1,T)·x (T,C) */
-static struct matmul_args sum_args(const struct encoder_summary_hp *hp, int64_t T,
-                                   enum cz_dtype dtype)
+/* Texts by position; the hidden ones add nothing. */
+static struct embedding_args look_up(const struct encoder_summary_hp *hp, int64_t n, int64_t N,
+                                     enum cz_dtype dtype)
 {
-    return (struct matmul_args){.m = 1, .n = hp->C, .k = T, .dtype = dtype, .c_dtype = DTYPE_F32};
-}
-
-/* dx (T,C) = mask (T,1)·d (1,C) */
-static struct matmul_args spread_args(const struct encoder_summary_hp *hp, int64_t T,
-                                      enum cz_dtype dtype)
-{
-    return (struct matmul_args){.m = T, .n = hp->C, .k = 1, .dtype = dtype, .c_dtype = dtype};
+    return (struct embedding_args){.N = N,
+                                   .C = hp->C,
+                                   .V = n + 1,
+                                   .dtype = dtype,
+                                   .has_padding = true,
+                                   .padding_id = n,
+                                   .grad_dtype = DTYPE_F32};
 }
 
 static cz_status mean_workspace(const struct encoder_summary_hp *hp, const struct batch_shape *s,
-                                size_t *nbytes_max)
+                                int64_t n, size_t *nbytes_max)
 {
-    const struct matmul_args sum = sum_args(hp, s->T, s->dtype),
-                             spread = spread_args(hp, s->T, s->dtype);
-    size_t nbytes = 0;
+    const struct embedding_args args = look_up(hp, n, s->B * s->T, s->dtype);
     if (hp->pooling != SUMMARY_MEAN) return CZ_OK;
     if (!host_reads(s->ops))
         return err_set(CZ_UNSUPPORTED, 0,
                        "classifier_pooling \"mean\" is not supported on a GPU so far");
-    TRY(ops_matmul_workspace(s->ops, &sum, &nbytes));
-    size_raise(nbytes_max, nbytes);
-    TRY(ops_matmul_workspace(s->ops, &spread, &nbytes));
-    size_raise(nbytes_max, nbytes);
+    size_raise(nbytes_max, ops_embedding_workspace(s->ops, &args));
     return CZ_OK;
 }
 
@@ -125,33 +124,42 @@ static cz_status summary_size(const void *hp_, const struct batch_shape *s, stru
     size_t op_nbytes = 0;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("encoder summary", s));
-    const int64_t n = n_rows_of(hp, s->B, s->T);
+    const int64_t n = hp->pooling == SUMMARY_EACH ? s->B * s->T : batch_shape_n_rows(s);
     out->out_nbytes = rows_nbytes(s->B * s->T, hp->C, dtype_size(s->dtype));
     layout_kept(hp, n, s->dtype, &kept);
     if (s->training) out->saved_nbytes = kept.used;
     space.own = kept; /* EVAL has both in the workspace */
-    layout_space(hp, n, s->T, s->dtype, &space);
+    layout_space(hp, n, s->B * s->T, s->dtype, &space);
     TRY(linear_workspace(s, &dense, n, &op_nbytes));
     norm_workspace(s, &norm, n, &op_nbytes);
-    TRY(mean_workspace(hp, s, &op_nbytes));
+    TRY(mean_workspace(hp, s, n, &op_nbytes));
     out->flops_forward = 2.0 * (double)n * (double)hp->C * (double)hp->C;
     return sizes_finish("encoder summary", space.own.used, op_nbytes, out);
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
-/* The mask of text b as numbers of the dtype; how many positions it shows, at least 1. */
-static int64_t make_mask(const struct layer_args *a, int64_t b, void *mask)
+/* ids of text i; returns how many of its positions are shown, at least 1. */
+static int64_t mark_text(const struct layer_args *a, int64_t i, int32_t *ids)
 {
-    const int64_t T = a->batch->T;
-    const uint8_t *shown = a->batch->key_mask;
+    const struct batch *b = a->batch;
+    const int64_t begin = batch_row_start(b, i), end = begin + batch_row_length(b, i);
     int64_t n = 0;
-    for (int64_t t = 0; t < T; t++) {
-        const bool shows = !shown || shown[b * T + t];
-        dtype_put(mask, (size_t)t, a->dtype, shows ? 1.0f : 0.0f);
-        n += shows;
+    for (int64_t t = begin; t < end; t++) {
+        const bool is_shown = !b->key_mask || b->key_mask[t];
+        ids[t] = (int32_t)(is_shown ? i : batch_n_rows(b));
+        n += is_shown;
     }
     return n > 0 ? n : 1;
+}
+
+/* Behind the last text there are fillers. */
+static void mark_rest(const struct layer_args *a, int32_t *ids)
+{
+    const struct batch *b = a->batch;
+    const int64_t n = batch_n_rows(b);
+    int64_t t = batch_row_start(b, n - 1) + batch_row_length(b, n - 1);
+    for (; t < b->B * b->T; t++) ids[t] = (int32_t)n;
 }
 
 /* y (C) = alpha·x */
@@ -167,44 +175,33 @@ static cz_status scale(const struct encoder_summary_hp *hp, const struct layer_a
     return ops_cast_scale(a->ops, a->stream, &args);
 }
 
-static cz_status mean_of(const struct encoder_summary_hp *hp, const struct layer_args *a,
-                         const struct summary_space *s, int64_t b, void *x, struct op_space space)
+/* x (n,C) = means */
+static cz_status means_of(const struct encoder_summary_hp *hp, const struct layer_args *a,
+                          const struct summary_space *s, void *x, struct op_space space)
 {
-    const size_t T = (size_t)a->batch->T, C = (size_t)hp->C;
-    struct matmul_args sum = sum_args(hp, a->batch->T, a->dtype);
-    const int64_t n = make_mask(a, b, s->mask);
-    sum.a = s->mask;
-    sum.b = elem_at(a, a->in, (size_t)b * T * C);
-    sum.c = s->sum;
-    sum.workspace = space.p;
-    sum.workspace_nbytes = space.nbytes;
-    TRY(ops_matmul(a->ops, a->stream, &sum));
-    return scale(hp, a, 1.0f / (float)n, DTYPE_F32, s->sum, x);
+    const int64_t n = batch_n_rows(a->batch);
+    struct embedding_args args = look_up(hp, n, a->batch->B * a->batch->T, a->dtype);
+    args.ids = s->ids;
+    args.dy = a->in;
+    args.dtable = s->sum;
+    args.workspace = space.p;
+    args.workspace_nbytes = space.nbytes;
+    for (int64_t i = 0; i < n; i++) mark_text(a, i, s->ids);
+    mark_rest(a, s->ids);
+    TRY(ops_embedding_backward(a->ops, a->stream, &args));
+    for (int64_t i = 0; i < n; i++) {
+        const size_t at = (size_t)(i * hp->C);
+        const float n_shown = (float)mark_text(a, i, s->ids);
+        TRY(scale(hp, a, 1.0f / n_shown, DTYPE_F32, s->sum + at, elem_at(a, x, at)));
+    }
+    return CZ_OK;
 }
 
 static cz_status gather(const struct encoder_summary_hp *hp, const struct layer_args *a,
                         const struct summary_space *s, void *x, struct op_space space)
 {
-    const size_t T = (size_t)a->batch->T, C = (size_t)hp->C;
-    for (int64_t b = 0; b < a->batch->B; b++) {
-        void *to = elem_at(a, x, (size_t)b * C);
-        TRY(hp->pooling == SUMMARY_MEAN
-                ? mean_of(hp, a, s, b, to, space)
-                : elements_copy(a, C, elem_at(a, a->in, (size_t)b * T * C), to));
-    }
-    return CZ_OK;
-}
-
-/* y (B,T,C) = zeros, but for its first positions: x (B,C). */
-static cz_status put_first(const struct encoder_summary_hp *hp, const struct layer_args *a,
-                           const void *x, void *y)
-{
-    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
-    struct device *device = ops_device(a->ops);
-    TRY(device->ops->fill_zero(device, a->stream, y, B * T * C * dtype_size(a->dtype)));
-    for (size_t b = 0; b < B; b++)
-        TRY(elements_copy(a, C, elem_at(a, x, b * C), elem_at(a, y, b * T * C)));
-    return CZ_OK;
+    return hp->pooling == SUMMARY_MEAN ? means_of(hp, a, s, x, space)
+                                       : first_positions_take(a, hp->C, a->in, x);
 }
 
 static cz_status summary_forward(const void *hp_, const struct layer_args *a)
@@ -214,11 +211,11 @@ static cz_status summary_forward(const void *hp_, const struct layer_args *a)
     const struct linear dense = dense_of(hp);
     const struct norm norm = norm_of(hp);
     const bool each = hp->pooling == SUMMARY_EACH, keeps = a->mode != LAYER_EVAL;
-    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
+    const int64_t n = n_rows_of(hp, a->batch);
     struct summary_space s = {.own = {.base = a->workspace}};
     struct scratch saved = {.base = a->saved};
     const struct summary_kept k = layout_kept(hp, n, a->dtype, keeps ? &saved : &s.own);
-    layout_space(hp, n, a->batch->T, a->dtype, &s);
+    layout_space(hp, n, a->batch->B * a->batch->T, a->dtype, &s);
     const struct op_space space = scratch_rest(&s.own, a);
     if (!each) TRY(gather(hp, a, &s, k.x, space));
     TRY(linear_act_forward(a, &dense, hp->act, n, each ? a->in : k.x, a->params[at.dense_w],
@@ -227,30 +224,29 @@ static cz_status summary_forward(const void *hp_, const struct layer_args *a)
         .x = k.s, .y = each && a->out ? a->out : s.y, .mean = k.mean, .rstd = k.rstd};
     TRY(norm_forward(a, &norm, n, &io, a->params[at.norm_w],
                      hp->norm_bias_name ? a->params[at.norm_b] : NULL));
-    return a->out && !each ? put_first(hp, a, s.y, a->out) : CZ_OK;
+    return a->out && !each ? first_positions_put(a, hp->C, s.y, a->out) : CZ_OK;
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-/* din from d (B,C), the gradient of x̄. */
+/* din from d (n,C), the gradient of x̄. */
 static cz_status scatter(const struct encoder_summary_hp *hp, const struct layer_args *a,
-                         const struct summary_space *s, void *d, struct op_space space)
+                         const struct summary_space *s, const void *d)
 {
-    const size_t T = (size_t)a->batch->T, C = (size_t)hp->C;
-    if (hp->pooling == SUMMARY_FIRST) return put_first(hp, a, d, a->din);
-    struct matmul_args spread = spread_args(hp, a->batch->T, a->dtype);
-    spread.workspace = space.p;
-    spread.workspace_nbytes = space.nbytes;
-    for (int64_t b = 0; b < a->batch->B; b++) {
-        void *own = elem_at(a, d, (size_t)b * C);
-        const int64_t n = make_mask(a, b, s->mask);
-        TRY(scale(hp, a, 1.0f / (float)n, a->dtype, own, own));
-        spread.a = s->mask;
-        spread.b = own;
-        spread.c = elem_at(a, a->din, (size_t)b * T * C);
-        TRY(ops_matmul(a->ops, a->stream, &spread));
+    const int64_t n = batch_n_rows(a->batch);
+    struct embedding_args args = look_up(hp, n, a->batch->B * a->batch->T, a->dtype);
+    if (hp->pooling == SUMMARY_FIRST) return first_positions_put(a, hp->C, d, a->din);
+    for (int64_t i = 0; i < n; i++) {
+        const size_t at = (size_t)(i * hp->C);
+        const float n_shown = (float)mark_text(a, i, s->ids);
+        TRY(scale(hp, a, 1.0f / n_shown, a->dtype, elem_at(a, d, at), elem_at(a, s->table, at)));
     }
-    return CZ_OK;
+    mark_rest(a, s->ids);
+    memset(elem_at(a, s->table, (size_t)(n * hp->C)), 0, (size_t)hp->C * dtype_size(a->dtype));
+    args.ids = s->ids;
+    args.table = s->table;
+    args.y = a->din;
+    return ops_embedding_forward(a->ops, a->stream, &args);
 }
 
 static cz_status summary_backward(const void *hp_, const struct layer_args *a)
@@ -260,16 +256,15 @@ static cz_status summary_backward(const void *hp_, const struct layer_args *a)
     const struct linear dense = dense_of(hp);
     const struct norm norm = norm_of(hp);
     const bool each = hp->pooling == SUMMARY_EACH;
-    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
-    const size_t B = (size_t)a->batch->B, T = (size_t)a->batch->T, C = (size_t)hp->C;
+    const int64_t n = n_rows_of(hp, a->batch);
+    const size_t C = (size_t)hp->C;
     const struct param_grad *g = a->dparams;
     struct summary_space s = {.own = {.base = a->workspace}};
     struct scratch saved = {.base = a->saved};
     const struct summary_kept k = layout_kept(hp, n, a->dtype, &saved);
-    layout_space(hp, n, a->batch->T, a->dtype, &s);
+    layout_space(hp, n, a->batch->B * a->batch->T, a->dtype, &s);
     const struct op_space space = scratch_rest(&s.own, a);
-    for (size_t b = 0; b < B && !each; b++)
-        TRY(elements_copy(a, C, elem_at(a, a->dout, b * T * C), elem_at(a, s.y, b * C)));
+    if (!each) TRY(first_positions_take(a, hp->C, a->dout, s.y));
     const struct norm_grad_io io = {
         .x = k.s, .dy = each ? a->dout : s.y, .mean = k.mean, .rstd = k.rstd, .dx = s.y};
     TRY(norm_backward(a, &norm, n, &io, a->params[at.norm_w], &g[at.norm_w],
@@ -279,7 +274,7 @@ static cz_status summary_backward(const void *hp_, const struct layer_args *a)
     TRY(linear_backward(a, &dense, n, each ? a->in : k.x, s.y, a->params[at.dense_w],
                         &g[at.dense_w], hp->dense_bias_name ? &g[at.dense_b] : NULL,
                         each ? a->din : k.s, space));
-    return each ? CZ_OK : scatter(hp, a, &s, k.s, space);
+    return each ? CZ_OK : scatter(hp, a, &s, k.s);
 }
 
 const struct layer_class encoder_summary_class = {

@@ -256,7 +256,9 @@ static cz_status chain_build(const struct config *m, const char *name, enum cz_t
                                     .padding_id = p->embedding.padding_id,
                                     .hidden_size = m->c.hidden_size,
                                     .n_classes = m->K,
-                                    .labels = CZ_LABELS_SAME};
+                                    .labels = CZ_LABELS_SAME,
+                                    .unpads =
+                                        m->c.rope.t_switch == 0 && m->c.sliding_rope.t_switch == 0};
     return model_build(&desc, out);
 }
 

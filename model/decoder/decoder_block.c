@@ -134,7 +134,7 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     TRY(attention_workspace(hp, s, &op_nbytes));
     if (hp->balances_experts)
         out->shared_nbytes = router_balance_numel(hp->n_experts) * sizeof(float);
-    out->flops_forward = flops(hp, (double)N, (double)s->T);
+    out->flops_forward = flops(hp, (double)N, (double)batch_shape_row_length(s));
     return sizes_finish("decoder block", own_nbytes, op_nbytes, out);
 }
 

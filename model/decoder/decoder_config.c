@@ -313,9 +313,9 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
                                                  .rounds_scale = c->rounds_embedding_scale,
                                                  .has_padding = c->has_padding,
                                                  .padding_id = c->padding_id};
-    const struct layer_class *block = c->rope.t_switch || c->sliding_rope.t_switch
-                                          ? &decoder_block_uncached_class
-                                          : &decoder_block_class;
+    const bool by_length = c->rope.t_switch || c->sliding_rope.t_switch;
+    const struct layer_class *block =
+        by_length ? &decoder_block_uncached_class : &decoder_block_class;
     const size_t n_layers = (size_t)c->n_layers + 2;
     layers[0] = (struct layer_desc){&model_embedding_class, &embedding, sizeof embedding};
     for (size_t i = 1; i + 1 < n_layers; i++) {
@@ -331,7 +331,8 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->max_positions,
                                     .hidden_size = c->hidden_size,
-                                    .n_classes = n_classes};
+                                    .n_classes = n_classes,
+                                    .unpads = !by_length && c->n_experts == 0};
     return model_build(&desc, out);
 }
 

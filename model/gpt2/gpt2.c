@@ -131,7 +131,8 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                     .vocab_size = c->vocab_size,
                                     .t_max = c->n_positions,
                                     .hidden_size = c->n_embd,
-                                    .n_classes = c->n_classes};
+                                    .n_classes = c->n_classes,
+                                    .unpads = true};
     return model_build(&desc, out);
 }
 

@@ -66,6 +66,16 @@ cz_status batch_shape_check(const char *what, const struct batch_shape *shape)
     return CZ_OK;
 }
 
+int64_t batch_shape_n_rows(const struct batch_shape *shape)
+{
+    return shape->n_texts > 0 ? shape->n_texts : shape->B;
+}
+
+int64_t batch_shape_row_length(const struct batch_shape *shape)
+{
+    return shape->B * shape->T / batch_shape_n_rows(shape);
+}
+
 /* One check for all sums that were made on the way. */
 cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
                        struct layer_sizes *out)
@@ -476,4 +486,32 @@ cz_status elements_copy(const struct layer_args *a, size_t numel, const void *x,
 {
     struct device *device = ops_device(a->ops);
     return device->ops->copy(device, a->stream, y, x, numel * dtype_size(a->dtype));
+}
+
+/* ---- first positions ------------------------------------------------------------------------ */
+
+/* The element of x (N,C) where row i of the batch begins. */
+static size_t first_of(const struct layer_args *a, int64_t C, int64_t i)
+{
+    return (size_t)batch_row_start(batch_on_host(a->batch), i) * (size_t)C;
+}
+
+cz_status first_positions_take(const struct layer_args *a, int64_t C, const void *x, void *first)
+{
+    const size_t row = (size_t)C;
+    for (int64_t i = 0; i < batch_n_rows(a->batch); i++)
+        TRY(elements_copy(a, row, elem_at(a, x, first_of(a, C, i)),
+                          elem_at(a, first, (size_t)i * row)));
+    return CZ_OK;
+}
+
+cz_status first_positions_put(const struct layer_args *a, int64_t C, const void *first, void *x)
+{
+    const size_t N = (size_t)(a->batch->B * a->batch->T), row = (size_t)C;
+    struct device *device = ops_device(a->ops);
+    TRY(device->ops->fill_zero(device, a->stream, x, N * row * dtype_size(a->dtype)));
+    for (int64_t i = 0; i < batch_n_rows(a->batch); i++)
+        TRY(elements_copy(a, row, elem_at(a, first, (size_t)i * row),
+                          elem_at(a, x, first_of(a, C, i))));
+    return CZ_OK;
 }

@@ -38,6 +38,10 @@ void size_raise(size_t *nbytes_max, size_t nbytes);
 /* The start of every size(): a batch of at least one token and fewer than 2^31. CZ_INVALID. */
 cz_status batch_shape_check(const char *what, const struct batch_shape *shape);
 
+/* How many rows there are, and how many positions one has, on average. */
+int64_t batch_shape_n_rows(const struct batch_shape *shape);
+int64_t batch_shape_row_length(const struct batch_shape *shape);
+
 /* The end of every size(): own pieces plus the largest op; CZ_INVALID when a sum saturated. */
 cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
                        struct layer_sizes *out);
@@ -186,6 +190,11 @@ static inline bool host_reads(const struct ops *ops)
 
 /* Copy numel elements of the layer's dtype. */
 cz_status elements_copy(const struct layer_args *a, size_t numel, const void *x, void *y);
+
+/* first (n,C) = the first position of each of the batch's n rows of x (N,C); and x = zeros, but for
+ * these. */
+cz_status first_positions_take(const struct layer_args *a, int64_t C, const void *x, void *first);
+cz_status first_positions_put(const struct layer_args *a, int64_t C, const void *first, void *x);
 
 /* The address of element `idx` of an array of the layer's dtype. */
 static inline void *elem_at(const struct layer_args *a, const void *base, size_t idx)

@@ -62,9 +62,9 @@ static struct norm norm_of(const struct class_head_hp *hp)
         .rms = !hp->norm_bias_name, .C = hp->C, .eps = hp->eps, .offset = hp->norm_offset};
 }
 
-static int64_t n_rows_of(const struct class_head_hp *hp, int64_t B, int64_t T)
+static int64_t n_rows_of(const struct class_head_hp *hp, const struct batch *batch)
 {
-    return hp->rows == HEAD_EACH ? B * T : B;
+    return hp->rows == HEAD_EACH ? batch->B * batch->T : batch_n_rows(batch);
 }
 
 static cz_status declare_vector(struct param_list *out, const char *name, int64_t n,
@@ -147,7 +147,7 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
     if (hp->loss != HEAD_CROSS_ENTROPY && !host_reads(s->ops))
         return err_set(CZ_UNSUPPORTED, 0, "problem_type \"%s\" is not supported on a GPU so far",
                        hp->loss == HEAD_BINARY ? "multi_label_classification" : "regression");
-    const int64_t n = n_rows_of(hp, s->B, s->T);
+    const int64_t n = hp->rows == HEAD_EACH ? s->B * s->T : batch_shape_n_rows(s);
     size_t op_nbytes = 0, nbytes = 0;
     if (hp->pool_weight_name) TRY(linear_workspace(s, &pool, n, &op_nbytes));
     TRY(linear_workspace(s, &class, n, &op_nbytes));
@@ -164,29 +164,28 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
 
 /* ---- the rows that are read ----------------------------------------------------------------- */
 
-/* The last token of row b that is no padding, as transformers finds it by its id; 0 when all are.
- * The mask hides padding, too: of a model that names no padding token, or another one. */
+/* The last token of row b that is no padding, as transformers finds it by its id; the first when
+ * all are. The mask hides padding, too: of a model that names no padding token, or another one. */
 static int64_t last_token(const struct class_head_hp *hp, const struct batch *host, int64_t b)
 {
-    const int32_t *ids = host->ids + b * host->T;
-    const uint8_t *mask = host->key_mask ? host->key_mask + b * host->T : NULL;
-    for (int64_t t = host->T - 1; t > 0; t--)
-        if (ids[t] != hp->padding_id && (!mask || mask[t])) return t;
-    return 0;
+    const int64_t first = batch_row_start(host, b);
+    for (int64_t t = first + batch_row_length(host, b) - 1; t > first; t--)
+        if (host->ids[t] != hp->padding_id && (!host->key_mask || host->key_mask[t])) return t;
+    return first;
 }
 
-/* The element of the input where row b's begins that the head reads. */
+/* The element of the input where what the head reads of row b begins. */
 static size_t row_at(const struct class_head_hp *hp, const struct batch *host, int64_t b)
 {
-    const int64_t t = hp->rows == HEAD_LAST ? last_token(hp, host, b) : 0;
-    return (size_t)(b * host->T + t) * (size_t)hp->C;
+    const int64_t t = hp->rows == HEAD_LAST ? last_token(hp, host, b) : batch_row_start(host, b);
+    return (size_t)t * (size_t)hp->C;
 }
 
 static cz_status gather_rows(const struct class_head_hp *hp, const struct layer_args *a, void *x)
 {
     const size_t C = (size_t)hp->C;
     const struct batch *host = batch_on_host(a->batch);
-    for (int64_t b = 0; b < a->batch->B; b++)
+    for (int64_t b = 0; b < batch_n_rows(host); b++)
         TRY(elements_copy(a, C, elem_at(a, a->in, row_at(hp, host, b)),
                           elem_at(a, x, (size_t)b * C)));
     return CZ_OK;
@@ -231,7 +230,7 @@ static cz_status make_features(const struct class_head_hp *hp, const struct laye
 static cz_status make_logits(const struct class_head_hp *hp, const struct layer_args *a,
                              const struct head_space *s, struct op_space space, const void **p)
 {
-    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
+    const int64_t n = n_rows_of(hp, a->batch);
     const struct head_params w = params_of(hp, a);
     const struct norm norm = norm_of(hp);
     if (s->x) TRY(gather_rows(hp, a, s->x));
@@ -274,11 +273,10 @@ static void make_target_loss(const struct class_head_hp *hp, const struct layer_
                              const struct head_space *s)
 {
     const struct batch *batch = a->batch;
-    const int64_t K = hp->K;
+    const int64_t K = hp->K, n = batch_n_rows(batch);
     double divisor = (double)batch->loss_divisor, sum = 0;
-    for (int64_t b = 0; b < batch->B && batch->loss_divisor == 0; b++)
-        divisor += weight_of(batch, K, b);
-    for (int64_t b = 0; b < batch->B; b++) {
+    for (int64_t b = 0; b < n && batch->loss_divisor == 0; b++) divisor += weight_of(batch, K, b);
+    for (int64_t b = 0; b < n; b++) {
         const double weight = weight_of(batch, K, b);
         const double part = weight > 0 && divisor > 0 ? weight / (divisor * (double)K) : 0;
         for (int64_t i = b * K; i < (b + 1) * K; i++) {
@@ -295,7 +293,7 @@ static void make_target_loss(const struct class_head_hp *hp, const struct layer_
 static cz_status make_loss(const struct class_head_hp *hp, const struct layer_args *a,
                            const struct head_space *s)
 {
-    const struct cross_entropy_args args = {.N = n_rows_of(hp, a->batch->B, a->batch->T),
+    const struct cross_entropy_args args = {.N = n_rows_of(hp, a->batch),
                                             .V = hp->K,
                                             .logits = s->z,
                                             .labels = a->batch->labels,
@@ -332,7 +330,7 @@ static cz_status through_pool(const struct class_head_hp *hp, const struct layer
 static cz_status differentiate(const struct class_head_hp *hp, const struct layer_args *a,
                                const struct head_space *s, const void *p, struct op_space space)
 {
-    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
+    const int64_t n = n_rows_of(hp, a->batch);
     const size_t numel = (size_t)(n * hp->C);
     const struct linear class = class_of(hp);
     const struct norm norm = norm_of(hp);
@@ -367,7 +365,7 @@ static bool has_labels(const struct class_head_hp *hp, const struct batch *batch
 /* Gradients now: logits need not be kept until backward. */
 static cz_status head_train(const struct class_head_hp *hp, const struct layer_args *a)
 {
-    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
+    const int64_t n = n_rows_of(hp, a->batch);
     struct head_space s = layout_space(hp, n, a->dtype, true, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     const void *p = NULL;
@@ -382,7 +380,7 @@ static cz_status head_train(const struct class_head_hp *hp, const struct layer_a
 /* Only requested values are computed. */
 static cz_status head_eval(const struct class_head_hp *hp, const struct layer_args *a)
 {
-    const int64_t n = n_rows_of(hp, a->batch->B, a->batch->T);
+    const int64_t n = n_rows_of(hp, a->batch);
     struct head_space s = layout_space(hp, n, a->dtype, false, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     const bool wants_loss = a->loss && has_labels(hp, a->batch);
@@ -408,7 +406,7 @@ static cz_status head_backward(const void *hp_, const struct layer_args *a)
     if (!a->din) return CZ_OK;
     if (hp->rows == HEAD_EACH) return elements_copy(a, numel, a->saved, a->din);
     TRY(device->ops->fill_zero(device, a->stream, a->din, numel * dtype_size(a->dtype)));
-    for (int64_t b = 0; b < a->batch->B; b++)
+    for (int64_t b = 0; b < batch_n_rows(host); b++)
         TRY(elements_copy(a, C, elem_at(a, a->saved, (size_t)b * C),
                           elem_at(a, a->din, row_at(hp, host, b))));
     return CZ_OK;

@@ -49,9 +49,10 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
     const struct model_embedding_hp *hp = hp_;
     *out = (struct layer_sizes){0};
     TRY(batch_shape_check("embedding", s));
-    if (hp->position_name && s->T > hp->P)
+    const int64_t T = batch_shape_row_length(s);
+    if (hp->position_name && T > hp->P)
         return err_set(CZ_INVALID, 0, "a sequence of %lld is beyond the %lld positions of %s",
-                       (long long)s->T, (long long)hp->P, hp->position_name);
+                       (long long)T, (long long)hp->P, hp->position_name);
     const int64_t N = s->B * s->T;
     out->out_nbytes = rows_nbytes(N, hp->C, dtype_size(s->dtype));
 
@@ -64,7 +65,8 @@ static cz_status embedding_size(const void *hp_, const struct batch_shape *s,
         size_raise(&op_nbytes, ops_embedding_workspace(s->ops, &token));
         if (hp->position_name) {
             struct embedding_args position = position_args(hp, N, s->dtype, s->grad_dtype);
-            struct bias_grad_args counted = counted_args(hp, s->B, s->T, s->dtype, s->grad_dtype);
+            struct bias_grad_args counted =
+                counted_args(hp, batch_shape_n_rows(s), T, s->dtype, s->grad_dtype);
             size_raise(&op_nbytes, ops_embedding_workspace(s->ops, &position));
             size_raise(&op_nbytes, ops_bias_grad_workspace(s->ops, &counted));
         }

@@ -10,6 +10,7 @@
  *
  * Query t is at position t' = t + (Tk − Tq) of the keys. What it sees is one range of keys, less
  * those that the key mask hides: k ≤ t' if causal, |t' − k| < window, the keys of its document.
+ * Queries with documents of their own are at no position of the keys.
  * Time is that of the ranges, not of Tq·Tk.
  *
  * With positions, s(i,j) of query i and key j gets what depends on the bucket r(i,j) of the
@@ -56,14 +57,17 @@ struct attention_args {
     int64_t B, Tq, Tk, H, G, D;
     enum cz_dtype dtype; /* q, k, v, out and their gradients */
     float scale;
-    float softcap;            /* s = softcap·tanh(s/softcap) before masks; 0: none */
-    bool causal;              /* query t sees keys ≤ t + (Tk − Tq) */
-    int64_t window;           /* and keys nearer than this to t + (Tk − Tq); 0: all */
-    const uint8_t *key_mask;  /* (B,Tk) 1 = visible; NULL: all */
-    const int32_t *documents; /* (B,T), Tq = Tk = T: sees keys of equal number; NULL: one
-                                 document. Numbers do not decrease in a row: the host
-                                 refuses others, a GPU hides more keys than it should */
-    const void *q, *k, *v;    /* element (b,t,h,d) at ((b·T + t)·stride + h·D + d) */
+    float softcap;                  /* s = softcap·tanh(s/softcap) before masks; 0: none */
+    bool causal;                    /* query t sees keys ≤ t + (Tk − Tq) */
+    int64_t window;                 /* and keys nearer than this to t + (Tk − Tq); 0: all */
+    const uint8_t *key_mask;        /* (B,Tk) 1 = visible; NULL: all */
+    const int32_t *documents;       /* (B,T), Tq = Tk = T: sees keys of equal number; NULL: one
+                                       document. Numbers do not decrease in a row: the host
+                                       refuses others, a GPU hides more keys than it should */
+    const int32_t *query_documents; /* (B,Tq), rising as well: the documents of queries that are no
+                                       positions of the keys, where Tq may be anything; all keys,
+                                       no positions. NULL: those of `documents` */
+    const void *q, *k, *v;          /* element (b,t,h,d) at ((b·T + t)·stride + h·D + d) */
     int64_t q_stride, k_stride, v_stride; /* elements between positions (3·C for packed qkv) */
     void *out;                            /* (B,Tq,H,D) dense in h,d; also read by backward */
     int64_t out_stride;

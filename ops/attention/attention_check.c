@@ -33,7 +33,12 @@ static cz_status check_options(const struct attention_args *a)
     if (!(a->softcap >= 0 && a->softcap < INFINITY))
         return err_set(CZ_INVALID, 0, "attention: softcap %g is not a positive number, nor 0",
                        (double)a->softcap);
-    if (a->documents && a->Tq != a->Tk)
+    if (a->query_documents &&
+        (!a->documents || a->causal || a->window > 0 || a->positions.n_buckets > 0))
+        return err_set(CZ_INVALID, 0,
+                       "attention: documents of queries go with documents of keys, and with "
+                       "neither causal attention, a window nor positions");
+    if (a->documents && !a->query_documents && a->Tq != a->Tk)
         return err_set(CZ_INVALID, 0,
                        "attention: documents are of positions that are queries and keys, not of "
                        "%lld queries and %lld keys",
@@ -109,15 +114,20 @@ cz_status attention_check(const struct attention_args *a, bool backward, size_t 
     return ops_check_workspace("attention", a->workspace, a->workspace_nbytes, workspace_nbytes);
 }
 
-cz_status attention_check_documents(const struct attention_args *a)
+static cz_status check_rise(const char *what, const int32_t *documents, int64_t B, int64_t T)
 {
-    const int32_t *documents = a->documents;
-    for (int64_t b = 0; documents && b < a->B; b++, documents += a->Tk)
-        for (int64_t t = 1; t < a->Tk; t++)
+    for (int64_t b = 0; documents && b < B; b++, documents += T)
+        for (int64_t t = 1; t < T; t++)
             if (documents[t] < documents[t - 1])
                 return err_set(CZ_INVALID, 0,
-                               "attention: documents[%lld,%lld] is %d after %d; numbers must not "
+                               "attention: %s[%lld,%lld] is %d after %d; numbers must not "
                                "decrease in a row",
-                               (long long)b, (long long)t, documents[t], documents[t - 1]);
+                               what, (long long)b, (long long)t, documents[t], documents[t - 1]);
     return CZ_OK;
+}
+
+cz_status attention_check_documents(const struct attention_args *a)
+{
+    TRY(check_rise("query_documents", a->query_documents, a->B, a->Tq));
+    return check_rise("documents", a->documents, a->B, a->Tk);
 }

@@ -114,6 +114,7 @@ static struct attention_on_gpu on_gpu(const struct ops *ops, const struct attent
     }
     g.softcap = a->softcap;
     g.documents = a->documents;
+    g.query_documents = a->query_documents ? a->query_documents : a->documents;
     g.scale = a->scale, g.scale_log2 = a->scale * ATTENTION_LOG2E;
     g.key_mask = a->key_mask;
     g.q = a->q, g.k = a->k, g.v = a->v, g.out = a->out, g.dout = a->dout;

@@ -27,7 +27,7 @@ struct attention_on_gpu {
     int future; /* query t sees keys ≤ t + future; Tk when nothing hides later ones */
     int past;   /* and ≥ t − past; Tq without a window (not flash, as the next two) */
     float softcap;
-    const int32_t *documents;
+    const int32_t *documents, *query_documents;
     bool causal;
     float scale, scale_log2; /* the latter times ATTENTION_LOG2E */
     const uint8_t *key_mask;

@@ -20,12 +20,18 @@ static int64_t key_head(const struct attention_args *a, int64_t h)
     return h / (a->H / a->G);
 }
 
+/* The document of a query. */
+static int32_t document_of(const struct attention_args *a, int64_t b, int64_t tq)
+{
+    return a->query_documents ? a->query_documents[b * a->Tq + tq] : a->documents[b * a->Tk + tq];
+}
+
 static bool sees(const struct attention_args *a, int64_t b, int64_t tq, int64_t tk)
 {
     const int64_t behind = tq + a->Tk - a->Tq - tk; /* positions from the key to the query */
     if (a->causal && behind < 0) return false;
     if (a->window && (behind <= -a->window || behind >= a->window)) return false;
-    if (a->documents && a->documents[b * a->Tk + tq] != a->documents[b * a->Tk + tk]) return false;
+    if (a->documents && document_of(a, b, tq) != a->documents[b * a->Tk + tk]) return false;
     return !a->key_mask || a->key_mask[b * a->Tk + tk];
 }
 

@@ -197,7 +197,8 @@ CUDA_FN bool pair_sees(const struct attention_on_gpu &a, int b, int tq, int tk)
 {
     if (tq >= a.Tq || tk >= keys_seen(a, tq) || tk < first_key(a, tq)) return false;
     const int64_t row = (int64_t)b * a.Tk;
-    if (a.documents && a.documents[row + tq] != a.documents[row + tk]) return false;
+    if (a.documents && a.query_documents[(int64_t)b * a.Tq + tq] != a.documents[row + tk])
+        return false;
     return !a.key_mask || a.key_mask[row + tk];
 }
 
@@ -206,9 +207,10 @@ struct range {
     int begin, end;
 };
 
-/* First position in [begin, end) whose document is `number` or a later one; else end. */
-CUDA_FN int lower_bound(const int32_t *documents, int begin, int end, int64_t number)
+/* First of T positions whose document is `number` or a later one; else T. */
+CUDA_FN int lower_bound(const int32_t *documents, int T, int64_t number)
 {
+    int begin = 0, end = T;
     while (begin < end) {
         const int middle = begin + (end - begin) / 2;
         if (documents[middle] < number)
@@ -219,14 +221,12 @@ CUDA_FN int lower_bound(const int32_t *documents, int begin, int end, int64_t nu
     return begin;
 }
 
-/* Less what is outside of the documents of positions [t0, t1). */
-CUDA_FN struct range within_documents(const struct attention_on_gpu &a, int b, int t0, int t1,
+/* Less what is outside of the documents `first` to `last` of T positions. */
+CUDA_FN struct range within_documents(const int32_t *documents, int T, int first, int last,
                                       struct range r)
 {
-    if (!a.documents) return r;
-    const int32_t *documents = a.documents + (int64_t)b * a.Tk;
-    r.begin = max(r.begin, lower_bound(documents, 0, t0, documents[t0]));
-    r.end = min(r.end, lower_bound(documents, t1, a.Tk, (int64_t)documents[t1 - 1] + 1));
+    r.begin = max(r.begin, lower_bound(documents, T, first));
+    r.end = min(r.end, lower_bound(documents, T, (int64_t)last + 1));
     return r;
 }
 
@@ -234,14 +234,20 @@ CUDA_FN struct range within_documents(const struct attention_on_gpu &a, int b, i
 CUDA_FN struct range keys_of(const struct attention_on_gpu &a, int b, int t0)
 {
     const int t1 = min(t0 + TILE, a.Tq);
-    return within_documents(a, b, t0, t1, {first_key(a, t0), keys_seen(a, t1 - 1)});
+    const struct range all = {first_key(a, t0), keys_seen(a, t1 - 1)};
+    if (!a.documents) return all;
+    const int32_t *own = a.query_documents + (int64_t)b * a.Tq;
+    return within_documents(a.documents + (int64_t)b * a.Tk, a.Tk, own[t0], own[t1 - 1], all);
 }
 
 /* Queries that see keys from t0 on, a tile of them. */
 CUDA_FN struct range queries_of(const struct attention_on_gpu &a, int b, int t0)
 {
     const int t1 = min(t0 + TILE, a.Tk);
-    return within_documents(a, b, t0, t1, {max(0, t0 - a.future), min(a.Tq, t1 + a.past)});
+    const struct range all = {max(0, t0 - a.future), min(a.Tq, t1 + a.past)};
+    if (!a.documents) return all;
+    const int32_t *own = a.documents + (int64_t)b * a.Tk;
+    return within_documents(a.query_documents + (int64_t)b * a.Tq, a.Tq, own[t0], own[t1 - 1], all);
 }
 
 CUDA_FN float pair_keep(const struct attention_on_gpu &a, int b, int h, int tq, int tk)

@@ -42,7 +42,7 @@ struct problem {
     struct attention_args args;
     struct agree_buf bufs[N_TENSORS], lse, packed, dpacked;
     uint8_t *key_mask;
-    int32_t *documents, *buckets;
+    int32_t *documents, *query_documents, *buckets;
     struct agree_buf parts[N_PARTS], dparts[N_PARTS];
 };
 
@@ -109,6 +109,16 @@ static void make_documents(struct problem *p, int32_t document)
     agree_assert(p->documents, "out of memory");
     for (size_t i = 0; i < n; i++) p->documents[i] = ((int32_t)i - 5) / document;
     p->args.documents = p->documents;
+    const struct attention_args *a = &p->args;
+    if (a->Tq == a->Tk) return;
+    p->query_documents = malloc((size_t)(a->B * a->Tq) * sizeof *p->query_documents);
+    agree_assert(p->query_documents, "out of memory");
+    for (int64_t i = 0; i < a->B * a->Tq; i++) { /* the last of a row sees nothing */
+        const int64_t b = i / a->Tq, t = i % a->Tq, is_last = a->Tq > 3 && t + 1 == a->Tq;
+        const int32_t *row = p->documents + b * a->Tk;
+        p->query_documents[i] = is_last ? row[a->Tk - 1] + 1 : row[t * a->Tk / a->Tq];
+    }
+    p->args.query_documents = p->query_documents;
 }
 
 /* Distances up to 20 have a bucket each, more share theirs; the first bucket is 3. */
@@ -183,7 +193,7 @@ static void problem_free(struct problem *p)
     if (p->packed.block) agree_buf_free(&p->packed), agree_buf_free(&p->dpacked);
     for (size_t i = 0; i < N_PARTS && p->buckets; i++)
         agree_buf_free(&p->parts[i]), agree_buf_free(&p->dparts[i]);
-    free(p->key_mask), free(p->documents), free(p->buckets);
+    free(p->key_mask), free(p->documents), free(p->query_documents), free(p->buckets);
 }
 
 /* ---- the device --------------------------------------------------------------------------------
@@ -192,7 +202,7 @@ static void problem_free(struct problem *p)
 /* A problem's tensors on the device, and the arguments that name them. */
 struct device_problem {
     struct rig_buf bufs[N_TENSORS], lse, packed, dpacked, parts[N_PARTS], dparts[N_PARTS];
-    void *key_mask, *documents, *workspace;
+    void *key_mask, *documents, *query_documents, *workspace;
     struct attention_args args;
 };
 
@@ -220,6 +230,10 @@ static struct device_problem to_device(const struct cuda_rig *rig, const struct 
     const size_t n_keys = (size_t)(a->B * a->Tk);
     if (p->documents) d.documents = rig_put_bytes(rig, p->documents, n_keys * sizeof(int32_t));
     a->documents = d.documents;
+    const size_t n_queries = (size_t)(a->B * a->Tq);
+    if (p->query_documents)
+        d.query_documents = rig_put_bytes(rig, p->query_documents, n_queries * sizeof(int32_t));
+    a->query_documents = d.query_documents;
     a->q = at[Q], a->k = at[K], a->v = at[V], a->dq = at[DQ], a->dk = at[DK], a->dv = at[DV];
     a->out = at[OUT], a->dout = at[DOUT], a->lse = d.lse.p, a->key_mask = d.key_mask;
     for (size_t i = 0; i < N_PARTS && p->buckets; i++) {
@@ -257,6 +271,8 @@ static void device_free(const struct cuda_rig *rig, struct device_problem *d)
     if (d->key_mask) rig_free_bytes(rig, d->key_mask, (size_t)(d->args.B * d->args.Tk));
     if (d->documents)
         rig_free_bytes(rig, d->documents, (size_t)(d->args.B * d->args.Tk) * sizeof(int32_t));
+    if (d->query_documents)
+        rig_free_bytes(rig, d->query_documents, (size_t)(d->args.B * d->args.Tq) * sizeof(int32_t));
     for (size_t i = 0; i < N_PARTS && d->parts[i].p; i++)
         rig_free(rig, &d->parts[i]), rig_free(rig, &d->dparts[i]);
     rig_free_bytes(rig, d->workspace, d->args.workspace_nbytes);
@@ -425,6 +441,8 @@ START_TEST(windows_caps_and_documents_agree)
         {2, 70, 70, 2, 1, 64, true, true, PACKED, 0.2f, .softcap = 3},
         {2, 150, 150, 1, 1, 16, true, false, PACKED, 0, .document = 40},
         {1, 260, 260, 1, 1, 8, false, false, ODD, 0, .document = 90},
+        {2, 20, 90, 2, 1, 8, false, false, ODD, 0, .document = 7},
+        {1, 75, 140, 2, 2, 64, false, true, ALIGNED, 0.2f, .document = 12},
         {2, 3, 3, 2, 1, 8, false, false, PACKED, 0, .document = 2},
         {2, 140, 140, 2, 1, 64, true, true, PACKED, 0.1f, 30, 2, 50},
         {1, 70, 70, 1, 1, 64, true, false, PACKED, 0, .window = 70}, /* hides nothing */

@@ -1,6 +1,7 @@
 /* Claims: several texts in one row, apart by documents and positions, have the loss and the
- * gradients that they have in rows of their own, for models with learnt and with rotary positions,
- * full and sliding attention; documents out of order are refused by place. */
+ * gradients that they have in padded rows of their own, and so have rows that the engine frees of
+ * their padding, for models with learnt and with rotary positions, full and sliding attention, and
+ * heads of tokens and of rows; documents out of order are refused by place. */
 #include "formats/file_io.h"
 #include "tests/support/gpu/trial_step.h"
 
@@ -8,20 +9,46 @@
 
 enum { VOCAB = 23, T_MAX = 24, N_TEXTS = 3, LONGEST = 9 };
 
-static const int lengths[N_TEXTS] = {9, 4, 7};
+/* Rows in which padding is computed; rows as a loader gives them; all texts in one row. */
+enum layout { PADDED, ROWS, PACKED };
 
-static const char *const configs[] = {
-    "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 23, "
-    "\"n_embd\": 16, \"n_layer\": 2, \"n_head\": 2, \"n_positions\": 24, \"attn_pdrop\": 0, "
-    "\"embd_pdrop\": 0, \"resid_pdrop\": 0}",
-    "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], \"vocab_size\": 23, "
-    "\"hidden_size\": 16, \"intermediate_size\": 32, \"num_hidden_layers\": 2, "
-    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, "
-    "\"max_position_embeddings\": 24}",
-    "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], \"vocab_size\": "
-    "23, \"hidden_size\": 16, \"intermediate_size\": 32, \"num_hidden_layers\": 2, "
-    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, "
-    "\"max_position_embeddings\": 24, \"sliding_window\": 3}",
+static const int lengths[N_TEXTS] = {9, 2, 4};
+
+#define DECODER                                                                                    \
+    "\"vocab_size\": 23, \"hidden_size\": 16, \"intermediate_size\": 32, \"num_hidden_layers\": "  \
+    "2, "                                                                                          \
+    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, "                    \
+    "\"max_position_embeddings\": 24"
+#define MODERNBERT                                                                                 \
+    "\"model_type\": \"modernbert\", \"vocab_size\": 23, \"hidden_size\": 16, "                    \
+    "\"intermediate_size\": 32, \"num_hidden_layers\": 4, \"num_attention_heads\": 2, "            \
+    "\"max_position_embeddings\": 24, \"local_attention\": 4, \"pad_token_id\": 0, "
+#define TWO_LABELS "\"id2label\": {\"0\": \"a\", \"1\": \"b\"}, \"label2id\": {\"a\": 0, \"b\": 1}"
+
+static const struct model {
+    const char *config;
+    bool by_row; /* a label for each text */
+} models[] = {
+    {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 23, "
+     "\"n_embd\": 16, \"n_layer\": 2, \"n_head\": 2, \"n_positions\": 24, \"attn_pdrop\": 0, "
+     "\"embd_pdrop\": 0, \"resid_pdrop\": 0}",
+     false},
+    {"{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], " DECODER "}", false},
+    {"{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
+     "\"sliding_window\": 3, " DECODER "}",
+     false},
+    {"{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForSequenceClassification\"], "
+     "\"pad_token_id\": 0, " TWO_LABELS ", " DECODER "}",
+     true},
+    {"{\"architectures\": [\"ModernBertForMaskedLM\"], " MODERNBERT
+     "\"classifier_pooling\": \"cls\"}",
+     false},
+    {"{\"architectures\": [\"ModernBertForSequenceClassification\"], " MODERNBERT
+     "\"classifier_pooling\": \"mean\", " TWO_LABELS "}",
+     true},
+    {"{\"architectures\": [\"ModernBertForSequenceClassification\"], " MODERNBERT
+     "\"classifier_pooling\": \"cls\", " TWO_LABELS "}",
+     true},
 };
 
 struct rows {
@@ -51,14 +78,16 @@ static void put_padding(struct rows *r, int64_t at, int position, int document)
     r->key_mask[at] = 0;
 }
 
-static const struct cz_batch *fill(struct rows *r, bool packs)
+static const struct cz_batch *fill(struct rows *r, const struct model *model, enum layout layout)
 {
+    const bool packs = layout == PACKED;
     int64_t at = 0;
     for (int text = 0; text < N_TEXTS; text++) {
         for (int i = 0; i < lengths[text]; i++) put_token(r, at++, text, i);
         for (int i = lengths[text]; !packs && i < LONGEST; i++) put_padding(r, at++, i, text);
     }
     for (int i = 0; packs && at < T_MAX; i++) put_padding(r, at++, i, N_TEXTS);
+    for (int text = 0; model->by_row && text < N_TEXTS; text++) r->labels[text] = text & 1;
     r->batch = (struct cz_batch){.size = sizeof r->batch,
                                  .B = packs ? 1 : N_TEXTS,
                                  .T = packs ? T_MAX : LONGEST,
@@ -66,7 +95,7 @@ static const struct cz_batch *fill(struct rows *r, bool packs)
                                  .labels = r->labels,
                                  .key_mask = r->key_mask,
                                  .positions = packs ? r->positions : NULL,
-                                 .documents = packs ? r->documents : NULL};
+                                 .documents = layout == ROWS ? NULL : r->documents};
     return &r->batch;
 }
 
@@ -90,49 +119,76 @@ static struct cz_engine *open_engine(const char *model_config, int stage)
     return e;
 }
 
-START_TEST(packed_rows_have_the_loss_and_gradients_of_their_texts)
+/* Loss and gradients of `layout` beside those of padded rows. */
+static void compare(const struct model *model, int stage, enum layout layout)
 {
-    static struct rows rows, packed;
+    static struct rows padded, other;
     static float want[4096], have[4096];
-    for (size_t k = 0; k < CZ_ARRAY_LEN(configs); k++)
-        for (int stage = 0; stage <= 3; stage++) {
-            struct cz_engine *a = open_engine(configs[k], stage);
-            struct cz_engine *b = open_engine(configs[k], stage);
-            float loss_a, loss_b;
-            ck_ok(engine_eval(a, fill(&rows, false), &loss_a));
-            ck_ok(engine_eval(b, fill(&packed, true), &loss_b));
-            ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
-            ck_ok(engine_forward(a, &rows.batch, &loss_a));
-            ck_ok(engine_forward(b, &packed.batch, &loss_b));
-            ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
-            ck_ok(engine_backward(a));
-            ck_ok(engine_backward(b));
-            const struct param_table *table = model_params(engine_get_model(a));
-            double largest = 0;
-            for (size_t i = 0; i < table->n_params; i++) {
-                const struct param_info *p = &table->params[i];
-                ck_assert(p->numel <= CZ_ARRAY_LEN(want));
-                ck_ok(engine_param_get(a, p->name, "grad", want, p->numel));
-                ck_ok(engine_param_get(b, p->name, "grad", have, p->numel));
-                for (size_t j = 0; j < p->numel; j++) {
-                    largest = fmax(largest, fabs((double)want[j]));
-                    ck_assert_msg(fabs((double)(want[j] - have[j])) < 1e-5, "model %zu: %s[%zu]", k,
-                                  p->name, j);
-                }
-            }
-            ck_assert(largest > 1e-3);
-            engine_destroy(a);
-            engine_destroy(b);
+    struct cz_engine *a = open_engine(model->config, stage);
+    struct cz_engine *b = open_engine(model->config, stage);
+    float loss_a, loss_b;
+    ck_ok(engine_eval(a, fill(&padded, model, PADDED), &loss_a));
+    ck_ok(engine_eval(b, fill(&other, model, layout), &loss_b));
+    ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
+    ck_ok(engine_forward(a, &padded.batch, &loss_a));
+    ck_ok(engine_forward(b, &other.batch, &loss_b));
+    ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
+    ck_ok(engine_backward(a));
+    ck_ok(engine_backward(b));
+    const struct param_table *table = model_params(engine_get_model(a));
+    double largest = 0;
+    for (size_t i = 0; i < table->n_params; i++) {
+        const struct param_info *p = &table->params[i];
+        ck_assert(p->numel <= CZ_ARRAY_LEN(want));
+        ck_ok(engine_param_get(a, p->name, "grad", want, p->numel));
+        ck_ok(engine_param_get(b, p->name, "grad", have, p->numel));
+        for (size_t j = 0; j < p->numel; j++) {
+            largest = fmax(largest, fabs((double)want[j]));
+            ck_assert_msg(fabs((double)(want[j] - have[j])) < 1e-5, "model %zu: %s[%zu]",
+                          (size_t)(model - models), p->name, j);
         }
+    }
+    ck_assert(largest > 1e-3);
+    engine_destroy(a);
+    engine_destroy(b);
+}
+
+START_TEST(texts_have_the_loss_and_gradients_of_padded_rows)
+{
+    for (size_t k = 0; k < CZ_ARRAY_LEN(models); k++)
+        for (int stage = 0; stage <= 3; stage++) {
+            compare(&models[k], stage, ROWS);
+            if (!models[k].by_row) compare(&models[k], stage, PACKED);
+        }
+}
+END_TEST
+
+/* Who asks for logits finds them where the batch has the position. */
+START_TEST(logits_stand_where_the_batch_has_their_positions)
+{
+    static struct rows rows;
+    static float want[N_TEXTS * LONGEST * VOCAB], have[N_TEXTS * LONGEST * VOCAB];
+    for (size_t k = 0; k < CZ_ARRAY_LEN(models); k++) {
+        const struct model *m = &models[k];
+        struct cz_engine *e = open_engine(m->config, 0);
+        const size_t width = m->by_row ? 2 : VOCAB;
+        ck_ok(engine_predict(e, fill(&rows, m, PADDED), want));
+        ck_ok(engine_predict(e, fill(&rows, m, ROWS), have));
+        for (size_t at = 0; at < (m->by_row ? N_TEXTS : N_TEXTS * LONGEST); at++)
+            for (size_t i = 0; i < width && (m->by_row || rows.key_mask[at]); i++)
+                ck_assert_double_eq_tol((double)want[at * width + i], (double)have[at * width + i],
+                                        1e-5);
+        engine_destroy(e);
+    }
 }
 END_TEST
 
 START_TEST(texts_without_documents_see_each_other)
 {
     static struct rows packed;
-    struct cz_engine *e = open_engine(configs[1], 0);
+    struct cz_engine *e = open_engine(models[1].config, 0);
     float apart, together;
-    ck_ok(engine_eval(e, fill(&packed, true), &apart));
+    ck_ok(engine_eval(e, fill(&packed, &models[1], PACKED), &apart));
     packed.batch.documents = NULL;
     ck_ok(engine_eval(e, &packed.batch, &together));
     ck_assert(fabs((double)(apart - together)) > 1e-4);
@@ -143,15 +199,16 @@ END_TEST
 START_TEST(documents_out_of_order_are_refused_by_place)
 {
     static struct rows packed;
-    struct cz_engine *e = open_engine(configs[0], 0);
-    fill(&packed, true);
+    struct cz_engine *e = open_engine(models[0].config, 0);
+    fill(&packed, &models[0], PACKED);
     packed.documents[12] = 0;
     ck_fails(engine_forward(e, &packed.batch, NULL), CZ_INVALID);
-    ck_assert_msg(strstr(cz_last_error(), "document 0 in row 0 at position 12 follows document 1"),
+    ck_assert_msg(strstr(cz_last_error(), "document 0 in row 0 at position 12 follows document 2"),
                   "%s", cz_last_error());
     engine_destroy(e);
 }
 END_TEST
 
-TEST_MAIN("engine/packing", packed_rows_have_the_loss_and_gradients_of_their_texts,
-          texts_without_documents_see_each_other, documents_out_of_order_are_refused_by_place)
+TEST_MAIN("engine/packing", texts_have_the_loss_and_gradients_of_padded_rows,
+          logits_stand_where_the_batch_has_their_positions, texts_without_documents_see_each_other,
+          documents_out_of_order_are_refused_by_place)

@@ -36,7 +36,7 @@ struct problem {
     struct attention_args args;
     struct agree_buf bufs[N_TENSORS], lse, packed, dpacked;
     uint8_t *key_mask;
-    int32_t *documents, *buckets;
+    int32_t *documents, *query_documents, *buckets;
     struct agree_buf parts[N_PARTS], dparts[N_PARTS]; /* of positions */
     double *want_dparts[N_PARTS], *bound_dparts[N_PARTS];
     double *want_out, *want_lse,
@@ -119,6 +119,16 @@ static void make_documents(struct problem *p, int64_t n_documents)
             p->documents[b * a->Tk + t] = (int32_t)number;
         }
     a->documents = p->documents;
+    if (a->Tq == a->Tk) return;
+    p->query_documents = malloc((size_t)(a->B * a->Tq + 1) * sizeof *p->query_documents);
+    agree_assert(p->query_documents, "out of memory");
+    for (int64_t b = 0; b < a->B; b++)
+        for (int64_t t = 0; t < a->Tq; t++) { /* the last sees nothing */
+            const int64_t at = t * a->Tk / a->Tq, is_last = a->Tq > 3 && t + 1 == a->Tq;
+            const int32_t *row = p->documents + b * a->Tk;
+            p->query_documents[b * a->Tq + t] = is_last ? row[a->Tk - 1] + 1 : row[at];
+        }
+    a->query_documents = p->query_documents;
 }
 
 /* Distances fall into runs of up to four, whose numbers are in no order, from 5 on. */
@@ -204,7 +214,8 @@ static void problem_free(struct problem *p)
         free(p->want_dparts[i]), free(p->bound_dparts[i]);
     }
     free(p->buckets);
-    free(p->documents), free(p->key_mask), free(p->want_out), free(p->bound_out), free(p->want_lse);
+    free(p->documents), free(p->query_documents), free(p->key_mask), free(p->want_out),
+        free(p->bound_out), free(p->want_lse);
     for (size_t i = 0; i < 3; i++) free(p->want_d[i]), free(p->bound_d[i]);
 }
 
@@ -226,7 +237,10 @@ static bool seen(const struct attention_args *a, int64_t b, int64_t tq, int64_t 
     const int64_t at = tq + a->Tk - a->Tq;
     if (a->key_mask && !a->key_mask[b * a->Tk + tk]) return false;
     if (a->window && llabs(at - tk) >= a->window) return false;
-    if (a->documents && a->documents[b * a->Tk + tq] != a->documents[b * a->Tk + tk]) return false;
+    const int32_t *own = a->query_documents ? a->query_documents + b * a->Tq + tq
+                         : a->documents     ? a->documents + b * a->Tk + tq
+                                            : NULL;
+    if (own && *own != a->documents[b * a->Tk + tk]) return false;
     return !a->causal || tk <= at;
 }
 
@@ -518,6 +532,9 @@ START_TEST(windows_caps_and_documents_match_double_precision)
         {2, 150, 150, 2, 1, 8, true, false, true, 0, .n_documents = 10},
         {2, 150, 150, 1, 1, 8, false, true, false, 0.1f, .n_documents = 40},
         {1, 280, 280, 1, 1, 4, false, false, true, 0, .n_documents = 4},
+        {1, 9, 300, 2, 1, 8, false, false, false, 0, .n_documents = 12},
+        {2, 70, 150, 2, 2, 16, false, true, false, 0.2f, .n_documents = 30},
+        {1, 300, 20, 1, 1, 4, false, false, false, 0, .n_documents = 5, .softcap = 3},
         {2, 140, 140, 4, 2, 8, true, true, true, 0.3f, 20, 2, 6},
     };
     FOR_EACH_ROW(ops)
@@ -563,7 +580,9 @@ static struct shape random_shape(uint64_t seed)
                       .window = r[9] % 4 ? (int64_t)(1 + r[9] / 4 % 70) : 0,
                       .softcap = r[10] % 2 ? 0.5f + (float)(r[10] / 2 % 8) : 0};
     if (square) s.Tk = s.Tq, s.packed = true, s.n_documents = (int64_t)(r[11] % 12);
-    if (r[12] % 2) s.G = s.H, s.positions = (unsigned)(r[12] / 2 % 8);
+    if (!square && !s.causal && r[11] % 2) s.window = 0, s.n_documents = (int64_t)(r[11] % 12);
+    if (r[12] % 2 && (square || !s.n_documents))
+        s.G = s.H, s.positions = (unsigned)(r[12] / 2 % 8);
     return s;
 }
 
@@ -862,6 +881,11 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
         bad = p.args, bad.documents = (const int32_t[]){0, 0, 0, 0}, bad.Tq = 3;
         ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "documents"));
+        bad.query_documents = (const int32_t[]){0, 0, 0}, bad.causal = true;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "documents of queries"));
+        bad.documents = NULL, bad.causal = false;
+        ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
         with_workspace(&ops, &p, true);
         bad = p.args, bad.documents = (const int32_t[]){0, 2, 2, 1};
         char room[1 << 16];

@@ -372,7 +372,7 @@ START_TEST(only_the_pass_that_was_begun_is_counted)
     profiler_enter(p); /* an evaluation before */
     wait_ms(5);
     profiler_leave(p, 1);
-    ck_ok(profiler_begin(p, 2, 8)); /* half as long as planned */
+    ck_ok(profiler_begin(p, (struct chain_shape){.B = 2, .T = 8})); /* half as long as planned */
     profiler_enter(p);
     wait_ms(2);
     profiler_leave(p, 1);
@@ -426,7 +426,7 @@ START_TEST(the_file_appears_whole_in_folders_made_for_it)
     rig_open(&rig);
     ck_ok(profiler_create(&config, rig.chain, rig.model, &p));
     ck_assert(!file_exists(path));
-    ck_ok(profiler_begin(p, 2, 16));
+    ck_ok(profiler_begin(p, (struct chain_shape){.B = 2, .T = 16}));
     profiler_end(p);
     printed.n = 0;
     for (int twice = 0; twice < 2; twice++) { /* an older one is replaced */
