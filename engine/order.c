@@ -36,12 +36,13 @@ static const char *what_moves(const struct cz_engine *e)
     return NULL;
 }
 
-/* Whether the disk's work for states that are updated at first use (zero_updates_late(), of one rank)
- * would be beside the forward of all micro-batches instead of the first one's. */
+/* Whether the disk's work for states that are updated at first use (zero_updates_late(), of one
+ * rank) would be beside the forward of all micro-batches instead of the first one's, for nothing: a
+ * tied vocabulary would be multiplied once more, which costs more than that where the disk keeps up. */
 static bool hides_update(const struct cz_engine *e)
 {
     return tiers_swap(e).optimizer && e->config->czero.late_update && !e->plan.on_cuda &&
-           e->comm->world_size == 1;
+           e->comm->world_size == 1 && !chain_together_repeats(e->model);
 }
 
 /* Memory of this host for one rank: in all, and free now; SIZE_MAX: unknown. */

@@ -255,15 +255,30 @@ static const char *find_tie(const struct model_layer *layers, size_t n, size_t n
     return obstacle;
 }
 
-const char *chain_together_obstacle(const struct cz_model *model)
+/* The same of a model's layers. */
+static const char *find_tie_of(const struct cz_model *model, size_t *tied)
 {
-    size_t n = model_n_layers(model), tied;
+    const size_t n = model_n_layers(model);
     struct model_layer *layers = calloc(n + 1, sizeof *layers);
+    *tied = SIZE_MAX;
     if (!layers) return "there is no memory to look at the layers";
     for (size_t i = 0; i < n; i++) layers[i] = *model_layer_at(model, i);
-    const char *obstacle = find_tie(layers, n, model_params(model)->n_params, &tied);
+    const char *obstacle = find_tie(layers, n, model_params(model)->n_params, tied);
     free(layers);
     return obstacle;
+}
+
+const char *chain_together_obstacle(const struct cz_model *model)
+{
+    size_t tied;
+    return find_tie_of(model, &tied);
+}
+
+bool chain_together_repeats(const struct cz_model *model)
+{
+    size_t tied;
+    (void)find_tie_of(model, &tied);
+    return tied != SIZE_MAX;
 }
 
 size_t chain_tied_layer(const struct chain *chain)
