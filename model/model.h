@@ -92,9 +92,13 @@ const struct model_layer *model_layer_at(const struct cz_model *m, size_t layer_
 
 /* Elements [elem_off, elem_off + numel) of a parameter, widened to fp32, from the files or the init
  * rule (which is a function of seed, parameter index and element, so any piece can be made alone).
- */
+ * The first of a head that neither the model's files nor its adapter's have logs a warning. */
 cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
                              float *dst);
+
+/* A checkpoint brings what is trained, whatever is read until then: no warning of it. Until the
+ * model takes its weights from elsewhere. */
+void model_trained_come_later(struct cz_model *m);
 
 /* Write a Hugging Face folder that transformers loads: config.json (the original with dtype set, or
  * one made for a preset), generation_config.json where the model's folder had one, and

@@ -15,6 +15,12 @@ struct weight_source {
     /* Of each parameter, owned by `files`; NULL: its init rule. NULL without files. */
     const struct tensor_entry **tensor;
     uint64_t seed;
+    /* Of the parameters that there were at binding, why one is not in the files (weights.c); NULL:
+     * the warning was given, or nothing is absent. Owned. */
+    unsigned char *absent;
+    size_t n_absent;    /* elements of it */
+    char *place;        /* the folder, for the warning; owned */
+    bool trained_later; /* model_trained_come_later() */
 };
 
 /* A head that a family can carry. */
@@ -112,10 +118,10 @@ cz_status labels_init(struct cz_model *m);
 
 /* Find every parameter in `files` and take them as source; what belongs to the head and is not
  * there, or of other classes when the caller named them, starts from the init rules, which a
- * warning says. head_is_foreign: the files' head is for another task, whatever its names. On
- * success the model owns `files`. `place` names the folder in sentences. Errors: CZ_NOTFOUND (the
- * trunk lacks tensors), CZ_CORRUPT (shape), CZ_UNSUPPORTED (dtype); the source is then unchanged.
- */
+ * warning says when it is read: an adapter may bring it first. head_is_foreign: the files' head is
+ * for another task, whatever its names. On success the model owns `files`. `place` names the folder
+ * in sentences. Errors: CZ_NOTFOUND (the trunk lacks tensors), CZ_CORRUPT (shape), CZ_UNSUPPORTED
+ * (dtype), CZ_NOMEM; the source is then unchanged. */
 cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const char *place,
                        bool head_is_foreign);
 

@@ -1,7 +1,8 @@
 /* Sources of weights: the files of a folder, read piece by piece, and the init rules for what the
  * files do not have. Finding is strict where a mistake would spoil a run (a trunk's tensor that is
- * absent or of another shape is an error) and lenient where a new task needs it (a head may start
- * from random values, and says so). */
+ * absent or of another shape is an error) and lenient where a new task needs it: a head may start
+ * from random values. The warning of that waits until such a value is read, because an adapter that
+ * is added before may bring the head. */
 #include "base/log.h"
 #include "model/hf/tensor_files_impl.h"
 #include "model/lora/lora_impl.h"
@@ -15,30 +16,9 @@ void weights_free(struct weight_source *w)
 {
     tensor_files_close(w->files);
     free(w->tensor);
+    free(w->absent);
+    free(w->place);
     memset(w, 0, sizeof *w);
-}
-
-/* Any piece of any parameter, by any rank: no rank ever holds the whole model. */
-cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
-                             float *dst)
-{
-    if (param_idx >= m->params.n_params)
-        return err_set(CZ_INVALID, 0, "%s has %zu parameters: there is no number %zu", m->name,
-                       m->params.n_params, param_idx);
-    const struct param_info *p = &m->params.params[param_idx];
-    if (elem_off > p->numel || numel > p->numel - elem_off)
-        return err_set(CZ_INVALID, 0, "%s: elements %zu … %zu are beyond its %zu", p->name,
-                       elem_off, elem_off + numel, p->numel);
-    if (m->lora && lora_source(m->lora, param_idx))
-        return lora_read(m->lora, param_idx, elem_off, numel, dst);
-    if (m->weights.files && m->weights.tensor[param_idx])
-        return tensor_files_read(m->weights.files, m->weights.tensor[param_idx], elem_off, numel,
-                                 dst);
-    bool is_magnitude = false;
-    if (m->lora && p->is_adapter)
-        TRY(lora_read_lengths(m, param_idx, elem_off, numel, dst, &is_magnitude));
-    if (!is_magnitude) weights_by_rule(m, param_idx, elem_off, numel, dst);
-    return CZ_OK;
 }
 
 /* ---- lists of names ------------------------------------------------------------------------- */
@@ -83,10 +63,70 @@ static const char *shape_text(const int64_t *shape, size_t ndim, char *buf, size
     return buf;
 }
 
-/* ---- finding -------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 /* Why a parameter starts from its init rule. */
 enum absence { IS_THERE = 0, NOT_STORED, OTHER_SHAPE, OTHER_HEAD, N_ABSENCES };
+
+/* Whether a parameter that the files lack gets its value from nowhere else. */
+static bool stays_random(const struct cz_model *m, size_t idx)
+{
+    const struct weight_source *w = &m->weights;
+    if (!w->absent || idx >= w->n_absent || !w->absent[idx]) return false;
+    if (m->lora && lora_source(m->lora, idx)) return false;
+    return !(w->trained_later && m->params.params[idx].trainable);
+}
+
+/* All of them, once: a message for each reason. */
+static void warn_of_random(struct cz_model *m)
+{
+    static const char *const why[N_ABSENCES] = {
+        "", "not in the files", "for other classes in the files", "of another head in the files"};
+    struct weight_source *w = &m->weights;
+    for (unsigned reason = NOT_STORED; reason < N_ABSENCES; reason++) {
+        struct name_list list = {.n = 0};
+        for (size_t i = 0; i < w->n_absent; i++)
+            if (w->absent[i] == reason && stays_random(m, i))
+                list_add(&list, m->params.params[i].name);
+        if (list.n)
+            LOGV(LOG_WARN, SUB_MODEL,
+                 "%s: %s: %s: start from random values; train before you use them", w->place,
+                 list_end(&list), why[reason]);
+    }
+    free(w->absent);
+    w->absent = NULL;
+}
+
+void model_trained_come_later(struct cz_model *m)
+{
+    m->weights.trained_later = true;
+}
+
+/* Any piece of any parameter, by any rank: no rank ever holds the whole model. */
+cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,
+                             float *dst)
+{
+    if (param_idx >= m->params.n_params)
+        return err_set(CZ_INVALID, 0, "%s has %zu parameters: there is no number %zu", m->name,
+                       m->params.n_params, param_idx);
+    const struct param_info *p = &m->params.params[param_idx];
+    if (elem_off > p->numel || numel > p->numel - elem_off)
+        return err_set(CZ_INVALID, 0, "%s: elements %zu … %zu are beyond its %zu", p->name,
+                       elem_off, elem_off + numel, p->numel);
+    if (m->lora && lora_source(m->lora, param_idx))
+        return lora_read(m->lora, param_idx, elem_off, numel, dst);
+    if (m->weights.files && m->weights.tensor[param_idx])
+        return tensor_files_read(m->weights.files, m->weights.tensor[param_idx], elem_off, numel,
+                                 dst);
+    if (stays_random(m, param_idx)) warn_of_random(m);
+    bool is_magnitude = false;
+    if (m->lora && p->is_adapter)
+        TRY(lora_read_lengths(m, param_idx, elem_off, numel, dst, &is_magnitude));
+    if (!is_magnitude) weights_by_rule(m, param_idx, elem_off, numel, dst);
+    return CZ_OK;
+}
+
+/* ---- finding -------------------------------------------------------------------------------- */
 
 /* What a folder's files mean for a model. */
 struct binding {
@@ -257,18 +297,6 @@ static cz_status bind_all(struct binding *b)
 {
     for (size_t i = 0; i < b->m->params.n_params; i++) TRY(bind_param(b, i));
     TRY(check_trunk(b));
-    /* One message for each reason why a parameter starts from its init rule. */
-    static const char *const why[N_ABSENCES] = {
-        "", "not in the files", "for other classes in the files", "of another head in the files"};
-    for (unsigned reason = NOT_STORED; reason < N_ABSENCES; reason++) {
-        struct name_list list = {.n = 0};
-        for (size_t i = 0; i < b->m->params.n_params; i++)
-            if (b->absent[i] == reason) list_add(&list, b->m->params.params[i].name);
-        if (list.n)
-            LOGV(LOG_WARN, SUB_MODEL,
-                 "%s: %s: %s: start from random values; train before you use them", b->place,
-                 list_end(&list), why[reason]);
-    }
     report_unused(b);
     return CZ_OK;
 }
@@ -281,17 +309,25 @@ cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const cha
     struct binding b = {.m = m, .files = files, .place = place, .head_is_foreign = head_is_foreign};
     b.tensor = calloc(n, sizeof *b.tensor);
     b.absent = calloc(n, 1);
-    cz_status st =
-        b.tensor && b.absent ? bind_all(&b) : err_set(CZ_NOMEM, 0, "no memory for %zu tensors", n);
-    free(b.absent);
+    char *kept = strdup(place);
+    cz_status st = b.tensor && b.absent && kept
+                       ? bind_all(&b)
+                       : err_set(CZ_NOMEM, 0, "no memory for %zu tensors", n);
     if (st != CZ_OK) {
         free(b.tensor);
+        free(b.absent);
+        free(kept);
         return st;
     }
     const uint64_t seed = m->weights.seed;
     weights_free(&m->weights);
     if (m->lora) m->lora->has_hash = false;
-    m->weights = (struct weight_source){.files = files, .tensor = b.tensor, .seed = seed};
+    m->weights = (struct weight_source){.files = files,
+                                        .tensor = b.tensor,
+                                        .seed = seed,
+                                        .absent = b.absent,
+                                        .n_absent = n,
+                                        .place = kept};
     return CZ_OK;
 }
 

@@ -65,8 +65,9 @@ struct cz_model_options {
 /* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging
  * Face folder. Without any weight file, weights follow the init rules. Weights of the trunk must be
  * complete; a head that the files lack (another task, other classes) starts from the init rules,
- * which is logged. options NULL: defaults. NULL on error: CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED
- * (model_type, head or activation; the sentence lists what is supported). */
+ * which is logged when it is first read, unless an adapter brought it before. options NULL:
+ * defaults. NULL on error: CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED (model_type, head or activation;
+ * the sentence lists what is supported). */
 CZ_API struct cz_model *cz_model_from_hf(const char *dir);
 CZ_API struct cz_model *cz_model_from_hf_ex(const char *dir,
                                             const struct cz_model_options *options);

@@ -2,7 +2,7 @@
 # Claims: an adapter trains to the same bytes at ZeRO stages 0 to 3, with recomputed activations and on every tier (states
 # and frozen parameters in memory, in a swap file, or in the model's own files), with DoRA too, on one rank and on two, with dropout in the branches; a plan has no
 # gradient, master or state of the frozen model; what is exported is trained further by --adapter, generates the same text
-# as the model it is merged into, an adapter of a classifier brings its head, and an export over another adapter needs --force. Mistakes are named.
+# as the model it is merged into, an adapter of a classifier brings its head, which no warning calls random, and an export over another adapter needs --force. Mistakes are named.
 #   tests/cli/adapters/test_lora.sh BUILD
 set -euo pipefail
 czero=$1/czero fixtures=$1/fixtures
@@ -160,6 +160,21 @@ classes() { "$czero" predict --tokenizer bytes --text "a bad day" --json "$@" 2>
 [ -n "$(classes --model "$tmp/merged-classifier")" ] &&
   [ "$(classes --model "$tmp/merged-classifier")" = "$(classes --model "$fixtures/models/gpt2-tiny" --adapter "$tmp/classifier")" ] ||
   fail "a classifier's adapter on a bare model: $(classes --model "$fixtures/models/gpt2-tiny" --adapter "$tmp/classifier")"
+
+# The warning of a random head: when it is new, not when an adapter or a checkpoint brings it.
+warned() { grep -q 'score.weight: not in the files: start from random values' "$tmp/said"; }
+classify() {
+  "$czero" train --config "$tmp/config.json" --model "$fixtures/models/gpt2-tiny" --task classification --data "$tmp/classes.csv" \
+    --tokenizer bytes --seq-len 16 "$@" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+}
+classify --steps 1 --lora rank=4 --save "$tmp/head"
+warned || fail "a new head without a warning: $(cat "$tmp/said")"
+classify --steps 2 --lora rank=4 --save "$tmp/head" --resume "$tmp/head"
+! warned || fail "the head is the checkpoint's: $(cat "$tmp/said")"
+classify --steps 1 --adapter "$tmp/classifier"
+! warned || fail "the head is the adapter's: $(cat "$tmp/said")"
+"$czero" predict --tokenizer bytes --text "a bad day" --model "$fixtures/models/gpt2-tiny" --adapter "$tmp/classifier" >"$tmp/said" 2>&1
+! warned || fail "the head is the adapter's, in predict: $(cat "$tmp/said")"
 
 # refused SENTENCE ARGS…
 refused() {

@@ -1,7 +1,8 @@
 /* Claim: the weights of real folders find their parameters whatever wrote them: safetensors or
  * pytorch_model.bin, whole or in shards, with or without prefixes, under old names, tied either
- * way. A head that is not there, or for other classes, starts anew and a warning says so; a trunk
- * that is not complete is refused with the names of what it lacks; what is not needed is listed. */
+ * way. A head that is not there, or for other classes, starts anew and a warning says so when it is
+ * read, unless an adapter brings it; a trunk that is not complete is refused with the names of what
+ * it lacks; what is not needed is listed. */
 #include "base/log.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
@@ -226,6 +227,19 @@ static struct cz_model *open_as(const char *dir, const struct cz_model_options *
     return m;
 }
 
+/* As a run reads them at its start; lines come behind those of opening. */
+static void read_all(struct cz_model *m)
+{
+    cz_log_set_sink(keep_line, NULL);
+    for (size_t i = 0; i < model_params(m)->n_params; i++) {
+        const size_t numel = model_params(m)->params[i].numel;
+        float *w = malloc(numel * sizeof *w);
+        ck_ok(model_read_weights(m, i, 0, numel, w));
+        free(w);
+    }
+    cz_log_set_sink(NULL, NULL);
+}
+
 static void open_fails(const char *dir, const struct cz_model_options *o, cz_status want,
                        const char *says)
 {
@@ -419,6 +433,11 @@ START_TEST(ties_are_read_under_either_name)
 }
 END_TEST
 
+static cz_status fetch(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    return model_read_weights(user, param_idx, off, numel, dst);
+}
+
 /* ---- heads ------------------------------------------------------------------------------------
  */
 
@@ -432,6 +451,8 @@ START_TEST(bare_models_get_a_new_head)
     edit_bare(&s);
     write_safetensors(dir, &s);
     struct cz_model *m = open_as(dir, NULL);
+    not_logged("warning: "); /* an adapter may follow */
+    read_all(m);
     logged("warning: ");
     logged(": classifier.weight, classifier.bias: not in the files: start from random values; "
            "train before you use them\n");
@@ -460,10 +481,73 @@ START_TEST(bare_models_get_a_new_head)
     write_safetensors(dir, &s);
     write_config(dir, "BertForMaskedLM", "");
     m = open_as(dir, &o);
+    read_all(m);
     logged("bert.pooler.dense.weight, bert.pooler.dense.bias, classifier.weight, classifier.bias: "
            "not in the files");
     logged(": not used by this model: cls.predictions.bias\n");
     cz_model_destroy(m);
+    free_items(&s);
+    cz_model_destroy(want);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* The lines of a model that is opened, gets the adapter (NULL: none) and is read. */
+static void lines_with(const char *dir, const char *adapter, bool resumes)
+{
+    struct cz_model *m = open_as(dir, NULL);
+    if (adapter) ck_ok(cz_model_add_adapter(m, adapter, true));
+    if (resumes) {
+        ck_ok(cz_model_init_from(m, dir, 5)); /* as a resumed run opens its base again */
+        model_trained_come_later(m);
+    }
+    read_all(m);
+    cz_model_destroy(m);
+}
+
+START_TEST(a_head_that_an_adapter_brings_is_not_random)
+{
+    static const char random[] = "not in the files: start from random values";
+    char adapter[512];
+    const char *dir = test_tmp_make();
+    snprintf(adapter, sizeof adapter, "%s/adapter", dir);
+    struct cz_model *want = source(dir, CLASSIFIER, "");
+    struct items s;
+    take_items(&s, want);
+    drop_items(&s, "^classifier");
+    ck_ok(cz_model_add_lora(want, NULL));
+    ck_ok(model_export_adapter(want, adapter, DTYPE_F32, fetch, want));
+    write_safetensors(dir, &s);
+    lines_with(dir, NULL, false);
+    logged(random);
+    lines_with(dir, adapter, false);
+    ck_assert_str_eq(lines, "");
+    lines_with(dir, adapter, true);
+    ck_assert_str_eq(lines, "");
+
+    struct cz_model *m = open_as(dir, NULL);
+    ck_ok(cz_model_add_adapter(m, adapter, true));
+    ck_assert(same_weight(want, m, "classifier.weight"));
+    cz_model_destroy(m);
+
+    /* a new adapter trains the head from random values, which a checkpoint of it replaces */
+    for (int resumes = 0; resumes < 2; resumes++) {
+        m = open_as(dir, NULL);
+        ck_ok(cz_model_add_lora(m, NULL));
+        if (resumes) model_trained_come_later(m);
+        read_all(m);
+        (resumes ? not_logged : logged)(random);
+        cz_model_destroy(m);
+    }
+
+    /* it has no pooler: that stays random, and is all that is named */
+    drop_items(&s, "pooler");
+    write_safetensors(dir, &s);
+    for (int resumes = 0; resumes < 2; resumes++) {
+        lines_with(dir, adapter, resumes);
+        logged(": bert.pooler.dense.weight, bert.pooler.dense.bias: not in the files");
+        not_logged("classifier");
+    }
     free_items(&s);
     cz_model_destroy(want);
     test_tmp_remove(dir);
@@ -481,12 +565,14 @@ START_TEST(labels_decide_about_the_head)
     take_items(&s, want);
     write_safetensors(dir, &s);
     struct cz_model *m = open_as(dir, &with_3);
+    read_all(m);
     logged("classifier.weight, classifier.bias: for other classes in the files: start from random");
     ck_assert_int_eq(cz_model_n_classes(m), 3);
     ck_assert_str_eq(cz_model_label_name(m, 2), "c");
     ck_assert(same_weight(want, m, "bert.pooler.dense.weight"));
     cz_model_destroy(m);
     m = open_as(dir, &with_2); /* as many: the head is kept */
+    read_all(m);
     not_logged("warning");
     same_weights(want, m);
     ck_assert_str_eq(cz_model_label_name(m, 0), "x");
@@ -532,6 +618,7 @@ START_TEST(heads_of_other_tasks_are_left_out)
     write_config(dir, "BertForQuestionAnswering", "");
     open_fails(dir, NULL, CZ_UNSUPPORTED, "BertForQuestionAnswering is not among the supported");
     struct cz_model *m = open_as(dir, &o);
+    read_all(m);
     logged("classifier.weight, classifier.bias: of another head in the files: start from random");
     logged(": not used by this model: classifier.bias, classifier.weight, qa_outputs.weight\n");
     ck_assert(!same_weight(want, m, "classifier.weight"));
@@ -573,11 +660,6 @@ START_TEST(pretraining_folders_are_masked_language_models)
     test_tmp_remove(dir);
 }
 END_TEST
-
-static cz_status fetch(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
-{
-    return model_read_weights(user, param_idx, off, numel, dst);
-}
 
 START_TEST(exports_open_under_the_same_head)
 {
@@ -725,7 +807,8 @@ START_TEST(bad_bins_are_named)
 END_TEST
 
 TEST_MAIN("model/weights", every_form_is_read, pieces_of_a_bin_are_what_the_whole_is,
-          ties_are_read_under_either_name, bare_models_get_a_new_head, labels_decide_about_the_head,
+          ties_are_read_under_either_name, bare_models_get_a_new_head,
+          a_head_that_an_adapter_brings_is_not_random, labels_decide_about_the_head,
           heads_of_other_tasks_are_left_out, pretraining_folders_are_masked_language_models,
           exports_open_under_the_same_head, missing_and_extra_weights_are_listed,
           bad_bins_are_named)

@@ -276,14 +276,16 @@ static cz_status choose_steps(struct run *r)
 static cz_status open_base(struct run *r)
 {
     const struct train_options *o = r->options;
-    if (!r->adapts) return CZ_OK;
-    if (r->init_from_checkpoint)
+    if (r->adapts && r->init_from_checkpoint)
         return err_set(CZ_INVALID, 0,
                        "--init %s: an adapter needs its model in a folder of its own: czero export "
                        "writes one of the checkpoint",
                        o->init);
-    if (!r->resume.dir || o->init || !is_folder(o->model)) return CZ_OK;
-    return cz_model_init_from(r->model, o->model, r->seed);
+    if (!r->resume.dir) return CZ_OK;
+    if (r->adapts && !o->init && is_folder(o->model))
+        TRY(cz_model_init_from(r->model, o->model, r->seed));
+    model_trained_come_later(r->model);
+    return CZ_OK;
 }
 
 /* The config's batch sizes decide how many steps an epoch has. */
