@@ -65,7 +65,18 @@ struct cz_tune {
 static cz_status tune_from(struct cz_tune *t, const struct cz_tune_options *o,
                            struct cz_model *model)
 {
+    struct cz_lora_options adapter = {0};
     if (o->profile_path) TRY(machine_read(o->profile_path, &t->profile));
+    if (o->lora) TRY(OPTIONS_TAKE(cz_lora_options, &adapter, o->lora));
+    const struct config_lora lora = {.given = true,
+                                     .rank = adapter.rank ? adapter.rank : CONFIG_LORA_RANK,
+                                     .alpha = adapter.alpha,
+                                     .dropout = adapter.dropout,
+                                     .rslora = adapter.rslora,
+                                     .dora = adapter.dora,
+                                     .targets = adapter.targets,
+                                     .layers = adapter.layers,
+                                     .modules_to_save = adapter.modules_to_save};
     const struct tune_options options = {.world_size = o->world_size ? o->world_size : 1,
                                          .gpu_nbytes = o->gpu_nbytes,
                                          .host_nbytes = o->host_nbytes,
@@ -76,6 +87,7 @@ static cz_status tune_from(struct cz_tune *t, const struct cz_tune_options *o,
                                          .dtype = o->dtype,
                                          .micro_batch = o->micro_batch,
                                          .batch = o->batch,
+                                         .lora = o->lora ? &lora : NULL,
                                          .recipe = {.lr = o->lr,
                                                     .beta2 = o->beta2,
                                                     .weight_decay = o->weight_decay,

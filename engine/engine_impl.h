@@ -109,6 +109,10 @@ struct cz_engine {
 
 /* ---- setup.c: from options to everything but memory ------------------------------------------ */
 
+/* Put the adapter on a model; one that has it already, because it was planned for, stays. Errors:
+ * as cz_model_add_lora(). */
+cz_status engine_add_lora(struct cz_model *model, const struct config_lora *lora);
+
 /* comm NULL: world size 1. On failure the engine is half-built and engine_free() accepts it. */
 cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *options,
                          struct comm *comm, struct cz_model *model);

@@ -157,12 +157,8 @@ static cz_status read_profile(struct cz_engine *e)
 
 /* ---- the adapter ----------------------------------------------------------------------------- */
 
-/* A model that is planned for again has it already. */
-static cz_status add_lora(struct cz_engine *e)
+cz_status engine_add_lora(struct cz_model *model, const struct config_lora *c)
 {
-    const struct config_lora *c = &e->config->czero.lora;
-    char where[256];
-    if (!c->given) return CZ_OK;
     const struct cz_lora_options options = {.size = sizeof options,
                                             .rank = c->rank,
                                             .alpha = c->alpha,
@@ -172,10 +168,15 @@ static cz_status add_lora(struct cz_engine *e)
                                             .dropout = c->dropout,
                                             .rslora = c->rslora,
                                             .dora = c->dora};
-    if (model_has_lora(e->model, &options)) return CZ_OK;
-    if (cz_model_add_lora(e->model, &options) != CZ_OK)
-        return err_prefix("%s", config_where(e->config, "czero.lora", where, sizeof where));
-    return CZ_OK;
+    return model_has_lora(model, &options) ? CZ_OK : cz_model_add_lora(model, &options);
+}
+
+static cz_status add_lora(struct cz_engine *e)
+{
+    const struct config_lora *lora = &e->config->czero.lora;
+    char where[256];
+    if (!lora->given || engine_add_lora(e->model, lora) == CZ_OK) return CZ_OK;
+    return err_prefix("%s", config_where(e->config, "czero.lora", where, sizeof where));
 }
 
 /* ---- chain and model state ------------------------------------------------------------------- */

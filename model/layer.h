@@ -64,6 +64,8 @@ struct layer_sizes {
     size_t cache_nbytes;     /* decode: key/value cache for B sequences of up to T positions */
     size_t shared_nbytes;    /* of layer_args.shared: the largest of all layers is there */
     double flops_forward;    /* multiply-adds counted as 2, for the profiler and the tuner */
+    double flops_attention;  /* of those, products without a weight: their backward is two more of
+                                them, whatever is frozen */
 };
 
 enum layer_mode {

@@ -198,6 +198,8 @@ struct config_checkpoint {
     bool parallel_write_pipeline_stage;
 };
 
+#define CONFIG_LORA_RANK 8 /* the default */
+
 /* An adapter instead of the whole model, as struct cz_lora_options has it. */
 struct config_lora {
     bool given; /* the section is present */

@@ -124,42 +124,80 @@ static bool grads_on_device(const struct cz_plan *p)
 
 /* ---- forward and backward ------------------------------------------------------------------- */
 
-/* trained_only: frozen parameters get no gradient, which saves a product of the backward. */
-static size_t layer_numel(const struct cz_engine *e, size_t layer_idx, bool trained_only)
+/* Elements of a layer's parameters. */
+struct layer_numel {
+    size_t all, trained, own, own_trained; /* own: without those of an adapter */
+};
+
+static struct layer_numel layer_numel(const struct cz_engine *e, size_t layer_idx)
 {
     const struct param_table *table = model_params(e->model);
     const struct model_layer *layer = chain_layer(e->chain, layer_idx);
-    size_t numel = 0;
+    struct layer_numel n = {0};
     for (size_t k = 0; k < layer->n_params; k++) {
         const struct param_info *info = &table->params[layer->param_idx[k]];
-        if (!trained_only || info->trainable) numel += info->numel;
+        n.all += info->numel;
+        if (info->trainable) n.trained += info->numel;
+        if (!info->is_adapter) n.own += info->numel;
+        if (!info->is_adapter && info->trainable) n.own_trained += info->numel;
     }
-    return numel;
+    return n;
+}
+
+/* Products of a layer's branches, which model/parts/branch_impl.h lists: u and y in the forward; in
+ * the backward u again, dA, dB, dx, and e for two of these. */
+static void count_branches(const struct cz_engine *e, const struct model_layer *layer,
+                           double *forward, double *backward)
+{
+    const struct param_info *params = model_params(e->model)->params;
+    const double N = (double)(e->config->train_micro_batch_size_per_gpu * cz_model_t_max(e->model));
+    *forward = *backward = 0;
+    for (size_t k = 0; k < layer->n_branches; k++) {
+        const struct layer_branch *b = &layer->branches[k];
+        const double map = (double)params[layer->param_idx[b->w]].numel, R = (double)b->rank;
+        const double pair = (double)params[layer->param_idx[b->a]].numel +
+                            (double)params[layer->param_idx[b->b]].numel;
+        if (!b->is_dora) {
+            *forward += 2 * N * pair;
+            *backward += 6 * N * pair;
+            continue;
+        }
+        /* W' in each pass and V in the backward; x·Vᵀ; with dropout W' − w and its products */
+        const double apart = b->dropout_p > 0 ? 2 * N * map : 0;
+        *forward += 2 * R * map + apart;
+        *backward += 4 * N * pair + 4 * R * map + 2 * N * map + apart;
+    }
 }
 
 /* A layer writes its output and what it keeps, and the next kernel reads them; its backward reads
  * both and makes gradients of the same size, which are read in turn. The gradient of the input and,
- * for what is trained, of the weights cost a forward each. A loss layer does all of it in the
- * forward, a recomputed layer a second forward in the backward. */
+ * for what is trained, of the weights cost a forward each; attention has two inputs to each of its
+ * products, and no weight. A loss layer does all of it in the forward, a recomputed layer a second
+ * forward in the backward. */
 struct plan_work plan_layer_work(const struct cz_engine *e, size_t i)
 {
+    const struct model_layer *layer = chain_layer(e->chain, i);
     struct layer_sizes sizes = chain_layer_sizes(e->chain, i);
-    size_t numel = layer_numel(e, i, false), trained = layer_numel(e, i, true);
+    const struct layer_numel n = layer_numel(e, i);
     size_t results = sizes.out_nbytes + sizes.saved_nbytes, size = dtype_size(e->dtype);
-    double share = numel > 0 ? (double)trained / (double)numel : 1;
-    double flops = sizes.flops_forward * (1 + share);
-    size_t weights = numel * size, made = weights + trained * dtype_size(e->grad_dtype);
-    bool is_loss = chain_layer(e->chain, i)->cls->flags & LAYER_LOSS;
-    struct plan_work w = {.forward = {sizes.flops_forward + (is_loss ? flops : 0),
+    double share = n.own > 0 ? (double)n.own_trained / (double)n.own : 1;
+    double branches_forward, branches_backward;
+    count_branches(e, layer, &branches_forward, &branches_backward);
+    double forward = sizes.flops_forward + branches_forward;
+    double backward = (sizes.flops_forward - sizes.flops_attention) * (1 + share) +
+                      2 * sizes.flops_attention + branches_backward;
+    size_t weights = n.all * size, made = weights + n.trained * dtype_size(e->grad_dtype);
+    bool is_loss = layer->cls->flags & LAYER_LOSS;
+    struct plan_work w = {.forward = {forward + (is_loss ? backward : 0),
                                       (is_loss ? 5 : 2) * results, weights + (is_loss ? made : 0)},
-                          .redo = {sizes.flops_forward, 2 * results, weights}};
-    if (!is_loss) w.backward = (struct plan_products){flops, 3 * results, made};
+                          .redo = {forward, 2 * results, weights}};
+    if (!is_loss) w.backward = (struct plan_products){backward, 3 * results, made};
     if (i == chain_tied_layer(e->chain)) { /* and what the loss layer puts off: its forward again */
         size_t last = chain_n_layers(e->chain) - 1;
         struct layer_sizes loss = chain_layer_sizes(e->chain, last);
         w.backward.flops += loss.flops_forward;
         w.backward.moved_nbytes += 2 * (loss.out_nbytes + loss.saved_nbytes);
-        w.backward.weights_nbytes += layer_numel(e, last, false) * size;
+        w.backward.weights_nbytes += layer_numel(e, last).all * size;
     }
     return w;
 }

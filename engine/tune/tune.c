@@ -1,6 +1,7 @@
 /* The search: every combination, at the largest micro-batch that fits. Plans are exact and cheap,
  * so all schemes are planned rather than guessed at; what a scheme cannot improve on (a larger one
  * fits already) is skipped. The best of each kind is kept, so that a user sees alternatives. */
+#include "engine/engine_impl.h"
 #include "engine/tune/tune_impl.h"
 
 #include <errno.h>
@@ -286,12 +287,15 @@ static bool has_fit(const struct tune *t)
 }
 
 /* Parameter, gradient, master and Adam's states are in some memory: 16 bytes for each that is
- * trained. A model that needs more than there is gets one plan, of the scheme that needs least. */
+ * trained, and the parameter alone where it is frozen. A model that needs more than there is gets
+ * one plan, of the scheme that needs least. */
 static bool is_hopeless(const struct tune *t)
 {
     const struct tune_options *o = &t->options;
     double memory = (double)o->gpu_nbytes * (double)o->world_size + (double)o->host_nbytes;
-    return o->nvme_nbytes == 0 && 16.0 * (double)t->numel_trainable > memory;
+    double least = 16.0 * (double)t->numel_trainable +
+                   (double)dtype_size(o->dtype) * (double)(t->numel - t->numel_trainable);
+    return o->nvme_nbytes == 0 && least > memory;
 }
 
 static cz_status try_least(struct tune *t, struct cz_model *model, const struct micros *m)
@@ -386,12 +390,29 @@ static cz_status keep_disks(struct tune *t, const struct tune_options *o)
     return CZ_OK;
 }
 
-/* Copies, because the caller's strings may go. */
-static cz_status keep_options(struct tune *t, const struct tune_options *o,
-                              const struct cz_model *model)
+/* The model gets it before anything is counted. */
+static cz_status keep_lora(struct tune *t, const struct config_lora *lora, struct cz_model *model)
 {
-    const struct param_table *table = model_params(model);
+    if (!lora) return CZ_OK;
+    TRY(engine_add_lora(model, lora));
+    t->lora = *lora;
+    t->options.lora = &t->lora;
+    const char **const texts[] = {&t->lora.targets, &t->lora.layers, &t->lora.modules_to_save};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(texts); i++) {
+        if (!*texts[i]) continue;
+        t->lora_texts[i] = strdup(*texts[i]);
+        if (!t->lora_texts[i]) return err_set(CZ_NOMEM, 0, "no memory for a search");
+        *texts[i] = t->lora_texts[i];
+    }
+    return CZ_OK;
+}
+
+/* Copies, because the caller's strings may go. */
+static cz_status keep_options(struct tune *t, const struct tune_options *o, struct cz_model *model)
+{
     t->options = *o;
+    TRY(keep_lora(t, o->lora, model));
+    const struct param_table *table = model_params(model);
     if (o->profile) t->profile = *o->profile;
     if (o->profile) t->options.profile = &t->profile;
     TRY(keep_disks(t, o));
@@ -447,6 +468,7 @@ void tune_destroy(struct tune *t)
 {
     if (!t) return;
     free(t->offers);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(t->lora_texts); i++) free(t->lora_texts[i]);
     free(t);
 }
 

@@ -18,7 +18,7 @@
 
 CZ_EXTERN_C_BEGIN
 
-/* What the config says about learning; 0: what suits pretraining of such a size. */
+/* What the config says about learning; 0: what suits pretraining of such a size, or an adapter. */
 struct tune_recipe {
     double lr, beta2, weight_decay;
     int64_t warmup_steps; /* with total_steps at least 2 */
@@ -42,6 +42,7 @@ struct tune_options {
                                micro-batch each where that is given. Given, it is met exactly */
     size_t baseline_nbytes; /* of the program; 0: measure this process */
     struct tune_recipe recipe;
+    const struct config_lora *lora; /* train this adapter, the model frozen; NULL: all of it */
     bool quick; /* a good answer in a tenth of the time: the first scheme with something that fits
                    ends the search, and no disk is asked about */
 };
@@ -78,8 +79,9 @@ struct tune_offer {
 
 struct tune; /* opaque */
 
-/* `model` is borrowed for the call; its shape is set. Errors: CZ_INVALID (no host memory, a batch
- * that no micro-batch divides), CZ_NOMEM; that nothing fits is a result: tune_best() is NULL. */
+/* `model` is borrowed for the call; its shape is set. With options->lora it has the adapter
+ * afterwards. Errors: CZ_INVALID (no host memory, a batch that no micro-batch divides), CZ_NOMEM,
+ * those of cz_model_add_lora(); that nothing fits is a result: tune_best() is NULL. */
 cz_status tune_create(const struct tune_options *options, struct cz_model *model,
                       struct tune **out);
 void tune_destroy(struct tune *t); /* accepts NULL */

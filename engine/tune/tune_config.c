@@ -14,26 +14,33 @@ static void begin(struct json_writer *w, const char *key)
     json_begin_object(w);
 }
 
-/* Smaller models take larger steps: 3e-4 is what the presets of configs/ have. */
-static double learning_rate(size_t numel)
+/* A recipe that trains most models, not a tuned one: users change the rate first. Smaller models
+ * take larger steps: 3e-4 is what the presets of configs/ have. Adapters take 2e-4 at any size. */
+static struct tune_recipe recipe_of(const struct tune *t)
 {
-    return numel < 1000000000 ? 3e-4 : numel < 10000000000 ? 1.2e-4 : 6e-5;
+    const bool adapts = t->options.lora != NULL;
+    const double lr = t->numel < 1000000000 ? 3e-4 : t->numel < 10000000000 ? 1.2e-4 : 6e-5;
+    struct tune_recipe r = t->options.recipe;
+    if (!(r.lr > 0)) r.lr = adapts ? 2e-4 : lr;
+    if (!(r.beta2 > 0)) r.beta2 = adapts ? 0.999 : 0.95;
+    if (!(r.weight_decay > 0)) r.weight_decay = adapts ? 0 : 0.1;
+    if (r.warmup_steps <= 0) r.warmup_steps = adapts ? 10 : 100;
+    return r;
 }
 
-/* A recipe that trains most models, not a tuned one: users change the rate first. */
-static void write_optimizer(struct json_writer *w, const struct tune_recipe *r, double lr)
+static void write_optimizer(struct json_writer *w, const struct tune_recipe *r)
 {
     begin(w, "optimizer");
     json_put_string(w, "type", optim_type_default()->name);
     begin(w, "params");
-    json_put_double(w, "lr", lr);
+    json_put_double(w, "lr", r->lr);
     json_write_key(w, "betas");
     json_begin_array(w);
     json_write_double(w, 0.9);
-    json_write_double(w, r->beta2 > 0 ? r->beta2 : 0.95);
+    json_write_double(w, r->beta2);
     json_end_array(w);
     json_put_double(w, "eps", 1e-8);
-    json_put_double(w, "weight_decay", r->weight_decay > 0 ? r->weight_decay : 0.1);
+    json_put_double(w, "weight_decay", r->weight_decay);
     json_end_object(w);
     json_end_object(w);
     /* WarmupDecayLR needs to know the end; without it the rate stays after the warm-up. */
@@ -42,8 +49,8 @@ static void write_optimizer(struct json_writer *w, const struct tune_recipe *r, 
     begin(w, "params");
     if (r->total_steps > 0) json_put_int(w, "total_num_steps", r->total_steps);
     json_put_double(w, "warmup_min_lr", 0);
-    json_put_double(w, "warmup_max_lr", lr);
-    json_put_int(w, "warmup_num_steps", r->warmup_steps > 0 ? r->warmup_steps : 100);
+    json_put_double(w, "warmup_max_lr", r->lr);
+    json_put_int(w, "warmup_num_steps", r->warmup_steps);
     json_put_string(w, "warmup_type", "linear");
     json_end_object(w);
     json_end_object(w);
@@ -110,6 +117,21 @@ static void write_disks(struct json_writer *w, const struct tune *t)
     json_end_array(w);
 }
 
+/* As the option --lora has them: names in one text. */
+static void write_lora(struct json_writer *w, const struct config_lora *lora)
+{
+    begin(w, "lora");
+    json_put_int(w, "rank", lora->rank);
+    if (lora->alpha > 0) json_put_double(w, "alpha", lora->alpha);
+    if (lora->targets) json_put_string(w, "targets", lora->targets);
+    if (lora->layers) json_put_string(w, "layers", lora->layers);
+    if (lora->dropout > 0) json_put_double(w, "dropout", lora->dropout);
+    if (lora->rslora) json_put_bool(w, "rslora", true);
+    if (lora->dora) json_put_bool(w, "dora", true);
+    if (lora->modules_to_save) json_put_string(w, "modules_to_save", lora->modules_to_save);
+    json_end_object(w);
+}
+
 /* Keys in the order of DeepSpeed's documentation; what equals a default is left out. */
 cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **out)
 {
@@ -119,8 +141,8 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     json_put_int(&w, "train_micro_batch_size_per_gpu", o->micro_batch);
     json_put_int(&w, "gradient_accumulation_steps", o->accumulation);
     json_put_double(&w, "gradient_clipping", 1);
-    const struct tune_recipe *r = &t->options.recipe;
-    write_optimizer(&w, r, r->lr > 0 ? r->lr : learning_rate(t->numel));
+    const struct tune_recipe recipe = recipe_of(t);
+    write_optimizer(&w, &recipe);
     /* fp32 is DeepSpeed's default and needs no section. */
     if (t->options.dtype != DTYPE_F32) {
         begin(&w, t->options.dtype == DTYPE_BF16 ? "bf16" : "fp16");
@@ -147,8 +169,10 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     /* What DeepSpeed does not know. */
     const bool is_striped = on_nvme && t->options.n_nvme_paths > 1;
     const bool has_profile = on_nvme && *t->profile_path;
-    if (o->checkpoint_every != 0 || o->gradients || is_striped || has_profile) {
+    const struct config_lora *lora = t->options.lora;
+    if (o->checkpoint_every != 0 || o->gradients || is_striped || has_profile || lora) {
         begin(&w, "czero");
+        if (lora) write_lora(&w, lora);
         if (o->checkpoint_every > 0) {
             begin(&w, "activation_checkpointing");
             json_put_int(&w, "every", o->checkpoint_every);

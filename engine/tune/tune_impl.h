@@ -13,6 +13,8 @@ struct tune {
     char nvme_path[PATH_MAX];
     char nvme_paths[CONFIG_NVME_PATHS_MAX][PATH_MAX];
     char profile_path[PATH_MAX]; /* absolute; "": none */
+    struct config_lora lora;     /* options.lora, kept */
+    char *lora_texts[3];         /* its texts; owned */
     char model_name[64];
     int64_t T;
     size_t n_layers, numel, numel_trainable, largest_numel; /* of the model's parameters */

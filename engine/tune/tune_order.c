@@ -28,11 +28,12 @@ static double amount_of(const struct plan_cost *c, enum amount what)
     return 0;
 }
 
-/* Parameters that the host updates in place of GPUs: one host for all ranks. */
+/* Trained parameters that the host updates in place of GPUs: one host for all ranks. */
 static double updated_by_host(const struct tune *t, const struct tune_offer *o)
 {
     bool on_gpu = t->options.gpu_nbytes > 0;
-    return on_gpu && o->optimizer != CONFIG_OFFLOAD_NONE ? o->ratio * (double)t->numel : 0;
+    return on_gpu && o->optimizer != CONFIG_OFFLOAD_NONE ? o->ratio * (double)t->numel_trainable
+                                                         : 0;
 }
 
 /* Of forward, backward and step, per token of a rank. */

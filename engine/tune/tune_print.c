@@ -17,8 +17,10 @@ static void print_head(FILE *f, const struct tune *t)
 {
     const struct tune_options *o = &t->options;
     char gpu[24], host[24], nvme[24];
-    printable_print(f, "%s (%.1f M parameters), %s, %lld rank%s, %lld tokens a row; ",
-                    t->model_name, (double)t->numel / 1e6, dtype_name(o->dtype),
+    printable_print(f, "%s (%.1f M parameters", t->model_name, (double)t->numel / 1e6);
+    if (t->numel_trainable < t->numel)
+        fprintf(f, ", %.1f M trained", (double)t->numel_trainable / 1e6);
+    printable_print(f, "), %s, %lld rank%s, %lld tokens a row; ", dtype_name(o->dtype),
                     (long long)o->world_size, o->world_size == 1 ? "" : "s", (long long)t->T);
     if (o->gpu_nbytes > 0)
         printable_print(f, "GPU %s, ", size_written(o->gpu_nbytes, gpu, sizeof gpu));
@@ -157,6 +159,7 @@ cz_status tune_json(const struct tune *t, char **out)
     json_begin_object(&w);
     json_put_string(&w, "model", t->model_name);
     json_put_int(&w, "parameters", (int64_t)t->numel);
+    json_put_int(&w, "trained_parameters", (int64_t)t->numel_trainable);
     json_put_int(&w, "seq_len", t->T);
     json_put_int(&w, "world_size", t->options.world_size);
     json_put_string(&w, "dtype", dtype_name(t->options.dtype));

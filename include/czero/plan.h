@@ -73,15 +73,17 @@ struct cz_tune_options {
     int64_t micro_batch;      /* rows; 0: search */
     int64_t batch; /* rows of an optimizer step over all ranks, met exactly; 0: about 32 per rank,
                       or one micro-batch each where that is given */
-    /* The config's learning settings; 0: what suits pretraining of such a size. */
+    /* The config's learning settings; 0: what suits pretraining of such a size, or an adapter. */
     double lr, beta2, weight_decay;
-    int64_t warmup_steps; /* with total_steps at least 2 */
-    int64_t total_steps;  /* the rate falls to zero by then; 0: it stays */
+    int64_t warmup_steps;               /* with total_steps at least 2 */
+    int64_t total_steps;                /* the rate falls to zero by then; 0: it stays */
+    const struct cz_lora_options *lora; /* train this adapter, the model frozen; NULL: all of it */
 };
 
-/* `model` is borrowed for the call, its shape set before. Errors: CZ_INVALID (no host memory, a
- * batch that no micro-batch divides), CZ_NOMEM, CZ_CORRUPT (profile). That nothing fits is a
- * result. */
+/* `model` is borrowed for the call, its shape set before; with options->lora it has the adapter
+ * afterwards, as configs of the offers do (czero.lora). Errors: CZ_INVALID (no host memory, a batch
+ * that no micro-batch divides), CZ_NOMEM, CZ_CORRUPT (profile), those of cz_model_add_lora(). That
+ * nothing fits is a result. */
 CZ_API cz_status cz_tune_create(const struct cz_tune_options *options, struct cz_model *model,
                                 struct cz_tune **out);
 CZ_API void cz_tune_destroy(struct cz_tune *t); /* accepts NULL */

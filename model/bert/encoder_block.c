@@ -253,13 +253,12 @@ static cz_status op_workspace(const struct encoder_block_hp *hp, const struct ba
     return linear_dx_add_workspace(s, &fc, N, nbytes_max);
 }
 
-/* Multiply-accumulates count two: 4 N C² for k and v, 2 R (2C² + 2CF) for the rest of the maps, 4 R
- * T C for scores and their product. */
-static double flops_of(const struct encoder_block_hp *hp, const struct block_rows *rows, int64_t T)
+/* Multiply-accumulates count two: 4 N C² for k and v, 2 R (2C² + 2CF) for the rest. */
+static double map_flops(const struct encoder_block_hp *hp, const struct block_rows *rows, int64_t T)
 {
-    const double n = (double)rows->N, r = (double)rows->R, t = (double)T;
+    const double n = (double)rows->N, r = (double)rows->R;
     const double c = (double)hp->C, f = (double)hp->F;
-    return 4.0 * n * c * c + 2.0 * r * (2.0 * c * c + 2.0 * c * f) + 4.0 * r * t * c +
+    return 4.0 * n * c * c + 2.0 * r * (2.0 * c * c + 2.0 * c * f) +
            encoder_positions_flops(hp, rows->B, rows->R / rows->B, T);
 }
 
@@ -285,7 +284,9 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
                    layout_train(hp, &rows, s->dtype, s->keeps_all, NULL, NULL).own.used);
     }
     TRY(op_workspace(hp, s, &op_nbytes));
-    out->flops_forward = flops_of(hp, &rows, batch_shape_row_length(s));
+    const int64_t T = batch_shape_row_length(s);
+    out->flops_attention = 4.0 * (double)rows.R * (double)T * (double)hp->C;
+    out->flops_forward = map_flops(hp, &rows, T) + out->flops_attention;
     return sizes_finish("encoder block", own_nbytes, op_nbytes, out);
 }
 

@@ -100,13 +100,13 @@ static struct block_space layout_train(const struct decoder_block_hp *hp, int64_
     return s;
 }
 
-/* Of an MLP that runs alone, or those that a token goes to. */
-static double flops(const struct decoder_block_hp *hp, double n, double t)
+/* With an MLP that runs alone, or those that a token goes to. */
+static double map_flops(const struct decoder_block_hp *hp, double n)
 {
     const double c = (double)hp->C, f = (double)hp->F;
     const double hd = (double)(hp->H * hp->D), gd = (double)(hp->G * hp->D);
     const double mlps = has_experts(hp) ? (double)hp->top_k : 1.0, e = (double)hp->n_experts;
-    return 2.0 * n * (2.0 * c * hd + 2.0 * c * gd + 3.0 * c * f * mlps + c * e) + 4.0 * n * t * hd;
+    return 2.0 * n * (2.0 * c * hd + 2.0 * c * gd + 3.0 * c * f * mlps + c * e);
 }
 
 static cz_status block_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)
@@ -134,7 +134,9 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     TRY(attention_workspace(hp, s, &op_nbytes));
     if (hp->balances_experts)
         out->shared_nbytes = router_balance_numel(hp->n_experts) * sizeof(float);
-    out->flops_forward = flops(hp, (double)N, (double)batch_shape_row_length(s));
+    const double t = (double)batch_shape_row_length(s);
+    out->flops_attention = 4.0 * (double)N * t * (double)(hp->H * hp->D);
+    out->flops_forward = map_flops(hp, (double)N) + out->flops_attention;
     return sizes_finish("decoder block", own_nbytes, op_nbytes, out);
 }
 

@@ -231,9 +231,9 @@ static cz_status block_size(const void *hp_, const struct batch_shape *s, struct
     size_t op_nbytes = 0;
     TRY(op_workspace(hp, s, &op_nbytes));
 
-    const double n = (double)N, c = (double)hp->C, f = (double)hp->F,
-                 t = (double)batch_shape_row_length(s);
-    out->flops_forward = 2.0 * n * (4.0 * c * c + 2.0 * c * f) + 4.0 * n * t * c;
+    const double n = (double)N, c = (double)hp->C, f = (double)hp->F;
+    out->flops_attention = 4.0 * n * (double)batch_shape_row_length(s) * c;
+    out->flops_forward = 2.0 * n * (4.0 * c * c + 2.0 * c * f) + out->flops_attention;
     return sizes_finish("GPT-2 block", own_nbytes, op_nbytes, out);
 }
 

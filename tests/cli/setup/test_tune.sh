@@ -2,7 +2,7 @@
 # Claim: `czero tune` without a model tells of each preset whether it fits, in seconds, with times and
 # DeepSpeed's own answer; with one it lists what fits, writes the best as a config that plans to what
 # was promised and trains, says what is missing when nothing fits (exit 3), and measures what can be
-# measured. A size alone stands for a known GPU.
+# measured. A size alone stands for a known GPU. With --lora the same of an adapter.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 czero=$1/czero
@@ -55,6 +55,30 @@ head -c 65536 /dev/urandom | base64 >"$work/text"
 "$czero" train --config "$work/cpu.json" --model gpt2-tiny --data "$work/text" --tokenizer bytes --seq-len 64 \
   --steps 2 --quiet >/dev/null 2>"$work/err" || complain "training: $(cat "$work/err")"
 
+# an adapter: fits where the model needs recomputation and a smaller micro-batch or does not fit at all; its config is
+# taken by plan and train, which writes the adapter; presets, too
+"$czero" tune --model llama-160m --seq-len 64 --host-memory 1200MiB >"$work/out" 2>&1
+[ $? = 3 ] || complain "the whole model fits: $(cat "$work/out")"
+"$czero" tune --model llama-160m --seq-len 64 --host-memory 1200MiB --lora rank=4,targets=q_proj,v_proj,layers=0-3 --json \
+  -o "$work/lora.json" >"$work/out" 2>"$work/err" || complain "an adapter: exit $?: $(cat "$work/err")"
+host=$(value host_bytes)
+[ "$(value trained_parameters)" = $((4 * 2 * 4 * (768 + 768))) ] || complain "trained: $(value trained_parameters)"
+"$czero" config check "$work/lora.json" 2>"$work/err" || complain "the adapter's config: $(cat "$work/err")"
+"$czero" plan --config "$work/lora.json" --model llama-160m --seq-len 64 --strict --json >"$work/out" 2>"$work/err" ||
+  complain "its plan: $(cat "$work/err")"
+awk -v a="$(value host_peak_bytes)" -v b="$host" 'BEGIN { exit !(a - b < 8e6 && b - a < 8e6) }' ||
+  complain "planned $(value host_peak_bytes), promised $host"
+"$czero" tune --model gpt2-tiny --seq-len 64 --host-memory 300MiB --precision fp32 --batch 8 --lora rank=4,alpha=8 --measure \
+  --measure-count 1 -o "$work/lora.json" >"$work/out" 2>"$work/err" || complain "exit $?: $(cat "$work/err")"
+grep -q "M parameters, 0.0 M trained" "$work/out" || complain "what is trained: $(head -1 "$work/out")"
+grep -q "^measured 1: .* tokens/s" "$work/err" || complain "no adapter was measured: $(cat "$work/err")"
+"$czero" train --config "$work/lora.json" --model gpt2-tiny --init random --data "$work/text" --tokenizer bytes --seq-len 64 \
+  --steps 2 --quiet --export "$work/adapter" >/dev/null 2>"$work/err" || complain "training the adapter: $(cat "$work/err")"
+grep -q '"lora_alpha": 8' "$work/adapter/adapter_config.json" || complain "no adapter was trained"
+"$czero" tune --lora rank=16 --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err" || complain "presets: $(cat "$work/err")"
+grep -q "an adapter of rank 16" "$work/out" && grep -q "^llama-7b  .* yes .* - *stage 0" "$work/out" ||
+  complain "an adapter of 7B: $(grep ^llama-7b "$work/out")"
+
 # several disks: the sum of their rates; what is written has the keys and plans to the same
 disks=(--model gpt2-1.3b --seq-len 512 --host-memory 8GB --nvme 100GB --batch 8 --micro-batch 1 --json)
 "$czero" tune "${disks[@]}" --nvme-path /tmp=1GB >"$work/one" 2>"$work/err" || complain "one disk: $(cat "$work/err")"
@@ -97,6 +121,9 @@ expect 3 "no preset fits" --host-memory 100MB
 expect 0 "64 tokens a row, the model's context" --model gpt2-tiny --host-memory 4GB
 expect 2 "nothing.json" "${small[@]}" --host-memory 1GB --profile nothing.json
 expect 2 "cannot be dealt to 3 ranks" "${small[@]}" --host-memory 1GB --batch 4 --world-size 3
+expect 2 "did you mean c_attn" "${small[@]}" --host-memory 1GB --lora targets=c_atn
+expect 2 "czero.lora.rank: 0 is out of range" "${small[@]}" --host-memory 1GB --lora rank=0
+expect 2 "no linear map is called" --host-memory 64GB --lora targets=nothing
 expect 2 "gpt2-huge" --model gpt2-huge --seq-len 64 --host-memory 1GB
 "$czero" tune --help | grep -q "host-memory" || complain "no help"
 exit $failed

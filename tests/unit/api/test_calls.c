@@ -158,6 +158,28 @@ START_TEST(tuning_offers_configs)
     ck_assert_str_ne(cz_tune_missing(t), "");
     cz_tune_destroy(t);
     cz_tune_destroy(NULL);
+
+    /* an adapter: the model gets it, and the config has it */
+    const struct cz_lora_options lora = {
+        .size = sizeof lora, .targets = "c_attn", .layers = "0-5", .dropout = 0.1};
+    options.host_nbytes = (size_t)1 << 30;
+    options.lora = &lora;
+    ck_ok(cz_tune_create(&options, model, &t));
+    ck_assert(cz_model_has_adapter(model));
+    ck_assert(cz_tune_offer_fits(t, 0));
+    ck_ok(cz_tune_config(t, 0, &text));
+    ck_assert_ptr_nonnull(strstr(text, "\"rank\": 8"));
+    ck_assert_ptr_nonnull(strstr(text, "\"targets\": \"c_attn\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"layers\": \"0-5\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"dropout\": 0.1"));
+    free(text);
+    cz_tune_destroy(t);
+    cz_model_destroy(model);
+    model = cz_model_open("gpt2");
+    const struct cz_lora_options wrong = {.size = sizeof wrong, .targets = "q_proj"};
+    options.lora = &wrong;
+    ck_fails(cz_tune_create(&options, model, &t), CZ_INVALID);
+    ck_assert_ptr_null(t);
     cz_model_destroy(model);
 }
 END_TEST

@@ -10,6 +10,7 @@
 #include "tools/czero/cmd/machine_args.h"
 #include "tools/czero/cmd/tune_presets.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/config_args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
 
@@ -21,7 +22,7 @@
 
 struct tune_command {
     struct arg_list nvme_paths;
-    const char *model, *nvme, *precision, *freeze, *out;
+    const char *model, *nvme, *precision, *freeze, *lora, *out;
     struct machine_args machine;
     int64_t seq_len, world_size, micro_batch, batch, n_measured;
     bool measure, all, json;
@@ -57,6 +58,8 @@ static const struct arg_spec specs[] = {
     {"--batch", ARG_INT, FIELD(batch), "ROWS",
      "rows of an optimizer step over all ranks (default: about 32 per rank)", .min = 1},
     {"--freeze", ARG_STRING, FIELD(freeze), "REGEX", "do not train parameters whose names match"},
+    {"--lora", ARG_STRING, FIELD(lora), "KEY=VALUE,…",
+     "train a low-rank adapter, the model frozen, as --lora of czero train", .alone = ""},
     {"-o", ARG_STRING, FIELD(out), "FILE", "write the best configuration as a ds_config.json"},
     {"--measure", ARG_FLAG, FIELD(measure), NULL,
      "benchmark the top candidates with a few training steps"},
@@ -76,7 +79,9 @@ const struct arg_command tune_command = {
                 "explains the table.",
     .examples = "  czero tune --gpu-memory 24GB --host-memory 64GB\n"
                 "  czero tune --model llama-7b --seq-len 2048 --gpu-memory 24GB \\\n"
-                "             --host-memory 128GB -o ds_config.json",
+                "             --host-memory 128GB -o ds_config.json\n"
+                "  czero tune --model qwen3-4b --seq-len 1024 --host-memory 16GB \\\n"
+                "             --lora rank=16,alpha=32 -o ds_config.json",
     .exits = NOTHING_FITS,
 };
 
@@ -181,9 +186,26 @@ static cz_status read_disks(const struct tune_command *o, struct tune_options *o
     return CZ_OK;
 }
 
-/* The profile is in `machine`, which has to stay. */
+/* By way of a config, which knows the keys and their bounds; it is the caller's, and holds what
+ * *out names. */
+static cz_status read_lora(const struct tune_command *o, struct ds_config **config,
+                           const struct config_lora **out)
+{
+    struct config_args args = config_args_none();
+    struct config_wanted wanted;
+    if (!o->lora) return CZ_OK;
+    args.lora = o->lora;
+    args.micro_batch = 1;
+    TRY(config_args_wanted(&args, &wanted));
+    const struct config_options options = config_args_options(&args, &wanted);
+    TRY(config_load_text("{}", 2, "--lora", &options, config));
+    *out = &(*config)->czero.lora;
+    return CZ_OK;
+}
+
+/* The profile is in `machine`, and the adapter in `config`: they have to stay. */
 static cz_status read_options(const struct tune_command *o, struct machine_meant *machine,
-                              struct tune_options *out)
+                              struct ds_config **config, struct tune_options *out)
 {
     TRY(machine_args_read(&o->machine, machine));
     *out = (struct tune_options){.world_size = o->world_size,
@@ -198,6 +220,7 @@ static cz_status read_options(const struct tune_command *o, struct machine_meant
                                  .batch = o->batch};
     if (o->nvme && size_parse_machine(o->nvme, &out->nvme_nbytes) != CZ_OK)
         return err_prefix("--nvme");
+    TRY(read_lora(o, config, &out->lora));
     return read_disks(o, out);
 }
 
@@ -240,6 +263,7 @@ int cmd_tune(int argc, char **argv)
     struct tune_command o = {.world_size = 1, .n_measured = 3};
     struct tune_options options;
     struct machine_meant machine;
+    struct ds_config *config = NULL; /* of --lora */
     enum args_result parsed = args_parse(&tune_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
@@ -247,6 +271,9 @@ int cmd_tune(int argc, char **argv)
         tool_hold_signals(SIGTERM);
         tool_tidy_at_signals(engine_remove_swap_files, 0, NULL);
     }
-    if (read_options(&o, &machine, &options) != CZ_OK) return tool_fail();
-    return o.model ? tune_model(&options, &o) : list_presets(&options, &o);
+    int code = read_options(&o, &machine, &config, &options) != CZ_OK ? tool_fail()
+               : o.model                                              ? tune_model(&options, &o)
+                                                                      : list_presets(&options, &o);
+    config_free(config);
+    return code;
 }

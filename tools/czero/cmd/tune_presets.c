@@ -46,7 +46,7 @@ static bool ask_deepspeed(const struct tune_options *options, const struct cz_mo
                                    o->params != CONFIG_OFFLOAD_NONE, options->world_size, out);
 }
 
-/* *skip: too small to ask about, or too many tensors. */
+/* *skip: too small to ask about, or too many tensors, or no place for the adapter. */
 static cz_status fill_row(const struct tune_options *options, const char *name, int64_t seq_len,
                           struct row *r, bool *skip)
 {
@@ -62,10 +62,13 @@ static cz_status fill_row(const struct tune_options *options, const char *name, 
     if (seq_len > 0 && seq_len < r->T) r->T = seq_len;
     if (seq_len > r->T) r->T = seq_len < cz_model_t_max(model) ? seq_len : cz_model_t_max(model);
     TRY_GOTO(cz_model_set_shape(model, r->T), done);
-    TRY_GOTO(tune_create(options, model, &t), done);
+    st = tune_create(options, model, &t);
+    *skip = options->lora && (st == CZ_INVALID || st == CZ_UNSUPPORTED);
+    if (st != CZ_OK) goto done;
     r->offer = *tune_offer(t, 0);
     r->seconds = r->offer.fits ? TOKENS_EACH / r->offer.tokens_per_s : NAN;
-    r->has_deepspeed = ask_deepspeed(options, model, &r->offer, &r->deepspeed);
+    /* It knows of no frozen parameters. */
+    r->has_deepspeed = !options->lora && ask_deepspeed(options, model, &r->offer, &r->deepspeed);
 done:
     tune_destroy(t);
     cz_model_destroy(model);
@@ -114,6 +117,7 @@ static void print_head(FILE *f, const struct tune_options *o, int64_t seq_len)
     if (o->nvme_nbytes > 0)
         printable_print(f, " and %s of NVMe", size_written(o->nvme_nbytes, nvme, sizeof nvme));
     printable_print(f, ": %s, AdamW, ", dtype_name(o->dtype));
+    if (o->lora) fprintf(f, "an adapter of rank %lld, ", (long long)o->lora->rank);
     if (seq_len > 0)
         fprintf(f, "rows of %lld tokens (or what the model takes)\n", (long long)seq_len);
     else
@@ -244,13 +248,21 @@ cz_status tune_presets_print(const struct tune_options *options, int64_t seq_len
     const char *name;
     size_t n = 0;
     cz_status st = CZ_OK;
+    struct err refusal = {.status = CZ_OK};
     *n_fit = 0;
     if (!rows) return err_set(CZ_NOMEM, 0, "no memory for a table");
     quick.quick = true;
     for (size_t i = 0; n < N_ROWS_MAX && (name = model_preset_name(i)); i++) {
         bool skip = false;
-        TRY_GOTO(fill_row(&quick, name, seq_len, &rows[n], &skip), done);
+        st = fill_row(&quick, name, seq_len, &rows[n], &skip);
+        if (st != CZ_OK && !skip) goto done;
+        if (st != CZ_OK) err_capture(&refusal);
         if (!skip) *n_fit += rows[n++].offer.fits;
+    }
+    if (n == 0 && refusal.status != CZ_OK) { /* the adapter goes with none of them */
+        err_restore(&refusal);
+        st = refusal.status;
+        goto done;
     }
     qsort(rows, n, sizeof *rows, by_size);
     if (json) {

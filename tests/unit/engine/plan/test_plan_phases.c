@@ -101,6 +101,29 @@ START_TEST(operations_follow_the_model)
 }
 END_TEST
 
+/* Frozen maps have no gradient, attention has two all the same; A and B of a branch are multiplied
+ * twice forward and six times backward. */
+START_TEST(operations_of_an_adapter_are_without_the_weights_gradients)
+{
+    static const char lora[] = "{\"train_micro_batch_size_per_gpu\": 2, \"czero\": {\"lora\": "
+                               "{\"rank\": 4, \"targets\": \"c_attn\"}}, " ADAM "}";
+    struct cz_plan *whole =
+        plan_on("cpu", "gpt2", "{\"train_micro_batch_size_per_gpu\": 2, " ADAM "}", 128, 1);
+    struct cz_plan *adapter = plan_on("cpu", "gpt2", lora, 128, 1);
+    const struct plan_cost *w = whole->phases, *a = adapter->phases;
+    const double tokens = 2 * 128, blocks = 12, C = 768;
+    const double maps = blocks * 2 * tokens * 12 * C * C, head = 2 * tokens * C * 50257;
+    const double attention = blocks * 4 * tokens * 128 * C;
+    const double branches = blocks * 2 * tokens * 4 * (C + 3 * C);
+    ck_assert(near(w[PLAN_FORWARD].flops, maps + attention + 3 * head));
+    ck_assert(near(a[PLAN_FORWARD].flops, maps + attention + 2 * head + branches));
+    ck_assert(near(w[PLAN_BACKWARD].flops, 2 * maps + 2 * attention));
+    ck_assert(near(a[PLAN_BACKWARD].flops, maps + 2 * attention + 3 * branches));
+    cz_plan_destroy(whole);
+    cz_plan_destroy(adapter);
+}
+END_TEST
+
 /* On the CPU nothing overlaps but the disk; the ranks of a host share its cores. */
 START_TEST(times_come_from_the_rates)
 {
@@ -530,10 +553,11 @@ END_TEST
 TEST_MAIN("engine/plan_phases", gradients_follow_the_optimizer_on_one_cpu_rank_alone,
           an_update_moves_the_same_wherever_states_rest,
           masters_of_sixteen_bits_are_planned_as_such, a_phase_uses_no_more_than_the_peak,
-          operations_follow_the_model, times_come_from_the_rates, without_a_rate_there_is_no_time,
-          every_row_is_known, a_swapped_step_waits_for_the_disk,
-          a_late_update_is_beside_the_forward, a_step_moves_the_planned_bytes,
-          a_gpu_run_without_offload_lies_on_the_device, billion_parameters_fit_into_five_gigabytes,
+          operations_follow_the_model, operations_of_an_adapter_are_without_the_weights_gradients,
+          times_come_from_the_rates, without_a_rate_there_is_no_time, every_row_is_known,
+          a_swapped_step_waits_for_the_disk, a_late_update_is_beside_the_forward,
+          a_step_moves_the_planned_bytes, a_gpu_run_without_offload_lies_on_the_device,
+          billion_parameters_fit_into_five_gigabytes,
           an_update_that_waits_for_nothing_runs_beside_the_backward,
           stage_one_keeps_its_gradients_on_the_device, kept_activations_go_to_the_host_when_asked,
           a_ratio_keeps_its_share_on_the_device)

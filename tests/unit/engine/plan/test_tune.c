@@ -345,6 +345,75 @@ START_TEST(a_given_batch_is_met)
 }
 END_TEST
 
+/* Where the whole model fits at no stage, or only with its states away, an adapter trains as it is;
+ * its config plans to what was promised, adapter included. */
+START_TEST(an_adapter_fits_where_the_model_does_not)
+{
+    const struct config_lora lora = {.given = true,
+                                     .rank = 16,
+                                     .alpha = 32,
+                                     .dropout = 0.05,
+                                     .targets = "q_proj,v_proj,down_proj",
+                                     .layers = "0-15"};
+    struct tune_options o = {
+        .gpu_nbytes = 24 * GB, .host_nbytes = 32 * GB, .profile = &machine, .dtype = DTYPE_BF16};
+    char *config;
+    struct tune *t = tune_of("llama-7b", 512, o);
+    ck_assert_ptr_null(tune_best(t));
+    tune_destroy(t);
+    o.lora = &lora;
+    t = tune_of("llama-7b", 512, o);
+    const struct tune_offer *best = tune_best(t);
+    ck_assert_ptr_nonnull(best);
+    check_order(t);
+    ck_assert_int_eq(best->optimizer, CONFIG_OFFLOAD_NONE);
+    ck_assert_int_eq(best->params, CONFIG_OFFLOAD_NONE);
+    ck_ok(tune_config(t, best, &config));
+    static const char *const parts[] = {
+        "\"rank\": 16",         "\"alpha\": 32",
+        "\"dropout\": 0.05",    "\"targets\": \"q_proj,v_proj,down_proj\"",
+        "\"layers\": \"0-15\"", "\"lr\": 0.0002"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        ck_assert_msg(strstr(config, parts[i]) != NULL, "%s is not in %s", parts[i], config);
+    ck_assert_ptr_null(strstr(config, "dora"));
+    free(config);
+    struct cz_plan *p = plan_again(t, best, "llama-7b", 512, 1, "cuda");
+    const size_t n_trained = 16 * 16 * (2 * (4096 + 4096) + (11008 + 4096));
+    ck_assert_uint_eq(p->numel_trainable, n_trained);
+    ck_assert_uint_eq(p->device_peak_nbytes, best->need_nbytes[TUNE_GPU]);
+    ck_assert_uint_eq(p->host_peak_nbytes, best->need_nbytes[TUNE_HOST]);
+    cz_plan_destroy(p);
+    tune_destroy(t);
+}
+END_TEST
+
+/* The same rows of the same model: without gradients of the weights a third of the products is
+ * gone, and nearly all of the update. */
+START_TEST(an_adapter_is_predicted_to_be_faster)
+{
+    const struct config_lora lora = {.given = true, .rank = 8}, wide = {.given = true, .rank = 256},
+                             dora = {.given = true, .rank = 8, .dora = true};
+    const struct config_lora *const adapters[] = {NULL, &lora, &wide, &dora};
+    double seconds[4];
+    for (int i = 0; i < 4; i++) {
+        const struct tune_options o = {.host_nbytes = 64 * GB,
+                                       .profile = &machine,
+                                       .dtype = DTYPE_BF16,
+                                       .micro_batch = 4,
+                                       .batch = 8,
+                                       .lora = adapters[i]};
+        struct tune *t = tune_of("qwen3-0.6b", 512, o);
+        ck_assert_int_eq(tune_best(t)->checkpoint_every, 0);
+        seconds[i] = tune_best(t)->seconds;
+        tune_destroy(t);
+    }
+    ck_assert_double_lt(seconds[1], 0.8 * seconds[0]);
+    ck_assert_double_gt(seconds[1], 0.6 * seconds[0]);
+    ck_assert_double_gt(seconds[2], 1.1 * seconds[1]);
+    ck_assert_double_gt(seconds[3], 1.1 * seconds[1]);
+}
+END_TEST
+
 START_TEST(impossible_questions_are_refused)
 {
     struct cz_model *m = open_shape("gpt2-tiny", 16);
@@ -358,6 +427,9 @@ START_TEST(impossible_questions_are_refused)
     o.host_nbytes = 0;
     ck_fails(tune_create(&o, m, &t), CZ_INVALID);
     o.world_size = 0;
+    ck_fails(tune_create(&o, m, &t), CZ_INVALID);
+    const struct config_lora lora = {.given = true, .rank = 8, .targets = "q_prj"};
+    o = (struct tune_options){.world_size = 1, .host_nbytes = GB, .lora = &lora};
     ck_fails(tune_create(&o, m, &t), CZ_INVALID);
     ck_assert_ptr_null(t);
     tune_destroy(NULL);
@@ -404,5 +476,6 @@ TEST_MAIN_SECONDS(180, "engine/tune", the_best_fills_the_gpu_before_it_spills,
                   without_a_profile_the_order_is_by_bytes_moved, what_is_missing_is_what_would_do,
                   a_disk_makes_room_for_states, a_long_path_is_kept_whole_or_refused,
                   a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
+                  an_adapter_fits_where_the_model_does_not, an_adapter_is_predicted_to_be_faster,
                   impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
                   what_needs_a_gpu_cannot_be_measured_here)
