@@ -2,19 +2,41 @@
  * into words by the steps, and each word is merged. */
 #include "data/tokenizer/bpe/bpe_impl.h"
 
+#include "base/arena.h"
+#include "base/size.h"
 #include "base/utf8.h"
 #include "data/tokenizer/chars_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* ---- what a call works with ------------------------------------------------------------------ */
+
+enum { CACHE_LINE = 64 };
+
+void *bpe_table_create(size_t nbytes)
+{
+    if (nbytes >= ARENA_PAGE_BYTES) return arena_map(size_round_up(nbytes, ARENA_PAGE_BYTES));
+    void *table = aligned_alloc(CACHE_LINE, size_round_up(nbytes, CACHE_LINE));
+    return table ? memset(table, 0, nbytes) : NULL;
+}
+
+void bpe_table_destroy(void *table, size_t nbytes)
+{
+    if (table && nbytes >= ARENA_PAGE_BYTES)
+        munmap(table, size_round_up(nbytes, ARENA_PAGE_BYTES));
+    else
+        free(table);
+}
+
+#define CACHE_NBYTES (BPE_CACHE_SLOTS * sizeof(struct bpe_cached))
 
 void bpe_work_destroy(struct bpe_work *w)
 {
     if (!w) return;
     for (size_t i = 0; i < CZ_ARRAY_LEN(w->text); i++) free(w->text[i]);
-    free(w->cache);
+    bpe_table_destroy(w->cache, CACHE_NBYTES);
     free(w->ids);
     free(w->left);
     free(w->right);
@@ -24,13 +46,10 @@ void bpe_work_destroy(struct bpe_work *w)
 
 struct bpe_work *bpe_work_create(void)
 {
+    _Static_assert(sizeof(struct bpe_cached) == CACHE_LINE, "a word is one line of the cache");
     struct bpe_work *w = calloc(1, sizeof *w);
-    const size_t nbytes = BPE_CACHE_SLOTS * sizeof *w->cache;
-    if (w) w->cache = aligned_alloc(sizeof *w->cache, nbytes); /* a word is one line of the cache */
-    if (w && w->cache) {
-        memset(w->cache, 0, nbytes);
-        return w;
-    }
+    if (w) w->cache = bpe_table_create(CACHE_NBYTES);
+    if (w && w->cache) return w;
     bpe_work_destroy(w);
     return NULL;
 }
@@ -82,6 +101,35 @@ static cz_status note_ends(const struct bpe *b, struct bpe_work *w, const char *
     return CZ_OK;
 }
 
+/* A word that the cache has. The lengths of its ids are looked up once. */
+static cz_status add_cached(const struct bpe *b, struct bpe_work *w, struct bpe_cached *hit,
+                            const char *s, struct id_list *out)
+{
+    const size_t first = out->n, n = hit->n_ids;
+    TRY(id_list_reserve(out, BPE_CACHED_IDS));
+    memcpy(out->ids + first, hit->ids, sizeof hit->ids);
+    out->n += n;
+    if (!w->ends) return CZ_OK;
+    if (hit->lens[0] == 0) {
+        TRY(note_ends(b, w, s, s + hit->nbytes, first, out));
+        for (size_t i = 0; w->ends && i < n; i++)
+            hit->lens[i] = (uint8_t)b->model.vocab.lens[hit->ids[i]];
+        return CZ_OK;
+    }
+    TRY(id_list_reserve(w->ends, BPE_CACHED_IDS));
+    int32_t *ends = w->ends->ids + w->ends->n;
+    const char *at = s, *end = s + hit->nbytes;
+    for (size_t i = 0; i + 1 < n; i++) {
+        at += hit->lens[i];
+        const char *whole = at;
+        while (whole < end && ((unsigned char)*whole & 0xC0) == 0x80) whole++;
+        ends[i] = (int32_t)(whole - w->begin);
+    }
+    ends[n - 1] = (int32_t)(end - w->begin); /* words end behind a character */
+    w->ends->n += n;
+    return CZ_OK;
+}
+
 /* The words of the last step. Their places in the cache are asked for some words ahead, because
  * caches of processors hold a part of it. */
 static cz_status encode_last(const struct bpe *b, struct bpe_work *w, const char *s, size_t n,
@@ -104,8 +152,13 @@ static cz_status encode_last(const struct bpe *b, struct bpe_work *w, const char
         }
         for (size_t i = 0; i < n_ahead; i++) {
             const size_t first = out->n, k = places[i].nbytes;
-            TRY(bpe_word_at(&b->model, w, &places[i], s, out));
-            if (w->ends) TRY(note_ends(b, w, s, s + k, first, out));
+            struct bpe_cached *hit = places[i].pair ? bpe_cache_find(&places[i]) : NULL;
+            if (hit) {
+                TRY(add_cached(b, w, hit, s, out));
+            } else {
+                TRY(bpe_word_new(&b->model, w, &places[i], s, out));
+                if (w->ends) TRY(note_ends(b, w, s, s + k, first, out));
+            }
             s += k;
         }
     }

@@ -113,12 +113,13 @@ struct bpe_model {
 
 /* A word that was merged before. Words of up to BPE_CACHED_NBYTES in up to BPE_CACHED_IDS. */
 #define BPE_CACHED_NBYTES 22
-#define BPE_CACHED_IDS    10
+#define BPE_CACHED_IDS    8
 #define BPE_CACHE_SLOTS   ((size_t)1 << 16)
 struct bpe_cached {
     char key[BPE_CACHED_NBYTES]; /* zeros behind the word */
     uint8_t nbytes, n_ids;
     int32_t ids[BPE_CACHED_IDS];
+    uint8_t lens[BPE_CACHED_IDS]; /* bytes of each, together the word; the first 0: not looked up */
 };
 
 /* A word as the cache has it, its places there (bpe_slot_of()), and how long it is. */
@@ -169,6 +170,11 @@ struct bpe {
     struct bpe_work *idle;
 };
 
+/* Zeroed memory for tables that are looked up all over: on huge pages where there are some, since
+ * such a look-up otherwise waits for the page's address too. NULL: no memory. */
+void *bpe_table_create(size_t nbytes);
+void bpe_table_destroy(void *table, size_t nbytes); /* accepts NULL */
+
 /* What calls work with: created, kept among the idle ones between calls, destroyed. */
 struct bpe_work *bpe_work_create(void);    /* NULL: no memory */
 void bpe_work_destroy(struct bpe_work *w); /* accepts NULL */
@@ -199,7 +205,7 @@ static inline struct bpe_slot bpe_slot_of(const struct bpe_work *w, const char *
     return p;
 }
 
-static inline const struct bpe_cached *bpe_cache_find(const struct bpe_slot *p)
+static inline struct bpe_cached *bpe_cache_find(const struct bpe_slot *p)
 {
     for (int i = 0; i < 2; i++) {
         const char *key = p->pair[i].key;
@@ -213,11 +219,11 @@ static inline const struct bpe_cached *bpe_cache_find(const struct bpe_slot *p)
 /* Words of more than BPE_CACHED_IDS ids are not kept. */
 void bpe_cache_put(const struct bpe_slot *p, const int32_t *ids, size_t n_ids);
 
-/* One word's ids, appended. CZ_NOMEM. */
-cz_status bpe_word_at(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
-                      const char *s, struct id_list *out);
+/* One word's ids, appended; `new`: that the cache has not, which has it then. CZ_NOMEM. */
 cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
                    struct id_list *out);
+cz_status bpe_word_new(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
+                       const char *s, struct id_list *out);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 

@@ -19,11 +19,11 @@ cz_status bpe_merges_init(struct bpe_merges *m, size_t n)
 {
     size_t n_slots = 16;
     while (n_slots < 2 * n) n_slots *= 2;
-    m->pairs = malloc(n_slots * sizeof *m->pairs);
+    m->pairs = bpe_table_create(n_slots * sizeof *m->pairs);
     m->filter = calloc(n_slots * FILTER_BITS / 64, sizeof *m->filter);
+    m->n_slots = n_slots;
     if (!m->pairs || !m->filter) return err_set(CZ_NOMEM, 0, "no memory for %zu merges", n);
     for (size_t i = 0; i < n_slots; i++) m->pairs[i] = (struct bpe_pair){.key = BPE_NO_PAIR};
-    m->n_slots = n_slots;
     m->n = 0;
     m->key = hash_key();
     return CZ_OK;
@@ -31,7 +31,7 @@ cz_status bpe_merges_init(struct bpe_merges *m, size_t n)
 
 void bpe_merges_free(struct bpe_merges *m)
 {
-    free(m->pairs);
+    bpe_table_destroy(m->pairs, m->n_slots * sizeof *m->pairs);
     free(m->filter);
     memset(m, 0, sizeof *m);
 }
@@ -303,29 +303,26 @@ void bpe_cache_put(const struct bpe_slot *p, const int32_t *ids, size_t n_ids)
     memcpy(pair[0].key + 8, &p->key[1], 8);
     memcpy(pair[0].key + BPE_CACHED_NBYTES - 8, &p->key[2], 8);
     memcpy(pair[0].ids, ids, n_ids * sizeof *ids);
+    pair[0].lens[0] = 0;
 }
 
 cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
                    struct id_list *out)
 {
     const struct bpe_slot place = bpe_slot_of(w, s, n, n);
-    return bpe_word_at(b, w, &place, s, out);
+    const struct bpe_cached *hit = place.pair ? bpe_cache_find(&place) : NULL;
+    if (!hit) return bpe_word_new(b, w, &place, s, out);
+    TRY(id_list_reserve(out, BPE_CACHED_IDS));
+    memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
+    out->n += hit->n_ids;
+    return CZ_OK;
 }
 
-cz_status bpe_word_at(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
-                      const char *s, struct id_list *out)
+cz_status bpe_word_new(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
+                       const char *s, struct id_list *out)
 {
     struct short_word word;
     const size_t n = place->nbytes;
-    if (place->pair) {
-        const struct bpe_cached *hit = bpe_cache_find(place);
-        if (hit) {
-            TRY(id_list_reserve(out, BPE_CACHED_IDS));
-            memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
-            out->n += hit->n_ids;
-            return CZ_OK;
-        }
-    }
     int32_t whole = b->ignore_merges ? bpe_vocab_find(&b->vocab, s, n) : -1;
     if (whole >= 0) {
         word.ids[0] = whole;
