@@ -288,6 +288,12 @@ static cz_status eval_kind(struct jinja_run *r, const struct jn *node, struct jv
     case JN_ATTR:
         TRY(eval(r, node->a, &v));
         r->line = node->line;
+        if (v.type == JV_DICT && node->is_plain) {
+            const struct jv *found;
+            TRY(jv_dict_get(r, v.dict, node->value, &found));
+            *out = found ? *found : jv_undefined(node->value.s, node->value.n);
+            return CZ_OK;
+        }
         return jv_attr(r, v, node->value, false, out);
     case JN_SLICE: return eval_slice(r, node, out);
     case JN_CALL: return eval_call(r, node, out);
@@ -347,8 +353,9 @@ static const struct jv *find_kw(const struct jinja_args *args, struct jv name)
 /* The number of a name that the template mentions somewhere; true if it does. */
 static bool name_number(const struct jinja_run *r, const char *name, uint32_t *out)
 {
+    const size_t n = strlen(name);
     for (size_t i = 0; i < r->t->n_names; i++)
-        if (jv_is(r->t->names[i], name)) {
+        if (r->t->names[i].n == n && memcmp(r->t->names[i].s, name, n) == 0) {
             *out = (uint32_t)i;
             return true;
         }
@@ -555,8 +562,9 @@ static cz_status exec_for(struct jinja_run *r, const struct jn *node)
     struct jinja_scope *outer = r->scope;
     struct jv_list *items;
     struct jv series;
-    uint32_t loop_name = 0;
-    bool reads_loop = name_number(r, "loop", &loop_name), runs_else = true;
+    const uint32_t loop_name = r->t->loop_name;
+    const bool reads_loop = loop_name != UINT32_MAX;
+    bool runs_else = true;
     TRY(eval(r, node->b, &series));
     r->line = node->line;
     TRY(jv_iterate(r, series, &items));
@@ -704,7 +712,8 @@ cz_status jinja_render(const struct jinja_template *t, const struct jinja_var *v
                        int64_t now, struct jinja_text *out)
 {
     struct jinja_run run = {.t = t, .text = out, .out = &out->text, .now = now, .line = 1};
-    run.pool.nbytes_max = JINJA_NBYTES_MAX;
+    if (!out->block) out->block = malloc(JINJA_BLOCK_NBYTES);
+    jinja_pool_begin(&run.pool, out->block, JINJA_NBYTES_MAX);
     run.scope = &run.root;
     run.globals = jinja_take(&run.pool, (t->n_names + 1) * sizeof *run.globals);
     out->text.n = 0;
@@ -720,5 +729,6 @@ void jinja_text_free(struct jinja_text *t)
 {
     text_buf_free(&t->text);
     free(t->spans);
+    free(t->block);
     memset(t, 0, sizeof *t);
 }

@@ -18,6 +18,9 @@ struct jinja_pool {
     char *at, *end;
     size_t nbytes, nbytes_max;
 };
+/* Begin with a block of JINJA_BLOCK_NBYTES that stays the caller's; NULL: none. */
+#define JINJA_BLOCK_NBYTES ((size_t)64 << 10)
+void jinja_pool_begin(struct jinja_pool *p, void *block, size_t nbytes_max);
 void *jinja_take(struct jinja_pool *p, size_t n); /* zeroed, aligned for any type; NULL: too much */
 /* Make the n bytes at s, if they were taken last, m bytes longer in place. */
 bool jinja_extend(struct jinja_pool *p, const char *s, size_t n, size_t m);
@@ -184,6 +187,7 @@ struct jn_keyword {
 struct jn {
     uint8_t kind, op;
     bool is_negated;                  /* JN_TEST */
+    bool is_plain;                    /* JN_ATTR: of a dict no method, so a member */
     bool takes_varargs, takes_kwargs; /* JN_MACRO */
     int line;
     uint32_t name; /* JN_NAME, JN_MACRO */
@@ -207,6 +211,7 @@ struct jinja_template {
     struct jn_list body;
     struct jv *names; /* of variables, by number */
     size_t n_names, names_cap;
+    uint32_t loop_name; /* of `loop`; UINT32_MAX: it is not read */
     bool marks_generation;
 };
 
@@ -369,6 +374,7 @@ cz_status jinja_func_call(struct jinja_run *r, int func, const struct jinja_args
                           struct jv *out);
 /* Whether Python's type of v has an attribute of this name. */
 const char *jinja_method_find(struct jv v, struct jv name);
+bool jinja_is_method_of_dicts(struct jv name);
 cz_status jinja_method_call(struct jinja_run *r, const struct jv_method *m,
                             const struct jinja_args *args, struct jv *out);
 cz_status jinja_call(struct jinja_run *r, struct jv callee, const struct jinja_args *args,

@@ -550,6 +550,12 @@ const char *jinja_method_find(struct jv v, struct jv name)
     return NULL;
 }
 
+bool jinja_is_method_of_dicts(struct jv name)
+{
+    const struct jv dict = {.type = JV_DICT};
+    return jinja_method_find(dict, name) != NULL;
+}
+
 /* loop.cycle(a, b, …) and loop.changed(value). */
 static cz_status call_loop(struct jinja_run *r, const struct jv_method *m,
                            const struct jinja_args *args, struct jv *out)
@@ -575,9 +581,7 @@ cz_status jinja_method_call(struct jinja_run *r, const struct jv_method *m,
                             const struct jinja_args *args, struct jv *out)
 {
     if (m->self.type == JV_LOOP) return call_loop(r, m, args, out);
-    for (const struct method *k = methods_of(m->self); k->name; k++) {
-        if (strcmp(k->name, m->name) != 0) continue;
-        if (k->run) return k->run(r, m->self, args, out);
-    }
+    for (const struct method *k = methods_of(m->self); k->name; k++) /* it is the table's name */
+        if (k->name == m->name && k->run) return k->run(r, m->self, args, out);
     return run_lacks(r, "the method %s() of %s is not supported", m->name, jv_type_name(m->self));
 }

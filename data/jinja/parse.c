@@ -359,6 +359,7 @@ static cz_status parse_postfix(struct parser *p, struct jn *node, struct jn **ou
                 if (p->at->type != JT_NAME) return fail_here(p, "a name or a number");
                 TRY(node_new(p, JN_ATTR, p->at->line, &outer));
                 outer->value = jv_of_str(p->at->value.s, p->at->value.n);
+                outer->is_plain = !jinja_is_method_of_dicts(outer->value);
             }
             outer->a = node;
             p->at++;
@@ -834,6 +835,9 @@ cz_status jinja_parse(const char *text, size_t n, const char *name, struct jinja
     cz_status st = jinja_lex(t, text, n, &tokens);
     if (st == CZ_OK) st = jinja_parse_tokens(t, &tokens);
     free(tokens.at);
+    t->loop_name = UINT32_MAX;
+    for (size_t i = 0; i < t->n_names; i++)
+        if (jv_is(t->names[i], "loop")) t->loop_name = (uint32_t)i;
     if (st != CZ_OK) {
         jinja_free(t);
         return st;

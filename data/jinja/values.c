@@ -16,14 +16,20 @@ struct jinja_block {
     struct jinja_block *next;
 };
 
-enum { POOL_BLOCK = 64 << 10 };
+void jinja_pool_begin(struct jinja_pool *p, void *block, size_t nbytes_max)
+{
+    *p = (struct jinja_pool){.at = block, .nbytes_max = nbytes_max};
+    if (!block) return;
+    p->end = p->at + JINJA_BLOCK_NBYTES;
+    p->nbytes = JINJA_BLOCK_NBYTES;
+}
 
 char *jinja_take_text(struct jinja_pool *p, size_t n)
 {
     if (n == 0) n = 1;
     if (!p->at || (size_t)(p->end - p->at) < n) {
         size_t size = n + sizeof(struct jinja_block);
-        if (size < POOL_BLOCK) size = POOL_BLOCK;
+        if (size < JINJA_BLOCK_NBYTES) size = JINJA_BLOCK_NBYTES;
         if (n > p->nbytes_max || size > p->nbytes_max - p->nbytes) return NULL;
         struct jinja_block *block = malloc(size);
         if (!block) return NULL;

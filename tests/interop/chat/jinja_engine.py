@@ -29,6 +29,7 @@ class Text(ctypes.Structure):
         ("spans", ctypes.POINTER(Span)),
         ("n_spans", ctypes.c_size_t),
         ("spans_cap", ctypes.c_size_t),
+        ("block", ctypes.c_void_p),
     ]
 
 
