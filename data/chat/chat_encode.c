@@ -246,21 +246,35 @@ static bool find_call_end(const struct work *w, size_t i, size_t begin, size_t *
     return false;
 }
 
+/* The last place in s where `what` of m > 0 bytes stands. Mostly little follows it, so the last
+ * places are tried first; beyond them memmem() is safe from texts that repeat themselves. */
+static const char *find_last(const char *s, size_t n, const char *what, size_t m)
+{
+    enum { TRIES = 64 };
+    const char *found = NULL;
+    for (int i = 0; i < TRIES; i++, n--) {
+        if (n < m) return NULL;
+        if (memcmp(s + n - m, what, m) == 0) return s + n - m;
+    }
+    for (const char *end = s + n; (size_t)(end - s) >= m; s++) {
+        s = memmem(s, (size_t)(end - s), what, m);
+        if (!s) break;
+        found = s;
+    }
+    return found;
+}
+
 /* The end of an answer that begins at `begin`, although the messages up to it (w->part) are not a
  * beginning of the text: what it says and what the template writes behind that, found in both. */
 static bool find_end(const struct work *w, size_t i, size_t begin, size_t *end)
 {
     const struct text_buf *alone = &w->part.text, *text = &w->text.text;
     size_t n_said;
-    const char *said = said_of(json_child(w->row->chat.messages, i), &n_said), *found = NULL;
+    const char *said = said_of(json_child(w->row->chat.messages, i), &n_said), *found;
     if (begin >= alone->n) return false;
     if (n_said == 0) return find_call_end(w, i, begin, end);
     /* The last place: the content may stand in the reasoning, too. */
-    for (const char *s = alone->s + begin; (size_t)(alone->s + alone->n - s) >= n_said; s++) {
-        s = memmem(s, (size_t)(alone->s + alone->n - s), said, n_said);
-        if (!s) break;
-        found = s;
-    }
+    found = find_last(alone->s + begin, alone->n - begin, said, n_said);
     if (!found) return false;
     size_t n = (size_t)(alone->s + alone->n - found);
     if (n > text->n - begin || memcmp(text->s + begin, found, n) != 0) return false;
@@ -450,15 +464,38 @@ static cz_status encode_plain(struct work *w)
     return CZ_OK;
 }
 
-cz_status chat_encode(const struct chat_encoder *e, const struct chat_row *row, const char *where,
-                      struct chat_tokens *out)
+cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder *e,
+                         const struct chat_row *row, const char *where, struct chat_tokens *out)
 {
-    struct work w = {.e = e, .row = row, .where = where, .out = out};
+    struct work w = {.e = e,
+                     .row = row,
+                     .where = where,
+                     .text = scratch->text,
+                     .part = scratch->part,
+                     .out = out,
+                     .ends = {scratch->ends, 0, scratch->ends_cap}};
+    w.text.text.n = w.part.text.n = 0;
+    w.text.n_spans = w.part.n_spans = 0;
     memset(out, 0, sizeof *out);
     cz_status st = row->form == CHAT_MESSAGES ? encode_chat(&w) : encode_plain(&w);
     for (size_t i = 1; st == CZ_OK && i < out->n; i++) out->n_trained += out->trained[i];
-    jinja_text_free(&w.text);
-    jinja_text_free(&w.part);
-    free(w.ends.ids);
+    *scratch = (struct chat_scratch){w.text, w.part, w.ends.ids, w.ends.cap};
+    return st;
+}
+
+void chat_scratch_free(struct chat_scratch *scratch)
+{
+    jinja_text_free(&scratch->text);
+    jinja_text_free(&scratch->part);
+    free(scratch->ends);
+    memset(scratch, 0, sizeof *scratch);
+}
+
+cz_status chat_encode(const struct chat_encoder *e, const struct chat_row *row, const char *where,
+                      struct chat_tokens *out)
+{
+    struct chat_scratch scratch = {0};
+    cz_status st = chat_encode_in(&scratch, e, row, where, out);
+    chat_scratch_free(&scratch);
     return st;
 }

@@ -43,6 +43,16 @@ struct chat_tokens {
  * CZ_NOMEM. */
 cz_status chat_encode(const struct chat_encoder *e, const struct chat_row *row, const char *where,
                       struct chat_tokens *out);
-void chat_tokens_free(struct chat_tokens *t); /* accepts a zeroed one */
+
+/* The same with memory that a thread keeps from row to row. Zero it first. */
+struct chat_scratch {
+    struct jinja_text text, part;
+    int32_t *ends;
+    size_t ends_cap;
+};
+cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder *e,
+                         const struct chat_row *row, const char *where, struct chat_tokens *out);
+void chat_scratch_free(struct chat_scratch *scratch); /* accepts a zeroed one */
+void chat_tokens_free(struct chat_tokens *t);         /* accepts a zeroed one */
 
 #endif

@@ -1,6 +1,6 @@
-/* Files of rows to tokens. All threads encode a block of rows while one of them cuts the next block
- * out of the file; examples keep the order of the rows, so that the result does not depend on the
- * threads. */
+/* Files of rows to tokens. All threads encode a block of rows while one of them takes over the
+ * block before and cuts the next one out of the file; examples keep the order of the rows, so that
+ * the result does not depend on the threads. */
 #include "data/chat/chat_set.h"
 
 #include "base/log.h"
@@ -44,7 +44,7 @@ struct reader {
     struct text_source in;
     const char *shown;
     bool started, is_list, ended;
-    struct block blocks[2];
+    struct block blocks[3];
     unsigned n_named[CHAT_N_FAULTS];
 };
 
@@ -155,7 +155,8 @@ static void count_trained(const struct reader *r, struct waiting *row)
     row->n_trained_uncut = n;
 }
 
-static void encode_one(const struct reader *r, const char *text, struct waiting *row)
+static void encode_one(const struct reader *r, struct chat_scratch *scratch, const char *text,
+                       struct waiting *row)
 {
     struct chat_row read;
     struct chat_tokens t = {0};
@@ -163,7 +164,7 @@ static void encode_one(const struct reader *r, const char *text, struct waiting 
     snprintf(where, sizeof where, "%s:%" PRIu64, r->shown, row->line);
     row->status = chat_row_read(text + row->begin, row->n, where, &read);
     bool is_form = row->status == CZ_OK;
-    if (is_form) row->status = chat_encode(&r->o->encoder, &read, where, &t);
+    if (is_form) row->status = chat_encode_in(scratch, &r->o->encoder, &read, where, &t);
     chat_row_free(&read);
     if (row->status == CZ_OK) {
         for (size_t i = 0; i < t.n; i++) t.ids[i] |= t.trained[i] ? CHAT_TRAINED : 0;
@@ -333,23 +334,12 @@ static cz_status put_kept(struct reader *r, const struct block *block)
     return st;
 }
 
-/* Encode a block while the next one is taken; *taken: the status of that, with its sentence in
- * `why`. The caller's thread takes it, as errors belong to threads. */
-static void encode_block(struct reader *r, struct block *block, struct block *next,
-                         cz_status *taken, struct err *why)
+static void waiting_free(struct waiting *row)
 {
-    *taken = CZ_OK;
-#pragma omp parallel
-    {
-#pragma omp master
-        {
-            *taken = take_block(r, next);
-            if (*taken != CZ_OK) err_capture(why);
-        }
-#pragma omp for schedule(dynamic, 8)
-        for (size_t i = 0; i < block->n_rows; i++)
-            if (!block->rows[i].is_kept) encode_one(r, block->text.s, &block->rows[i]);
-    }
+    free(row->tokens);
+    free(row->err);
+    row->tokens = NULL;
+    row->err = NULL;
 }
 
 /* Take encoded rows over in their order. */
@@ -369,13 +359,50 @@ static cz_status end_block(struct reader *r, struct block *block)
             r->set->n_kept += row->is_kept;
             st = add_example(r, row);
         }
-        free(row->tokens);
-        free(row->err);
-        row->tokens = NULL;
-        row->err = NULL;
+        waiting_free(row);
     }
     block->n_rows = 0;
     return st;
+}
+
+/* After an error rows may still wait. */
+static void block_free(struct block *block)
+{
+    for (size_t i = 0; block->rows && i < block->n_rows; i++) waiting_free(&block->rows[i]);
+    text_buf_free(&block->text);
+    free(block->rows);
+}
+
+/* What a part of a block's work came to, with its sentence, as errors belong to threads. */
+struct outcome {
+    cz_status st;
+    struct err why;
+};
+
+static void note(struct outcome *o, cz_status st)
+{
+    o->st = st;
+    if (st != CZ_OK) err_capture(&o->why);
+}
+
+/* Encode a block, while the caller's thread takes over the rows of the block before and cuts the
+ * next one out of the file. */
+static void encode_block(struct reader *r, struct block *before, struct block *block,
+                         struct block *next, struct outcome *ended, struct outcome *taken)
+{
+#pragma omp parallel
+    {
+        struct chat_scratch scratch = {0};
+#pragma omp master
+        {
+            note(ended, end_block(r, before));
+            note(taken, take_block(r, next));
+        }
+#pragma omp for schedule(dynamic, 8)
+        for (size_t i = 0; i < block->n_rows; i++)
+            if (!block->rows[i].is_kept) encode_one(r, &scratch, block->text.s, &block->rows[i]);
+        chat_scratch_free(&scratch);
+    }
 }
 
 /* ---- files
@@ -392,24 +419,25 @@ static cz_status read_file(struct reader *r, const struct data_path *path)
     r->shown = path->shown;
     r->started = r->is_list = r->ended = false;
     TRY(text_source_open(&r->in, path->dir, path->name, path->shown));
-    struct err why;
-    struct block *block = &r->blocks[0], *next = &r->blocks[1];
+    struct outcome ended, taken;
+    struct block *before = &r->blocks[0], *block = &r->blocks[1], *next = &r->blocks[2];
     TRY(take_block(r, block));
     while (block->n_rows > 0) {
         bool found;
-        cz_status taken;
         TRY(get_kept(r, block, &found));
-        encode_block(r, block, next, &taken, &why);
-        cz_status st = r->cache && !found ? put_kept(r, block) : CZ_OK;
-        const cz_status ended = end_block(r, block);
-        TRY(st);
-        TRY(ended);
-        if (taken != CZ_OK) return err_restore(&why);
-        struct block *full = next;
-        next = block;
-        block = full;
+        encode_block(r, before, block, next, &ended, &taken);
+        if (ended.st != CZ_OK) return err_restore(&ended.why);
+        TRY(r->cache && !found ? put_kept(r, block) : CZ_OK);
+        if (taken.st != CZ_OK) {
+            TRY(end_block(r, block)); /* what is wrong there comes first */
+            return err_restore(&taken.why);
+        }
+        struct block *free_one = before;
+        before = block;
+        block = next;
+        next = free_one;
     }
-    return CZ_OK;
+    return end_block(r, before);
 }
 
 static cz_status check_faults(const struct chat_set *s, const struct chat_set_options *o)
@@ -436,7 +464,7 @@ static cz_status read_all(struct reader *r)
 {
     struct data_paths paths = {0};
     const struct chat_set_options *o = r->o;
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < CZ_ARRAY_LEN(r->blocks); i++) {
         r->blocks[i].rows = calloc(BLOCK_ROWS, sizeof *r->blocks[i].rows);
         if (!r->blocks[i].rows) return err_set(CZ_NOMEM, 0, "no memory for rows");
     }
@@ -466,10 +494,7 @@ cz_status chat_set_open(const struct chat_set_options *options, struct chat_set 
     r.set = calloc(1, sizeof *r.set);
     if (!r.set) return err_set(CZ_NOMEM, 0, "no memory for the data");
     cz_status st = read_all(&r);
-    for (int i = 0; i < 2; i++) {
-        text_buf_free(&r.blocks[i].text);
-        free(r.blocks[i].rows);
-    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(r.blocks); i++) block_free(&r.blocks[i]);
     chat_cache_close(r.cache);
     if (st != CZ_OK) {
         chat_set_close(r.set);
