@@ -317,8 +317,19 @@ static cz_status eval_kind(struct jinja_run *r, const struct jn *node, struct jv
     }
 }
 
+/* Most nodes are constants and variables, which need no call of their own. */
 static cz_status eval(struct jinja_run *r, const struct jn *node, struct jv *out)
 {
+    const struct jv *leaf = NULL;
+    if (node->kind == JN_CONST)
+        leaf = &node->value;
+    else if (node->kind == JN_NAME)
+        leaf = find_var(r, node->name);
+    if (leaf && r->depth < JINJA_DEPTH_MAX) {
+        r->line = node->line;
+        *out = *leaf;
+        return run_steps(r, 1);
+    }
     TRY(enter(r, node));
     TRY(eval_kind(r, node, out));
     r->depth--;
@@ -658,6 +669,38 @@ static cz_status exec_macro(struct jinja_run *r, const struct jn *node)
     return set_var(r, node->name, (struct jv){.type = JV_MACRO, .macro = macro});
 }
 
+/* Write a + b + c: strings one after the other, without making their sum. As soon as one of them is
+ * no plain string, the sum is made as it is elsewhere. */
+static cz_status write_sum(struct jinja_run *r, const struct jn *node)
+{
+    enum { PARTS_MAX = 16 };
+    const struct jn *sums[PARTS_MAX]; /* the last part first */
+    struct jv parts[PARTS_MAX + 1], all;
+    size_t n = 0, n_parts = 0;
+    while (node->kind == JN_BINARY && node->op == JO_ADD && n < PARTS_MAX) {
+        sums[n++] = node;
+        node = node->a;
+    }
+    bool is_sum = false; /* all parts so far are in `all` */
+    for (size_t i = n + 1; i-- > 0; node = i > 0 ? sums[i - 1]->b : NULL) {
+        struct jv *part = &parts[n_parts++];
+        TRY(eval(r, node, part));
+        if (!is_sum && part->type == JV_STR && !part->is_safe) continue;
+        for (size_t k = is_sum ? n_parts - 1 : 0; k < n_parts; k++) {
+            if (k > 0) r->line = sums[n - k]->line;
+            if (k == 0)
+                all = parts[0];
+            else
+                TRY(jv_binary(r, JO_ADD, all, parts[k], &all));
+        }
+        is_sum = true;
+    }
+    if (is_sum)
+        return all.type == JV_STR ? write_text(r, all.s, all.n) : jv_print(r, all, false, r->out);
+    for (size_t i = 0; i < n_parts; i++) TRY(write_text(r, parts[i].s, parts[i].n));
+    return CZ_OK;
+}
+
 static cz_status exec(struct jinja_run *r, const struct jn *node)
 {
     struct jv v;
@@ -665,6 +708,7 @@ static cz_status exec(struct jinja_run *r, const struct jn *node)
     switch (node->kind) {
     case JN_TEXT: return write_text(r, node->value.s, node->value.n);
     case JN_OUT:
+        if (node->a->kind == JN_BINARY) return write_sum(r, node->a);
         TRY(eval(r, node->a, &v));
         return v.type == JV_STR ? write_text(r, v.s, v.n) : jv_print(r, v, false, r->out);
     case JN_IF: return exec_if(r, node);

@@ -101,7 +101,11 @@ static bool is_comment_start(const struct scan *c)
 
 static void skip_white(struct scan *c)
 {
-    while (!at_end(c) && strchr(" \t\r\n", c->s[c->at]) && c->s[c->at] != '\0') c->at++;
+    while (!at_end(c)) {
+        const char ch = c->s[c->at];
+        if (ch != ' ' && ch != '\t' && ch != '\r' && ch != '\n') return;
+        c->at++;
+    }
 }
 
 /* Line comments run to the end of the line, block comments across lines. DeepSpeed reads configs

@@ -143,10 +143,7 @@ static cz_status encode_last(const struct bpe *b, struct bpe_work *w, const char
         for (const char *at = s; n > 0 && n_ahead < AHEAD; n_ahead++) {
             const size_t k = next(at, n);
             places[n_ahead] = bpe_slot_of(w, at, k, n);
-            if (places[n_ahead].pair) {
-                __builtin_prefetch(places[n_ahead].pair);
-                __builtin_prefetch(places[n_ahead].pair + 1);
-            }
+            if (places[n_ahead].pair) __builtin_prefetch(places[n_ahead].pair);
             at += k;
             n -= k;
         }
