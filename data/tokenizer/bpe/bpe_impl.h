@@ -114,7 +114,7 @@ struct bpe_model {
 /* A word that was merged before. Words of up to BPE_CACHED_NBYTES in up to BPE_CACHED_IDS. */
 #define BPE_CACHED_NBYTES 22
 #define BPE_CACHED_IDS    8
-#define BPE_CACHE_SLOTS   ((size_t)1 << 17)
+#define BPE_CACHE_SLOTS   ((size_t)1 << 16)
 struct bpe_cached {
     char key[BPE_CACHED_NBYTES]; /* zeros behind the word */
     uint8_t nbytes, n_ids;
