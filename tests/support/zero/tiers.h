@@ -25,6 +25,7 @@ struct tier_run {
     const char *order; /* czero.accumulation_order; NULL: "auto" */
     int turn; /* varies what must not matter: tiles, blocks, read-ahead, what stays in memory */
     const char *late; /* czero.late_update; NULL: as the turn says */
+    bool pinned;      /* pin_memory: a GPU's copies are not waited for where they begin */
 };
 
 /* max_in_cpu: nothing, some, all of gpt2-tiny's parameters stay in memory
@@ -57,13 +58,14 @@ static inline void tiers_json(char *out, size_t nbytes, const struct tier_run *r
 {
     snprintf(out, nbytes,
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\", "
-             "\"ratio\": %s, \"pipeline_read\": %s, \"pipeline_write\": %s}, "
+             "\"ratio\": %s, \"pipeline_read\": %s, \"pipeline_write\": %s, \"pin_memory\": %s}, "
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\", "
-             "\"max_in_cpu\": %d}",
+             "\"max_in_cpu\": %d, \"pin_memory\": %s}",
              tier_names[t.optimizer], swap_dir,
              run->stage == 3 && run->turn % 3 == 1 ? "0.4" : "1.0",
              run->turn % 2 ? "true" : "false", run->turn % 4 < 2 ? "true" : "false",
-             tier_names[t.params], swap_dir, tiers_in_memory(run));
+             run->pinned ? "true" : "false", tier_names[t.params], swap_dir, tiers_in_memory(run),
+             run->pinned ? "true" : "false");
 }
 
 /* Small sub-groups, windows, tiles and blocks, little resident: as much as can moves. */
