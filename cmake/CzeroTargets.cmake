@@ -311,7 +311,7 @@ endfunction()
 # left to run alone at the end.
 set(CZ_LONG_TESTS
   gpu.test_onebit_runs_cuda=60 cli.test_kill_save_sh=50 gpu.test_cuda_errors_sh=40
-  ops.test_forced_isa_sh=35 cli.test_classify_sh=35 gpu.test_offload_cuda=30
+  ops.test_forced_isa_sh=35 cli.test_classify_sh=35 gpu.test_offload_cuda=30 gpu.test_late_cuda=60
   engine.test_no_allocation=30 engine.test_offload_memory=30 zero.test_onebit_gpu=30
   engine.test_resume=30 zero.test_zero_gpu=28 gpu.test_attention_cuda.ptx=26 comm.test_mpi_sh=22
   engine.test_resume_fixtures=20 comm.test_two_hosts_sh=20 engine.test_offload_faults=20

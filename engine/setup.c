@@ -274,6 +274,8 @@ static cz_status make_zero(struct cz_engine *e)
     const struct ds_config *c = e->config;
     TRY(tiers_find_in_place(e));
     int64_t bucket = c->zero.stage == 0 ? 500000000 : c->zero.reduce_bucket_size;
+    /* One rank with a GPU updates beside the backward then, which is longer than the forward. */
+    bool beside = e->plan.on_cuda && e->comm->world_size == 1 && engine_updates_first(e);
     const struct zero_options options = {.table = model_params(e->model),
                                          .units = e->units,
                                          .n_units = model_n_layers(e->model),
@@ -297,7 +299,7 @@ static cz_status make_zero(struct cz_engine *e)
                                          .on_gpu = e->plan.on_cuda,
                                          .offload = tiers_offload(e),
                                          .swap = tiers_swap(e),
-                                         .late_update = c->czero.late_update,
+                                         .late_update = c->czero.late_update && !beside,
                                          .n_steps = &e->global_steps,
                                          .tile_numel = (size_t)c->czero.tile_numel,
                                          .comm = e->comm,

@@ -220,7 +220,7 @@ static bool checks_overflow(const struct ds_config *c)
 bool engine_updates_first(const struct cz_engine *e)
 {
     const struct ds_config *c = e->config;
-    return !checks_overflow(c) && !(c->gradient_clipping > 0) && !zero_onebit(e->zero).clock;
+    return !checks_overflow(c) && !(c->gradient_clipping > 0) && !onebit_of(e->groups, e->n_groups);
 }
 
 /* Norm of the gradients as they are (still scaled); NAN when it is neither wanted nor needed. */

@@ -185,11 +185,12 @@ static cz_status read_until(struct ring *r, size_t end)
 
 cz_status ring_ahead(struct ring *r)
 {
-    return r->options.read_ahead ? read_until(r, r->current + r->options.n_slots) : CZ_OK;
+    return r && r->options.read_ahead ? read_until(r, r->current + r->options.n_slots) : CZ_OK;
 }
 
 cz_status ring_begin(struct ring *r, size_t n_tiles, ring_pieces pieces, void *user)
 {
+    if (!r) return CZ_OK;
     r->pieces = pieces;
     r->user = user;
     r->n_tiles = n_tiles;
@@ -200,6 +201,7 @@ cz_status ring_begin(struct ring *r, size_t n_tiles, ring_pieces pieces, void *u
 cz_status ring_next(struct ring *r, unsigned char **slot)
 {
     *slot = NULL;
+    if (!r) return CZ_OK;
     if (r->current >= r->n_tiles)
         return err_set(CZ_INVALID, 0, "a ring has no tile %zu of %zu", r->current, r->n_tiles);
     TRY(read_until(r, r->current + 1));
@@ -215,6 +217,7 @@ cz_status ring_next(struct ring *r, unsigned char **slot)
  * for here. */
 cz_status ring_done(struct ring *r)
 {
+    if (!r) return CZ_OK;
     struct ring_slot *s = r->taken[r->current % r->options.n_slots];
     r->current++;
     if (!s) return CZ_OK;
@@ -232,7 +235,7 @@ cz_status ring_done(struct ring *r)
 
 cz_status ring_flush(struct ring *r, size_t slot_off)
 {
-    for (size_t i = 0; i < r->options.n_slots; i++)
+    for (size_t i = 0; r && i < r->options.n_slots; i++)
         for (size_t k = 0; k < r->slots[i].n_places; k++) {
             struct ring_place *place = &r->slots[i].places[k];
             if (slot_off == SIZE_MAX || place->piece.slot_off == slot_off)
@@ -243,6 +246,7 @@ cz_status ring_flush(struct ring *r, size_t slot_off)
 
 cz_status ring_end(struct ring *r)
 {
+    if (!r) return CZ_OK;
     bool is_whole = r->current == r->n_tiles;
     cz_status st = swap_drain(r->options.swap);
     for (size_t i = 0; i < r->options.n_slots; i++) {

@@ -7,7 +7,9 @@
  * A tile is made of pieces: runs of the file that have a place in the slot. Some are only read,
  * some only written. What the slots hold when a sweep ends is not read again by a later one that
  * comes to it while it is still there: a sweep in the opposite direction begins with as many tiles
- * from memory as there are slots. Nothing is allocated after ring_create(). Not thread-safe. */
+ * from memory as there are slots. Nothing is allocated after ring_create(). Not thread-safe.
+ *
+ * A NULL ring is that of data in memory: its tiles have no pieces, and its calls do nothing. */
 #ifndef CZ_OFFLOAD_RING_H
 #define CZ_OFFLOAD_RING_H
 
@@ -46,7 +48,7 @@ struct ring; /* opaque */
 
 /* Errors: CZ_NOMEM, CZ_INVALID. */
 cz_status ring_create(const struct ring_options *options, struct ring **out);
-void ring_destroy(struct ring *r); /* accepts NULL; what is under way must have been ended */
+void ring_destroy(struct ring *r); /* what is under way must have been ended */
 
 cz_status ring_begin(struct ring *r, size_t n_tiles, ring_pieces pieces, void *user);
 
@@ -67,7 +69,7 @@ cz_status ring_flush(struct ring *r, size_t slot_off);
 cz_status ring_end(struct ring *r);
 
 /* What the slots hold is no longer what is in the file, or their memory was used for something
- * else. Not during a sweep. Accepts NULL. */
+ * else. Not during a sweep. */
 void ring_forget(struct ring *r);
 
 CZ_EXTERN_C_END

@@ -166,8 +166,9 @@ static void choose(struct zero *z)
 
     z->window.is_split = is_alone ? zero_params_leave(o) : o->stage == 3;
     z->window.is_used = z->window.is_split || o->swap.params;
-    /* Where a rank updates whole parameters, or the chunks that it sends layer by layer. */
-    z->late.on = o->late_update && is_swapped && !o->on_gpu && !onebit &&
+    /* Where a rank updates whole parameters, or the chunks that it sends layer by layer; of a
+     * GPU's, those that the host updates. */
+    z->late.on = o->late_update && (o->on_gpu ? leaves : is_swapped) && !onebit &&
                  (is_alone || o->stage == 0 || o->stage == 3);
     z->sweep.params_changed = true; /* nothing has been gathered yet */
 }

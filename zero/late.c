@@ -16,7 +16,12 @@
  * begins; tiles and turns are its own affair. Of the parameters that stay in the window every rank
  * sends its part to the others, those of a visit one visit ahead: so what is waited for was begun
  * before that visit's other gathers. These collectives depend on the visit alone, never on how far
- * a rank's tiles are. */
+ * a rank's tiles are.
+ *
+ * On a GPU the host has put the kernels of the layers before on their stream when a tile's turn
+ * comes: it updates the tile while they run. The new parameters go to the GPU on another stream,
+ * which the layers' waits for before it continues. What the GPU updates itself has the first turns,
+ * at the boundary. */
 #include "zero/zero_impl.h"
 
 #include <stdlib.h>
@@ -24,6 +29,12 @@
 
 /* Memory for slots beyond the usual ones: what a layer's tiles take, but no more than this. */
 #define SLOTS_NBYTES_MAX ((size_t)256 << 20)
+
+/* Whether ranks send each other their parts of what stays in the window. */
+static bool shares(const struct zero *z)
+{
+    return z->window.is_split && z->options.comm->world_size > 1;
+}
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
@@ -71,7 +82,7 @@ static void deal_visit(struct deal *d, size_t visit)
     for (size_t i = begin; i < end; i++)
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
             deal_param(d, s->stays[k].param_idx);
-    for (size_t k = 0; z->window.is_split && visit + 1 < z->options.n_units && k < next->n; k++)
+    for (size_t k = 0; shares(z) && visit + 1 < z->options.n_units && k < next->n; k++)
         if (z->own.params[next->param_idx[k]].resident) deal_param(d, next->param_idx[k]);
 }
 
@@ -79,6 +90,10 @@ static void deal_all(struct deal *d)
 {
     struct zero_late *l = &d->z->late;
     size_t n_visits = d->z->options.n_units;
+    for (size_t g = 0; g < d->z->options.n_groups; g++)
+        for (size_t t = 0; t < group_tiles(d->z, g); t++)
+            if (zero_tile_is_on_gpu(d->z, g, t)) deal_tile(d, g, t);
+    l->n_at_once = l->n_turns;
     for (size_t v = 0; v < n_visits; v++) {
         deal_visit(d, v);
         l->due[v] = l->n_turns;
@@ -131,19 +146,28 @@ static cz_status list_copied(struct zero *z)
     return CZ_OK;
 }
 
-static void copy_residents(struct zero *z, size_t turn, const unsigned char *params)
+/* On a GPU after the kernel that made them, or, where the host did, beside the layers: then the
+ * slot that they are taken from may be used again once they have arrived. */
+static cz_status copy_residents(struct zero *z, size_t turn, const unsigned char *params)
 {
     const struct zero_late *l = &z->late;
-    size_t size = dtype_size(z->options.dtype);
-    size_t begin = l->turns[turn].tile * z->options.tile_numel;
-    for (size_t k = l->first_copied[turn]; k < l->first_copied[turn + 1]; k++) {
+    struct device *d = zero_device(z);
+    bool at_once = turn < l->n_at_once;
+    struct dev_stream *way = at_once ? z->options.stream : z->gpu.in;
+    size_t size = dtype_size(z->options.dtype), first = l->first_copied[turn];
+    size_t begin = l->turns[turn].tile * z->options.tile_numel, end = l->first_copied[turn + 1];
+    for (size_t k = first; k < end; k++) {
         size_t i = l->copied[k];
         const struct overlap o = overlap_of(z, l->turns[turn], i);
         const struct zero_piece mine = zero_piece_mine(z, i);
         size_t at = z->own.params[i].resident_off + mine.param_off + (o.lo - mine.own_off);
-        memcpy(z->mem.blocks[ZERO_WINDOW] + at * size, params + (o.lo - begin) * size,
-               (o.end - o.lo) * size);
+        TRY(zero_copy(z, way, z->mem.blocks[ZERO_WINDOW] + at * size,
+                      params + (o.lo - begin) * size, (o.end - o.lo) * size));
     }
+    if (first == end || at_once || !z->options.on_gpu) return CZ_OK;
+    struct dev_event *arrived = z->gpu.staged[l->turns[turn].tile % ZERO_STAGE_SLOTS];
+    TRY(d->ops->event_record(d, arrived, way));
+    return z->options.swap.params ? d->ops->event_wait_host(d, arrived) : CZ_OK;
 }
 
 /* A parameter's parts that ranks have copied to their places in the window. */
@@ -203,7 +227,7 @@ static int by_size(const void *a, const void *b)
  * layer's read, while the layer computes. `sizes`: scratch for as many as there are units. */
 static size_t choose_slots(const struct zero *z, size_t *sizes)
 {
-    size_t n = 0, most = SLOTS_NBYTES_MAX / z->sweep.ring_slot_nbytes, before = 0;
+    size_t n = 0, most = SLOTS_NBYTES_MAX / z->sweep.ring_slot_nbytes, before = z->late.n_at_once;
     if (most < RING_SLOTS) most = RING_SLOTS;
     if (most > RING_SLOTS_MAX) most = RING_SLOTS_MAX;
     for (size_t v = 0; v < z->options.n_units; v++) {
@@ -230,7 +254,8 @@ cz_status zero_late_init(struct zero *z)
 {
     struct zero_late *l = &z->late;
     size_t n_tiles = 0;
-    if (z->mem.swap_nbytes == 0) l->on = false;
+    bool has_file = z->mem.swap_nbytes > 0;
+    l->on &= has_file || z->options.on_gpu;
     if (!l->on) return CZ_OK;
     for (size_t g = 0; g < z->options.n_groups; g++) n_tiles += group_tiles(z, g);
     struct deal d = {.z = z,
@@ -244,15 +269,15 @@ cz_status zero_late_init(struct zero *z)
         for (size_t g = 1; g < z->options.n_groups; g++)
             d.first[g] = d.first[g - 1] + group_tiles(z, g - 1);
         deal_all(&d);
-        z->sweep.n_slots = choose_slots(z, sizes);
-        l->reads_ahead = may_read_ahead(z);
+        if (has_file) z->sweep.n_slots = choose_slots(z, sizes);
+        l->reads_ahead = has_file && may_read_ahead(z);
     }
     free(d.first);
     free(d.dealt);
     free(sizes);
     if (!has_memory) return err_set(CZ_NOMEM, 0, "no memory for the order of %zu tiles", n_tiles);
     TRY(list_copied(z));
-    return z->window.is_split ? list_shared(z) : CZ_OK;
+    return shares(z) ? list_shared(z) : CZ_OK;
 }
 
 void zero_late_free(struct zero *z)
@@ -311,22 +336,6 @@ cz_status zero_late_interrupt(struct zero *z)
     return ring_end(z->sweep.ring);
 }
 
-cz_status zero_late_begin(struct zero *z, uint64_t step)
-{
-    struct zero_late *l = &z->late;
-    cz_status st = l->is_begun ? CZ_OK : ring_flush(z->sweep.ring, SIZE_MAX);
-    for (size_t g = 0; g < z->options.n_groups; g++) {
-        if (z->options.groups[g].hyper.cls->n_passes == 1) continue;
-        if (l->n_turns > z->sweep.n_slots) ring_forget(z->sweep.ring);
-        st = st == CZ_OK ? zero_sweep_before_last(z, g) : zero_tensor_sums_after(z, g, st);
-    }
-    TRY(st);
-    l->step = step;
-    l->n_done = l->n_shared = 0;
-    l->is_pending = true;
-    return CZ_OK;
-}
-
 static cz_status update_next(struct zero *z)
 {
     struct zero_late *l = &z->late;
@@ -334,7 +343,7 @@ static cz_status update_next(struct zero *z)
     unsigned char *slot;
     TRY(ring_next(z->sweep.ring, &slot));
     TRY(zero_tile_update(z, l->turns[l->n_done], slot, &params));
-    copy_residents(z, l->n_done, params);
+    TRY(copy_residents(z, l->n_done, params));
     TRY(ring_done(z->sweep.ring));
     l->n_done++;
     return CZ_OK;
@@ -346,11 +355,13 @@ static cz_status name_step(const struct zero *z, cz_status st)
     return err_prefix("the update of step %llu", (unsigned long long)z->late.step);
 }
 
-/* The first `n` tiles are updated. After the last one the ring continues with the next step. */
+/* The first `n` tiles are updated, and layers see it. After the last one the ring continues with
+ * the next step. */
 static cz_status update_until(struct zero *z, size_t n)
 {
     struct zero_late *l = &z->late;
     cz_status st = CZ_OK;
+    size_t n_before = l->n_done;
     if (!l->is_pending) return CZ_OK;
     if (!l->is_begun) {
         st = ring_flush(z->sweep.ring, SIZE_MAX);
@@ -359,16 +370,48 @@ static cz_status update_until(struct zero *z, size_t n)
     if (st == CZ_OK && l->n_done < n) l->is_unwritten = true;
     while (st == CZ_OK && l->n_done < n) st = update_next(z);
     TRY(name_step(z, st));
+    if (l->n_done > n_before) TRY(zero_gpu_settle(z));
     if (l->n_done < l->n_turns) return CZ_OK;
     l->is_pending = l->is_begun = false;
     return l->reads_ahead ? ring_to_first(z) : CZ_OK;
+}
+
+/* What a GPU updates: its parameters are where they belong when the host looks for them. */
+static cz_status update_at_once(struct zero *z)
+{
+    struct device *d = zero_device(z);
+    if (z->late.n_at_once == 0) return CZ_OK;
+    TRY(update_until(z, z->late.n_at_once));
+    return zero_params_leave(&z->options) ? d->ops->stream_sync(d, z->gpu.out) : CZ_OK;
+}
+
+/* On a GPU all that used the old parameters, or made the gradients, is on the layers' stream by
+ * now: the tiles' copies wait for it here, and not again when there are layers that they run
+ * beside. */
+cz_status zero_late_begin(struct zero *z, uint64_t step)
+{
+    struct zero_late *l = &z->late;
+    cz_status st = zero_grads_arrive(z) ? zero_bucket_finish(z) : CZ_OK;
+    if (st == CZ_OK && !l->is_begun) st = ring_flush(z->sweep.ring, SIZE_MAX);
+    for (size_t g = 0; g < z->options.n_groups; g++) {
+        if (z->options.groups[g].hyper.cls->n_passes == 1) continue;
+        if (l->n_turns > z->sweep.n_slots) ring_forget(z->sweep.ring);
+        st = st == CZ_OK ? zero_sweep_before_last(z, g) : zero_tensor_sums_after(z, g, st);
+    }
+    TRY(st);
+    if (z->options.on_gpu) TRY(zero_after(z, z->gpu.in, z->options.stream));
+    if (z->options.on_gpu) TRY(zero_after(z, z->gpu.out, z->options.stream));
+    l->step = step;
+    l->n_done = l->n_shared = 0;
+    l->is_pending = true;
+    return update_at_once(z);
 }
 
 /* Parameters that stay and that the first `n` forward visits use begin to go to all ranks. */
 static cz_status share_until(struct zero *z, size_t n)
 {
     struct zero_late *l = &z->late;
-    if (!z->window.is_split) return CZ_OK;
+    if (!shares(z)) return CZ_OK;
     for (; l->n_shared < n && l->n_shared < z->options.n_units; l->n_shared++) {
         const struct comm_span *spans = l->shared + l->first_shared[l->n_shared];
         const struct comm_move args = {.src = z->mem.blocks[ZERO_WINDOW],
@@ -408,7 +451,7 @@ cz_status zero_update_end(struct zero *z)
 {
     if (!z->late.on) return CZ_OK;
     cz_status st = end_own(z);
-    if (!z->window.is_split) return st;
+    if (!shares(z)) return st;
     TRY(comm_agree(z->options.comm, st));
     TRY(share_until(z, z->options.n_units));
     return zero_late_drain(z);
@@ -417,7 +460,7 @@ cz_status zero_update_end(struct zero *z)
 /* As a rule a pass has ended it: then ranks need not agree here. */
 cz_status zero_late_before_step(struct zero *z)
 {
-    bool is_shared = !z->window.is_split || z->late.n_shared == z->options.n_units;
+    bool is_shared = !shares(z) || z->late.n_shared == z->options.n_units;
     return z->late.on && is_shared ? end_own(z) : zero_update_end(z);
 }
 

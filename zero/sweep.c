@@ -42,6 +42,7 @@ struct sweep {
     const float *one;     /* the class's apply() instead of its passes, with this as the trust ratio
                              of optimizers that have none; NULL: its passes */
     bool beside;          /* the backward, perhaps: each tile waits for its own gradients */
+    bool late;            /* beside the next forward: late.c */
     struct staged staged; /* of the tile in work */
 };
 
@@ -309,12 +310,15 @@ static size_t tile_pieces(void *user, size_t k, struct ring_piece *out)
     return n;
 }
 
-/* Whether masters and states of tile t are on the GPU: its kernels update them then. */
+bool zero_tile_is_on_gpu(const struct zero *z, size_t g, size_t t)
+{
+    const struct zero_options *o = &z->options;
+    return o->on_gpu && (!zero_states_leave(o) || t * o->tile_numel < z->own.groups[g].resident);
+}
+
 static bool is_gpu_tile(const struct sweep *s, size_t t)
 {
-    const struct zero_options *o = &s->z->options;
-    return o->on_gpu &&
-           (!zero_states_leave(o) || t * o->tile_numel < s->z->own.groups[s->group].resident);
+    return zero_tile_is_on_gpu(s->z, s->group, t);
 }
 
 /* What is on the other side passes through a slot of staging. Gradients are copied into it now;
@@ -334,8 +338,10 @@ static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *t
         return d->ops->event_wait_host(d, z->gpu.staged[t % ZERO_STAGE_SLOTS]);
     }
     *out = slot + z->sweep.stage_grads_off;
-    TRY(zero_copy(z, z->options.stream, *out, there, nbytes));
-    return on_gpu ? CZ_OK : zero_sync(z);
+    if (on_gpu) return zero_copy(z, z->options.stream, *out, there, nbytes);
+    if (!s->late) TRY(zero_after(z, z->gpu.out, z->options.stream));
+    TRY(zero_copy(z, z->gpu.out, *out, there, nbytes));
+    return d->ops->stream_sync(d, z->gpu.out);
 }
 
 /* What the kernel made goes to the other side, while it makes the next tile.
@@ -343,7 +349,7 @@ static cz_status stage(struct sweep *s, size_t array, size_t t, unsigned char *t
  * Layers may still be using the old parameters, so the copy waits for the layers' stream. Beside
  * the backward it must not, or nothing would be beside it, and need not: the visit that used a
  * tile's old parameters last is the one that made its gradients. Unless an evaluation has used them
- * since. */
+ * since. Beside the next forward, zero_late_begin() has waited for all that used the old ones. */
 static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
 {
     struct zero *z = s->z;
@@ -351,10 +357,10 @@ static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
     struct dev_stream *way = is_gpu_tile(s, t) ? z->gpu.out : z->gpu.in;
     struct dev_event *arrived = z->gpu.staged ? z->gpu.staged[t % ZERO_STAGE_SLOTS] : NULL;
     const struct staged staged = s->staged;
-    bool waits = !s->beside || is_gpu_tile(s, t) || z->turn.pass == ZERO_PASS_EVAL;
+    bool is_free = s->late || (s->beside && z->turn.pass != ZERO_PASS_EVAL);
     if (staged.nbytes == 0) return CZ_OK;
     s->staged = (struct staged){0};
-    if (waits) TRY(zero_after(z, way, z->options.stream));
+    if (!is_free || is_gpu_tile(s, t)) TRY(zero_after(z, way, z->options.stream));
     TRY(zero_copy(z, way, staged.to, staged.from, staged.nbytes));
     TRY(d->ops->event_record(d, arrived, way));
     return in_slot ? d->ops->event_wait_host(d, arrived) : CZ_OK;
@@ -439,11 +445,11 @@ static cz_status update_tile(struct sweep *s, size_t t, unsigned char *slot, str
 static cz_status sweep_tile(struct sweep *s, size_t t)
 {
     struct optim_range r;
-    unsigned char *slot = NULL;
-    if (s->z->sweep.ring) TRY(ring_next(s->z->sweep.ring, &slot));
+    unsigned char *slot;
+    TRY(ring_next(s->z->sweep.ring, &slot));
     if (s->beside) TRY(s->z->buckets.sink->tile_wait(s->z, s->group, t));
     TRY(update_tile(s, t, slot, &r));
-    return s->z->sweep.ring ? ring_done(s->z->sweep.ring) : CZ_OK;
+    return ring_done(s->z->sweep.ring);
 }
 
 cz_status zero_ring_end(struct zero *z, cz_status st)
@@ -468,10 +474,9 @@ static cz_status sweep_tiles(struct sweep *s)
     if (s->n_tiles == 0) return CZ_OK;
     s->is_down = s->beside || (z->sweep.ring && *goes_down);
     *goes_down = !s->is_down;
-    if (z->sweep.ring) TRY(ring_begin(z->sweep.ring, s->n_tiles, tile_pieces, s));
+    TRY(ring_begin(z->sweep.ring, s->n_tiles, tile_pieces, s));
     for (size_t k = 0; k < s->n_tiles && st == CZ_OK; k++) st = sweep_tile(s, tile_in_turn(s, k));
-    if (z->sweep.ring) st = zero_ring_end(z, st);
-    TRY(st);
+    TRY(zero_ring_end(z, st));
     if (zero_params_leave(&z->options)) TRY(d->ops->stream_sync(d, z->gpu.out));
     return zero_gpu_settle(z);
 }
@@ -525,7 +530,8 @@ static struct sweep last_pass(const struct zero *z, size_t group)
                           .group = group,
                           .pass = z->options.groups[group].hyper.cls->n_passes - 1,
                           .n_tiles =
-                              tile_count(z->own.groups[group].own_numel, z->options.tile_numel)};
+                              tile_count(z->own.groups[group].own_numel, z->options.tile_numel),
+                          .late = true};
 }
 
 size_t zero_tile_pieces(const struct zero *z, struct zero_tile tile, struct ring_piece *out)

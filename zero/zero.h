@@ -302,14 +302,17 @@ cz_status zero_norm(struct zero *z, float max_abs, double *norm);
  *
  * With late_update, where it applies (zero_updates_late()), the last pass is left to the next
  * training pass: zero_unit_acquire() updates the tiles of a unit's parameters before the unit uses
- * them, while the swap file's transfers for the next ones run beside the layers. The figures of
- * this step are kept for it, and gradients stay as they are until then. The bytes are the same.
+ * them, while the swap file's transfers for the next ones run beside the layers, and on a GPU the
+ * layers before. What the GPU itself updates (device_share, memory_share) is updated here. The
+ * figures of this step are kept for it, and gradients stay as they are until then. The bytes are
+ * the same.
  * Whatever looks at weights or states (an evaluation, zero_read(), zero_write(), zero_restore())
  * completes it first; call zero_update_end() before zero_source_ranges() are read. Errors of the
  * file then come from there, and name the step. */
 cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_factor);
 
-/* On the CPU with a swap file: one rank, or several at stages 0 and 3. Local. */
+/* On the CPU with a swap file, on a GPU whose masters and states leave it: one rank, or several at
+ * stages 0 and 3. Local. */
 bool zero_updates_late(const struct zero *z);
 
 /* Complete an update that zero_step() has left to the next pass; afterwards the file has all of it.

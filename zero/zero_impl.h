@@ -225,7 +225,8 @@ struct zero_tile {
     size_t group, tile;
 };
 
-/* The last pass of an update, tile by tile in the order in which a forward uses them. */
+/* The last pass of an update, tile by tile in the order in which a forward uses them; first those
+ * that a GPU updates, which do not wait for it. */
 struct zero_late {
     bool on;
     bool is_pending;         /* zero_step() has been called, and tiles from n_done on are left */
@@ -235,6 +236,7 @@ struct zero_late {
     uint64_t step;           /* whose gradients they are, for messages */
     struct zero_tile *turns; /* (n_turns) all tiles */
     size_t n_turns, n_done;
+    size_t n_at_once;     /* the first turns: of tiles on a GPU */
     size_t *due;          /* (n_units) tiles that must be done at a forward visit */
     size_t *first_copied; /* (n_turns + 1) parameters that stay in the window, by tile … */
     size_t *copied;       /* … that has elements of them */
@@ -503,11 +505,15 @@ cz_status zero_sweep_group(struct zero *z, size_t group);
 size_t zero_ring_grads_off(const struct zero *z);
 size_t zero_ring_params_off(const struct zero *z);
 
+/* Whether masters and states of a tile are on the GPU: its kernels update them then. */
+bool zero_tile_is_on_gpu(const struct zero *z, size_t group, size_t tile);
+
 /* Bytes of a tile that are in the file and that only the sweep changes: what the ring keeps. */
 size_t zero_kept_nbytes(const struct zero *z, size_t group, size_t tile);
 
 /* A group's passes but the last one; of that, what the ring moves of a tile, and the tile's update.
- * *params: where the new parameters are, of the model's dtype. */
+ * *params: where the new parameters are, of the model's dtype, until the tile's slots are used
+ * again. */
 cz_status zero_sweep_before_last(struct zero *z, size_t group);
 size_t zero_tile_pieces(const struct zero *z, struct zero_tile tile, struct ring_piece *out);
 cz_status zero_tile_update(struct zero *z, struct zero_tile tile, unsigned char *slot,
@@ -536,7 +542,8 @@ cz_status zero_late_before_step(struct zero *z);
 /* What ranks send each other of an update has arrived, as far as it was begun. */
 cz_status zero_late_drain(struct zero *z);
 
-/* Before the current visit's parameters are fetched, and after that. */
+/* Before the current visit's parameters are fetched; and once that and, on a GPU, the layer's
+ * kernels are under way. */
 cz_status zero_late_acquire(struct zero *z);
 cz_status zero_late_ahead(struct zero *z);
 

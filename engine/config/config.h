@@ -228,7 +228,7 @@ struct config_czero {
     size_t n_nvme_paths, n_nvme_rates;             /* 0: nvme_path; they are alike */
     const char *machine_profile;                   /* file; NULL: none */
     int64_t activation_memory;                     /* bytes, by layer; 0: half of the free memory */
-    bool late_update;       /* with NVMe: in the next forward, layer by layer */
+    bool late_update;       /* with NVMe or a GPU: in the next forward, layer by layer */
     bool offload_checksums; /* compare what comes back from the swap file */
     bool frozen_in_place; /* beside an adapter, frozen ones on NVMe are read from the model's files
                            */

@@ -504,8 +504,9 @@ static const struct config_key czero_keys[] = {
         "that is free besides the model's state. Results do not change",
         AT_LEAST(0), TO_INT64(czero.activation_memory)),
     KEY("late_update", KEY_BOOL, "true",
-        "with NVMe on the CPU, on one rank or at stages 0 and 3: update a layer's parameters just "
-        "before its next forward, so that the disk works beside the layers. Results do not change",
+        "with NVMe, or where a GPU's optimizer is offloaded, on one rank or at stages 0 and 3: "
+        "update a layer's parameters just before its next forward, so that the disk works beside "
+        "the layers, and beside a GPU the host. Results do not change",
         TO_BOOL(czero.late_update)),
     KEY("offload_checksums", KEY_BOOL, "false",
         "for debugging: compare what comes back from the swap file with what was written",

@@ -86,6 +86,10 @@ static inline size_t plan_n_passes(const struct cz_plan *p)
 /* Bytes that the optimizer's update of this rank's partition reads and writes. */
 size_t plan_update_nbytes(const struct cz_engine *e);
 
+/* What the last pass of an update that is left to the next forward moves there; nothing where it is
+ * not. */
+struct plan_cost plan_late_update(const struct cz_engine *e);
+
 /* Whether plan_row_in_phase() knows the row by its name. */
 bool plan_row_is_known(const struct plan_row *row);
 

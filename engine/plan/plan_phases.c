@@ -89,14 +89,16 @@ const char *plan_phase_name(enum plan_phase phase)
     return names[phase];
 }
 
-/* The baseline and the communicator are there in every phase. */
-static void count_in_use(struct cz_plan *p)
+/* The baseline and the communicator are there in every phase. A late update touches in the forward
+ * what an update touches. */
+static void count_in_use(struct cz_plan *p, bool is_late)
 {
     for (int f = 0; f < PLAN_N_PHASES; f++) {
         size_t *in_use = p->phases[f].in_use_nbytes;
         in_use[PLAN_HOST] += p->baseline_nbytes + p->comm_nbytes;
         for (size_t i = 0; i < p->n_rows; i++)
-            if (plan_row_in_phase(&p->rows[i], (enum plan_phase)f))
+            if (plan_row_in_phase(&p->rows[i], (enum plan_phase)f) ||
+                (is_late && f == PLAN_FORWARD && plan_row_in_phase(&p->rows[i], PLAN_STEP)))
                 in_use[p->rows[i].place] += p->rows[i].nbytes;
     }
 }
@@ -243,28 +245,54 @@ static void fill_passes(const struct cz_engine *e, struct cz_plan *p)
     fill_fetches(e, p);
 }
 
+/* Elements of this rank's that the host updates while layers are on a GPU. */
+static size_t host_numel(const struct cz_engine *e)
+{
+    return (size_t)((1 - plan_device_share(e)) * (double)zero_figures(e->zero).numel_own);
+}
+
+/* What the host's update copies from a GPU and to it. */
+static struct plan_cost update_copies(const struct cz_engine *e)
+{
+    const struct cz_plan *p = &e->plan;
+    struct plan_cost c = {0};
+    if (!p->on_cuda) return c;
+    if (grads_on_device(p)) c.to_host_nbytes = host_numel(e) * dtype_size(e->grad_dtype);
+    /* parameters that rest in the host, or in the file: those that stay in the window all the same
+     */
+    size_t numel =
+        part_in(p, false, PLAN_DEVICE) > 0 ? host_numel(e) : zero_figures(e->zero).resident_numel;
+    c.to_device_nbytes = numel * dtype_size(e->dtype);
+    return c;
+}
+
+struct plan_cost plan_late_update(const struct cz_engine *e)
+{
+    const struct zero_figures f = zero_figures(e->zero);
+    struct plan_cost c = {0};
+    if (!zero_updates_late(e->zero)) return c;
+    c = update_copies(e);
+    c.nvme_read_nbytes = f.update_read_nbytes - f.update_early_read_nbytes;
+    c.nvme_written_nbytes = f.update_written_nbytes - f.update_early_written_nbytes;
+    return c;
+}
+
 /* Every micro-batch moves what its layers wrote (stages 2 and 3, one rank); a boundary the own part
  * (0, 1). Checkpointed activations that wait in host memory go there and come back. */
 static void fill_device_traffic(const struct cz_engine *e, struct cz_plan *p)
 {
     const struct zero_figures f = zero_figures(e->zero);
-    size_t own = f.numel_own, n = plan_n_passes(p);
-    double host_share = 1 - plan_device_share(e);
-    size_t grads = own * dtype_size(e->grad_dtype),
-           stays = own - (size_t)(host_share * (double)own);
-    size_t params = (own - stays) * dtype_size(e->dtype);
-    if (grads_on_device(p)) {
-        p->phases[PLAN_STEP].to_host_nbytes = (own - stays) * dtype_size(e->grad_dtype);
-    } else {
+    const struct plan_cost update = update_copies(e);
+    size_t own = f.numel_own, n = plan_n_passes(p), grads = own * dtype_size(e->grad_dtype);
+    struct plan_cost *at = &p->phases[zero_updates_late(e->zero) ? PLAN_FORWARD : PLAN_STEP];
+    if (!grads_on_device(p)) {
         p->phases[PLAN_BACKWARD].to_host_nbytes = grads * n;
-        p->phases[PLAN_STEP].to_device_nbytes = stays * dtype_size(e->grad_dtype);
+        p->phases[PLAN_STEP].to_device_nbytes = (own - host_numel(e)) * dtype_size(e->grad_dtype);
         if (p->world_size == 1) /* what layers add to comes back first */
             p->phases[PLAN_BACKWARD].to_device_nbytes += grads * (n - 1);
     }
-    if (part_in(p, false, PLAN_DEVICE) > 0)
-        p->phases[PLAN_STEP].to_device_nbytes += params;
-    else /* those that stay in the window all the same */
-        p->phases[PLAN_STEP].to_device_nbytes += f.resident_numel * dtype_size(e->dtype);
+    at->to_host_nbytes += update.to_host_nbytes;
+    at->to_device_nbytes += update.to_device_nbytes;
     p->phases[PLAN_SAVE].to_host_nbytes =
         part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
     for (size_t i = 0; i < p->n_rows; i++) {
@@ -297,12 +325,11 @@ static void fill_step(const struct cz_engine *e, struct cz_plan *p)
     const struct zero_figures f = zero_figures(e->zero);
     size_t own = f.numel_own;
     size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
-    struct plan_cost *forward =
-        &p->phases[PLAN_FORWARD]; /* the next step's has what is not early */
+    const struct plan_cost late = plan_late_update(e); /* the next step's forward has it */
     step->nvme_read_nbytes = f.update_early_read_nbytes;
     step->nvme_written_nbytes = f.update_early_written_nbytes;
-    forward->nvme_read_nbytes += f.update_read_nbytes - f.update_early_read_nbytes;
-    forward->nvme_written_nbytes += f.update_written_nbytes - f.update_early_written_nbytes;
+    p->phases[PLAN_FORWARD].nvme_read_nbytes += late.nvme_read_nbytes;
+    p->phases[PLAN_FORWARD].nvme_written_nbytes += late.nvme_written_nbytes;
     /* once to look for overflows, once for the norm, once to update */
     step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
     save->nvme_read_nbytes = states + params;
@@ -346,7 +373,7 @@ void plan_fill_phases(struct cz_engine *e)
 {
     struct cz_plan *p = &e->plan;
     memset(p->phases, 0, sizeof p->phases);
-    count_in_use(p);
+    count_in_use(p, zero_updates_late(e->zero));
     fill_passes(e, p);
     fill_step(e, p);
     if (p->on_cuda) fill_device_traffic(e, p);

@@ -62,20 +62,30 @@ double plan_work_seconds(struct cz_engine *e, const struct machine_profile *m,
     return products + take(p, moved, memory, memory_of);
 }
 
-/* Adam's measured rate, for as many bytes as this optimizer moves; a GPU updates its share at the
- * same time. */
+/* Whether the host updates beside a GPU's next forward. */
+static bool is_beside_forward(const struct cz_engine *e)
+{
+    return e->plan.on_cuda && zero_updates_late(e->zero);
+}
+
+/* The host's update, at Adam's measured rate for as many bytes as this optimizer moves. */
+static double update_seconds(struct cz_engine *e, const struct machine_profile *m)
+{
+    struct cz_plan *p = &e->plan;
+    double adam = p->dtype == DTYPE_F32 ? m->adam_f32 : m->adam_bf16;
+    double nbytes = (1 - plan_device_share(e)) * (double)plan_update_nbytes(e);
+    return take(p, nbytes / 28, adam * share_of(p), "the optimizer's step");
+}
+
+/* The host looks at its gradients and updates; a GPU updates its share at the same time. */
 static double step_seconds(struct cz_engine *e, const struct machine_profile *m)
 {
     struct cz_plan *p = &e->plan;
-    double share = share_of(p);
-    double on_device = plan_device_share(e), on_host = 1 - on_device;
-    double all = (double)p->phases[PLAN_STEP].moved_nbytes;
-    double update = (double)plan_update_nbytes(e);
-    double adam = p->dtype == DTYPE_F32 ? m->adam_f32 : m->adam_bf16;
-    double host = take(p, on_host * update / 28, adam * share, "the optimizer's step") +
-                  take(p, on_host * (all - update), m->triad * share, "the memory");
-    double device = take(p, on_device * all, m->device_copy, "a GPU's memory");
-    return longer(host, device);
+    double on_device = plan_device_share(e), all = (double)p->phases[PLAN_STEP].moved_nbytes;
+    double looks = (1 - on_device) * (all - (double)plan_update_nbytes(e));
+    double host = take(p, looks, m->triad * share_of(p), "the memory");
+    if (!is_beside_forward(e)) host += update_seconds(e, m);
+    return longer(host, take(p, on_device * all, m->device_copy, "a GPU's memory"));
 }
 
 /* The profile has one folder's rates. Blocks of a striped file are divided by czero.nvme_rates, so
@@ -151,25 +161,25 @@ static double beside_backward(const struct cz_engine *e)
     return last < step ? last : step;
 }
 
-/* The forward that has the update of the step before: of a step's passes the first one's. */
-static double forward_with_update(struct cz_engine *e, const struct machine_profile *m)
+/* One of a step's forward passes; the first one has the update of the step before. */
+static double forward_seconds(struct cz_engine *e, const struct machine_profile *m, bool updates)
 {
     struct cz_plan *p = &e->plan;
-    const struct plan_cost *all = &p->phases[PLAN_FORWARD];
-    const struct zero_figures f = zero_figures(e->zero);
-    size_t n = plan_n_passes(p), read = f.update_read_nbytes - f.update_early_read_nbytes;
-    struct plan_cost other = *all, first;
-    other.compute_s /= (double)n;
-    other.comm_s /= (double)n;
-    other.link_s /= (double)n;
-    first = other;
-    other.nvme_read_nbytes = (all->nvme_read_nbytes - read) / n;
-    other.nvme_written_nbytes = 0;
-    first.nvme_read_nbytes = other.nvme_read_nbytes + read;
-    first.nvme_written_nbytes = all->nvme_written_nbytes;
-    other.nvme_s = plan_nvme_seconds(e, m, &other);
-    first.nvme_s = plan_nvme_seconds(e, m, &first);
-    return together(e, PLAN_FORWARD, &first) + (double)(n - 1) * together(e, PLAN_FORWARD, &other);
+    const struct plan_cost late = plan_late_update(e);
+    const struct plan_cost mine = updates ? late : (struct plan_cost){0};
+    size_t n = plan_n_passes(p);
+    struct plan_cost c = p->phases[PLAN_FORWARD];
+    c.compute_s /= (double)n;
+    c.comm_s /= (double)n;
+    c.nvme_read_nbytes = (c.nvme_read_nbytes - late.nvme_read_nbytes) / n + mine.nvme_read_nbytes;
+    c.nvme_written_nbytes =
+        (c.nvme_written_nbytes - late.nvme_written_nbytes) / n + mine.nvme_written_nbytes;
+    c.to_device_nbytes = (c.to_device_nbytes - late.to_device_nbytes) / n + mine.to_device_nbytes;
+    c.to_host_nbytes = (c.to_host_nbytes - late.to_host_nbytes) / n + mine.to_host_nbytes;
+    c.nvme_s = plan_nvme_seconds(e, m, &c);
+    c.link_s = link_seconds(p, &c, m);
+    double total = together(e, PLAN_FORWARD, &c);
+    return updates && is_beside_forward(e) ? longer(total, update_seconds(e, m)) : total;
 }
 
 /* Without a profile all times are unknown (NAN): no figure is better than a guess. */
@@ -195,7 +205,9 @@ void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
         c->total_s = together(e, (enum plan_phase)f, c);
     }
     if (m && zero_updates_late(e->zero))
-        p->phases[PLAN_FORWARD].total_s = forward_with_update(e, m);
+        p->phases[PLAN_FORWARD].total_s =
+            forward_seconds(e, m, true) +
+            (double)(plan_n_passes(p) - 1) * forward_seconds(e, m, false);
     for (int f = 0; f < PLAN_SAVE; f++) p->step_s += p->phases[f].total_s;
     p->beside_s = isnan(p->step_s) ? 0 : beside_backward(e);
     p->step_s -= p->beside_s;

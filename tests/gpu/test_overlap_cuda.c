@@ -1,8 +1,9 @@
 /* Claims, from the record of what was put on which stream: gradients leave a GPU beside the layers
  * that follow, after the one that made them; parameters that rest in the host come beside the layer
  * before the one that uses them; updated parameters go back beside nothing that reads them, and,
- * where nothing has to be known of all gradients, beside the backward of other layers. No copy of
- * these holds up the host. On a real GPU there is no record: skipped. */
+ * where nothing has to be known of all gradients, beside the backward of other layers; where much
+ * has, beside the layers that come before their own in the next forward. No copy of these holds up
+ * the host. On a real GPU there is no record: skipped. */
 #include "tests/support/cuda_sim/sim_trace.h"
 #include "tests/support/zero/zero_pair.h"
 
@@ -32,6 +33,7 @@ static bool find_trace(void)
 #define MARK_NBYTES(visit) (1001 + (size_t)(visit))
 
 #define EVALUATION 9 /* in place of a visit */
+#define BOUNDARY   10
 
 static void *marks;
 
@@ -54,12 +56,19 @@ static void pass(struct world *w)
     ck_ok(zero_pass_end(w->z));
 }
 
-static size_t mark_of(size_t visit)
+/* In the n-th pass. */
+static size_t nth_mark_of(size_t visit, size_t n)
 {
     for (size_t i = 0; i < trace.count(); i++)
-        if (trace.at(i).kind == SIM_MEMSET && trace.at(i).nbytes == MARK_NBYTES(visit)) return i;
+        if (trace.at(i).kind == SIM_MEMSET && trace.at(i).nbytes == MARK_NBYTES(visit) && n-- == 0)
+            return i;
     ck_abort_msg("visit %zu left no mark", visit);
     return 0;
+}
+
+static size_t mark_of(size_t visit)
+{
+    return nth_mark_of(visit, 0);
 }
 
 static size_t n_copies(enum sim_kind kind)
@@ -230,6 +239,40 @@ START_TEST(who_looks_before_the_update_sees_the_old_parameters)
 }
 END_TEST
 
+/* Unit 0's parameters are in tiles 0 to 5, what unit 1 needs beside them in 6 to 8. A tile's copy
+ * does not wait for the layers before; what used the old parameters is over. */
+START_TEST(the_host_updates_a_layer_beside_the_layers_before_it)
+{
+    struct world w;
+    struct world_setting s = plain;
+    s.dtype = s.grad_dtype = DTYPE_BF16;
+    s.on_gpu = true;
+    s.device = "cuda";
+    s.offload.optimizer = true;
+    s.tile = TILE;
+    s.late = true;
+    world_make(&w, s);
+    ck_ok(w.device->ops->mem_alloc(w.device, 8192, "marks", &marks));
+    trace.begin();
+    pass(&w);
+    boundary(&w, 1);
+    ck_assert_uint_eq(n_copies(SIM_COPY_H2D), 1); /* the step's scalars */
+    mark(&w, BOUNDARY);
+    pass(&w);
+    trace.end();
+    for (size_t k = 0; k < 8; k++) {
+        const size_t back = copy_of(SIM_COPY_H2D, TILE * 2, k);
+        const size_t before = nth_mark_of(0, 1), user = nth_mark_of(k < 6 ? 0 : 1, 1);
+        ck_assert(trace.at(back).pinned);
+        ck_assert(trace.ordered(nth_mark_of(3, 0), back)); /* the backward */
+        ck_assert(trace.ordered(back, user));
+        ck_assert(!trace.ordered(before, back));
+        ck_assert(!trace.ordered(mark_of(BOUNDARY), back));
+    }
+    give_back(&w);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const cases[] = {gradients_leave_beside_the_next_layer,
@@ -237,7 +280,8 @@ int main(void)
                                   parameters_come_beside_the_layer_before,
                                   updated_parameters_go_back_before_anyone_reads_them,
                                   the_host_updates_what_has_come_beside_the_backward,
-                                  who_looks_before_the_update_sees_the_old_parameters};
+                                  who_looks_before_the_update_sees_the_old_parameters,
+                                  the_host_updates_a_layer_beside_the_layers_before_it};
     if (!find_trace()) {
         printf("skipped: only the simulated device keeps a record\n");
         return TEST_SKIPPED;

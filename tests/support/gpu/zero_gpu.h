@@ -1,6 +1,7 @@
 /* Claims of a model state whose layers run on a GPU: whatever of it leaves the GPU, however much,
- * in buckets and tiles of any size, weights, states, gradients and what layers find have the bytes
- * of the same run on the CPU; restores and single tensors do not see the difference.
+ * in buckets and tiles of any size, updated at the boundary, beside the backward or beside the next
+ * forward, weights, states, gradients and what layers find have the bytes of the same run on the
+ * CPU; restores and single tensors do not see the difference.
  *
  * ZERO_GPU_DEVICE is the device: "cuda", or "cpu", which stands in for one (the same paths, with
  * nothing to wait for). */
@@ -119,6 +120,99 @@ START_TEST(updates_beside_the_backward_compute_the_same)
 }
 END_TEST
 
+/* Of tile after tile in the next forward, but for those of the GPU's share. */
+static struct world_setting late_setting(size_t k, size_t n)
+{
+    struct world_setting s = plain;
+    s.dtype = s.grad_dtype = n == 1 ? DTYPE_F32 : DTYPE_BF16;
+    s.optimizer = n == 2 ? "Lamb" : "AdamW";
+    s.stage = (int)(k + n) % 4;
+    s.two_groups = n == 0;
+    s.freeze = (k + n) % 2;
+    s.overlap = true;
+    s.bucket = n == 1 ? SIZE_MAX / 4 : 3000;
+    s.stage3.prefetch_numel = n == 1 ? 6000 : 0;
+    s.stage3.param_persistence_threshold = (k + n) % 4 ? 1000 : 0;
+    s.stage3.model_persistence_threshold = SIZE_MAX;
+    s.late = true;
+    return s;
+}
+
+START_TEST(updates_beside_the_next_forward_compute_the_same)
+{
+    for (size_t k = 0; k < CZ_ARRAY_LEN(placements); k++)
+        for (size_t n = 0; n < 3; n++) compare_gpu(late_setting(k, n), k, n == 0 ? 512 : 4096);
+}
+END_TEST
+
+/* They are those that the host makes. */
+START_TEST(only_what_leaves_the_gpu_is_updated_late)
+{
+    for (size_t k = 0; k < CZ_ARRAY_LEN(placements); k++) {
+        struct world_setting s = late_setting(k, 0);
+        struct world w;
+        put_on_gpu(&s, k, 512);
+        world_make(&w, s);
+        ck_assert_int_eq(zero_updates_late(w.z),
+                         placements[k].offload.optimizer || placements[k].swap.optimizer);
+        world_free(&w);
+        ck_assert_int_eq(rmdir(s.swap_dir), 0);
+    }
+}
+END_TEST
+
+/* A pass that is given up anywhere, and one that only evaluates, leave no tile out and update none
+ * twice. */
+START_TEST(a_pass_that_is_given_up_leaves_the_update_whole)
+{
+    for (size_t k = 0; k < CZ_ARRAY_LEN(placements); k++) {
+        struct world_setting s = late_setting(k, k % 3);
+        struct world cpu, gpu;
+        const size_t stop = k % CZ_ARRAY_LEN(visits);
+        if (s.stage < placements[k].stage) s.stage = placements[k].stage;
+        world_make(&cpu, s);
+        put_on_gpu(&s, k, 1024);
+        world_make(&gpu, s);
+        pass_both(&cpu, &gpu, &s, 1);
+        (void)boundary_in_order(&cpu, 1, false);
+        (void)boundary_in_order(&gpu, 1, false);
+        ck_ok(zero_pass_begin(gpu.z, ZERO_PASS_TRAIN));
+        for (size_t v = 0; v < stop; v++) {
+            ck_ok(zero_unit_acquire(gpu.z, visits[v].unit_idx));
+            ck_ok(zero_unit_release(gpu.z, visits[v].unit_idx));
+        }
+        if (k % 2) {
+            ck_ok(zero_pass_begin(gpu.z, ZERO_PASS_EVAL));
+            ck_ok(zero_unit_acquire(gpu.z, 0));
+        }
+        pass_both(&cpu, &gpu, &s, 2);
+        same_state(&cpu, &gpu, &s);
+        world_free(&gpu);
+        world_free(&cpu);
+        ck_assert_int_eq(rmdir(s.swap_dir), 0);
+    }
+}
+END_TEST
+
+START_TEST(a_late_update_that_fails_names_its_step)
+{
+    struct world_setting s = late_setting(6, 0);
+    struct world w;
+    put_on_gpu(&s, 6, 4096);
+    world_make(&w, s);
+    fill_grads(&w, 1, s.dtype);
+    boundary(&w, 3);
+    ck_assert_int_eq(truncate(swap_path(w.swap), 0), 0);
+    ck_ok(zero_pass_begin(w.z, ZERO_PASS_LAST));
+    ck_fails(zero_unit_acquire(w.z, 0), CZ_IO);
+    ck_assert_msg(strstr(cz_last_error(), "the update of step 3: swap file"), "%s",
+                  cz_last_error());
+    ck_assert_int_ne(zero_update_end(w.z), CZ_OK);
+    world_free(&w);
+    ck_assert_int_eq(rmdir(s.swap_dir), 0);
+}
+END_TEST
+
 static cz_status other_fetch(void *user, enum zero_what what, size_t state_idx, size_t param_idx,
                              size_t off, size_t numel, float *dst)
 {
@@ -197,5 +291,8 @@ END_TEST
 
 TEST_MAIN("zero on " ZERO_GPU_DEVICE, every_placement_computes_the_same,
           every_optimizer_computes_the_same, other_dtypes_compute_the_same,
-          updates_beside_the_backward_compute_the_same, restores_and_single_tensors_reach_the_gpu,
+          updates_beside_the_backward_compute_the_same,
+          updates_beside_the_next_forward_compute_the_same,
+          only_what_leaves_the_gpu_is_updated_late, a_pass_that_is_given_up_leaves_the_update_whole,
+          a_late_update_that_fails_names_its_step, restores_and_single_tensors_reach_the_gpu,
           the_first_offender_is_named_from_the_gpu)
