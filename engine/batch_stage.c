@@ -120,12 +120,21 @@ static bool is_by_row(const struct cz_model *model)
     return model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
 }
 
+/* Whether padding takes part in the loss, as everywhere else: then it has to be computed. */
+static bool pads_count(const struct cz_model *model, const struct cz_batch *b)
+{
+    if (is_by_row(model) || !b->labels) return false;
+    for (int64_t i = 0; i < b->B * b->T; i++)
+        if (!b->key_mask[i] && b->labels[i] != CZ_IGNORE_LABEL) return true;
+    return false;
+}
+
 /* Callers find logits by position. */
 static bool may_unpad(const struct batch_stage *s, const struct cz_model *model,
                       const struct cz_batch *b, unsigned results)
 {
     return s->unpads && b->key_mask && !b->documents &&
-           (is_by_row(model) || !(results & BATCH_LOGITS));
+           (is_by_row(model) || !(results & BATCH_LOGITS)) && !pads_count(model, b);
 }
 
 /* How a batch is copied: B rows of T, or one of N tokens in which row b begins at starts[b]. */

@@ -332,7 +332,7 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
                                     .t_max = c->max_positions,
                                     .hidden_size = c->hidden_size,
                                     .n_classes = n_classes,
-                                    .unpads = !by_length && c->n_experts == 0};
+                                    .unpads = n_classes > 0 && !by_length && c->n_experts == 0};
     return model_build(&desc, out);
 }
 

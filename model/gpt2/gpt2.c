@@ -132,7 +132,7 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                     .t_max = c->n_positions,
                                     .hidden_size = c->n_embd,
                                     .n_classes = c->n_classes,
-                                    .unpads = true};
+                                    .unpads = c->n_classes > 0};
     return model_build(&desc, out);
 }
 

@@ -66,7 +66,8 @@ struct attention_args {
                                        refuses others, a GPU hides more keys than it should */
     const int32_t *query_documents; /* (B,Tq), rising as well: the documents of queries that are no
                                        positions of the keys, where Tq may be anything; all keys,
-                                       no positions. NULL: those of `documents` */
+                                       no positions. Each is one of `documents` or behind the last
+                                       of them. NULL: those of `documents` */
     const void *q, *k, *v;          /* element (b,t,h,d) at ((b·T + t)·stride + h·D + d) */
     int64_t q_stride, k_stride, v_stride; /* elements between positions (3·C for packed qkv) */
     void *out;                            /* (B,Tq,H,D) dense in h,d; also read by backward */

@@ -126,8 +126,24 @@ static cz_status check_rise(const char *what, const int32_t *documents, int64_t 
     return CZ_OK;
 }
 
+/* Rows sum over queries in a row, so those between others must see something. */
+static cz_status check_present(const struct attention_args *a, int64_t b)
+{
+    const int32_t *own = a->query_documents + b * a->Tq, *keys = a->documents + b * a->Tk;
+    for (int64_t i = 0, t = 0; i < a->Tq; i++) {
+        while (t < a->Tk && keys[t] < own[i]) t++;
+        if (t < a->Tk && keys[t] != own[i])
+            return err_set(CZ_INVALID, 0,
+                           "attention: query_documents[%lld,%lld] is %d, of which there is no key",
+                           (long long)b, (long long)i, own[i]);
+    }
+    return CZ_OK;
+}
+
 cz_status attention_check_documents(const struct attention_args *a)
 {
     TRY(check_rise("query_documents", a->query_documents, a->B, a->Tq));
-    return check_rise("documents", a->documents, a->B, a->Tk);
+    TRY(check_rise("documents", a->documents, a->B, a->Tk));
+    for (int64_t b = 0; a->query_documents && b < a->B; b++) TRY(check_present(a, b));
+    return CZ_OK;
 }

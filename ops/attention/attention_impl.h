@@ -42,7 +42,8 @@ const struct attention_row *const *attention_rows(size_t *n);
  * workspace. Empty calls (no row of output) are the caller's to leave out first. */
 cz_status attention_check(const struct attention_args *a, bool backward, size_t workspace_nbytes);
 
-/* CZ_INVALID unless the numbers of documents rise. Only where the host can read them. */
+/* CZ_INVALID unless the numbers of documents rise, and those of queries are met. Only where the
+ * host can read them. */
 cz_status attention_check_documents(const struct attention_args *a);
 
 /* Elements in front of (b, t, h, 0) of q, k or v, and out. */

@@ -1,7 +1,7 @@
 /* Claims: a batch whose rows end in padding reaches the layers as one row of tokens with documents,
  * positions and labels of its own, filled up to one of few sizes where products ask for it; what a
- * row has one of stays in the order of rows; a batch that cannot go without its padding, or whose
- * logits are wanted by position, stays as it is. */
+ * row has one of stays in the order of rows; a batch that cannot go without its padding, whose
+ * padding has labels, or whose logits are wanted by position, stays as it is. */
 #include "engine/batch_stage.h"
 #include "tests/support/small_models.h"
 
@@ -140,6 +140,9 @@ START_TEST(other_batches_stay_as_they_are)
     r.key_mask[3 * T] = 0; /* a row of padding alone */
     check_stays(&r, BATCH_LOSS);
     r.key_mask[3 * T] = 1;
+    r.labels[2 * T - 1] = 5; /* padding that counts */
+    check_stays(&r, BATCH_LOSS);
+    r.labels[2 * T - 1] = CZ_IGNORE_LABEL;
     r.batch.documents = documents;
     check_stays(&r, BATCH_LOSS);
     r.batch.documents = NULL;

@@ -581,8 +581,7 @@ static struct shape random_shape(uint64_t seed)
                       .softcap = r[10] % 2 ? 0.5f + (float)(r[10] / 2 % 8) : 0};
     if (square) s.Tk = s.Tq, s.packed = true, s.n_documents = (int64_t)(r[11] % 12);
     if (!square && !s.causal && r[11] % 2) s.window = 0, s.n_documents = (int64_t)(r[11] % 12);
-    if (r[12] % 2 && (square || !s.n_documents))
-        s.G = s.H, s.positions = (unsigned)(r[12] / 2 % 8);
+    if (r[12] % 2 && (square || !s.n_documents)) s.G = s.H, s.positions = (unsigned)(r[12] / 2 % 8);
     return s;
 }
 
@@ -886,6 +885,10 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "documents of queries"));
         bad.documents = NULL, bad.causal = false;
         ck_fails(ops_attention_forward(&ops, NULL, &bad), CZ_INVALID);
+        bad.documents = (const int32_t[]){0, 0, 2, 2};
+        bad.query_documents = (const int32_t[]){0, 1, 2};
+        ck_fails(attention_check_documents(&bad), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "query_documents[0,1] is 1"));
         with_workspace(&ops, &p, true);
         bad = p.args, bad.documents = (const int32_t[]){0, 2, 2, 1};
         char room[1 << 16];
