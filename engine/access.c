@@ -17,8 +17,7 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
     /* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected,
      * or behind the last one. */
     comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), "evaluation");
-    TRY(batch_stage_copy(e->stages, e->model, batch,
-                         (loss ? BATCH_LOSS : 0u) | (logits ? BATCH_LOGITS : 0u)));
+    TRY(batch_stage_copy(e->stages, e->model, batch, BATCH_EVAL | (loss ? BATCH_LOSS : 0u)));
     const struct chain_run run = {.stream = e->stream,
                                   .batch = &e->stages->batch,
                                   .mode = LAYER_EVAL,

@@ -129,11 +129,11 @@ static bool pads_count(const struct cz_model *model, const struct cz_batch *b)
     return false;
 }
 
-/* Callers find logits by position. */
+/* Callers find logits by position, and figures of evaluations in those of cz_infer. */
 static bool may_unpad(const struct batch_stage *s, const struct cz_model *model,
                       const struct cz_batch *b, unsigned results)
 {
-    return s->unpads && b->key_mask && !b->documents &&
+    return s->unpads && b->key_mask && !b->documents && !(results & BATCH_EVAL) &&
            (is_by_row(model) || !(results & BATCH_LOGITS)) && !pads_count(model, b);
 }
 

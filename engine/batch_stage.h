@@ -40,8 +40,9 @@ struct batch_stage {
 
 /* What a pass over a batch gives back. */
 enum batch_results {
-    BATCH_LOSS = 1 << 0,  /* the loss, or gradients: labels are needed */
-    BATCH_LOGITS = 1 << 1 /* logits: where each position has its own, padding stays */
+    BATCH_LOSS = 1 << 0,   /* the loss, or gradients: labels are needed */
+    BATCH_LOGITS = 1 << 1, /* logits: where each position has its own, padding stays */
+    BATCH_EVAL = 1 << 2    /* figures to the bit those of cz_infer, which computes padding */
 };
 
 /* Bytes for batches of up to B×T tokens: on the device, and, for a GPU, of page-locked host memory.

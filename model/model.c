@@ -272,7 +272,11 @@ bool model_counts_positions(const struct cz_model *m)
 
 bool model_unpads(const struct cz_model *m)
 {
-    return m->unpads;
+    bool drops = false;
+    for (size_t i = 0; i < m->n_layers; i++)
+        for (size_t k = 0; k < m->layers[i].n_branches; k++)
+            drops |= m->layers[i].branches[k].dropout_p > 0;
+    return m->unpads && !drops;
 }
 
 /* By ids, not by the mask, as transformers does. */

@@ -37,7 +37,7 @@ struct model_desc {
     int64_t padding_id;
     enum cz_labels labels; /* without n_classes; with them it follows from the last layer */
     /* The layers take batches without padding (batch.texts): tokens meet in attention only, which
-     * keeps to documents. */
+     * keeps to documents, and nothing is dropped: what is depends on where an element stands. */
     bool unpads;
     void *block; /* from malloc(), freed with the model: what its layers point into; or NULL */
 };

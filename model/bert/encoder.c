@@ -241,6 +241,13 @@ static enum cz_labels labels_of(enum cz_task task)
     return task == CZ_TASK_REPLACED_TOKENS ? CZ_LABELS_REPLACED : CZ_LABELS_SAME;
 }
 
+/* Whether elements of positions are dropped. */
+static bool drops(const struct encoder_config *c, enum cz_task task)
+{
+    return c->dropout > 0 || c->attn_dropout > 0 || c->proj_dropout > 0 ||
+           (task == CZ_TASK_TOKEN_CLASSIFICATION && c->token_dropout > 0);
+}
+
 /* One embedding, the blocks, one head. Before a classification head the last block makes only what
  * the head reads (first_only). */
 static cz_status chain_build(const struct encoder_config *c, const struct encoder_names *n,
@@ -275,7 +282,7 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
                                     .n_classes = c->K,
                                     .n_types = n->type ? c->S : 0,
                                     .labels = labels_of(task),
-                                    .unpads = c->positions.n_buckets == 0,
+                                    .unpads = c->positions.n_buckets == 0 && !drops(c, task),
                                     .block = c->buckets};
     return model_build(&desc, out);
 }

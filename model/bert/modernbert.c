@@ -226,6 +226,14 @@ static void fill_ends(const struct config *m, enum cz_task task, struct parts *p
                                        .init_std = out_std(c)};
 }
 
+/* As in model_desc. */
+static bool may_unpad(const struct config *m, enum cz_task task)
+{
+    const bool drops =
+        m->embedding_dropout > 0 || (task == CZ_TASK_TOKEN_CLASSIFICATION && m->class_dropout > 0);
+    return !drops && m->c.rope.t_switch == 0 && m->c.sliding_rope.t_switch == 0;
+}
+
 /* Embedding, blocks, the last norm, and the head: of classes behind a summary of texts or of
  * tokens. */
 static cz_status chain_build(const struct config *m, const char *name, enum cz_task task,
@@ -257,8 +265,7 @@ static cz_status chain_build(const struct config *m, const char *name, enum cz_t
                                     .hidden_size = m->c.hidden_size,
                                     .n_classes = m->K,
                                     .labels = CZ_LABELS_SAME,
-                                    .unpads =
-                                        m->c.rope.t_switch == 0 && m->c.sliding_rope.t_switch == 0};
+                                    .unpads = may_unpad(m, task)};
     return model_build(&desc, out);
 }
 

@@ -314,6 +314,8 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
                                                  .has_padding = c->has_padding,
                                                  .padding_id = c->padding_id};
     const bool by_length = c->rope.t_switch || c->sliding_rope.t_switch;
+    const bool drops =
+        c->attention_dropout > 0 || c->block.resid_dropout_p > 0 || heads.class.dropout_p > 0;
     const struct layer_class *block =
         by_length ? &decoder_block_uncached_class : &decoder_block_class;
     const size_t n_layers = (size_t)c->n_layers + 2;
@@ -332,7 +334,8 @@ static cz_status chain_fill(const struct decoder_config *c, const char *name, en
                                     .t_max = c->max_positions,
                                     .hidden_size = c->hidden_size,
                                     .n_classes = n_classes,
-                                    .unpads = n_classes > 0 && !by_length && c->n_experts == 0};
+                                    .unpads =
+                                        n_classes > 0 && !by_length && !drops && c->n_experts == 0};
     return model_build(&desc, out);
 }
 

@@ -81,6 +81,12 @@ static struct gpt2_block_hp block_hp(const struct gpt2_config *c, int layer_idx)
     };
 }
 
+/* Whether elements of positions are dropped. */
+static bool drops(const struct gpt2_config *c)
+{
+    return c->embd_pdrop > 0 || c->attn_pdrop > 0 || c->resid_pdrop > 0 || c->token_dropout > 0;
+}
+
 /* Tied weights share one parameter: gradients then add up without further care. */
 static cz_status chain_build(const struct gpt2_config *c, const char *name,
                              struct gpt2_block_hp *blocks, struct layer_desc *layers,
@@ -132,7 +138,7 @@ static cz_status chain_build(const struct gpt2_config *c, const char *name,
                                     .t_max = c->n_positions,
                                     .hidden_size = c->n_embd,
                                     .n_classes = c->n_classes,
-                                    .unpads = c->n_classes > 0};
+                                    .unpads = c->n_classes > 0 && !drops(c)};
     return model_build(&desc, out);
 }
 

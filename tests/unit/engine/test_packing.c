@@ -49,6 +49,11 @@ static const struct model {
     {"{\"architectures\": [\"ModernBertForSequenceClassification\"], " MODERNBERT
      "\"classifier_pooling\": \"cls\", " TWO_LABELS "}",
      true},
+    {"{\"architectures\": [\"BertForSequenceClassification\"], \"model_type\": \"bert\", "
+     "\"vocab_size\": 23, \"hidden_size\": 16, \"intermediate_size\": 32, "
+     "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"max_position_embeddings\": 24, "
+     "\"hidden_dropout_prob\": 0, \"attention_probs_dropout_prob\": 0, " TWO_LABELS "}",
+     true},
 };
 
 struct rows {
@@ -99,9 +104,9 @@ static const struct cz_batch *fill(struct rows *r, const struct model *model, en
     return &r->batch;
 }
 
-static struct cz_engine *open_engine(const char *model_config, int stage)
+static struct cz_engine *open_engine(const char *model_config, int stage, int accumulation)
 {
-    char dir[] = "/tmp/czero-packing-XXXXXX", config[256];
+    char dir[] = "/tmp/czero-packing-XXXXXX", config[320];
     ck_assert_ptr_nonnull(mkdtemp(dir));
     char *path = file_join(dir, "config.json");
     ck_ok(file_save(path, model_config, strlen(model_config)));
@@ -111,30 +116,19 @@ static struct cz_engine *open_engine(const char *model_config, int stage)
     ck_assert_msg(m != NULL, "%s", cz_last_error());
     snprintf(config, sizeof config,
              "{\"train_micro_batch_size_per_gpu\": 3, \"zero_optimization\": {\"stage\": %d}, "
+             "\"gradient_accumulation_steps\": %d, "
              "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}",
-             stage);
+             stage, accumulation);
     const struct cz_engine_options options = {.size = sizeof options, .config_json = config};
     struct cz_engine *e = engine_initialize_ex(&options, m);
     ck_assert_msg(e != NULL, "%s", cz_last_error());
     return e;
 }
 
-/* Loss and gradients of `layout` beside those of padded rows. */
-static void compare(const struct model *model, int stage, enum layout layout)
+/* Gradients of two engines, of which one has been differentiated in another way. */
+static void compare_gradients(const struct model *model, struct cz_engine *a, struct cz_engine *b)
 {
-    static struct rows padded, other;
     static float want[4096], have[4096];
-    struct cz_engine *a = open_engine(model->config, stage);
-    struct cz_engine *b = open_engine(model->config, stage);
-    float loss_a, loss_b;
-    ck_ok(engine_eval(a, fill(&padded, model, PADDED), &loss_a));
-    ck_ok(engine_eval(b, fill(&other, model, layout), &loss_b));
-    ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
-    ck_ok(engine_forward(a, &padded.batch, &loss_a));
-    ck_ok(engine_forward(b, &other.batch, &loss_b));
-    ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
-    ck_ok(engine_backward(a));
-    ck_ok(engine_backward(b));
     const struct param_table *table = model_params(engine_get_model(a));
     double largest = 0;
     for (size_t i = 0; i < table->n_params; i++) {
@@ -149,6 +143,52 @@ static void compare(const struct model *model, int stage, enum layout layout)
         }
     }
     ck_assert(largest > 1e-3);
+}
+
+/* Loss and gradients of `layout` beside those of padded rows. */
+static void compare(const struct model *model, int stage, enum layout layout)
+{
+    static struct rows padded, other;
+    struct cz_engine *a = open_engine(model->config, stage, 1);
+    struct cz_engine *b = open_engine(model->config, stage, 1);
+    float loss_a, loss_b;
+    ck_ok(engine_eval(a, fill(&padded, model, PADDED), &loss_a));
+    ck_ok(engine_eval(b, fill(&other, model, layout), &loss_b));
+    ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
+    ck_ok(engine_forward(a, &padded.batch, &loss_a));
+    ck_ok(engine_forward(b, &other.batch, &loss_b));
+    ck_assert_double_eq_tol((double)loss_a, (double)loss_b, 1e-6);
+    ck_ok(engine_backward(a));
+    ck_ok(engine_backward(b));
+    compare_gradients(model, a, b);
+    engine_destroy(a);
+    engine_destroy(b);
+}
+
+/* The same beside texts that are batches of their own. */
+static void compare_with_single_texts(const struct model *model, int stage)
+{
+    static struct rows rows;
+    struct cz_engine *a = open_engine(model->config, stage, N_TEXTS);
+    struct cz_engine *b = open_engine(model->config, stage, 1);
+    float loss, loss_b;
+    double sum = 0;
+    fill(&rows, model, ROWS);
+    for (int text = 0; text < N_TEXTS; text++) {
+        const struct cz_batch one = {.size = sizeof one,
+                                     .B = 1,
+                                     .T = lengths[text],
+                                     .ids = rows.ids + text * LONGEST,
+                                     .labels = rows.labels + text};
+        ck_ok(engine_forward(a, &one, &loss));
+        ck_ok(engine_backward(a));
+        if (text + 1 < N_TEXTS) ck_ok(engine_step(a));
+        sum += (double)loss;
+    }
+    ck_ok(engine_forward(b, &rows.batch, &loss_b));
+    ck_assert_double_eq_tol(sum / N_TEXTS, (double)loss_b, 1e-6);
+    ck_ok(engine_backward(b));
+    compare_gradients(model, a, b);
     engine_destroy(a);
     engine_destroy(b);
 }
@@ -157,22 +197,25 @@ START_TEST(texts_have_the_loss_and_gradients_of_padded_rows)
 {
     for (size_t k = 0; k < CZ_ARRAY_LEN(models); k++)
         for (int stage = 0; stage <= 3; stage++) {
-            compare(&models[k], stage, ROWS);
+            if (models[k].by_row) compare_with_single_texts(&models[k], stage);
             if (!models[k].by_row) compare(&models[k], stage, PACKED);
+            if (!models[k].by_row) compare(&models[k], stage, ROWS);
         }
 }
 END_TEST
 
-/* Who asks for logits finds them where the batch has the position. */
+/* Logits are found where the batch has the position. */
 START_TEST(logits_stand_where_the_batch_has_their_positions)
 {
     static struct rows rows;
     static float want[N_TEXTS * LONGEST * VOCAB], have[N_TEXTS * LONGEST * VOCAB];
     for (size_t k = 0; k < CZ_ARRAY_LEN(models); k++) {
         const struct model *m = &models[k];
-        struct cz_engine *e = open_engine(m->config, 0);
+        struct cz_engine *e = open_engine(m->config, 0, 1);
         const size_t width = m->by_row ? 2 : VOCAB;
-        ck_ok(engine_predict(e, fill(&rows, m, PADDED), want));
+        fill(&rows, m, PADDED);
+        if (m->by_row) rows.batch.documents = NULL;
+        ck_ok(engine_predict(e, &rows.batch, want));
         ck_ok(engine_predict(e, fill(&rows, m, ROWS), have));
         for (size_t at = 0; at < (m->by_row ? N_TEXTS : N_TEXTS * LONGEST); at++)
             for (size_t i = 0; i < width && (m->by_row || rows.key_mask[at]); i++)
@@ -186,7 +229,7 @@ END_TEST
 START_TEST(texts_without_documents_see_each_other)
 {
     static struct rows packed;
-    struct cz_engine *e = open_engine(models[1].config, 0);
+    struct cz_engine *e = open_engine(models[1].config, 0, 1);
     float apart, together;
     ck_ok(engine_eval(e, fill(&packed, &models[1], PACKED), &apart));
     packed.batch.documents = NULL;
@@ -199,7 +242,7 @@ END_TEST
 START_TEST(documents_out_of_order_are_refused_by_place)
 {
     static struct rows packed;
-    struct cz_engine *e = open_engine(models[0].config, 0);
+    struct cz_engine *e = open_engine(models[0].config, 0, 1);
     fill(&packed, &models[0], PACKED);
     packed.documents[12] = 0;
     ck_fails(engine_forward(e, &packed.batch, NULL), CZ_INVALID);
