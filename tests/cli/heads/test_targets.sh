@@ -27,7 +27,7 @@ for name, n in ("train", 300), ("dev", 81):
 PY
 for stage in 0 1 2 3; do
   printf '{"train_micro_batch_size_per_gpu": 8, "gradient_clipping": 1.0,
-    "optimizer": {"type": "AdamW", "params": {"lr": 0.002}}, "zero_optimization": {"stage": %s,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.0005}}, "zero_optimization": {"stage": %s,
     "stage3_param_persistence_threshold": 0}}' $stage >stage$stage.json
 done
 python3 -c 'import json; [print(json.loads(l)["text"]) for f in ("value-train.jsonl", "set-train.jsonl") for l in open(f)]' >corpus.txt
@@ -64,10 +64,8 @@ head -n 5 out >report
 grep -qE '^pearson   0\.[789]' report || fail "it learnt little"
 train 2 2 bert-tiny vocab --data table-train.csv --eval-data table-dev.csv --epochs 1 || fail "a table, two ranks"
 grep -q '^spearman ' out || fail "no report of two ranks"
-"$czero" eval --model value --data table-dev.csv >out 2>err || fail "eval"
-# Batches of other shapes round otherwise, which may swap two neighbours among spearman's ranks.
-paste report <(head -n 5 out) | awk '$1 != $3 || ($2 - $4) ^ 2 > 1e-6 { bad = 1 } END { exit bad }' ||
-  fail "eval prints other figures"
+"$czero" eval --model value --data table-dev.csv --batch 8 >out 2>err || fail "eval"
+head -n 5 out | cmp report - || fail "eval prints other figures"
 "$czero" predict --model value --data value-dev.jsonl >values 2>err || fail "predict"
 "$czero" predict --model value --text "it was great" --json >out 2>err || fail "predict --text"
 python3 - <<'PY' || fail "values"
@@ -90,11 +88,11 @@ grep -q '"regression"' again/config.json || fail "another problem"
 train 1 0 bert-tiny vocab --data set-train.jsonl --eval-data set-dev.jsonl --epochs 5 --export set --save run-set \
   --best-metric f1 || fail "multi-label"
 cp out report
-awk '/^eval_f1/ { good = $2 > 0.7 } END { exit !good }' report || fail "it learnt little"
+awk '/^eval_f1/ { good = $2 > 0.8 } END { exit !good }' report || fail "it learnt little"
 train 1 0 bert-tiny vocab --data hot-train.jsonl --eval-data hot-dev.jsonl --epochs 5 --save run-hot --best-metric f1 ||
   fail "zeros and ones"
 cmp <(grep ^eval report) <(grep ^eval out) || fail "zeros and ones give another model"
-"$czero" eval --model set --data hot-dev.jsonl >out 2>err || fail "eval of sets"
+"$czero" eval --model set --data hot-dev.jsonl --batch 8 >out 2>err || fail "eval of sets"
 head -n 9 out | cmp <(head -n 9 report) - || fail "eval prints another report"
 "$czero" predict --model set --data set-dev.jsonl --json >sets 2>err || fail "predict"
 "$czero" predict --model set --data set-dev.jsonl --json --threshold 0.1 >more 2>err || fail "predict --threshold"
