@@ -16,6 +16,12 @@ static inline size_t size_round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+/* Raise *nbytes_max to nbytes. */
+static inline void size_raise(size_t *nbytes_max, size_t nbytes)
+{
+    if (nbytes > *nbytes_max) *nbytes_max = nbytes;
+}
+
 /* Render bytes as "1.50 GiB" into buf (at least 24 bytes); returns buf. */
 const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes);
 

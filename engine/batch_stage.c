@@ -120,7 +120,7 @@ static bool is_by_row(const struct cz_model *model)
     return model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
 }
 
-/* Whether padding takes part in the loss, as everywhere else: then it has to be computed. */
+/* Whether a position of padding has a label: it counts in the loss then, and must be computed. */
 static bool pads_count(const struct cz_model *model, const struct cz_batch *b)
 {
     if (is_by_row(model) || !b->labels) return false;
@@ -129,7 +129,8 @@ static bool pads_count(const struct cz_model *model, const struct cz_batch *b)
     return false;
 }
 
-/* Callers find logits by position, and figures of evaluations in those of cz_infer. */
+/* Callers look for logits by position; evaluations give the bits of cz_infer, which computes
+ * padding. */
 static bool may_unpad(const struct batch_stage *s, const struct cz_model *model,
                       const struct cz_batch *b, unsigned results)
 {

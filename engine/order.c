@@ -37,8 +37,9 @@ static const char *what_moves(const struct cz_engine *e)
 }
 
 /* Whether the disk's work for states that are updated at first use (zero_updates_late(), of one
- * rank) would be beside the forward of all micro-batches instead of the first one's, for nothing: a
- * tied vocabulary would be multiplied once more, which costs more than that where the disk keeps up. */
+ * rank) would be beside the forward of all micro-batches instead of the first one's, at no cost.
+ * With a tied vocabulary the loss layer's product is made once more, which costs more than it hides
+ * where the disk keeps up. */
 static bool hides_update(const struct cz_engine *e)
 {
     return tiers_swap(e).optimizer && e->config->czero.late_update && !e->plan.on_cuda &&

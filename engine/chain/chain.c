@@ -29,11 +29,6 @@ cz_status chain_layer_size(const struct chain *chain, size_t layer_idx, struct c
     return CZ_OK;
 }
 
-static void raise(size_t *nbytes_max, size_t nbytes)
-{
-    if (nbytes > *nbytes_max) *nbytes_max = nbytes;
-}
-
 /* Tables behind the nodes: one allocation each, split by the layers' numbers of parameters. */
 static cz_status chain_alloc(struct chain *c, const struct model_layer *layers)
 {
@@ -196,10 +191,10 @@ static cz_status measure_layer(struct chain *c, size_t i, struct layer_sizes *si
     TRY(chain_layer_size(c, i, (struct chain_shape){o->B, o->T, 0}, sizes));
     if (!o->unpads) return CZ_OK;
     TRY(chain_layer_size(c, i, (struct chain_shape){1, o->B * o->T, o->B}, &one));
-    raise(&sizes->out_nbytes, one.out_nbytes);
-    raise(&sizes->saved_nbytes, one.saved_nbytes);
-    raise(&sizes->workspace_nbytes, one.workspace_nbytes);
-    raise(&sizes->shared_nbytes, one.shared_nbytes);
+    size_raise(&sizes->out_nbytes, one.out_nbytes);
+    size_raise(&sizes->saved_nbytes, one.saved_nbytes);
+    size_raise(&sizes->workspace_nbytes, one.workspace_nbytes);
+    size_raise(&sizes->shared_nbytes, one.shared_nbytes);
     return CZ_OK;
 }
 
@@ -212,9 +207,9 @@ static cz_status chain_measure(struct chain *c)
         struct chain_node *node = &c->nodes[i];
         TRY(measure_layer(c, i, &node->sizes));
         node->out_nbytes = node->sizes.out_nbytes;
-        raise(&s->workspace, node->sizes.workspace_nbytes);
-        raise(&c->out_nbytes_max, node->sizes.out_nbytes);
-        raise(&c->shared_nbytes, node->sizes.shared_nbytes);
+        size_raise(&s->workspace, node->sizes.workspace_nbytes);
+        size_raise(&c->out_nbytes_max, node->sizes.out_nbytes);
+        size_raise(&c->shared_nbytes, node->sizes.shared_nbytes);
         if (c->options.cache)
             TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
         s->flops_forward += node->sizes.flops_forward;

@@ -137,8 +137,8 @@ void chain_destroy(struct chain *chain); /* accepts NULL */
  * they can. */
 const char *chain_together_obstacle(const struct cz_model *model);
 
-/* Whether together the loss layer computes its gradient of a parameter twice, which it shares with
- * another layer: chain_tied_layer(). */
+/* Whether together the loss layer makes its logits once more, for the gradient of a parameter that
+ * it shares with another layer: chain_tied_layer(). */
 bool chain_together_repeats(const struct cz_model *model);
 
 /* Where what a layer saves beside its input is between its forward and its backward: nowhere (it is

@@ -40,8 +40,8 @@ static int64_t longest_row(const struct batch *batch)
 static cz_status check_shape(struct chain *c, const struct batch *batch)
 {
     const struct chain_shape shape = chain_shape_of(batch), *last = &c->shape;
-    const int64_t B = batch_n_rows(batch), T = longest_row(batch);
     if (shape.B == last->B && shape.T == last->T && shape.n_texts == last->n_texts) return CZ_OK;
+    const int64_t B = batch_n_rows(batch), T = longest_row(batch);
     if (B < 1 || T < 1 || B > c->options.B || T > c->options.T ||
         (batch->texts && (!c->options.unpads || shape.T > c->options.B * c->options.T)))
         return err_set(CZ_INVALID, 0,

@@ -2,9 +2,9 @@
  * the same of each position.
  *   x̄ = x[:,0], or the mean of x over the positions that the mask shows; or x
  *   h = x̄·Wᵀ [+ b]   s = act(h)   y[:,0] = norm(s), or y
- * Kept for backward: x̄ but for x, h and s (3C per text) and the norm's statistics. A mean is a sum
- * over the positions of a text, which is what the gradient of a look-up is: of texts by position.
- * Only the host writes down which these are so far: on a GPU means are refused. */
+ * Kept for backward: x̄ but for x, h and s (3C per text) and the norm's statistics. The sum of
+ * a text's positions is the gradient of a look-up that maps positions to texts, so that op makes
+ * it. Only the host writes such a map so far: on a GPU means are refused. */
 #include "model/bert/encoder_impl.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -139,27 +139,26 @@ static cz_status summary_size(const void *hp_, const struct batch_shape *s, stru
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
-/* ids of text i; returns how many of its positions are shown, at least 1. */
-static int64_t mark_text(const struct layer_args *a, int64_t i, int32_t *ids)
-{
-    const struct batch *b = a->batch;
-    const int64_t begin = batch_row_start(b, i), end = begin + batch_row_length(b, i);
-    int64_t n = 0;
-    for (int64_t t = begin; t < end; t++) {
-        const bool is_shown = !b->key_mask || b->key_mask[t];
-        ids[t] = (int32_t)(is_shown ? i : batch_n_rows(b));
-        n += is_shown;
-    }
-    return n > 0 ? n : 1;
-}
-
-/* Behind the last text there are fillers. */
-static void mark_rest(const struct layer_args *a, int32_t *ids)
+/* ids (N): the text of each position, n where the mask hides it and of the fillers behind the last
+ * text. */
+static void mark_texts(const struct layer_args *a, int32_t *ids)
 {
     const struct batch *b = a->batch;
     const int64_t n = batch_n_rows(b);
-    int64_t t = batch_row_start(b, n - 1) + batch_row_length(b, n - 1);
+    int64_t t = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (const int64_t end = batch_row_start(b, i) + batch_row_length(b, i); t < end; t++)
+            ids[t] = (int32_t)(!b->key_mask || b->key_mask[t] ? i : n);
     for (; t < b->B * b->T; t++) ids[t] = (int32_t)n;
+}
+
+/* How many positions of text i are shown, at least 1. */
+static float n_shown(const struct layer_args *a, int64_t i, const int32_t *ids)
+{
+    const int64_t begin = batch_row_start(a->batch, i);
+    int64_t n = 0;
+    for (int64_t t = begin; t < begin + batch_row_length(a->batch, i); t++) n += ids[t] == i;
+    return (float)(n > 0 ? n : 1);
 }
 
 /* y (C) = alpha·x */
@@ -186,13 +185,11 @@ static cz_status means_of(const struct encoder_summary_hp *hp, const struct laye
     args.dtable = s->sum;
     args.workspace = space.p;
     args.workspace_nbytes = space.nbytes;
-    for (int64_t i = 0; i < n; i++) mark_text(a, i, s->ids);
-    mark_rest(a, s->ids);
+    mark_texts(a, s->ids);
     TRY(ops_embedding_backward(a->ops, a->stream, &args));
     for (int64_t i = 0; i < n; i++) {
         const size_t at = (size_t)(i * hp->C);
-        const float n_shown = (float)mark_text(a, i, s->ids);
-        TRY(scale(hp, a, 1.0f / n_shown, DTYPE_F32, s->sum + at, elem_at(a, x, at)));
+        TRY(scale(hp, a, 1.0f / n_shown(a, i, s->ids), DTYPE_F32, s->sum + at, elem_at(a, x, at)));
     }
     return CZ_OK;
 }
@@ -236,12 +233,12 @@ static cz_status scatter(const struct encoder_summary_hp *hp, const struct layer
     const int64_t n = batch_n_rows(a->batch);
     struct embedding_args args = look_up(hp, n, a->batch->B * a->batch->T, a->dtype);
     if (hp->pooling == SUMMARY_FIRST) return first_positions_put(a, hp->C, d, a->din);
+    mark_texts(a, s->ids);
     for (int64_t i = 0; i < n; i++) {
         const size_t at = (size_t)(i * hp->C);
-        const float n_shown = (float)mark_text(a, i, s->ids);
-        TRY(scale(hp, a, 1.0f / n_shown, a->dtype, elem_at(a, d, at), elem_at(a, s->table, at)));
+        TRY(scale(hp, a, 1.0f / n_shown(a, i, s->ids), a->dtype, elem_at(a, d, at),
+                  elem_at(a, s->table, at)));
     }
-    mark_rest(a, s->ids);
     memset(elem_at(a, s->table, (size_t)(n * hp->C)), 0, (size_t)hp->C * dtype_size(a->dtype));
     args.ids = s->ids;
     args.table = s->table;

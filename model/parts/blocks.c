@@ -51,11 +51,6 @@ struct op_space scratch_rest(const struct scratch *s, const struct layer_args *a
                              a->workspace_nbytes - s->used};
 }
 
-void size_raise(size_t *nbytes_max, size_t nbytes)
-{
-    if (nbytes > *nbytes_max) *nbytes_max = nbytes;
-}
-
 /* N fits an int32: kernels index rows with it. */
 cz_status batch_shape_check(const char *what, const struct batch_shape *shape)
 {

@@ -5,6 +5,7 @@
 #ifndef CZ_MODEL_PARTS_BLOCKS_IMPL_H
 #define CZ_MODEL_PARTS_BLOCKS_IMPL_H
 
+#include "base/size.h"
 #include "model/layer.h"
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
@@ -31,9 +32,6 @@ struct op_space scratch_rest(const struct scratch *s, const struct layer_args *a
 
 /* Bytes of n_rows rows, SIZE_MAX when that overflows. */
 size_t rows_nbytes(int64_t n_rows, int64_t row_numel, size_t elem_nbytes);
-
-/* Raise *nbytes_max to nbytes. */
-void size_raise(size_t *nbytes_max, size_t nbytes);
 
 /* The start of every size(): a batch of at least one token and fewer than 2^31. CZ_INVALID. */
 cz_status batch_shape_check(const char *what, const struct batch_shape *shape);

@@ -116,7 +116,7 @@ static cz_status raise_to(struct ops *ops, struct matmul_args product, size_t *m
 {
     size_t nbytes;
     TRY(ops_matmul_workspace(ops, &product, &nbytes));
-    if (nbytes > *most) *most = nbytes;
+    size_raise(most, nbytes);
     return CZ_OK;
 }
 

@@ -103,8 +103,7 @@ static cz_status host_matmul_workspace(struct ops *ops, const struct matmul_args
     size_t exact = 0;
     TRY(exact_workspace(ops->matmul_cache, a, &exact));
     if (exact > 0) *nbytes = size_round_up(exact + exact / 4, (size_t)64 << 10);
-    const size_t bias_grad_nbytes = matmul_bias_grad_workspace(ops, a);
-    if (bias_grad_nbytes > *nbytes) *nbytes = bias_grad_nbytes;
+    size_raise(nbytes, matmul_bias_grad_workspace(ops, a));
     return CZ_OK;
 }
 

@@ -71,7 +71,7 @@ static cz_status raise_scratch(struct matmul_cache *cache, const struct matmul_s
 {
     size_t need = 0;
     TRY(matmul_dense_scratch(cache, shape, &need));
-    if (need > *nbytes) *nbytes = need;
+    size_raise(nbytes, need);
     return CZ_OK;
 }
 

@@ -106,9 +106,7 @@ static cz_status add_cached(const struct bpe *b, struct bpe_work *w, struct bpe_
                             const char *s, struct id_list *out)
 {
     const size_t first = out->n, n = hit->n_ids;
-    TRY(id_list_reserve(out, BPE_CACHED_IDS));
-    memcpy(out->ids + first, hit->ids, sizeof hit->ids);
-    out->n += n;
+    TRY(bpe_cached_take(hit, out));
     if (!w->ends) return CZ_OK;
     if (hit->lens[0] == 0) {
         TRY(note_ends(b, w, s, s + hit->nbytes, first, out));

@@ -216,6 +216,15 @@ static inline struct bpe_cached *bpe_cache_find(const struct bpe_slot *p)
     return NULL;
 }
 
+/* Its ids, appended. CZ_NOMEM. */
+static inline cz_status bpe_cached_take(const struct bpe_cached *hit, struct id_list *out)
+{
+    TRY(id_list_reserve(out, BPE_CACHED_IDS));
+    memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
+    out->n += hit->n_ids;
+    return CZ_OK;
+}
+
 /* Words of more than BPE_CACHED_IDS ids are not kept. */
 void bpe_cache_put(const struct bpe_slot *p, const int32_t *ids, size_t n_ids);
 

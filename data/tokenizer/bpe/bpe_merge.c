@@ -311,11 +311,7 @@ cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s,
 {
     const struct bpe_slot place = bpe_slot_of(w, s, n, n);
     const struct bpe_cached *hit = place.pair ? bpe_cache_find(&place) : NULL;
-    if (!hit) return bpe_word_new(b, w, &place, s, out);
-    TRY(id_list_reserve(out, BPE_CACHED_IDS));
-    memcpy(out->ids + out->n, hit->ids, sizeof hit->ids);
-    out->n += hit->n_ids;
-    return CZ_OK;
+    return hit ? bpe_cached_take(hit, out) : bpe_word_new(b, w, &place, s, out);
 }
 
 cz_status bpe_word_new(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
