@@ -86,11 +86,12 @@ void put(const mailbox_ref &box, const message &m)
     if (!good) box->error = SYSTEM;
 }
 
-/* Waits for it; not for ever: an abort ends it. */
+/* Waits for it; not for ever: an abort here or on another rank, which takes the folder, ends it.
+ * Until then no other call of this rank gets on. */
 void get(const mailbox_ref &box, const message &m)
 {
     while (access(m.file.c_str(), F_OK) != 0) {
-        if (box->aborted) return;
+        if (box->aborted || access(box->folder.c_str(), F_OK) != 0) return;
         nap();
     }
     FILE *f = fopen(m.file.c_str(), "rb");
@@ -151,13 +152,16 @@ void run_to(const sim_op_ref &op)
     while (entered.error == cudaSuccess && op && !op->done) sim_run_one_of(op);
 }
 
-void run_stream(cudaStream_t stream)
+/* What is queued behind g if that is the last group; not a group that is queued meanwhile, whose
+ * data may never come. */
+void run_behind_last(nccl_comm *c, const group &g)
 {
     sim_op_ref last;
     {
         sim_enter entered;
-        CUstream_st *s = sim_stream_of(stream);
-        if (s) last = s->last;
+        std::lock_guard<std::mutex> hold(c->lock);
+        CUstream_st *s = sim_stream_of(g.stream);
+        if (s && c->groups.size() == 1) last = s->last;
     }
     run_to(last);
 }
@@ -194,17 +198,15 @@ void finish_late(nccl_comm *c)
 {
     for (;;) {
         group g;
-        bool is_last;
         {
             std::lock_guard<std::mutex> hold(c->lock);
             if (c->groups.empty()) return;
             const group &first = c->groups.front();
             if (first.arrived_ns == 0 || now_ns() - first.arrived_ns < LATE_NS) return;
             g = first;
-            is_last = c->groups.size() == 1;
         }
         run_to(g.receives_op);
-        if (is_last) run_stream(g.stream);
+        run_behind_last(c, g);
         std::lock_guard<std::mutex> hold(c->lock);
         c->groups.pop_front();
     }
@@ -307,13 +309,22 @@ void remove_all(const std::string &folder)
     closedir(d);
 }
 
-/* The last to leave removes the folder; after an abort others may still be writing to it. */
-void remove_files(const nccl_comm *c, bool all)
+/* The last to leave removes the folder. */
+void leave_folder(const nccl_comm *c)
 {
     unlink(c->name("here", c->rank, c->rank, 0).c_str());
-    for (int tries = all ? 20 : 1; tries > 0; tries--) {
-        if (all) remove_all(c->box->folder);
-        if (rmdir(c->box->folder.c_str()) == 0 || errno == ENOENT) return;
+    rmdir(c->box->folder.c_str());
+}
+
+/* After an abort nobody receives any more: the folder is gone at once, and then emptied, to which
+ * others may still be writing. */
+void take_folder(const nccl_comm *c)
+{
+    std::string gone = c->box->folder + "-gone";
+    if (rename(c->box->folder.c_str(), gone.c_str()) != 0) return; /* another rank was first */
+    for (int tries = 20; tries > 0; tries--) {
+        remove_all(gone);
+        if (rmdir(gone.c_str()) == 0) return;
         nap();
     }
 }
@@ -323,7 +334,7 @@ int sim_CommAbort(struct nccl_comm *c)
 {
     c->box->aborted = true;
     end_thread(c);
-    remove_files(c, true);
+    take_folder(c);
     delete c;
     return NCCL_SUCCESS;
 }
@@ -338,7 +349,7 @@ int sim_CommFinalize(struct nccl_comm *c)
 int sim_CommDestroy(struct nccl_comm *c)
 {
     end_thread(c);
-    remove_files(c, false);
+    leave_folder(c);
     delete c;
     return NCCL_SUCCESS;
 }
