@@ -37,13 +37,11 @@ static const char *what_moves(const struct cz_engine *e)
 }
 
 /* Whether the disk's work for states that are updated at first use (zero_updates_late(), of one
- * rank) would be beside the forward of all micro-batches instead of the first one's, at no cost.
- * With a tied vocabulary the loss layer's product is made once more, which costs more than it hides
- * where the disk keeps up. */
+ * rank) would be beside the forward of all micro-batches instead of the first one's. */
 static bool hides_update(const struct cz_engine *e)
 {
     return tiers_swap(e).optimizer && e->config->czero.late_update && !e->plan.on_cuda &&
-           e->comm->world_size == 1 && !chain_together_repeats(e->model);
+           e->comm->world_size == 1;
 }
 
 /* Memory of this host for one rank: in all, and free now; SIZE_MAX: unknown. */
@@ -64,7 +62,8 @@ static cz_status host_memory_of_rank(const struct cz_engine *e, size_t *total, s
     return CZ_OK;
 }
 
-/* What layers from the `first` on save stays in memory, the others are recomputed. */
+/* What layers from the `first` on save stays in memory, the others are recomputed; and so for what
+ * the loss layer puts off. */
 static cz_status keep_from(struct chain *chain, size_t first)
 {
     const size_t n = chain_n_layers(chain);
@@ -189,7 +188,7 @@ cz_status order_choose(struct cz_engine *e, const struct cz_engine_options *opti
  * recomputed. */
 static cz_status keep_the_last(struct cz_engine *e, size_t left)
 {
-    for (size_t first = 0; first < chain_n_layers(e->chain); first++) {
+    for (size_t first = 0; first <= chain_n_layers(e->chain); first++) {
         TRY(keep_from(e->chain, first));
         if (chain_sizes(e->chain).activations <= left) break;
     }
@@ -218,6 +217,8 @@ cz_status order_fit(struct cz_engine *e)
     if (!p->on_cuda && !is_asked && !by_times) TRY(keep_the_last(e, left));
     for (size_t i = 0; i + 1 < chain_n_layers(e->chain); i++)
         p->saved[chain_saved_at(e->chain, i)].n_layers++;
+    p->put_off_nbytes = chain_put_off_nbytes(e->chain);
+    p->keeps_put_off = chain_keeps_put_off(e->chain);
     snprintf(p->saved_why, sizeof p->saved_why, "%s",
              is_asked      ? "activation checkpointing"
              : p->on_cuda  ? "on a GPU the config says what is recomputed"

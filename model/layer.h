@@ -63,6 +63,7 @@ struct layer_sizes {
                                 unless `training`, decode of up to T positions at once */
     size_t cache_nbytes;     /* decode: key/value cache for B sequences of up to T positions */
     size_t shared_nbytes;    /* of layer_args.shared: the largest of all layers is there */
+    size_t put_off_nbytes;   /* of layer_args.put_off; 0: the layer has no use for it */
     double flops_forward;    /* multiply-adds counted as 2, for the profiler and the tuner */
     double flops_attention;  /* of those, products without a weight: their backward is two more of
                                 them, whatever is frozen */
@@ -119,6 +120,8 @@ struct layer_args {
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */
     bool no_din;   /* TRAIN: only gradients in dparams are wanted, and `saved` is scratch. A layer
                       may make din all the same */
+    void *put_off; /* TRAIN with gradients in two calls: the first, with din, keeps there what
+                      spares the second, with no_din, its logits. NULL: there is no space for it */
 
     /* Decode only: the batch holds the batch->T next tokens of each sequence, one when generating
      * or a whole prompt; in and out are (B,batch->T,C). A loss layer gives `logits` (B,V) of the

@@ -147,6 +147,8 @@ static cz_status place_together(struct chain *c)
         TRY(size_mul(c->n_sets, node->saved_stride, &nbytes));
         TRY(chain_place_piece(block, nbytes, &node->saved_off));
     }
+    if (chain_keeps_put_off(c))
+        TRY(chain_place_piece(block, chain_put_off_nbytes(c), &c->put_off_at));
     if (c->nodes[last].sizes.saved_nbytes > scratch) scratch = c->nodes[last].sizes.saved_nbytes;
     TRY(chain_place_piece(block, scratch, &loss_off));
     for (size_t i = 0; i < c->n_nodes; i++)
@@ -195,6 +197,7 @@ static cz_status measure_layer(struct chain *c, size_t i, struct layer_sizes *si
     size_raise(&sizes->saved_nbytes, one.saved_nbytes);
     size_raise(&sizes->workspace_nbytes, one.workspace_nbytes);
     size_raise(&sizes->shared_nbytes, one.shared_nbytes);
+    size_raise(&sizes->put_off_nbytes, one.put_off_nbytes);
     return CZ_OK;
 }
 
@@ -214,6 +217,7 @@ static cz_status chain_measure(struct chain *c)
             TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
         s->flops_forward += node->sizes.flops_forward;
     }
+    c->put_off_stride = size_round_up(c->nodes[c->n_nodes - 1].sizes.put_off_nbytes, CHAIN_ALIGN);
     return chain_place_all(c);
 }
 
@@ -227,8 +231,8 @@ static bool uses(const struct model_layer *layer, size_t param_idx)
 }
 
 /* A parameter's sum is h₀ + e₀ + h₁ + e₁ + … where the loss layer gives hₖ and another layer eₖ of
- * micro-batch k. Together, all hₖ would come before all eₖ; so the loss layer makes its hₖ again
- * when eₖ is due. Between two other layers there is no such remedy. */
+ * micro-batch k. Together, all hₖ would come before all eₖ; so the loss layer puts off its hₖ until
+ * eₖ is due. Between two other layers there is no such remedy. */
 static const char *find_tie(const struct model_layer *layers, size_t n, size_t n_params,
                             size_t *tied)
 {
@@ -250,30 +254,28 @@ static const char *find_tie(const struct model_layer *layers, size_t n, size_t n
     return obstacle;
 }
 
-/* The same of a model's layers. */
-static const char *find_tie_of(const struct cz_model *model, size_t *tied)
+/* Whether a layer in front of the loss layer shares a trained parameter with it. Without a table
+ * all are trained. */
+static bool shares_trained(const struct model_layer *layer, const struct model_layer *loss,
+                           const struct param_table *table)
 {
-    const size_t n = model_n_layers(model);
-    struct model_layer *layers = calloc(n + 1, sizeof *layers);
-    *tied = SIZE_MAX;
-    if (!layers) return "there is no memory to look at the layers";
-    for (size_t i = 0; i < n; i++) layers[i] = *model_layer_at(model, i);
-    const char *obstacle = find_tie(layers, n, model_params(model)->n_params, tied);
-    free(layers);
-    return obstacle;
+    for (size_t k = 0; k < layer->n_params; k++) {
+        const size_t p = layer->param_idx[k];
+        if (uses(loss, p) && (!table || table->params[p].trainable)) return true;
+    }
+    return false;
 }
 
 const char *chain_together_obstacle(const struct cz_model *model)
 {
+    const size_t n = model_n_layers(model);
+    struct model_layer *layers = calloc(n + 1, sizeof *layers);
     size_t tied;
-    return find_tie_of(model, &tied);
-}
-
-bool chain_together_repeats(const struct cz_model *model)
-{
-    size_t tied;
-    (void)find_tie_of(model, &tied);
-    return tied != SIZE_MAX;
+    if (!layers) return "there is no memory to look at the layers";
+    for (size_t i = 0; i < n; i++) layers[i] = *model_layer_at(model, i);
+    const char *obstacle = find_tie(layers, n, model_params(model)->n_params, &tied);
+    free(layers);
+    return obstacle;
 }
 
 size_t chain_tied_layer(const struct chain *chain)
@@ -281,15 +283,27 @@ size_t chain_tied_layer(const struct chain *chain)
     return chain_is_together(chain) ? chain->tied_layer : SIZE_MAX;
 }
 
+size_t chain_put_off_nbytes(const struct chain *chain)
+{
+    return chain->puts_off ? chain->n_sets * chain->put_off_stride : 0;
+}
+
+bool chain_keeps_put_off(const struct chain *chain)
+{
+    return chain_put_off_nbytes(chain) > 0 &&
+           chain->nodes[chain->n_nodes - 1].saved_where == CHAIN_SAVED_IN_MEMORY;
+}
+
 /* Nothing waits in a file where nothing is saved. */
 cz_status chain_place_saved(struct chain *chain, const enum chain_saved *where)
 {
     if (!chain_is_together(chain) || chain->options.checkpoint_every > 0) return CZ_OK;
-    for (size_t i = 0; i + 1 < chain->n_nodes; i++) {
+    for (size_t i = 0; i < chain->n_nodes; i++) {
         struct chain_node *node = &chain->nodes[i];
+        const bool is_loss = i + 1 == chain->n_nodes;
         node->saved_where = where[i];
-        if (where[i] == CHAIN_SAVED_IN_FILE && node->sizes.saved_nbytes == 0)
-            node->saved_where = CHAIN_SAVED_IN_MEMORY;
+        if (where[i] == CHAIN_SAVED_IN_FILE && (is_loss || node->sizes.saved_nbytes == 0))
+            node->saved_where = is_loss ? CHAIN_SAVED_NOWHERE : CHAIN_SAVED_IN_MEMORY;
     }
     return chain_place_all(chain);
 }
@@ -300,9 +314,10 @@ enum chain_saved chain_saved_at(const struct chain *chain, size_t layer_idx)
 }
 
 /* Without checkpointing there is one segment of all layers before the loss: one rule covers both
- * cases. */
-cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers, size_t n_params,
-                              const struct chain_options *options, struct chain **out)
+ * cases. table: what is trained; NULL: all of it. */
+static cz_status create(const struct model_layer *layers, size_t n_layers, size_t n_params,
+                        const struct param_table *table, const struct chain_options *options,
+                        struct chain **out)
 {
     *out = NULL;
     if (n_layers == 0) return err_set(CZ_INVALID, 0, "a chain needs at least one layer");
@@ -339,6 +354,8 @@ cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers,
             TRY_GOTO(err_set(CZ_UNSUPPORTED, 0, "micro-batches cannot go through it together: %s",
                              obstacle),
                      fail);
+        c->puts_off = c->tied_layer != SIZE_MAX &&
+                      shares_trained(&layers[c->tied_layer], &layers[n_layers - 1], table);
     }
     TRY_GOTO(chain_alloc(c, layers), fail);
     TRY_GOTO(chain_order(c), fail);
@@ -352,6 +369,12 @@ fail:
     return st;
 }
 
+cz_status chain_create_layers(const struct model_layer *layers, size_t n_layers, size_t n_params,
+                              const struct chain_options *options, struct chain **out)
+{
+    return create(layers, n_layers, n_params, NULL, options, out);
+}
+
 /* The model's layers are copied: chain_create_layers() serves layers without a model, too. */
 cz_status chain_create(const struct cz_model *model, const struct chain_options *options,
                        struct chain **out)
@@ -361,8 +384,8 @@ cz_status chain_create(const struct cz_model *model, const struct chain_options 
     struct model_layer *layers = calloc(n_layers + 1, sizeof *layers);
     if (!layers) return err_set(CZ_NOMEM, 0, "no memory for a chain of %zu layers", n_layers);
     for (size_t i = 0; i < n_layers; i++) layers[i] = *model_layer_at(model, i);
-    cz_status st =
-        chain_create_layers(layers, n_layers, model_params(model)->n_params, options, out);
+    const struct param_table *table = model_params(model);
+    cz_status st = create(layers, n_layers, table->n_params, table, options, out);
     free(layers);
     if (st != CZ_OK) return err_prefix("model %s", cz_model_name(model));
     return CZ_OK;

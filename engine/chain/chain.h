@@ -137,19 +137,16 @@ void chain_destroy(struct chain *chain); /* accepts NULL */
  * they can. */
 const char *chain_together_obstacle(const struct cz_model *model);
 
-/* Whether together the loss layer makes its logits once more, for the gradient of a parameter that
- * it shares with another layer: chain_tied_layer(). */
-bool chain_together_repeats(const struct cz_model *model);
-
 /* Where what a layer saves beside its input is between its forward and its backward: nowhere (it is
  * recomputed), in memory, or in chain_memory.file, through memory for two micro-batches of one
  * layer. */
 enum chain_saved { CHAIN_SAVED_NOWHERE = 0, CHAIN_SAVED_IN_MEMORY, CHAIN_SAVED_IN_FILE };
 #define CHAIN_N_SAVED 3
 
-/* Before chain_bind(), with n_together > 1: one for each layer; the last one's is ignored, since it
- * uses up what it saves at once. In memory at first; with checkpoint_every nowhere, whatever is
- * asked for here. Changes chain_sizes(). */
+/* Before chain_bind(), with n_together > 1: one for each layer. The last one uses up what it saves
+ * at once; where it shares a parameter (chain_tied_layer()), its own says whether the gradients of
+ * logits are kept in memory until that parameter's are made, or else are made again. In memory at
+ * first; with checkpoint_every nowhere, whatever is asked for here. Changes chain_sizes(). */
 cz_status chain_place_saved(struct chain *chain, const enum chain_saved *where);
 enum chain_saved chain_saved_at(const struct chain *chain, size_t layer_idx);
 
@@ -157,6 +154,11 @@ enum chain_saved chain_saved_at(const struct chain *chain, size_t layer_idx);
  * because they share one: the loss layer's gradient of it is made there, so that each micro-batch
  * adds to it what it adds one after the other. SIZE_MAX: none. */
 size_t chain_tied_layer(const struct chain *chain);
+
+/* Bytes of all micro-batches' gradients of logits that are, or would be, kept for that layer; 0: no
+ * such layer, the parameter is frozen, or the loss layer has no use for them. */
+size_t chain_put_off_nbytes(const struct chain *chain);
+bool chain_keeps_put_off(const struct chain *chain);
 
 struct chain_sizes chain_sizes(const struct chain *chain);
 size_t chain_n_layers(const struct chain *chain);

@@ -103,6 +103,13 @@ static void *gradient_of(const struct chain *c, size_t i, size_t set)
     return out_of(c, i + 1, set);
 }
 
+/* Where the loss layer keeps what it puts off; NULL: nowhere. */
+static void *put_off_of(const struct chain *c, size_t set)
+{
+    if (c->n_runs == 1 || !chain_keeps_put_off(c)) return NULL;
+    return at(c->memory.activations, c->put_off_at + set * c->put_off_stride);
+}
+
 /* Arguments that all phases share; parameters are read from the table after `enter`. */
 static struct layer_args layer_args(struct chain *c, size_t i, size_t set,
                                     const struct chain_run *run, enum layer_mode mode)
@@ -219,6 +226,7 @@ static cz_status train_forward(struct chain *c, size_t i, size_t set, enum layer
         a.loss = run->loss;
         a.logits = mode == LAYER_TRAIN ? run->logits : NULL;
         a.dloss = run->dloss;
+        a.put_off = put_off_of(c, set);
         a.dparams = layer_grads(c, i, GRADS_NOW);
     } else if (mode != LAYER_RECOMPUTE || (!chain_is_together(c) && (i + 1) % c->segment != 0)) {
         a.out = out_of(c, i, set); /* a segment's own output was kept */
@@ -227,7 +235,8 @@ static cz_status train_forward(struct chain *c, size_t i, size_t set, enum layer
     return a.dparams ? settle_grads(c, i, set) : CZ_OK;
 }
 
-/* The loss layer once more, for those of its gradients alone that it shares with another layer. */
+/* The loss layer once more, for those of its gradients alone that it shares with another layer:
+ * from what it kept for them, or from its input. */
 static cz_status put_off_grads(struct chain *c, size_t set)
 {
     const size_t i = c->n_nodes - 1;
@@ -237,6 +246,7 @@ static cz_status put_off_grads(struct chain *c, size_t set)
     a.shared = NULL; /* what the layers told it is spent */
     a.dloss = run->dloss;
     a.no_din = true;
+    a.put_off = put_off_of(c, set);
     a.dparams = layer_grads(c, i, GRADS_PUT_OFF);
     for (size_t p = 0; p < c->nodes[i].layer.n_params; p++)
         if (a.dparams[p].dp) {

@@ -194,7 +194,8 @@ struct plan_work plan_layer_work(const struct cz_engine *e, size_t i)
                                       (is_loss ? 5 : 2) * results, weights + (is_loss ? made : 0)},
                           .redo = {forward, 2 * results, weights}};
     if (!is_loss) w.backward = (struct plan_products){backward, 3 * results, made};
-    if (i == chain_tied_layer(e->chain)) { /* and what the loss layer puts off: its forward again */
+    /* And what the loss layer puts off: its forward again, if nothing of it was kept. */
+    if (i == chain_tied_layer(e->chain) && !chain_keeps_put_off(e->chain)) {
         size_t last = chain_n_layers(e->chain) - 1;
         struct layer_sizes loss = chain_layer_sizes(e->chain, last);
         w.backward.flops += loss.flops_forward;

@@ -298,6 +298,10 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
                                        .traffic = plan->traffic};
     plan_print_orders(f, &orders);
     plan_print_saved(f, plan->saved, plan->saved_why);
+    if (plan->put_off_nbytes > 0)
+        printable_print(f, "Gradients of logits, for the tied vocabulary: %s (%.1f MiB)\n",
+                        plan->keeps_put_off ? "kept in memory" : "made twice, as they do not fit",
+                        mib(plan->put_off_nbytes));
     if (fclose(f) != 0 || !*out) {
         free(*out);
         *out = NULL;
@@ -385,6 +389,12 @@ static void write_orders(struct json_writer *w, const struct cz_plan *p)
     json_put_string(w, "accumulation_order_why", p->order_why);
     plan_write_traffic(w, p->traffic);
     if (*p->saved_why) plan_write_saved(w, p->saved, p->saved_why);
+    if (p->put_off_nbytes == 0) return;
+    json_write_key(w, "tied_logit_gradients");
+    json_begin_object(w);
+    json_put_size(w, "nbytes", p->put_off_nbytes);
+    json_put_bool(w, "kept", p->keeps_put_off);
+    json_end_object(w);
 }
 
 static void write_phases(struct json_writer *w, const struct cz_plan *p)

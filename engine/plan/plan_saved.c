@@ -1,7 +1,8 @@
 /* What becomes of what layers save beside their inputs, where micro-batches go through each layer
  * together: it is kept in memory, waits in the swap file, or is recomputed. With the rates of the
  * machine each layer takes what costs it the least time; what is saved most per byte stays in
- * memory. The same figures give the same choice on every machine. */
+ * memory. The loss layer's share is the gradients of logits that it puts off (chain.h), in memory
+ * or not. The same figures give the same choice on every machine. */
 #include "engine/engine_impl.h"
 #include "engine/plan/plan_impl.h"
 #include "engine/tune/machine.h"
@@ -51,9 +52,12 @@ static bool measure(struct cz_engine *e, const struct machine_profile *m, bool h
     const double others_backward_s = can_swap ? plan_nvme_seconds(e, m, &phases[PLAN_BACKWARD]) : 0;
     for (size_t i = 0; i < n; i++) {
         struct layer_cost *c = &costs[i];
-        const double nbytes = (double)(n_sets * chain_layer_sizes(e->chain, i).saved_nbytes);
+        const bool is_loss = i + 1 == n;
+        const double nbytes =
+            (double)(is_loss ? chain_put_off_nbytes(e->chain)
+                             : n_sets * chain_layer_sizes(e->chain, i).saved_nbytes);
         c->swap_s = INFINITY;
-        if (can_swap)
+        if (can_swap && !is_loss)
             c->swap_s = beyond(nbytes / rates.write, c->forward_s, others_forward_s, forward_s) +
                         beyond(nbytes / rates.read, c->backward_s, others_backward_s, backward_s);
         c->per_byte = nbytes > 0 ? fmin(c->redo_s, c->swap_s) / nbytes : INFINITY;
@@ -73,7 +77,7 @@ static int by_what_is_saved(const void *a, const void *b)
 static cz_status place(struct cz_engine *e, const struct layer_cost *costs, size_t n,
                        enum chain_saved *where)
 {
-    for (size_t k = 0; k + 1 < chain_n_layers(e->chain); k++) {
+    for (size_t k = 0; k < chain_n_layers(e->chain); k++) {
         const struct layer_cost *c = &costs[k];
         const bool stays = k < n || isinf(c->per_byte); /* it has nothing to save */
         where[c->layer_idx] = stays                   ? CHAIN_SAVED_IN_MEMORY
@@ -87,7 +91,7 @@ static cz_status place(struct cz_engine *e, const struct layer_cost *costs, size
 static cz_status keep_what_fits(struct cz_engine *e, struct layer_cost *costs, size_t left,
                                 enum chain_saved *where)
 {
-    size_t least = 0, most = chain_n_layers(e->chain) - 1;
+    size_t least = 0, most = chain_n_layers(e->chain);
     qsort(costs, most, sizeof *costs, by_what_is_saved);
     while (least < most) {
         const size_t n = most - (most - least) / 2;
@@ -116,7 +120,8 @@ cz_status plan_choose_saved(struct cz_engine *e, const struct machine_profile *m
     plan_fill_phases(e);
     if (!measure(e, m, has_file, costs)) goto done;
     TRY_GOTO(keep_what_fits(e, costs, left, where), done);
-    for (size_t k = 0; k + 1 < n; k++) {
+    for (size_t k = 0; k < n; k++) {
+        if (costs[k].layer_idx + 1 == n) continue;
         struct plan_saved *s = &e->plan.saved[chain_saved_at(e->chain, costs[k].layer_idx)];
         s->redo_s += costs[k].redo_s;
         s->swap_s += costs[k].swap_s;

@@ -139,6 +139,7 @@ static cz_status lm_head_size(const void *hp_, const struct batch_shape *s, stru
         const struct norm norm = norm_of(hp);
         norm_workspace(s, &norm, N, &op_nbytes);
         TRY(ce_workspace(hp, s, N, true, false, &op_nbytes));
+        if (host_reads(s->ops)) out->put_off_nbytes = rows_nbytes(N, hp->V, dtype_size(s->dtype));
     } else {
         TRY(logits_workspace(hp, s, s->B, &op_nbytes)); /* decode */
     }
@@ -204,9 +205,12 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     ce.dx_unwanted = a->no_din && !has_norm_grads(&p);
     ce.dw = p.g_w ? p.g_w->dp : NULL;
     ce.dw_accumulate = p.g_w && p.g_w->accumulate;
+    ce.dz = a->put_off;
+    ce.dz_given = a->put_off && a->no_din;
     ce.workspace = space.p;
     ce.workspace_nbytes = space.nbytes;
     TRY(ops_ce_head(a->ops, a->stream, &ce));
+    if (ce.dz_given) return CZ_OK;
     TRY(add_balance(hp, a, ce.loss));
     if (ce.dx_unwanted) return CZ_OK;
     TRY(divide(hp, a, N, s.dy));

@@ -184,6 +184,7 @@ static cz_status head_size(const void *hp_, const struct batch_shape *s, struct 
         const int64_t width = hp->C > hp->E ? hp->C : hp->E; /* dx, in the place of y */
         out->saved_nbytes = rows_nbytes(N, width, dtype_size(s->dtype));
         TRY(ce_workspace(hp, s, N, true, false, &op_nbytes));
+        if (host_reads(s->ops)) out->put_off_nbytes = rows_nbytes(N, hp->V, dtype_size(s->dtype));
     }
     const double n = (double)N, c = (double)hp->C, w = (double)hp->E, v = (double)hp->V;
     out->flops_forward = 2.0 * n * w * (c + v); /* with a label everywhere */
@@ -361,7 +362,10 @@ static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_arg
         ce.dbias = g[at.bias].dp;
         ce.dbias_accumulate = g[at.bias].accumulate;
     }
+    ce.dz = a->put_off;
+    ce.dz_given = a->put_off && a->no_din;
     TRY(ops_ce_head(a->ops, a->stream, &ce));
+    if (ce.dz_given) return CZ_OK;
     const struct norm_grad_io io = {
         .x = s.s, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = s.dy};
     TRY(norm_backward(a, &norm, r.n, &io, a->params[at.norm_w], &g[at.norm_w],

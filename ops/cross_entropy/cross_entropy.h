@@ -42,6 +42,10 @@ struct ce_head_args {
     void *dw;    /* (V,C) or NULL (frozen) */
     void *dbias; /* (V) or NULL */
     bool dw_accumulate, dbias_accumulate;
+    void *dz;      /* (N,V) of dtype, in an order of its own; NULL: dz exists for one block only. On
+                      the CPU only. A call that makes gradients leaves its dz there, */
+    bool dz_given; /* and a call with the same N, V, C, dtype and x takes it from there: it makes dw
+                      and dbias alone, to the same bits, and neither logits nor the loss */
     void *workspace; /* ops_ce_head_workspace() bytes, which depend on which of the pointers
                         labels, hits, logits, dx, dw and dbias are NULL */
     size_t workspace_nbytes;

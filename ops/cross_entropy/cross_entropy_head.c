@@ -41,6 +41,11 @@ static int64_t n_panels_of(int64_t V)
     return (V + PANEL - 1) / PANEL;
 }
 
+static bool makes_dx(const struct ce_head_args *a)
+{
+    return !a->dx_unwanted && !a->dz_given;
+}
+
 /* dx goes to its place at once when it is fp32 or needs no summing over panels. */
 static bool dx_is_direct(const struct ce_head_args *a)
 {
@@ -327,9 +332,17 @@ static void panel_dz_row(const struct block *b, const struct panel *p, int64_t n
                   factor * (expf(b->z_label[n] - lse) - 1.0f) * (1.0f - part * part));
 }
 
+/* The panel's part of the dz that is kept: panels one after another, block by block. */
+static void *kept_dz(const struct block *b, const struct panel *p)
+{
+    const struct ce_head_args *a = b->a;
+    return (char *)a->dz + (size_t)(b->first * a->V + b->n * p->v0) * dtype_size(a->dtype);
+}
+
 static void *panel_dz(const struct block *b, const struct panel *p)
 {
-    char *dz = b->dz ? b->dz : (void *)p->z;
+    if (b->a->dz_given) return kept_dz(b, p);
+    char *dz = b->a->dz ? kept_dz(b, p) : b->dz ? b->dz : (void *)p->z;
     const size_t row_nbytes = (size_t)p->v * dtype_size(b->a->dtype);
     int n_parts = ops_n_parts((size_t)(b->n * p->v), OPS_GRAIN);
 #pragma omp parallel for schedule(static) if (n_parts > 1)
@@ -349,7 +362,7 @@ static cz_status panel_gradients(const struct block *b, const struct panel *p, v
     const struct ce_head_args *a = b->a;
     const void *dz = panel_dz(b, p);
     struct matmul_args to_dx = dx_product(a, b->n, p->v, p->idx > 0);
-    if (!a->dx_unwanted) TRY(run_product(b, &to_dx, dz, w_of(b, p->v0), dx));
+    if (makes_dx(a)) TRY(run_product(b, &to_dx, dz, w_of(b, p->v0), dx));
     if (a->dw) {
         struct matmul_args to_dw = dw_product(a, b->n, p->v, b->first > 0 || a->dw_accumulate);
         TRY(run_product(b, &to_dw, dz, b->x, grad_at(a, a->dw, p->v0 * a->C)));
@@ -371,7 +384,7 @@ static cz_status block_gradients(const struct block *b)
         struct panel p = panel_of(b, idx);
         TRY(panel_gradients(b, &p, direct ? dx : sums));
     }
-    if (direct || a->dx_unwanted) return CZ_OK;
+    if (direct || !makes_dx(a)) return CZ_OK;
     struct cast_scale_args cast = {.x_dtype = DTYPE_F32,
                                    .y_dtype = a->dtype,
                                    .numel = (size_t)(b->n * a->C),
@@ -383,6 +396,7 @@ static cz_status block_gradients(const struct block *b)
 
 static cz_status block_run(struct block *b)
 {
+    if (b->a->dz_given) return block_gradients(b);
     for (int64_t idx = 0; idx < n_panels_of(b->a->V); idx++) {
         struct panel p = panel_of(b, idx);
         TRY(panel_logits(b, &p));
@@ -456,6 +470,7 @@ static cz_status all_blocks(struct block *b)
         b->losses = losses + b->first;
         TRY(block_run(b));
     }
+    if (a->dz_given) return CZ_OK;
     for (int64_t n = 0; n < a->N; n++) sum += losses[n];
     *a->loss = divisor != 0 ? (float)(sum / divisor) : 0.0f;
     if (a->hits) *a->hits = (float)b->n_hits;

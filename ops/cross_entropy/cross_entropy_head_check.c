@@ -28,6 +28,8 @@ cz_status ce_head_check(const struct ce_head_args *a)
         return err_set(CZ_INVALID, 0, "ce_head: labels without a place for the loss");
     if (!a->labels && (a->dx || !a->logits))
         return err_set(CZ_INVALID, 0, "ce_head: without labels it computes only logits");
+    if ((a->dz && !ce_head_has_gradients(a)) || (a->dz_given && !a->dz))
+        return err_set(CZ_INVALID, 0, "ce_head: dz belongs to a call that makes gradients");
     return CZ_OK;
 }
 

@@ -678,6 +678,7 @@ static cz_status ce_head(struct ops *ops, struct dev_stream *stream, const struc
 {
     struct layout layout;
     TRY(ce_head_check(a));
+    if (a->dz) return err_set(CZ_UNSUPPORTED, 0, "ce_head: dz is not kept on a GPU");
     TRY(make_layout(ops, a, &layout));
     TRY(ops_check_workspace("ce_head", a->workspace, a->workspace_nbytes, layout.nbytes));
     const struct call c = {ops, stream, a, &layout};

@@ -32,6 +32,7 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
+os.environ["OMP_NUM_THREADS"] = "1"  # ranks are forked, and OpenMP's threads do not survive that
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from agree import activations, checkpoints, formats, optimizers, outcome, resume, schedules, tokenizers
 

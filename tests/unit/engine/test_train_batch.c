@@ -128,6 +128,7 @@ struct trial {
     struct outcome outcomes[2];
     struct cz_swap_traffic traffic; /* of rank 0's last step */
     size_t n_layers[CHAIN_N_SAVED]; /* by what becomes of what they save */
+    bool puts_off, keeps_put_off;   /* the loss layer's part of a tied vocabulary's gradient */
     struct plan_traffic planned;
 };
 
@@ -220,6 +221,8 @@ static cz_status train(struct trial *t, struct comm *comm, int rank)
     t->traffic.size = sizeof t->traffic;
     TRY(engine_get_swap_traffic(e, &t->traffic));
     for (int k = 0; k < CHAIN_N_SAVED; k++) t->n_layers[k] = e->plan.saved[k].n_layers;
+    t->puts_off = e->plan.put_off_nbytes > 0;
+    t->keeps_put_off = e->plan.keeps_put_off;
     t->planned = e->plan.traffic[e->plan.order];
     TRY(look(e, out));
     engine_destroy(e);
@@ -420,6 +423,7 @@ static void check_saved(struct trial *t)
     expect_same(&want, &have, t);
     const size_t n_layers = t->n_layers[CHAIN_SAVED_IN_MEMORY];
     expect_layers(t, 0, n_layers, 0);
+    ck_assert(t->keeps_put_off == t->puts_off);
     const struct cz_swap_traffic kept = t->traffic;
     const struct plan_traffic planned = t->planned;
     t->memory = 1;
@@ -428,6 +432,7 @@ static void check_saved(struct trial *t)
     const bool has_file = t->tier != TIER_MEMORY;
     const size_t n_empty = t->n_layers[CHAIN_SAVED_IN_MEMORY]; /* save nothing */
     ck_assert_uint_lt(n_empty, n_layers);
+    ck_assert(!t->keeps_put_off);
     expect_layers(t, has_file ? 0 : n_layers - n_empty, n_empty, has_file ? n_layers - n_empty : 0);
     ck_assert(!has_file || t->traffic.read_nbytes > kept.read_nbytes);
     ck_assert_double_eq(t->traffic.read_nbytes - kept.read_nbytes,
@@ -685,8 +690,8 @@ END_TEST
 
 /* ---- which order ----------------------------------------------------------------------------- */
 
-static enum plan_order order_of_model(enum kind kind, const char *zero, bool trains_batches,
-                                      int64_t accumulation, int64_t world_size, const char *czero)
+static struct cz_plan *plan_of(const char *zero, bool trains_batches, int64_t accumulation,
+                               int64_t world_size, const char *czero)
 {
     char config[1024];
     snprintf(config, sizeof config,
@@ -696,20 +701,21 @@ static enum plan_order order_of_model(enum kind kind, const char *zero, bool tra
              (int)accumulation, zero, czero);
     const struct cz_engine_options options = {
         .size = sizeof options, .config_json = config, .trains_batches = trains_batches};
-    struct cz_model *m = open_model(kind);
+    struct cz_model *m = open_model(GPT2_TIED);
     struct cz_plan *p;
     ck_ok(plan_create(&options, world_size, m, &p));
-    const enum plan_order order = p->order;
     ck_assert((accumulation > 1) == (p->order_why[0] != '\0'));
-    cz_plan_destroy(p);
     cz_model_destroy(m);
-    return order;
+    return p;
 }
 
 static enum plan_order order_of(const char *zero, bool trains_batches, int64_t accumulation,
                                 int64_t world_size, const char *czero)
 {
-    return order_of_model(GPT2_TIED, zero, trains_batches, accumulation, world_size, czero);
+    struct cz_plan *p = plan_of(zero, trains_batches, accumulation, world_size, czero);
+    const enum plan_order order = p->order;
+    cz_plan_destroy(p);
+    return order;
 }
 
 #define PARAMS_ON_NVME "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/tmp\"}"
@@ -753,13 +759,9 @@ START_TEST(layers_are_chosen_where_less_moves_or_more_hides)
     ck_assert_int_eq(order_of(nvme, true, 4, 1, ""), PLAN_BY_LAYER);
     ck_assert_int_eq(order_of(nvme, false, 4, 1, ""), PLAN_BY_MICRO_BATCH);
     ck_assert_int_eq(order_of(nvme, true, 1, 1, ""), PLAN_BY_MICRO_BATCH);
-    /* hides the update, unless a tied vocabulary is multiplied once more for it */
-    ck_assert_int_eq(order_of_model(LLAMA, states, true, 4, 1, ""), PLAN_BY_LAYER);
-    ck_assert_int_eq(order_of(states, true, 4, 1, ""), PLAN_BY_MICRO_BATCH);
-    ck_assert_int_eq(order_of_model(LLAMA, states, true, 4, 1, "\"late_update\": false"),
-                     PLAN_BY_MICRO_BATCH);
-    ck_assert_int_eq(order_of_model(LLAMA, states, true, 1 << 20, 1, ""),
-                     PLAN_BY_MICRO_BATCH); /* no memory */
+    ck_assert_int_eq(order_of(states, true, 4, 1, ""), PLAN_BY_LAYER); /* hides the update */
+    ck_assert_int_eq(order_of(states, true, 4, 1, "\"late_update\": false"), PLAN_BY_MICRO_BATCH);
+    ck_assert_int_eq(order_of(states, true, 1 << 20, 1, ""), PLAN_BY_MICRO_BATCH); /* no memory */
     ck_assert_int_eq(order_of(states, true, 4, 1, "\"offload_gradients\": true"), PLAN_BY_LAYER);
     ck_assert_int_eq(order_of("\"stage\": 1", true, 4, 2, ""), PLAN_BY_MICRO_BATCH);
     ck_assert_int_eq(order_of("\"stage\": 2", true, 4, 2, ""), PLAN_BY_LAYER);
@@ -773,6 +775,30 @@ START_TEST(layers_are_chosen_where_less_moves_or_more_hides)
 }
 END_TEST
 
+/* 4 micro-batches of 1 × T rows of the vocabulary in bf16; a frozen one puts nothing off. */
+START_TEST(gradients_of_logits_wait_for_a_tied_vocabulary_that_is_trained)
+{
+    make_models();
+    const char *layers = "\"accumulation_order\": \"layers\"";
+    struct cz_plan *p = plan_of("", true, 4, 1, layers);
+    ck_assert_int_eq(p->order, PLAN_BY_LAYER);
+    ck_assert_uint_eq(p->put_off_nbytes,
+                      4 * size_round_up((size_t)p->T * VOCAB * sizeof(uint16_t), CHAIN_ALIGN));
+    ck_assert(p->keeps_put_off);
+    const double flops = p->phases[PLAN_BACKWARD].flops;
+    cz_plan_destroy(p);
+    p = plan_of("", true, 4, 1, "\"accumulation_order\": \"layers\", \"activation_memory\": 1");
+    ck_assert(p->put_off_nbytes > 0 && !p->keeps_put_off);
+    ck_assert_double_gt(p->phases[PLAN_BACKWARD].flops, flops);
+    cz_plan_destroy(p);
+    p = plan_of("", true, 4, 1, "\"accumulation_order\": \"layers\", \"lora\": {\"rank\": 2}");
+    ck_assert_int_eq(p->order, PLAN_BY_LAYER);
+    ck_assert_uint_eq(p->put_off_nbytes, 0);
+    cz_plan_destroy(p);
+    test_tmp_remove(root);
+}
+END_TEST
+
 TEST_MAIN("engine/train_batch", one_rank_trains_as_the_three_calls_do,
           two_ranks_by_layer_train_as_stages_0_and_1_do,
           what_layers_save_is_kept_swapped_or_recomputed_as_the_profile_says,
@@ -781,4 +807,5 @@ TEST_MAIN("engine/train_batch", one_rank_trains_as_the_three_calls_do,
           a_step_that_has_begun_is_ended_by_its_own_calls,
           a_step_that_fails_is_not_made_and_leaves_nothing,
           a_rank_without_data_ends_the_call_on_all_ranks, logits_are_those_of_single_micro_batches,
-          inputs_of_layers_wait_in_the_swap_file, layers_are_chosen_where_less_moves_or_more_hides)
+          inputs_of_layers_wait_in_the_swap_file, layers_are_chosen_where_less_moves_or_more_hides,
+          gradients_of_logits_wait_for_a_tied_vocabulary_that_is_trained)

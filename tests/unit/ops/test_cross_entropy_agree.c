@@ -301,30 +301,48 @@ static void run_head(struct ops *ops, struct ce_head_args *a)
     agree_buf_free(&space);
 }
 
-/* In two halves, dx alone and then dw alone, as when a shared parameter's gradient is put off. */
+/* In two halves, dx alone and then dw alone, as when a shared parameter's gradient is put off: dz
+ * is made twice, or kept. */
+static void check_halves(struct ops *ops, struct problem *p, bool keeps)
+{
+    const size_t size = dtype_size(p->dtype), n_dx = (size_t)(p->N * p->C),
+                 n_dw = (size_t)(p->V * p->C);
+    struct agree_buf dx[3], dw[2];
+    struct agree_buf dz = agree_buf_make(p->dtype, keeps ? (size_t)(p->N * p->V) : 1, 0);
+    float loss = 0, first;
+    for (int i = 0; i < 3; i++) dx[i] = agree_buf_make(p->dtype, n_dx, 0);
+    for (int i = 0; i < 2; i++) dw[i] = agree_buf_make(p->dtype, n_dw, 0);
+    struct ce_head_args whole = head_args(p, &loss), half = whole;
+    whole.dx = dx[0].p, whole.dw = dw[0].p;
+    run_head(ops, &whole);
+    first = loss;
+    half.dx = dx[1].p, half.dz = keeps ? dz.p : NULL;
+    run_head(ops, &half);
+    ck_assert(loss == first);
+    loss = NAN;
+    half.dx = dx[2].p, half.dw = dw[1].p, half.dx_unwanted = true, half.dz_given = keeps;
+    run_head(ops, &half);
+    ck_assert(keeps ? isnan(loss) : loss == first);
+    ck_assert_mem_eq(dx[1].p, dx[0].p, n_dx * size);
+    ck_assert_mem_eq(dw[1].p, dw[0].p, n_dw * size);
+    agree_guards(&dz, "dz");
+    for (int i = 0; i < 3; i++) agree_buf_free(&dx[i]);
+    for (int i = 0; i < 2; i++) agree_buf_free(&dw[i]);
+    agree_buf_free(&dz);
+}
+
 START_TEST(gradients_in_two_halves_have_the_same_bits)
 {
     struct ops *ops = host_ops();
-    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
-        struct problem p =
-            problem_make(20, 5, 2100, (enum cz_dtype)dtype, (enum cz_dtype)dtype, true);
-        struct agree_buf dx[3], dw[2];
-        float loss;
-        for (int i = 0; i < 3; i++) dx[i] = agree_buf_make(p.dtype, 20 * 5, 0);
-        for (int i = 0; i < 2; i++) dw[i] = agree_buf_make(p.dtype, 2100 * 5, 0);
-        struct ce_head_args whole = head_args(&p, &loss), half = whole;
-        whole.dx = dx[0].p, whole.dw = dw[0].p;
-        run_head(ops, &whole);
-        half.dx = dx[1].p;
-        run_head(ops, &half);
-        half.dx = dx[2].p, half.dw = dw[1].p, half.dx_unwanted = true;
-        run_head(ops, &half);
-        ck_assert_mem_eq(dx[1].p, dx[0].p, 20 * 5 * dtype_size(p.dtype));
-        ck_assert_mem_eq(dw[1].p, dw[0].p, 2100 * 5 * dtype_size(p.dtype));
-        for (int i = 0; i < 3; i++) agree_buf_free(&dx[i]);
-        for (int i = 0; i < 2; i++) agree_buf_free(&dw[i]);
-        problem_free(&p);
-    }
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
+        for (int blocks = 1; blocks <= 2; blocks++) { /* of rows */
+            struct problem p = problem_make(blocks == 1 ? 20 : 240, blocks == 1 ? 5 : 1,
+                                            blocks == 1 ? 2100 : 70001, (enum cz_dtype)dtype,
+                                            (enum cz_dtype)dtype, true);
+            check_halves(ops, &p, false);
+            check_halves(ops, &p, true);
+            problem_free(&p);
+        }
     host_ops_free(ops);
 }
 END_TEST
@@ -571,6 +589,10 @@ START_TEST(odd_inputs)
     dw[0] = 5;
     ck_ok(ops_ce_head(ops, NULL, &a));
     ck_assert(dw[0] == 0 && loss == 0);
+    a.dz_given = true; /* but not where */
+    ck_fails(ops_ce_head(ops, NULL, &a), CZ_INVALID);
+    only.dz = dw; /* of no gradients */
+    ck_fails(ops_ce_head(ops, NULL, &only), CZ_INVALID);
     free(a.workspace);
     host_ops_free(ops);
 }

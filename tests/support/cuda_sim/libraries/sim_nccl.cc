@@ -316,7 +316,7 @@ void leave_folder(const nccl_comm *c)
     rmdir(c->box->folder.c_str());
 }
 
-/* After an abort nobody receives any more: the folder is gone at once, and then emptied, to which
+/* After an abort no rank receives any more: the folder is gone at once, and then emptied, to which
  * others may still be writing. */
 void take_folder(const nccl_comm *c)
 {
