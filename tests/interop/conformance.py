@@ -36,7 +36,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # ranks are forked, and OpenMP's threads do
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from agree import activations, checkpoints, formats, optimizers, outcome, resume, schedules, tokenizers
 
-# How many cases of each area a run has: about half an hour on two idle cores.
+# How many cases of each area a run has: about twenty minutes on two cores.
 COUNTS = {activations: 300, checkpoints: 60, formats: 900, optimizers: 150, resume: 40, schedules: 400, tokenizers: 300}
 AREAS = {module.AREA: (module, n) for module, n in COUNTS.items()}
 OLDER = "0.16.9"
