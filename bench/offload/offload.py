@@ -50,7 +50,9 @@ def config(args, folder, name):
         zero = value["zero_optimization"]
         # Pipelining takes buffers for three groups of master, gradient and two moments; those of parameters hold the largest, the embedding.
         zero["offload_optimizer"].update(pipeline_read=True, pipeline_write=True, buffer_count=12)
-        zero["offload_param"].update(buffer_count=5, buffer_size=60_000_000)
+        # By default a billion elements stay in memory, and as many are not released after use: all of them.
+        zero["offload_param"].update(buffer_count=24, buffer_size=60_000_000, max_in_cpu=0)
+        zero.update(stage3_max_live_parameters=100_000_000, stage3_max_reuse_distance=0, stage3_prefetch_bucket_size=12_000_000)
         zero["sub_group_size"] = 50_000_000
         os.makedirs(swap, exist_ok=True)
     with open(path, "w") as f:
