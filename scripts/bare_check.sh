@@ -12,7 +12,7 @@
 #     --mirror URL     mirror for packages (default: the mirror of this machine's apt; of Debian's mirror
 #                      /ubuntu beside /debian for noble)
 #     --keyring FILE   keys that sign the suite (default: those of debian-archive-keyring or ubuntu-keyring)
-# What was run on 26 November 2026: on bookworm both commands at 8c78792b (337 tests passed, none failed, one was
+# What was run on 26 November 2026: on bookworm both commands at 0931ee7d (338 tests passed, none failed, one was
 # skipped: Parquet without Arrow; a quarter of an hour beside other work); on noble, at an earlier commit, quickstart.sh, the whole build and 33 of the 229 tests (products,
 # models, optimizers, recorded runs, resuming, lint, install), which pass. Debian has no package with Ubuntu's keys: take
 # ubuntu-archive-keyring.gpg from ubuntu-keyring, compare its fingerprints with those that Ubuntu publishes, and name
