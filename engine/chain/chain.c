@@ -147,8 +147,7 @@ static cz_status place_together(struct chain *c)
         TRY(size_mul(c->n_sets, node->saved_stride, &nbytes));
         TRY(chain_place_piece(block, nbytes, &node->saved_off));
     }
-    if (chain_keeps_put_off(c))
-        TRY(chain_place_piece(block, chain_put_off_nbytes(c), &c->put_off_at));
+    if (chain_keeps_put_off(c)) TRY(chain_place_piece(block, c->put_off_nbytes, &c->put_off_at));
     if (c->nodes[last].sizes.saved_nbytes > scratch) scratch = c->nodes[last].sizes.saved_nbytes;
     TRY(chain_place_piece(block, scratch, &loss_off));
     for (size_t i = 0; i < c->n_nodes; i++)
@@ -217,7 +216,11 @@ static cz_status chain_measure(struct chain *c)
             TRY(chain_place_piece(&s->cache, node->sizes.cache_nbytes, &node->cache_off));
         s->flops_forward += node->sizes.flops_forward;
     }
-    c->put_off_stride = size_round_up(c->nodes[c->n_nodes - 1].sizes.put_off_nbytes, CHAIN_ALIGN);
+    if (c->puts_off) {
+        const size_t nbytes = c->nodes[c->n_nodes - 1].sizes.put_off_nbytes;
+        c->put_off_stride = size_round_up(nbytes, CHAIN_ALIGN);
+        TRY(size_mul(c->n_sets, c->put_off_stride, &c->put_off_nbytes));
+    }
     return chain_place_all(c);
 }
 
@@ -285,26 +288,27 @@ size_t chain_tied_layer(const struct chain *chain)
 
 size_t chain_put_off_nbytes(const struct chain *chain)
 {
-    return chain->puts_off ? chain->n_sets * chain->put_off_stride : 0;
+    return chain->put_off_nbytes;
 }
 
 bool chain_keeps_put_off(const struct chain *chain)
 {
-    return chain_put_off_nbytes(chain) > 0 &&
+    return chain->put_off_nbytes > 0 &&
            chain->nodes[chain->n_nodes - 1].saved_where == CHAIN_SAVED_IN_MEMORY;
 }
 
-/* Nothing waits in a file where nothing is saved. */
+/* Nothing waits in a file where nothing is saved, nor anything of the loss layer's. */
 cz_status chain_place_saved(struct chain *chain, const enum chain_saved *where)
 {
     if (!chain_is_together(chain) || chain->options.checkpoint_every > 0) return CZ_OK;
     for (size_t i = 0; i < chain->n_nodes; i++) {
         struct chain_node *node = &chain->nodes[i];
-        const bool is_loss = i + 1 == chain->n_nodes;
         node->saved_where = where[i];
-        if (where[i] == CHAIN_SAVED_IN_FILE && (is_loss || node->sizes.saved_nbytes == 0))
-            node->saved_where = is_loss ? CHAIN_SAVED_NOWHERE : CHAIN_SAVED_IN_MEMORY;
+        if (where[i] == CHAIN_SAVED_IN_FILE && node->sizes.saved_nbytes == 0)
+            node->saved_where = CHAIN_SAVED_IN_MEMORY;
     }
+    struct chain_node *loss = &chain->nodes[chain->n_nodes - 1];
+    if (loss->saved_where == CHAIN_SAVED_IN_FILE) loss->saved_where = CHAIN_SAVED_NOWHERE;
     return chain_place_all(chain);
 }
 

@@ -32,10 +32,11 @@ struct chain {
     size_t shared_off, shared_nbytes; /* in the block of activations; one per set */
 
     /* Micro-batches together: */
-    size_t n_sets;                     /* 1: one after the other */
-    size_t tied_layer;                 /* chain_tied_layer() */
-    bool puts_off;                     /* what the loss layer shares with it is trained */
-    size_t put_off_at, put_off_stride; /* of what the loss layer keeps for it */
+    size_t n_sets;     /* 1: one after the other */
+    size_t tied_layer; /* chain_tied_layer() */
+    bool puts_off;     /* what the loss layer shares with it is trained */
+    /* What the loss layer keeps for it, or would: of all sets; where; and of one. */
+    size_t put_off_nbytes, put_off_at, put_off_stride;
 
     size_t segment; /* layers per checkpoint; n_nodes − 1 without checkpointing */
     size_t n_segments;

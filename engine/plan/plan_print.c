@@ -392,7 +392,7 @@ static void write_orders(struct json_writer *w, const struct cz_plan *p)
     if (p->put_off_nbytes == 0) return;
     json_write_key(w, "tied_logit_gradients");
     json_begin_object(w);
-    json_put_size(w, "nbytes", p->put_off_nbytes);
+    json_put_size(w, "bytes", p->put_off_nbytes);
     json_put_bool(w, "kept", p->keeps_put_off);
     json_end_object(w);
 }

@@ -690,8 +690,8 @@ END_TEST
 
 /* ---- which order ----------------------------------------------------------------------------- */
 
-static struct cz_plan *plan_of(const char *zero, bool trains_batches, int64_t accumulation,
-                               int64_t world_size, const char *czero)
+static struct cz_plan *plan_of(enum kind kind, const char *zero, bool trains_batches,
+                               int64_t accumulation, int64_t world_size, const char *czero)
 {
     char config[1024];
     snprintf(config, sizeof config,
@@ -701,7 +701,7 @@ static struct cz_plan *plan_of(const char *zero, bool trains_batches, int64_t ac
              (int)accumulation, zero, czero);
     const struct cz_engine_options options = {
         .size = sizeof options, .config_json = config, .trains_batches = trains_batches};
-    struct cz_model *m = open_model(GPT2_TIED);
+    struct cz_model *m = open_model(kind);
     struct cz_plan *p;
     ck_ok(plan_create(&options, world_size, m, &p));
     ck_assert((accumulation > 1) == (p->order_why[0] != '\0'));
@@ -709,13 +709,19 @@ static struct cz_plan *plan_of(const char *zero, bool trains_batches, int64_t ac
     return p;
 }
 
-static enum plan_order order_of(const char *zero, bool trains_batches, int64_t accumulation,
-                                int64_t world_size, const char *czero)
+static enum plan_order order_of_model(enum kind kind, const char *zero, bool trains_batches,
+                                      int64_t accumulation, int64_t world_size, const char *czero)
 {
-    struct cz_plan *p = plan_of(zero, trains_batches, accumulation, world_size, czero);
+    struct cz_plan *p = plan_of(kind, zero, trains_batches, accumulation, world_size, czero);
     const enum plan_order order = p->order;
     cz_plan_destroy(p);
     return order;
+}
+
+static enum plan_order order_of(const char *zero, bool trains_batches, int64_t accumulation,
+                                int64_t world_size, const char *czero)
+{
+    return order_of_model(GPT2_TIED, zero, trains_batches, accumulation, world_size, czero);
 }
 
 #define PARAMS_ON_NVME "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/tmp\"}"
@@ -759,9 +765,14 @@ START_TEST(layers_are_chosen_where_less_moves_or_more_hides)
     ck_assert_int_eq(order_of(nvme, true, 4, 1, ""), PLAN_BY_LAYER);
     ck_assert_int_eq(order_of(nvme, false, 4, 1, ""), PLAN_BY_MICRO_BATCH);
     ck_assert_int_eq(order_of(nvme, true, 1, 1, ""), PLAN_BY_MICRO_BATCH);
-    ck_assert_int_eq(order_of(states, true, 4, 1, ""), PLAN_BY_LAYER); /* hides the update */
-    ck_assert_int_eq(order_of(states, true, 4, 1, "\"late_update\": false"), PLAN_BY_MICRO_BATCH);
-    ck_assert_int_eq(order_of(states, true, 1 << 20, 1, ""), PLAN_BY_MICRO_BATCH); /* no memory */
+    for (int kind = GPT2_TIED; kind <= LLAMA; kind++) { /* hides the update, tied or not */
+        ck_assert_int_eq(order_of_model((enum kind)kind, states, true, 4, 1, ""), PLAN_BY_LAYER);
+        ck_assert_int_eq(
+            order_of_model((enum kind)kind, states, true, 4, 1, "\"late_update\": false"),
+            PLAN_BY_MICRO_BATCH);
+        ck_assert_int_eq(order_of_model((enum kind)kind, states, true, 1 << 20, 1, ""),
+                         PLAN_BY_MICRO_BATCH); /* no memory */
+    }
     ck_assert_int_eq(order_of(states, true, 4, 1, "\"offload_gradients\": true"), PLAN_BY_LAYER);
     ck_assert_int_eq(order_of("\"stage\": 1", true, 4, 2, ""), PLAN_BY_MICRO_BATCH);
     ck_assert_int_eq(order_of("\"stage\": 2", true, 4, 2, ""), PLAN_BY_LAYER);
@@ -779,19 +790,19 @@ END_TEST
 START_TEST(gradients_of_logits_wait_for_a_tied_vocabulary_that_is_trained)
 {
     make_models();
-    const char *layers = "\"accumulation_order\": \"layers\"";
-    struct cz_plan *p = plan_of("", true, 4, 1, layers);
+#define LAYERS "\"accumulation_order\": \"layers\""
+    struct cz_plan *p = plan_of(GPT2_TIED, "", true, 4, 1, LAYERS);
     ck_assert_int_eq(p->order, PLAN_BY_LAYER);
     ck_assert_uint_eq(p->put_off_nbytes,
                       4 * size_round_up((size_t)p->T * VOCAB * sizeof(uint16_t), CHAIN_ALIGN));
     ck_assert(p->keeps_put_off);
     const double flops = p->phases[PLAN_BACKWARD].flops;
     cz_plan_destroy(p);
-    p = plan_of("", true, 4, 1, "\"accumulation_order\": \"layers\", \"activation_memory\": 1");
+    p = plan_of(GPT2_TIED, "", true, 4, 1, LAYERS ", \"activation_memory\": 1");
     ck_assert(p->put_off_nbytes > 0 && !p->keeps_put_off);
     ck_assert_double_gt(p->phases[PLAN_BACKWARD].flops, flops);
     cz_plan_destroy(p);
-    p = plan_of("", true, 4, 1, "\"accumulation_order\": \"layers\", \"lora\": {\"rank\": 2}");
+    p = plan_of(GPT2_TIED, "", true, 4, 1, LAYERS ", \"lora\": {\"rank\": 2}");
     ck_assert_int_eq(p->order, PLAN_BY_LAYER);
     ck_assert_uint_eq(p->put_off_nbytes, 0);
     cz_plan_destroy(p);
