@@ -143,15 +143,16 @@ static cz_status run_dropout(struct bench *b, const struct shape *s)
 static cz_status run_scan(struct bench *b, const struct shape *s)
 {
     struct scan_result r;
-    struct scan_args a = {s->dtype, numel_of(s), b->x, &r};
+    struct scan_args a = {s->dtype, numel_of(s), b->x, &r, NULL};
     return ops_scan(b->ops, NULL, &a);
 }
 
-static cz_status run_sumsq(struct bench *b, const struct shape *s)
+static cz_status run_squares(struct bench *b, const struct shape *s)
 {
-    double parts[SUMSQ_PARTS] = {0};
-    struct sumsq_args a = {s->dtype, numel_of(s), b->x, 2.0f, parts};
-    return ops_sumsq(b->ops, NULL, &a);
+    struct scan_result r;
+    uint64_t squares[SQUARES_DIGITS] = {0};
+    struct scan_args a = {s->dtype, numel_of(s), b->x, &r, squares};
+    return ops_scan(b->ops, NULL, &a);
 }
 
 static struct norm_args norm_of(struct bench *b, const struct shape *s)
@@ -267,7 +268,7 @@ static const struct bench_op table[] = {
     {"swiglu_backward", 3, 2, run_swiglu_backward},
     {"dropout", 1, 1, run_dropout},
     {"scan", 1, 0, run_scan},
-    {"sumsq", 1, 0, run_sumsq},
+    {"scan with squares", 1, 0, run_squares},
     {"layernorm", 1, 1, run_layernorm},
     {"layernorm_residual", 2, 2, run_layernorm_residual},
     {"layernorm_backward", 2, 1, run_layernorm_backward},

@@ -229,7 +229,7 @@ static cz_status measure_norm(struct cz_engine *e, const struct zero_scan *scan,
     const struct ds_config *c = e->config;
     *norm = NAN;
     if (!scan->finite || (!c->zero.compute_grad_norm && !(c->gradient_clipping > 0))) return CZ_OK;
-    return zero_norm(e->zero, scan->max_abs, norm);
+    return zero_norm(e->zero, norm);
 }
 
 /* The same after an update that did not wait for it. */

@@ -42,7 +42,7 @@ cz_status cuda_scratch(struct ops *ops, const struct dev_stream *stream, void **
  * the caller of the op finds them after stream_sync. As many slots may be under way as there are;
  * then the next call waits for all of them. */
 
-#define CUDA_RESULT_NBYTES 64
+#define CUDA_RESULT_NBYTES 256
 #define CUDA_RESULTS       256
 
 struct cuda_result {

@@ -46,7 +46,6 @@ CZ_EXTERN_C_BEGIN
     SLOT(cast_scale, cast_scale_args)                                                              \
     SLOT(bias_grad, bias_grad_args)                                                                \
     SLOT(scan, scan_args)                                                                          \
-    SLOT(sumsq, sumsq_args)                                                                        \
     SLOT(ce_head, ce_head_args)                                                                    \
     SLOT(cross_entropy, cross_entropy_args)                                                        \
     SLOT(adam, adam_args)                                                                          \

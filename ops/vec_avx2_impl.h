@@ -280,6 +280,12 @@ VEC_FN vi vi_max_lanes(vi a, vi b, bool wide)
     return wide ? _mm256_max_epu32(a, b) : _mm256_max_epu16(a, b);
 }
 
+VEC_FN vi vi_negate_lanes(vi x, bool wide)
+{
+    const vi zero = vi_set1(0);
+    return wide ? _mm256_sub_epi32(zero, x) : _mm256_sub_epi16(zero, x);
+}
+
 /* Magnitudes have their top bit clear, so that signed comparisons order them. */
 VEC_FN vi vi_zero_from(vi x, uint32_t limit, bool wide)
 {

@@ -282,6 +282,13 @@ VEC_FN vi vi_max_lanes(vi a, vi b, bool wide)
     return wide ? _mm512_max_epu32(a, b) : _mm512_max_epu16(a, b);
 }
 
+/* −x modulo 2³² or 2¹⁶ per lane. */
+VEC_FN vi vi_negate_lanes(vi x, bool wide)
+{
+    const vi zero = vi_set1(0);
+    return wide ? _mm512_sub_epi32(zero, x) : _mm512_sub_epi16(zero, x);
+}
+
 /* x where it is below `limit`, else 0. */
 VEC_FN vi vi_zero_from(vi x, uint32_t limit, bool wide)
 {

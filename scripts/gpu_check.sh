@@ -563,7 +563,7 @@ stage_sanitize() {
   sanitize_case racecheck test_norm_cuda norms_agree_forward
   unpack_fixtures && step sanitize "memcheck: two ranks, staged, stage 3" "no findings" 90 sanitize_ranks memcheck
   sanitize_case memcheck test_norm_cuda norms_agree_forward
-  sanitize_case racecheck test_reduce_cuda sumsq_agrees_forward
+  sanitize_case racecheck test_reduce_cuda squares_agree_forward
   sanitize_case racecheck test_embedding_cuda backward_agrees_forward
   sanitize_case memcheck test_embedding_cuda backward_agrees_forward
   sanitize_case racecheck test_elementwise_cuda bias_grad_agrees_forward

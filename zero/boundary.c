@@ -1,6 +1,5 @@
 /* The accumulation boundary: is any gradient of any rank not finite, the global norm, the update.
  * What is found by one rank is made known to all, so that all take the same decision. */
-#include "ops/reduce/reduce.h"
 #include "zero/zero_impl.h"
 
 #include <math.h>
@@ -34,16 +33,30 @@ static cz_status describe(struct zero *z, size_t g, size_t at, struct zero_scan 
     return zero_placement_get(z, &whole, at, 1, &out->value);
 }
 
+/* A GPU writes what it found when it gets there: wait for it before that goes out of scope, also
+ * when something went wrong. */
+static cz_status found_arrived(const struct zero *z, cz_status st)
+{
+    struct err first;
+    if (!zero_is_on_gpu(z, ZERO_GRADS)) return st;
+    if (st == CZ_OK) return zero_sync(z);
+    err_capture(&first);
+    (void)zero_sync(z);
+    return err_restore(&first);
+}
+
 /* Pieces come in any order; the offender that is reported is the first in the groups' order. */
 cz_status zero_scan_piece(void *user, size_t group, const void *x, size_t at, size_t numel)
 {
     struct zero *z = user;
     struct zero_found *found = &z->buckets.found;
-    const struct zero_options *o = &z->options;
     struct scan_result r = {.finite = true};
-    const struct scan_args args = {.dtype = o->grad_dtype, .numel = numel, .x = x, .result = &r};
-    TRY(ops_scan(zero_grads_ops(z), o->stream, &args));
-    if (zero_is_on_gpu(z, ZERO_GRADS)) TRY(zero_sync(z));
+    const struct scan_args args = {.dtype = z->options.grad_dtype,
+                                   .numel = numel,
+                                   .x = x,
+                                   .result = &r,
+                                   .squares = found->squares};
+    TRY(found_arrived(z, ops_scan(zero_grads_ops(z), z->options.stream, &args)));
     if (r.max_abs > found->max_abs) found->max_abs = r.max_abs;
     if (r.finite) return CZ_OK;
     at += (size_t)r.first_nonfinite;
@@ -77,53 +90,22 @@ cz_status zero_scan(struct zero *z, struct zero_scan *out)
     return CZ_OK;
 }
 
-struct own_sum {
-    const struct zero *z;
-    float max_abs;
-    double *parts;
-};
-
-static cz_status sum_piece(void *user, size_t group, const void *x, size_t at, size_t numel)
-{
-    const struct own_sum *s = user;
-    (void)group, (void)at;
-    struct ops *ops = zero_grads_ops(s->z);
-    const struct sumsq_args args = {.dtype = s->z->options.grad_dtype,
-                                    .numel = numel,
-                                    .x = x,
-                                    .max_abs = s->max_abs,
-                                    .parts = s->parts};
-    return ops_sumsq(ops, s->z->options.stream, &args);
-}
-
-/* A GPU adds to the parts, which are the caller's, when it gets there: wait for it before they go
- * out of scope, also when something went wrong. */
-static cz_status sums_arrived(const struct zero *z, cz_status st)
-{
-    struct err first;
-    if (st == CZ_OK) return zero_sync(z);
-    err_capture(&first);
-    (void)zero_sync(z);
-    return err_restore(&first);
-}
-
-/* Squares are summed in limbs of integers (ops/reduce), which are exact in any order: the norm is
- * the same for every partition and every order of arrival. */
-cz_status zero_norm(struct zero *z, float max_abs, double *norm)
+/* The sum of squares is exact (ops/reduce): the norm is the same for every partition and every
+ * order of arrival. */
+cz_status zero_norm(struct zero *z, double *norm)
 {
     const struct zero_options *o = &z->options;
-    double parts[SUMSQ_PARTS] = {0};
-    struct own_sum sum = {z, max_abs, parts};
+    uint64_t squares[SQUARES_DIGITS], *all = z->per_rank.squares;
     bool averages = zero_averages(z);
-    TRY(sums_arrived(z, z->buckets.sink->visit(z, sum_piece, &sum)));
+    memcpy(squares, z->buckets.found.squares, sizeof squares);
     if ((o->stage > 0 || !averages) && o->comm->world_size > 1) {
-        int n = o->comm->world_size * SUMSQ_PARTS;
-        for (int i = 0; i < n; i++) z->per_rank.norms[i] = parts[i % SUMSQ_PARTS];
-        TRY(comm_all_gather(o->comm, parts, z->per_rank.norms, sizeof parts));
-        memset(parts, 0, sizeof parts);
-        for (int i = 0; i < n; i++) parts[i % SUMSQ_PARTS] += z->per_rank.norms[i];
+        int n = o->comm->world_size * SQUARES_DIGITS;
+        for (int i = 0; i < n; i++) all[i] = squares[i % SQUARES_DIGITS];
+        TRY(comm_all_gather(o->comm, squares, all, sizeof squares));
+        memset(squares, 0, sizeof squares);
+        for (int i = 0; i < n; i++) squares[i % SQUARES_DIGITS] += all[i];
     }
-    double square = ops_sumsq_value(parts, max_abs);
+    double square = ops_squares_value(squares);
     *norm = sqrt(averages ? square : square / (double)o->comm->world_size);
     return CZ_OK;
 }

@@ -64,10 +64,10 @@ static cz_status alloc_tables(struct zero *z)
     z->pointers.params = calloc(n, sizeof *z->pointers.params);
     z->pointers.grads = calloc(n, sizeof *z->pointers.grads);
     z->per_rank.scans = calloc(w, sizeof *z->per_rank.scans);
-    z->per_rank.norms = calloc(w, SUMSQ_PARTS * sizeof *z->per_rank.norms);
+    z->per_rank.squares = calloc(w, SQUARES_DIGITS * sizeof *z->per_rank.squares);
     z->per_rank.spans = calloc(w, sizeof *z->per_rank.spans);
     if (!z->own.groups || !z->own.params || !z->pointers.params || !z->pointers.grads ||
-        !z->per_rank.scans || !z->per_rank.norms || !z->per_rank.spans)
+        !z->per_rank.scans || !z->per_rank.squares || !z->per_rank.spans)
         return err_set(CZ_NOMEM, 0, "no memory for the tables of %zu parameters", n - 1);
     return CZ_OK;
 }
@@ -252,7 +252,7 @@ void zero_destroy(struct zero *z)
     free(z->pointers.params);
     free(z->pointers.grads);
     free(z->per_rank.scans);
-    free(z->per_rank.norms);
+    free(z->per_rank.squares);
     free(z->per_rank.spans);
     free(z);
 }

@@ -174,16 +174,15 @@ static void count_traffic(struct zero *z)
                      : f->numel_own * dtype_size(z->options.dtype);
     size_t states = 0;
     for (size_t s = 0; s < OPTIM_STATES_MAX; s++) states += f->swapped_nbytes[s];
-    /* gradients: once for the norm, once to update; overflows are looked for as they leave */
-    f->update_read_nbytes = own + states + 2 * f->grad_swapped_nbytes;
+    /* gradients once, to update: for overflows and the norm they are looked at as they leave */
+    f->update_read_nbytes = own + states + f->grad_swapped_nbytes;
     f->update_written_nbytes = own + states + out;
     f->pass_written_nbytes = f->grad_swapped_nbytes;
-    f->update_early_read_nbytes = f->grad_swapped_nbytes;
     for (size_t g = 0; g < z->options.n_groups; g++)
-        if (z->options.groups[g].hyper.cls->n_passes > 1) { /* states once more */
+        if (z->options.groups[g].hyper.cls->n_passes > 1) { /* states and gradients once more */
             f->update_read_nbytes += own + states + f->grad_swapped_nbytes;
             f->update_written_nbytes += states;
-            f->update_early_read_nbytes += own + states + f->grad_swapped_nbytes;
+            f->update_early_read_nbytes = own + states + f->grad_swapped_nbytes;
             f->update_early_written_nbytes = states;
             break;
         }
@@ -235,9 +234,8 @@ cz_status zero_ring_take(struct zero *z)
         f->update_early_read_nbytes = f->update_read_nbytes;
         f->update_early_written_nbytes = f->update_written_nbytes;
     } else if (f->update_found_nbytes > 0) { /* everything, in each pass */
-        f->update_early_read_nbytes = f->grad_swapped_nbytes;
         if (f->update_early_written_nbytes > 0)
-            f->update_early_read_nbytes += f->grad_swapped_nbytes;
+            f->update_early_read_nbytes = f->grad_swapped_nbytes;
     }
     return zero_block_take(z, ZERO_RING, z->sweep.n_slots * z->sweep.ring_slot_nbytes + SWAP_ALIGN,
                            DTYPE_U8, &off);

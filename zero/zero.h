@@ -285,13 +285,14 @@ struct zero_scan {
     float value; /* as stored: still multiplied by the loss scale */
 };
 
-/* Search for non-finite gradients. */
+/* Search for non-finite gradients, and add up the squares of this rank's. Gradients in the swap
+ * file were looked at on their way there. */
 cz_status zero_scan(struct zero *z, struct zero_scan *out);
 
-/* Global L2 norm of the (finite) gradients, still scaled; max_abs from zero_scan(). The same bits
+/* Global L2 norm of the gradients, still scaled, which zero_scan() has found finite. The same bits
  * for any partition. Of gradients that are not averaged: the root mean square over ranks of their
  * norms, which is at least the norm of their mean. */
-cz_status zero_norm(struct zero *z, float max_abs, double *norm);
+cz_status zero_norm(struct zero *z, double *norm);
 
 /* Update number t ≥ 1 of this rank's partition: one pass over the tiles (unscale, clip, update,
  * round to parameters); two if the optimizer needs a norm per tensor. zero_scan() waits for

@@ -17,12 +17,14 @@
 #include "layout/flat.h"
 #include "layout/shard.h"
 #include "offload/ring.h"
+#include "ops/reduce/reduce.h"
 #include "zero/sinks/sink_impl.h"
 #include "zero/zero.h"
 
-#define ZERO_ALIGN         ((size_t)256)
-#define ZERO_PRODUCT_ALIGN ((size_t)16) /* of operands: a GPU's products depend on it up to there  \
-                                         */
+#define ZERO_ALIGN ((size_t)256)
+#define ZERO_PRODUCT_ALIGN                                                                         \
+    ((size_t)16) /* of operands: a GPU's products depend on it up to there                         \
+                  */
 
 /* Tiles of a swapped sweep: large enough for a disk, small enough that a few of them are little
  * memory; every tile but a group's last ends where a block of the file does, whatever its dtype. */
@@ -150,6 +152,7 @@ struct zero_found {
     float max_abs; /* of the finite ones */
     bool finite;
     size_t bad_group, bad_at; /* the first that is not, in the groups' order */
+    uint64_t squares[SQUARES_DIGITS];
 };
 
 #define ZERO_NO_FLUSH SIZE_MAX /* of a unit without gradients */
@@ -270,7 +273,7 @@ struct zero_gpu {
 /* One entry per rank. */
 struct zero_per_rank {
     struct zero_scan *scans;
-    double *norms; /* SUMSQ_PARTS each */
+    uint64_t *squares; /* SQUARES_DIGITS each */
     struct comm_span *spans;
 };
 

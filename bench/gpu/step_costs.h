@@ -217,12 +217,7 @@ static inline double head_block_nbytes(const struct matmul_args *logits)
 
 static inline struct cost scan_cost(const struct scan_args *a)
 {
-    return elements_cost(1, a->numel, a->dtype);
-}
-
-static inline struct cost sumsq_cost(const struct sumsq_args *a)
-{
-    return elements_cost(1, a->numel, a->dtype);
+    return elements_cost(a->squares ? 2 : 1, a->numel, a->dtype);
 }
 
 /* Masters and states both ways, gradients in, parameters out. */

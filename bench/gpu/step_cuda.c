@@ -167,7 +167,6 @@ static cz_status settle(struct device *dev)
     WATCH(cast_scale, cast_scale_args, cast_scale_cost)                                            \
     WATCH(bias_grad, bias_grad_args, bias_grad_cost)                                               \
     WATCH(scan, scan_args, scan_cost)                                                              \
-    WATCH(sumsq, sumsq_args, sumsq_cost)                                                           \
     WATCH(ce_head, ce_head_args, ce_head_cost)                                                     \
     WATCH(cross_entropy, cross_entropy_args, cross_entropy_cost)                                   \
     WATCH(adam, adam_args, adam_cost)                                                              \

@@ -331,7 +331,7 @@ static void fill_step(const struct cz_engine *e, struct cz_plan *p)
     step->nvme_written_nbytes = f.update_early_written_nbytes;
     p->phases[PLAN_FORWARD].nvme_read_nbytes += late.nvme_read_nbytes;
     p->phases[PLAN_FORWARD].nvme_written_nbytes += late.nvme_written_nbytes;
-    /* once to look for overflows, once for the norm, once to update */
+    /* once to look for overflows, once to sum squares, once to update */
     step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
     save->nvme_read_nbytes = states + params;
     for (int place = 0; place < PLAN_N_PLACES; place++)

@@ -1,11 +1,10 @@
-/* Reductions over a gradient buffer whose results do not depend on order or on shard edges.
+/* A look at a gradient buffer: max|x|, the first element that is not finite, and Σ x². None of them
+ * depends on the order of elements or on shard edges.
  *
- * scan:  max|x| and the first element that is not finite.
- * sumsq: Σ x² as an exact integer sum. Each square (exact in double) is rounded to a multiple of
- *        u = 2⁻⁸¹·P, P the power of four above max_abs²; the multiples add up in 128 bits, so a sum
- * over shards equals the sum over the whole buffer to the bit, whatever the cut, the order, the
- *        threads or the row. Rounding loses at most numel·2⁻⁸² of P: below 2⁻⁴⁰ of the result for
- * 2⁴⁰ elements. */
+ * The sum is exact. The square of a float is a multiple of 2⁻²⁹⁸ below 2²⁵⁶, so a sum of squares is
+ * an integer of some 600 bits, and nothing is rounded before ops_squares_value(). Shards add up to
+ * the whole buffer, whatever the cut, the order, the threads or the row, and one can be summed
+ * before anything is known of the others. */
 #ifndef CZ_OPS_REDUCE_REDUCE_H
 #define CZ_OPS_REDUCE_REDUCE_H
 
@@ -23,34 +22,28 @@ struct scan_result {
     uint64_t first_nonfinite; /* index, valid when !finite */
 };
 
+/* A sum of squares in units of 2⁻²⁹⁸, in digits of 48 bits, the lowest first: Σ digits[i]·2^(48·i).
+ * Digits of up to 2¹⁶ shards are added element by element, in any order, as plain integers: they
+ * have that much space above their 48 bits. */
+#define SQUARES_DIGITS 13
+
 struct scan_args {
     enum cz_dtype dtype;
-    size_t numel;
+    size_t numel; /* < 2⁶² */
     const void *x;
     struct scan_result *result; /* host memory. On a device it is written once the stream gets
                                    there: valid after stream_sync, and must last until then */
+    uint64_t *squares;          /* NULL: not wanted. [SQUARES_DIGITS] += the sum over this buffer,
+                                   each below 2⁴⁸ afterwards; the caller zeroes them first.
+                                   Meaningless if an element is not finite. Memory as of result,
+                                   used by one stream at a time */
 };
 
-/* The sum of squares in units u, as limbs of 32 bits: value = Σ parts[i]·2^(32·i)·u. Every limb
- * stays an exact integer through the first 2²⁰ additions, so parts of shards are added element by
- * element, in any order, in plain double arithmetic. */
-#define SUMSQ_PARTS 4
-
-struct sumsq_args {
-    enum cz_dtype dtype;
-    size_t numel;
-    const void *x; /* all finite (see scan) */
-    float max_abs; /* finite, ≥ every |x|; the same for all shards that are added up */
-    double *parts; /* [SUMSQ_PARTS] += this buffer's; the caller zeroes them first. Host memory,
-                      on a device as scan's result, and used by one stream at a time */
-};
-
-/* Σ x² from the parts added up over all shards, for the max_abs given to each of them. */
-double ops_sumsq_value(const double parts[SUMSQ_PARTS], float max_abs);
+/* The value of digits added up over all shards; ∞ if it is too large for a double. */
+double ops_squares_value(const uint64_t digits[SQUARES_DIGITS]);
 
 /* Queue the call on the stream: ops/ops.h says what holds for all calls. */
 cz_status ops_scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a);
-cz_status ops_sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a);
 
 CZ_EXTERN_C_END
 #endif

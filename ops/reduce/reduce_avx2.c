@@ -5,4 +5,4 @@
 
 #include "base/cpu.h"
 
-const struct reduce_row reduce_avx2 = {{"avx2", CPU_AVX2}, scan, sumsq};
+const struct reduce_row reduce_avx2 = {{"avx2", CPU_AVX2}, scan, squares};

@@ -5,4 +5,4 @@
 
 #include "base/cpu.h"
 
-const struct reduce_row reduce_avx512 = {{"avx512", CPU_AVX512}, scan, sumsq};
+const struct reduce_row reduce_avx512 = {{"avx512", CPU_AVX512}, scan, squares};

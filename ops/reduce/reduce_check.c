@@ -1,4 +1,4 @@
-/* Argument checks of the reductions, and sumsq's roundings, for all devices. */
+/* Argument checks of the reductions, and the number that squares add up to, for all devices. */
 #include "ops/reduce/reduce_impl.h"
 
 #include <math.h>
@@ -11,26 +11,25 @@ cz_status reduce_check_scan(const struct scan_args *a)
     return CZ_OK;
 }
 
-cz_status reduce_check_sumsq(const struct sumsq_args *a)
+void squares_carry(uint64_t digits[SQUARES_DIGITS], const struct squares_sum *sum)
 {
-    TRY(ops_check_dtype("sumsq", a->dtype));
-    if (!a->parts || (a->numel > 0 && !a->x))
-        return err_set(CZ_INVALID, 0, "sumsq: x and parts are needed for %zu elements", a->numel);
-    if (!(a->max_abs >= 0 && isfinite(a->max_abs)))
-        return err_set(CZ_INVALID, 0, "sumsq: max_abs is %g, but must be a finite bound of |x|",
-                       (double)a->max_abs);
-    return CZ_OK;
+    __int128 carry = 0;
+    for (int i = 0; i < SQUARES_DIGITS; i++) {
+        carry += sum->counts[i] + digits[i];
+        digits[i] = (uint64_t)carry & SQUARES_DIGIT_MASK;
+        carry >>= SQUARES_DIGIT_BITS; /* of a negative one, too: rounds down */
+    }
 }
 
-int reduce_square_exponent(float max_abs)
+double ops_squares_value(const uint64_t digits[SQUARES_DIGITS])
 {
-    int exponent;
-    frexpf(max_abs, &exponent);
-    return 2 * exponent;
-}
-
-struct sumsq_grid reduce_grid(float max_abs)
-{
-    double fine = ldexp(1.0, reduce_square_exponent(max_abs) - 81);
-    return (struct sumsq_grid){ldexp(fine, SUMSQ_COARSE_BITS), fine};
+    /* Carry first: the digits of a sum are unique, however it was put together. */
+    uint64_t carried[SQUARES_DIGITS] = {0};
+    struct squares_sum sum;
+    double value = 0;
+    for (int i = 0; i < SQUARES_DIGITS; i++) sum.counts[i] = digits[i];
+    squares_carry(carried, &sum);
+    for (int i = 0; i < SQUARES_DIGITS; i++) /* smallest first */
+        value += ldexp((double)carried[i], SQUARES_DIGIT_BITS * i - 298);
+    return value;
 }

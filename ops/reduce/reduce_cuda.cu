@@ -1,6 +1,8 @@
-/* scan and sumsq on a GPU. Limit: memory, an element read once. What they find is a handful of
- * integers: the bits of a maximum, an index, limbs of an exact sum. Integer atomics bring the
- * blocks' together, in any order with the same result. */
+/* The scan on a GPU: one kernel for the largest and the first that is not finite, one for the
+ * squares. Limit: memory, an element read once by each; the squares take some twenty integer
+ * instructions an element besides, since many GPUs have hardly any arithmetic in doubles. What they
+ * find is a handful of integers: the bits of a maximum, an index, limbs of an exact sum. Integer
+ * atomics bring the blocks' together, in any order with the same result. */
 #include "device/cuda/packs.h"
 #include "ops/cuda_impl.h"
 #include "ops/reduce/reduce_impl.h"
@@ -92,10 +94,110 @@ static unsigned blocks_for(const struct ops *ops, size_t numel, unsigned lead, u
                        ops->cuda->info.n_multiprocessors);
 }
 
-static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
+/* ---- squares ----------------------------------------------------------------------------------
+ */
+
+typedef unsigned __int128 wide;
+
+/* The sum in limbs of 32 bits, each with as much space above: units as in ops/reduce/reduce.h. */
+#define LIMBS 21 /* whole groups of three, which are two digits */
+
+struct squares_found {
+    unsigned long long limbs[LIMBS];
+};
+
+/* Squares that a thread has added up: sum·2^at units. One is added to others if its lowest bit is
+ * at `at` or up to REACH above: then 2³² of them stay within 128 bits. */
+struct thread_squares {
+    wide sum;
+    int at;
+};
+#define REACH 48
+#define BELOW 36 /* of the reach: what is as much smaller than the square that decided about it */
+
+/* Adds a thread's sum to the block's limbs. */
+CUDA_FN void thread_squares_flush(const struct thread_squares *s, unsigned long long *limbs)
+{
+    const int first = s->at / 32, shift = s->at % 32;
+    const wide low = s->sum << shift, high = shift > 0 ? s->sum >> (128 - shift) : 0;
+    if (s->sum == 0) return;
+    for (int i = 0; i < 4; i++)
+        atomicAdd(&limbs[first + i], (unsigned long long)(unsigned)(low >> (32 * i)));
+    if (high != 0) atomicAdd(&limbs[first + 4], (unsigned long long)high);
+}
+
+/* Gradients of a thread's share seldom differ by more than the reach: then this is a shift and an
+ * addition. */
+CUDA_FN void thread_squares_add(float x, struct thread_squares *s, unsigned long long *limbs)
+{
+    const struct float_square square = float_square(__float_as_uint(x));
+    if (square.mantissa == 0) return;
+    if (square.shift < s->at || square.shift > s->at + REACH) {
+        thread_squares_flush(s, limbs);
+        s->sum = 0;
+        s->at = square.shift > BELOW ? square.shift - BELOW : 0;
+    }
+    s->sum += (wide)square.mantissa << (square.shift - s->at);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+    squares_kernel(const T *x, size_t numel, unsigned lead, struct squares_found *found)
+{
+    constexpr int N = lanes_of<T>::N;
+    __shared__ unsigned long long limbs[LIMBS];
+    const size_t n_packs = packs_count(numel, lead, N);
+    const size_t stride = (size_t)gridDim.x * (BLOCK * PACKS);
+    struct thread_squares s = {0, 0};
+    if (threadIdx.x < LIMBS) limbs[threadIdx.x] = 0;
+    __syncthreads();
+    for (size_t k = (size_t)blockIdx.x * (BLOCK * PACKS) + threadIdx.x; k < n_packs; k += stride) {
+        float v[PACKS][N];
+#pragma unroll
+        for (int j = 0; j < PACKS; j++)
+            packs_load<N>(x, packs_at<N>(k + j * BLOCK, lead), numel, v[j]);
+#pragma unroll
+        for (int j = 0; j < PACKS; j++)
+#pragma unroll
+            for (int i = 0; i < N; i++) thread_squares_add(v[j][i], &s, limbs);
+    }
+    thread_squares_flush(&s, limbs);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    /* Carried first, so that 2³² blocks can add theirs. */
+    for (unsigned long long i = 0, carry = 0; i < LIMBS; i++) {
+        const unsigned long long limb = limbs[i] + carry;
+        if ((unsigned)limb != 0) atomicAdd(&found->limbs[i], (unsigned long long)(unsigned)limb);
+        carry = limb >> 32;
+    }
+}
+
+/* Three limbs are two digits. */
+static void squares_take(const void *values, void *to)
+{
+    const struct squares_found *found = (const struct squares_found *)values;
+    struct squares_sum sum = {{0}};
+    unsigned long long limb[LIMBS], carry = 0;
+    for (int i = 0; i < LIMBS; i++) {
+        const unsigned long long all = found->limbs[i] + carry;
+        limb[i] = (unsigned)all;
+        carry = all >> 32;
+    }
+    for (int i = 0; i < LIMBS / 3; i++) {
+        const wide two = (wide)limb[3 * i + 2] << 64 | limb[3 * i + 1] << 32 | limb[3 * i];
+        if (2 * i < SQUARES_DIGITS) sum.counts[2 * i] = (__int128)(two & SQUARES_DIGIT_MASK);
+        if (2 * i + 1 < SQUARES_DIGITS)
+            sum.counts[2 * i + 1] = (__int128)(two >> SQUARES_DIGIT_BITS);
+    }
+    squares_carry((uint64_t *)to, &sum);
+}
+
+/* ---- both --------------------------------------------------------------------------------------
+ */
+
+static cz_status begin_scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
 {
     struct cuda_result *result;
-    TRY(reduce_check_scan(a));
     TRY(cuda_result_begin(ops, stream, &result));
     if (a->numel > 0)
         CUDA_BY_DTYPE(a->dtype, T, {
@@ -107,111 +209,29 @@ static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct s
     return cuda_result_deliver(stream, result, scan_take, a->result);
 }
 
-/* ---- sumsq ------------------------------------------------------------------------------------
- */
-
-typedef unsigned __int128 wide;
-
-/* Sums of limbs of 32 bits, which blocks add to: up to 2^32 blocks. */
-struct sumsq_found {
-    unsigned long long limbs[SUMSQ_PARTS];
-};
-
-/* Integers in a double: x + MAGIC has the integer nearest to x (ties to even) in its low bits. */
-#define MAGIC 0x1.8p52
-
-CUDA_FN long long magic_count(double x)
-{
-    return __double_as_longlong(x) - __double_as_longlong(MAGIC);
-}
-
-/* A square in units of the coarse grid, then its rest in units of the fine one: both counts are
- * those of the definition, since everything but the two roundings is exact. */
-CUDA_FN void sumsq_add(float x, double root, long long *coarse, long long *fine)
-{
-    const double scaled = (double)x * root; /* x/√coarse: a power of two */
-    const double whole = fma(scaled, scaled, MAGIC);
-    const double rest = fma(scaled, scaled, -(whole - MAGIC));
-    *coarse += magic_count(whole);
-    *fine += magic_count(fma(rest, (double)(1ull << SUMSQ_COARSE_BITS), MAGIC));
-}
-
-CUDA_FN wide wide_xor_lanes(wide x, int lane)
-{
-    const unsigned long long low = __shfl_xor_sync(CUDA_ALL_LANES, (unsigned long long)x, lane);
-    const unsigned long long high =
-        __shfl_xor_sync(CUDA_ALL_LANES, (unsigned long long)(x >> 64), lane);
-    return (wide)high << 64 | low;
-}
-
-/* Adds the block's sum to the limbs. All threads call. */
-CUDA_FN void sumsq_block(wide sum, struct sumsq_found *found)
-{
-    __shared__ unsigned long long room[WARPS][2];
-#pragma unroll
-    for (int lane = CUDA_WARP / 2; lane > 0; lane /= 2) sum += wide_xor_lanes(sum, lane);
-    if (threadIdx.x % CUDA_WARP == 0) {
-        room[threadIdx.x / CUDA_WARP][0] = (unsigned long long)sum;
-        room[threadIdx.x / CUDA_WARP][1] = (unsigned long long)(sum >> 64);
-    }
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    for (int w = 1; w < WARPS; w++) sum += (wide)room[w][1] << 64 | room[w][0];
-    for (int i = 0; i < SUMSQ_PARTS; i++)
-        atomicAdd(&found->limbs[i], (unsigned long long)(unsigned)(sum >> (32 * i)));
-}
-
-/* A thread's counts stay within 64 bits for 2^22 elements: 2^35 per multiprocessor. */
-template <typename T>
-__global__ void __launch_bounds__(BLOCK)
-    sumsq_kernel(const T *x, size_t numel, unsigned lead, double root, struct sumsq_found *found)
-{
-    constexpr int N = lanes_of<T>::N;
-    const size_t n_packs = packs_count(numel, lead, N);
-    const size_t stride = (size_t)gridDim.x * (BLOCK * PACKS);
-    long long coarse = 0, fine = 0;
-    for (size_t k = (size_t)blockIdx.x * (BLOCK * PACKS) + threadIdx.x; k < n_packs; k += stride) {
-        float v[PACKS][N];
-#pragma unroll
-        for (int j = 0; j < PACKS; j++)
-            packs_load<N>(x, packs_at<N>(k + j * BLOCK, lead), numel, v[j]);
-#pragma unroll
-        for (int j = 0; j < PACKS; j++)
-#pragma unroll
-            for (int i = 0; i < N; i++) sumsq_add(v[j][i], root, &coarse, &fine);
-    }
-    sumsq_block(((wide)(__int128)coarse << SUMSQ_COARSE_BITS) + (wide)(__int128)fine, found);
-}
-
-/* The same additions as the host's front door: one sum, then its limbs. */
-static void sumsq_take(const void *values, void *to)
-{
-    const struct sumsq_found *found = (const struct sumsq_found *)values;
-    double *parts = (double *)to;
-    wide total = 0;
-    for (int i = 0; i < SUMSQ_PARTS; i++) total += (wide)found->limbs[i] << (32 * i);
-    for (int i = 0; i < SUMSQ_PARTS; i++) parts[i] += (double)(uint32_t)(total >> (32 * i));
-}
-
-static cz_status sumsq(struct ops *ops, struct dev_stream *stream, const struct sumsq_args *a)
+static cz_status begin_squares(struct ops *ops, struct dev_stream *stream,
+                               const struct scan_args *a)
 {
     struct cuda_result *result;
-    TRY(reduce_check_sumsq(a));
-    if (a->max_abs == 0 || a->numel == 0) return CZ_OK;           /* nothing but zeros */
-    const double root = 1 / sqrt(reduce_grid(a->max_abs).coarse); /* exact: a power of four */
     TRY(cuda_result_begin(ops, stream, &result));
     CUDA_BY_DTYPE(a->dtype, T, {
         const unsigned lead = packs_lead(a->x, sizeof(T), lanes_of<T>::N);
-        TRY(cuda_launch("sumsq", sumsq_kernel<T>, blocks_for(ops, a->numel, lead, lanes_of<T>::N),
-                        BLOCK, 0, stream, (const T *)a->x, a->numel, lead, root,
-                        (struct sumsq_found *)result->device));
+        TRY(cuda_launch("squares", squares_kernel<T>,
+                        blocks_for(ops, a->numel, lead, lanes_of<T>::N), BLOCK, 0, stream,
+                        (const T *)a->x, a->numel, lead, (struct squares_found *)result->device));
     });
-    return cuda_result_deliver(stream, result, sumsq_take, a->parts);
+    return cuda_result_deliver(stream, result, squares_take, a->squares);
+}
+
+static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
+{
+    TRY(reduce_check_scan(a));
+    TRY(begin_scan(ops, stream, a));
+    return a->squares && a->numel > 0 ? begin_squares(ops, stream, a) : CZ_OK;
 }
 
 extern "C" cz_status reduce_wire_cuda(struct ops *ops)
 {
     ops->scan = scan;
-    ops->sumsq = sumsq;
     return CZ_OK;
 }

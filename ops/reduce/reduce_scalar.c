@@ -16,18 +16,14 @@ static void scan(const struct scan_args *a, size_t begin, size_t end, struct sca
     }
 }
 
-static __int128 sumsq(const struct sumsq_args *a, const struct sumsq_grid *grid, size_t begin,
-                      size_t end)
+static void squares(const struct scan_args *a, size_t begin, size_t end, struct scan_result *out,
+                    struct squares_sum *sum)
 {
-    __int128 sum = 0;
+    scan(a, begin, end, out);
     for (size_t i = begin; i < end; i++) {
-        double x = dtype_get(a->x, i, a->dtype), square = x * x; /* 48 bits: exact */
-        double n_coarse = rint(square / grid->coarse);           /* ties to even */
-        double rest = square - n_coarse * grid->coarse;          /* exact */
-        double n_fine = rint(rest / grid->fine);
-        sum += ((__int128)n_coarse << SUMSQ_COARSE_BITS) + (__int128)n_fine;
+        const struct float_square x = float_square(f32_bits(dtype_get(a->x, i, a->dtype)));
+        squares_add(sum, (int64_t)x.mantissa, x.shift);
     }
-    return sum;
 }
 
-const struct reduce_row reduce_scalar = {{"scalar", 0}, scan, sumsq};
+const struct reduce_row reduce_scalar = {{"scalar", 0}, scan, squares};

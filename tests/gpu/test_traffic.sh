@@ -59,7 +59,7 @@ ask hopper 99.9 attention_hopper_forward_kernel
 # The same; copies by tensor maps, of whole sectors, are not counted, so that the halves are a larger share.
 ask hopper 75 attention_hopper_backward_kernel
 count step "$build/bench/step_cuda" --tiny --steps 1
-ask step 99.9 add_kernel gather_kernel row_kernel 'scan_kernel<bf16' sumsq_kernel
+ask step 99.9 add_kernel gather_kernel row_kernel 'scan_kernel<bf16' squares_kernel
 
 [ $failed = 0 ] && echo "nothing is asked for in vain"
 exit $failed

@@ -56,7 +56,7 @@ struct zero_onebit_core {
     bool masks_stale;          /* the variance has changed since the masks were made */
     float *maxima;             /* (W · n_runs) per tensor, of every rank */
     struct scan_result *found; /* (n_runs) where kernels say what they have seen of a tensor … */
-    double *squares;           /* (n_runs · SUMSQ_PARTS) … and what its squares add up to */
+    uint64_t *squares;         /* (n_runs · SQUARES_DIGITS) … and what its squares add up to */
     double *norms;             /* (n_runs) of OneBitLamb's momenta, as the variance freezes */
     size_t *numels;            /* (n_runs) */
     struct onebit_tensor *scaled;         /* (n_runs) */
@@ -148,8 +148,10 @@ cz_status onebit_make_masks(struct zero *z);
 float *onebit_max_of(const struct zero *z, const struct onebit_run *run);
 cz_status onebit_max_over_ranks(struct zero *z);
 
-/* Look at a run's floats on this rank: in onebit_found() once the stream is waited for. */
-cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float *x, size_t numel);
+/* Look at a run's floats on this rank: in onebit_found() once the stream is waited for. squares: as
+ * in struct scan_args. */
+cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float *x, size_t numel,
+                      uint64_t *squares);
 struct scan_result *onebit_found(const struct zero *z, const struct onebit_run *run);
 
 /* ---- onebit_local.c -------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "zero/onebit/onebit_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 void onebit_lamb_warmed(struct zero *z)
 {
@@ -15,32 +16,19 @@ void onebit_lamb_warmed(struct zero *z)
     }
 }
 
-static double *squares_of(const struct zero *z, const struct onebit_run *run)
+static uint64_t *squares_of(const struct zero *z, const struct onebit_run *run)
 {
-    return z->onebit->squares + (size_t)(run - z->onebit->runs) * SUMSQ_PARTS;
+    return z->onebit->squares + (size_t)(run - z->onebit->runs) * SQUARES_DIGITS;
 }
 
 static cz_status scan_momentum(struct zero *z, const struct onebit_segment *s,
                                const struct onebit_run *run)
 {
+    uint64_t *squares = squares_of(z, run);
     (void)s;
     *onebit_found(z, run) = (struct scan_result){0};
-    return onebit_scan(z, run, onebit_momentum(z, run->group) + run->flat_off, run->numel);
-}
-
-/* Squares are pre-rounded against the largest element (ops/reduce): exact sums in any order. */
-static cz_status square_momentum(struct zero *z, const struct onebit_segment *s,
-                                 const struct onebit_run *run)
-{
-    struct ops *ops = z->options.ops;
-    const struct sumsq_args sum = {.dtype = DTYPE_F32,
-                                   .numel = run->numel,
-                                   .x = onebit_momentum(z, run->group) + run->flat_off,
-                                   .max_abs = onebit_found(z, run)->max_abs,
-                                   .parts = squares_of(z, run)};
-    (void)s;
-    for (int i = 0; i < SUMSQ_PARTS; i++) sum.parts[i] = 0;
-    return ops_sumsq(ops, z->options.stream, &sum);
+    memset(squares, 0, SQUARES_DIGITS * sizeof *squares);
+    return onebit_scan(z, run, onebit_momentum(z, run->group) + run->flat_off, run->numel, squares);
 }
 
 /* ‖m‖ of all tensors, the same on every rank: momenta are whole. */
@@ -49,11 +37,9 @@ static cz_status momentum_norms(struct zero *z)
     struct zero_onebit_core *ob = z->onebit;
     TRY(onebit_each_run(z, scan_momentum));
     TRY(zero_sync(z));
-    TRY(onebit_each_run(z, square_momentum));
-    TRY(zero_sync(z));
     for (size_t r = 0; r < ob->n_runs; r++) {
         const struct scan_result *found = &ob->found[r];
-        double square = ops_sumsq_value(squares_of(z, &ob->runs[r]), found->max_abs);
+        double square = ops_squares_value(squares_of(z, &ob->runs[r]));
         ob->norms[r] = found->finite ? sqrt(square) : NAN;
     }
     return CZ_OK;

@@ -180,7 +180,7 @@ static cz_status alloc_core(struct zero *z)
     ob->segments = calloc(n, sizeof *ob->segments);
     ob->maxima = calloc(n * w, sizeof *ob->maxima);
     ob->found = calloc(n, sizeof *ob->found);
-    ob->squares = calloc(n, SUMSQ_PARTS * sizeof *ob->squares);
+    ob->squares = calloc(n, SQUARES_DIGITS * sizeof *ob->squares);
     ob->norms = calloc(n, sizeof *ob->norms);
     ob->numels = calloc(n, sizeof *ob->numels);
     ob->scaled = calloc(n, sizeof *ob->scaled);

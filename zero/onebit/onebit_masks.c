@@ -31,11 +31,15 @@ struct scan_result *onebit_found(const struct zero *z, const struct onebit_run *
     return &z->onebit->found[run - z->onebit->runs];
 }
 
-cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float *x, size_t numel)
+cz_status onebit_scan(struct zero *z, const struct onebit_run *run, const float *x, size_t numel,
+                      uint64_t *squares)
 {
     struct ops *ops = z->options.ops;
-    const struct scan_args args = {
-        .dtype = DTYPE_F32, .numel = numel, .x = x, .result = onebit_found(z, run)};
+    const struct scan_args args = {.dtype = DTYPE_F32,
+                                   .numel = numel,
+                                   .x = x,
+                                   .result = onebit_found(z, run),
+                                   .squares = squares};
     return ops_scan(ops, z->options.stream, &args);
 }
 
@@ -47,7 +51,7 @@ static cz_status scan_variance(struct zero *z, const struct onebit_segment *s,
     *onebit_found(z, run) = (struct scan_result){0};
     if (!onebit_own_part(z, run, &begin, &end)) return CZ_OK;
     const float *v = onebit_state(z, run->group, 1) + run->flat_off + begin;
-    return onebit_scan(z, run, v, end - begin);
+    return onebit_scan(z, run, v, end - begin, NULL);
 }
 
 /* The bits of this rank's part of a parameter: whose variance is not tiny beside the tensor's. */

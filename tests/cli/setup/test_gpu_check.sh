@@ -123,7 +123,7 @@ check --stage sanitize --only '_cuda,' && complain "a finding is no failure"
 row '| sanitize | memcheck: test_step_cuda, adam_agrees_forward | 1 cases, 100 % | no findings |  | pass |'
 row '| sanitize | memcheck: test_cross_entropy_cuda, it_agrees_forward |  | no findings |  | fail | exit 9: ========= Invalid __global__ write of size 4 bytes |'
 row '| sanitize | racecheck: test_cross_entropy_cuda, it_agrees_forward |  | no findings |  | skipped | compute-sanitizer ended with 255 before its summary'
-row '| sanitize | racecheck: test_reduce_cuda, sumsq_agrees_forward |  | no findings |  | skipped | compute-sanitizer does not support this device |'
+row '| sanitize | racecheck: test_reduce_cuda, squares_agree_forward |  | no findings |  | skipped | compute-sanitizer does not support this device |'
 [ "$(wc -l <"$work/asked")" = 1 ] || complain "a tool that refuses the device is asked again"
 
 rm -r "$work/report" "$work/build/report"

@@ -1,7 +1,7 @@
-/* Claims: on a CUDA device scan and sumsq give what the scalar row gives, to the bit, for every
- * dtype, size, alignment and value, whichever order threads run in; results come into the caller's
- * memory with the stream, hundreds of them under way at once, on several streams; bad arguments are
- * refused. */
+/* Claims: on a CUDA device the scan and its squares are what the scalar row gives, to the bit, for
+ * every dtype, size, alignment and value, whichever order threads run in; results come into the
+ * caller's memory with the stream, hundreds of them under way at once, on several streams; bad
+ * arguments are refused. */
 #include "ops/reduce/reduce_impl.h"
 #include "tests/support/gpu/cuda_orders.h"
 
@@ -70,53 +70,57 @@ static void scan_first(const struct cuda_rig *rig)
 
 CUDA_ORDERS(scan_finds_the_first, scan_first(&rig))
 
-/* ---- sumsq ------------------------------------------------------------------------------------
+/* ---- squares ----------------------------------------------------------------------------------
  */
 
-/* Magnitudes over the whole exponent range below max_abs, denormals and zeros among them. */
-static void fill_wide(struct agree_buf *x, uint64_t seed, float max_abs)
+/* Magnitudes of `octaves` powers of two up to max_abs, which is among them; zeros too. */
+static void fill_octaves(struct agree_buf *x, uint64_t seed, float max_abs, uint64_t octaves)
 {
     agree_fill(x, seed, 1.0f);
     for (size_t i = 0; i < x->numel; i++) {
-        int down = (int)(agree_random(seed + 1, i) % 300);
-        agree_set(x, i, ldexpf(agree_get(x, i) * max_abs, i % 3 ? -(down % 12) : -down));
+        int down = (int)(agree_random(seed + 1, i) % octaves);
+        agree_set(x, i, i % 19 == 5 ? 0 : ldexpf(agree_get(x, i) * max_abs, -down));
     }
     if (x->numel > 0) agree_set(x, x->numel / 2, -max_abs);
 }
 
-static void check_sumsq(const struct cuda_rig *rig, const struct agree_buf *x, float max_abs)
+static void check_squares(const struct cuda_rig *rig, const struct agree_buf *x)
 {
     struct ops truth = scalar_row();
-    double want[SUMSQ_PARTS] = {0, 5, 0, 77}, got[SUMSQ_PARTS] = {0, 5, 0, 77};
+    struct scan_result r;
+    uint64_t want[SQUARES_DIGITS] = {0, 5, 0, 77}, got[SQUARES_DIGITS] = {0, 5, 0, 77};
     struct rig_buf d = rig_put(rig, x);
-    struct sumsq_args a = {
-        .dtype = x->dtype, .numel = x->numel, .x = x->p, .max_abs = max_abs, .parts = want};
-    ck_ok(ops_sumsq(&truth, NULL, &a));
-    a.x = d.p, a.parts = got;
-    ck_ok(ops_sumsq(rig->ops, rig->stream, &a));
+    struct scan_args a = {
+        .dtype = x->dtype, .numel = x->numel, .x = x->p, .result = &r, .squares = want};
+    ck_ok(ops_scan(&truth, NULL, &a));
+    a.x = d.p, a.squares = got;
+    ck_ok(ops_scan(rig->ops, rig->stream, &a));
     rig_wait(rig);
-    agree_assert(memcmp(got, want, sizeof got) == 0, "%s numel %zu max_abs %g: %g %g %g %g",
-                 dtype_name(x->dtype), x->numel, (double)max_abs, got[0], got[1], got[2], got[3]);
+    agree_assert(memcmp(got, want, sizeof got) == 0, "%s numel %zu: %g, row 0 gives %g",
+                 dtype_name(x->dtype), x->numel, ops_squares_value(got), ops_squares_value(want));
     rig_free(rig, &d);
 }
 
-static void sumsq_all(const struct cuda_rig *rig)
+/* As narrow as most gradients are, beyond what a thread adds up at once, everything. */
+static const uint64_t octaves[] = {8, 26, 300};
+
+static void squares_all(const struct cuda_rig *rig)
 {
     static const size_t numels[] = {0, 1, 2, 3, 4, 7, 8, 9, 255, 1025, 4099, 40007};
     for (size_t d = 0; d < CZ_ARRAY_LEN(dtypes); d++)
         for (size_t i = 0; i < CZ_ARRAY_LEN(numels); i++)
-            for (size_t offset = 0; offset < (numels[i] > 5000 ? 2 : 9); offset++) {
+            for (size_t offset = 0; offset < (numels[i] > 5000 ? 3 : 9); offset++) {
                 struct agree_buf x = agree_buf_make(dtypes[d], numels[i], offset);
-                fill_wide(&x, offset, 2.5f);
-                check_sumsq(rig, &x, 3.0f);
+                fill_octaves(&x, offset, 2.5f, octaves[offset % CZ_ARRAY_LEN(octaves)]);
+                check_squares(rig, &x);
                 agree_buf_free(&x);
             }
 }
 
-CUDA_ORDERS(sumsq_agrees, sumsq_all(&rig))
+CUDA_ORDERS(squares_agree, squares_all(&rig))
 
 /* From denormals to the largest finite values, at the edges of a power of two. */
-static void sumsq_scales(const struct cuda_rig *rig)
+static void squares_scales(const struct cuda_rig *rig)
 {
     static const float scales[] = {1.0f,  0x1.fffffep127f, 0x1p127f, 0x1p-149f,    0x1.8p-120f,
                                    3e19f, 0x1p-126f,       2.0f,     0x1.fffffep0f};
@@ -126,16 +130,15 @@ static void sumsq_scales(const struct cuda_rig *rig)
             float max_abs = scales[k];
             if (dtypes[d] == DTYPE_F16) max_abs = fminf(fmaxf(max_abs, 0x1p-24f), 65504.0f);
             if (dtypes[d] == DTYPE_BF16) max_abs = fminf(fmaxf(max_abs, 0x1p-133f), 0x1.fep127f);
-            fill_wide(&x, k, max_abs);
-            for (size_t i = 0; i < x.numel; i++) max_abs = fmaxf(max_abs, fabsf(agree_get(&x, i)));
-            check_sumsq(rig, &x, max_abs);
+            fill_octaves(&x, k, max_abs, octaves[k % CZ_ARRAY_LEN(octaves)]);
+            check_squares(rig, &x);
             for (size_t i = 0; i < x.numel; i += 2) agree_set(&x, i, i % 4 ? max_abs : -max_abs);
-            check_sumsq(rig, &x, max_abs);
+            check_squares(rig, &x);
             agree_buf_free(&x);
         }
 }
 
-CUDA_ORDERS(sumsq_agrees_at_every_scale, sumsq_scales(&rig))
+CUDA_ORDERS(squares_agree_at_every_scale, squares_scales(&rig))
 
 /* ---- results ----------------------------------------------------------------------------------
  */
@@ -145,7 +148,7 @@ static void under_way(const struct cuda_rig *rig)
 {
     enum { N = 600, NUMEL = 33 };
     static struct scan_result results[N];
-    double parts[2][SUMSQ_PARTS] = {{0}, {0}}, want[SUMSQ_PARTS] = {0};
+    uint64_t parts[2][SQUARES_DIGITS] = {{0}, {0}}, want[SQUARES_DIGITS] = {0};
     struct dev_stream *streams[2] = {rig->stream, NULL};
     struct agree_buf x = agree_buf_make(DTYPE_F32, N + NUMEL, 0);
     struct ops truth = scalar_row();
@@ -154,24 +157,24 @@ static void under_way(const struct cuda_rig *rig)
     struct rig_buf d = rig_put(rig, &x);
     ck_ok(rig->dev->ops->stream_create(rig->dev, &streams[1]));
     for (size_t i = 0; i < N; i++) {
-        struct scan_args scan = {
-            .numel = NUMEL, .x = (const float *)d.p + i, .result = &results[i]};
-        struct sumsq_args sum = {
-            .numel = NUMEL, .x = (const float *)d.p + i, .max_abs = 1000, .parts = parts[i % 2]};
+        struct scan_args scan = {.numel = NUMEL,
+                                 .x = (const float *)d.p + i,
+                                 .result = &results[i],
+                                 .squares = parts[i % 2]};
         ck_ok(ops_scan(rig->ops, streams[i % 2], &scan));
-        ck_ok(ops_sumsq(rig->ops, streams[i % 2], &sum));
     }
     for (int k = 0; k < 2; k++) ck_ok(rig->dev->ops->stream_sync(rig->dev, streams[k]));
     for (size_t i = 0; i < N; i++) {
         float most = 0;
         for (size_t j = 0; j < NUMEL; j++) most = fmaxf(most, fabsf(agree_get(&x, i + j)));
         ck_assert_msg(results[i].finite && results[i].max_abs == most, "result %zu", i);
-        struct sumsq_args sum = {
-            .numel = NUMEL, .x = (const float *)x.p + i, .max_abs = 1000, .parts = want};
-        ck_ok(ops_sumsq(&truth, NULL, &sum));
+        struct scan_result result;
+        struct scan_args scan = {
+            .numel = NUMEL, .x = (const float *)x.p + i, .result = &result, .squares = want};
+        ck_ok(ops_scan(&truth, NULL, &scan));
     }
-    for (int i = 0; i < SUMSQ_PARTS; i++)
-        ck_assert_msg(parts[0][i] + parts[1][i] == want[i], "limb %d", i);
+    for (int i = 0; i < SQUARES_DIGITS; i++) parts[0][i] += parts[1][i];
+    ck_assert_double_eq(ops_squares_value(parts[0]), ops_squares_value(want));
     rig->dev->ops->stream_destroy(rig->dev, streams[1]);
     rig_free(rig, &d);
     agree_buf_free(&x);
@@ -203,26 +206,17 @@ CUDA_ORDER(the_caller_does_not_wait, forward, "forward", asynchronous(&rig))
 static void refuse_bad(const struct cuda_rig *rig)
 {
     float x[4] = {0};
-    double parts[SUMSQ_PARTS] = {0};
     struct scan_result r;
     struct ops *ops = rig->ops;
     ck_fails(ops_scan(ops, NULL, &(struct scan_args){.numel = 4, .result = &r}), CZ_INVALID);
     ck_fails(ops_scan(ops, NULL, &(struct scan_args){.numel = 4, .x = x}), CZ_INVALID);
     struct scan_args scan = {.dtype = DTYPE_F64, .numel = 4, .x = x, .result = &r};
     ck_fails(ops_scan(ops, NULL, &scan), CZ_INVALID);
-    struct sumsq_args a = {.numel = 4, .x = x, .max_abs = INFINITY, .parts = parts};
-    ck_fails(ops_sumsq(ops, NULL, &a), CZ_INVALID);
-    a.max_abs = NAN;
-    ck_fails(ops_sumsq(ops, NULL, &a), CZ_INVALID);
-    a.max_abs = 1, a.parts = NULL;
-    ck_fails(ops_sumsq(ops, NULL, &a), CZ_INVALID);
-    a.parts = parts, a.max_abs = 0, a.x = x;
-    ck_ok(ops_sumsq(ops, NULL, &a)); /* nothing but zeros: not even looked at */
 }
 
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_bad(&rig))
 
 TEST_MAIN("cuda reductions", CUDA_ORDERED(scan_agrees), CUDA_ORDERED(scan_finds_the_first),
-          CUDA_ORDERED(sumsq_agrees), CUDA_ORDERED(sumsq_agrees_at_every_scale),
+          CUDA_ORDERED(squares_agree), CUDA_ORDERED(squares_agree_at_every_scale),
           results_come_with_their_streams_forward, the_caller_does_not_wait_forward,
           bad_arguments_are_refused_forward)

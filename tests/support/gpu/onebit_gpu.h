@@ -153,7 +153,7 @@ static cz_status run_step(struct world *w, const struct world_setting *s, int t,
     if (t == OVERFLOWS_AT) { /* skipped */
         rank_check(!scan->finite && scan->param_idx == SPOILT && scan->elem == SPOILT_ELEM);
     } else {
-        TRY(zero_norm(w->z, scan->max_abs, &out->norms[t]));
+        TRY(zero_norm(w->z, &out->norms[t]));
         TRY(zero_step(w->z, (uint64_t)t + 1, 4, 1.5));
         TRY(zero_gather(w->z));
     }

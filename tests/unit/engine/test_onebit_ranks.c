@@ -108,7 +108,7 @@ static uint64_t exchange_nbytes(uint64_t world, bool per_tensor)
 /* Besides: the loss, the scan, the norm's parts (in frozen steps at stage 0 too), and agreement. */
 static uint64_t small_nbytes(uint64_t world)
 {
-    uint64_t each = sizeof(double) + sizeof(struct zero_scan) + SUMSQ_PARTS * sizeof(double) + 256;
+    uint64_t each = sizeof(double) + sizeof(struct zero_scan) + SQUARES_DIGITS * sizeof(uint64_t) + 256;
     return world * (world - 1) * each;
 }
 

@@ -59,7 +59,7 @@ static struct totals totals_of(const struct trial_shared *s, int world)
 static uint64_t small_nbytes(int stage)
 {
     return sizeof(double) + sizeof(struct zero_scan) +
-           (stage > 0 ? SUMSQ_PARTS * sizeof(double) : 0) + 256;
+           (stage > 0 ? SQUARES_DIGITS * sizeof(uint64_t) : 0) + 256;
 }
 
 /* What ranks say about tensors that are on several of them: of each tensor, every rank that has

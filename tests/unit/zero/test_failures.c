@@ -155,7 +155,7 @@ static cz_status update(struct world *w, uint64_t t, bool updates_first)
     TRY(zero_reduce(w->z));
     if (updates_first) TRY(zero_step(w->z, t, 1, 1));
     TRY(zero_scan(w->z, &scan));
-    TRY(zero_norm(w->z, scan.max_abs, &norm));
+    TRY(zero_norm(w->z, &norm));
     if (!updates_first) TRY(zero_step(w->z, t, 1, 1));
     TRY(zero_gather(w->z));
     zero_grads_drop(w->z);

@@ -39,7 +39,7 @@ static cz_status train_step(struct world *w, uint32_t t, enum cz_dtype dtype, do
     fill_grads(w, t, dtype);
     TRY(zero_reduce(w->z));
     TRY(zero_scan(w->z, &scan));
-    TRY(zero_norm(w->z, scan.max_abs, norm));
+    TRY(zero_norm(w->z, norm));
     const struct comm_traffic before = w->comm->traffic;
     TRY(zero_step(w->z, t, 4, 1.5));
     const struct comm_traffic after = w->comm->traffic;

@@ -126,7 +126,7 @@ static cz_status tiny_step(struct tiny *t, uint64_t n, const float *g)
     TRY(tiny_backward(t, g));
     TRY(zero_reduce(t->z));
     TRY(zero_scan(t->z, &scan));
-    TRY(zero_norm(t->z, scan.max_abs, &t->norm));
+    TRY(zero_norm(t->z, &t->norm));
     const uint64_t before = t->comm->traffic.move_sent_nbytes;
     TRY(zero_step(t->z, n, 1, 1));
     t->sent_nbytes = t->comm->traffic.move_sent_nbytes - before;

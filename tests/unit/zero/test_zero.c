@@ -16,7 +16,7 @@ static double train(struct world *w, enum cz_dtype dtype)
         ck_ok(zero_reduce(w->z));
         ck_ok(zero_scan(w->z, &scan));
         ck_assert(scan.finite);
-        ck_ok(zero_norm(w->z, scan.max_abs, &norm));
+        ck_ok(zero_norm(w->z, &norm));
         ck_ok(zero_step(w->z, t, 1, 1));
         ck_ok(zero_gather(w->z));
         zero_grads_drop(w->z);

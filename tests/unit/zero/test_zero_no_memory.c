@@ -31,7 +31,7 @@ static cz_status some_work(struct zero *z)
     TRY(zero_pass_end(z));
     TRY(zero_reduce(z));
     TRY(zero_scan(z, &scan));
-    TRY(zero_norm(z, scan.max_abs, &norm));
+    TRY(zero_norm(z, &norm));
     TRY(zero_step(z, 1, 1, 1));
     TRY(zero_gather(z));
     TRY(zero_pass_begin(z, ZERO_PASS_LAST));
