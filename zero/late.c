@@ -6,11 +6,12 @@
  * bit.
  *
  * Turns are fixed at creation. A forward visit needs the tiles of its unit's parameters; with
- * parameters in the file, those of everything that begins to be read at the visit, and they are
- * updated one visit earlier, so that they are in the file by then. Parameters that stay in the
- * window are copied there from the tile. After the last turn the ring continues with the next
- * step's first tiles, beside the backward. The last forward visit needs all tiles: gradients of a
- * tile are overwritten later than that.
+ * parameters in the file, those of everything that begins to come to the window at the visit. What
+ * a tile makes is copied there, to parameters that stay and to those that come, and is written to
+ * the file for the backward. Only a parameter whose tiles had their turns earlier, with others, is
+ * read from the file. After the last turn the ring continues with the next step's first tiles,
+ * beside the backward. The last forward visit needs all tiles: gradients of a tile are overwritten
+ * later than that.
  *
  * On several ranks at stage 3 each rank does this with its own chunks, before a layer's gather
  * begins; tiles and turns are its own affair. Of the parameters that stay in the window every rank
@@ -43,67 +44,85 @@ static size_t group_tiles(const struct zero *z, size_t g)
     return tile_count(z->own.groups[g].own_numel, z->options.tile_numel);
 }
 
-/* While turns are dealt: which tiles have theirs. */
-struct deal {
-    struct zero *z;
-    size_t *first; /* (n_groups) a group's tiles in `dealt` */
-    bool *dealt;
-};
+#define NO_TURN SIZE_MAX
 
-static void deal_tile(struct deal *d, size_t group, size_t tile)
+static size_t *turn_of(const struct zero *z, size_t group, size_t tile)
 {
-    struct zero_late *l = &d->z->late;
-    bool *dealt = &d->dealt[d->first[group] + tile];
-    if (!*dealt) l->turns[l->n_turns++] = (struct zero_tile){group, tile};
-    *dealt = true;
+    return &z->late.turn_of[z->late.first_tile[group] + tile];
 }
 
-static void deal_param(struct deal *d, size_t param_idx)
+static void deal_tile(struct zero *z, size_t group, size_t tile)
 {
-    const struct zero *z = d->z;
-    const struct zero_param *p = &z->own.params[param_idx];
-    if (p->group == z->options.n_groups) return;
+    struct zero_late *l = &z->late;
+    size_t *turn = turn_of(z, group, tile);
+    if (*turn != NO_TURN) return;
+    *turn = l->n_turns;
+    l->turns[l->n_turns++] = (struct zero_tile){group, tile};
+}
+
+/* The tiles [first, end) that have this rank's elements of a parameter: none of a frozen one. */
+struct tiles {
+    size_t first, end;
+};
+
+static struct tiles tiles_of(const struct zero *z, size_t param_idx)
+{
     const struct zero_piece mine = zero_piece_mine(z, param_idx);
-    size_t tile = z->options.tile_numel, end = mine.own_off + mine.numel;
-    for (size_t t = mine.own_off / tile; t * tile < end; t++) deal_tile(d, p->group, t);
+    size_t tile = z->options.tile_numel;
+    if (z->own.params[param_idx].group == z->options.n_groups || mine.numel == 0)
+        return (struct tiles){0, 0};
+    return (struct tiles){mine.own_off / tile, (mine.own_off + mine.numel - 1) / tile + 1};
+}
+
+static void deal_param(struct zero *z, size_t param_idx)
+{
+    const struct tiles tiles = tiles_of(z, param_idx);
+    for (size_t t = tiles.first; t < tiles.end; t++)
+        deal_tile(z, z->own.params[param_idx].group, t);
 }
 
 /* What a forward visit needs: its unit's parameters, what begins to be read or gathered (chunks are
  * read one gather ahead), and what is sent to other ranks for the next one. */
-static void deal_visit(struct deal *d, size_t visit)
+static void deal_visit(struct zero *z, size_t visit)
 {
-    const struct zero *z = d->z;
     const struct zero_unit *unit = &z->options.units[visit], *next = unit + 1;
     const struct fetch_schedule *s = &z->window.schedule;
-    for (size_t k = 0; k < unit->n; k++) deal_param(d, unit->param_idx[k]);
+    for (size_t k = 0; k < unit->n; k++) deal_param(z, unit->param_idx[k]);
     if (!z->window.is_used) return;
-    size_t begin = s->op_begin[visit], end = s->op_begin[visit + 1];
-    if (z->window.is_split && z->options.swap.params && begin < end && end < s->n_ops) end++;
-    for (size_t i = begin; i < end; i++)
+    for (size_t i = s->op_begin[visit]; i < zero_window_reads_until(z, visit); i++) {
         for (size_t k = s->ops[i].first; k < s->ops[i].first + s->ops[i].n; k++)
-            deal_param(d, s->stays[k].param_idx);
+            deal_param(z, s->stays[k].param_idx);
+        z->late.due_op[i] = z->late.n_turns;
+    }
     for (size_t k = 0; shares(z) && visit + 1 < z->options.n_units && k < next->n; k++)
-        if (z->own.params[next->param_idx[k]].resident) deal_param(d, next->param_idx[k]);
+        if (z->own.params[next->param_idx[k]].resident) deal_param(z, next->param_idx[k]);
 }
 
-static void deal_all(struct deal *d)
+static void deal_all(struct zero *z)
 {
-    struct zero_late *l = &d->z->late;
-    size_t n_visits = d->z->options.n_units;
-    for (size_t g = 0; g < d->z->options.n_groups; g++)
-        for (size_t t = 0; t < group_tiles(d->z, g); t++)
-            if (zero_tile_is_on_gpu(d->z, g, t)) deal_tile(d, g, t);
+    struct zero_late *l = &z->late;
+    size_t n_visits = z->options.n_units;
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        for (size_t t = 0; t < group_tiles(z, g); t++)
+            if (zero_tile_is_on_gpu(z, g, t)) deal_tile(z, g, t);
     l->n_at_once = l->n_turns;
     for (size_t v = 0; v < n_visits; v++) {
-        deal_visit(d, v);
+        deal_visit(z, v);
         l->due[v] = l->n_turns;
     }
-    for (size_t g = 0; g < d->z->options.n_groups; g++)
-        for (size_t t = 0; t < group_tiles(d->z, g); t++) deal_tile(d, g, t);
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        for (size_t t = 0; t < group_tiles(z, g); t++) deal_tile(z, g, t);
     if (n_visits > 0) l->due[n_visits - 1] = l->n_turns;
 }
 
-/* ---- parameters that stay in the window ------------------------------------------------------ */
+/* ---- from tiles into the window -------------------------------------------------------------- */
+
+/* Parameters that take what a tile makes: those that stay, and, of a file, those that come. */
+static bool takes(const struct zero *z, size_t param_idx)
+{
+    const struct zero_param *p = &z->own.params[param_idx];
+    return p->group != z->options.n_groups && (p->resident || z->options.swap.params);
+}
 
 struct overlap {
     size_t lo, end; /* elements of the group's partition; lo ≥ end: none */
@@ -131,8 +150,7 @@ static cz_status list_copied(struct zero *z)
         for (size_t k = 0; k < l->n_turns; k++) {
             l->first_copied[k] = n;
             for (size_t i = 0; i < z->options.table->n_params; i++) {
-                const struct zero_param *p = &z->own.params[i];
-                if (!p->resident || p->group != l->turns[k].group) continue;
+                if (!takes(z, i) || z->own.params[i].group != l->turns[k].group) continue;
                 const struct overlap o = overlap_of(z, l->turns[k], i);
                 if (o.lo >= o.end) continue;
                 if (lists) l->copied[n] = i;
@@ -148,9 +166,10 @@ static cz_status list_copied(struct zero *z)
 
 /* On a GPU after the kernel that made them, or, where the host did, beside the layers: then the
  * slot that they are taken from may be used again once they have arrived. */
-static cz_status copy_residents(struct zero *z, size_t turn, const unsigned char *params)
+static cz_status copy_params(struct zero *z, size_t turn, const unsigned char *params)
 {
     const struct zero_late *l = &z->late;
+    bool stays = false;
     struct device *d = zero_device(z);
     bool at_once = turn < l->n_at_once;
     struct dev_stream *way = at_once ? z->options.stream : z->gpu.in;
@@ -160,14 +179,61 @@ static cz_status copy_residents(struct zero *z, size_t turn, const unsigned char
         size_t i = l->copied[k];
         const struct overlap o = overlap_of(z, l->turns[turn], i);
         const struct zero_piece mine = zero_piece_mine(z, i);
+        size_t nbytes = (o.end - o.lo) * size;
+        const unsigned char *made = params + (o.lo - begin) * size;
+        if (!z->own.params[i].resident) {
+            if (l->open[i]) memcpy(l->open[i] + (o.lo - mine.own_off) * size, made, nbytes);
+            continue;
+        }
         size_t at = z->own.params[i].resident_off + mine.param_off + (o.lo - mine.own_off);
-        TRY(zero_copy(z, way, z->mem.blocks[ZERO_WINDOW] + at * size,
-                      params + (o.lo - begin) * size, (o.end - o.lo) * size));
+        TRY(zero_copy(z, way, z->mem.blocks[ZERO_WINDOW] + at * size, made, nbytes));
+        stays = true;
     }
-    if (first == end || at_once || !z->options.on_gpu) return CZ_OK;
+    if (!stays || at_once || !z->options.on_gpu) return CZ_OK;
     struct dev_event *arrived = z->gpu.staged[l->turns[turn].tile % ZERO_STAGE_SLOTS];
     TRY(d->ops->event_record(d, arrived, way));
     return z->options.swap.params ? d->ops->event_wait_host(d, arrived) : CZ_OK;
+}
+
+/* Whether what the tile of a turn makes is still in its slot after it: the next tile that is read
+ * into the slot does not bring the same array. */
+static bool leaves_params(const struct zero *z, size_t turn)
+{
+    struct ring_piece pieces[RING_PIECES_MAX];
+    size_t next = turn + z->sweep.n_slots;
+    if (!z->mem.has_masters || turn < z->late.n_at_once) return false;
+    size_t n = next < z->late.n_turns ? zero_tile_pieces(z, z->late.turns[next], pieces) : 0;
+    for (size_t i = 0; i < n; i++)
+        if (pieces[i].slot_off == zero_ring_params_off(z) && pieces[i].is_read) return false;
+    return true;
+}
+
+bool zero_late_feeds(const struct zero *z, size_t param_idx, size_t n_done)
+{
+    const struct tiles tiles = tiles_of(z, param_idx);
+    if (!z->late.on || !z->options.swap.params) return false;
+    for (size_t t = tiles.first; t < tiles.end; t++) {
+        size_t turn = *turn_of(z, z->own.params[param_idx].group, t);
+        if (turn < n_done && !(turn + 1 == n_done && leaves_params(z, turn))) return false;
+    }
+    return tiles.first < tiles.end;
+}
+
+/* A tile has often the last elements of one parameter and the first ones of the next, which begins
+ * to come later. */
+void zero_late_open(struct zero *z, size_t param_idx, unsigned char *dst)
+{
+    struct zero_late *l = &z->late;
+    const struct zero_piece mine = zero_piece_mine(z, param_idx);
+    const size_t size = dtype_size(z->options.dtype);
+    l->open[param_idx] = dst;
+    if (l->n_done == 0 || l->turns[l->n_done - 1].group != z->own.params[param_idx].group) return;
+    const struct zero_tile last = l->turns[l->n_done - 1];
+    const struct overlap o = overlap_of(z, last, param_idx);
+    size_t begin = last.tile * z->options.tile_numel;
+    if (o.lo >= o.end) return;
+    memcpy(dst + (o.lo - mine.own_off) * size, l->last_params + (o.lo - begin) * size,
+           (o.end - o.lo) * size);
 }
 
 /* A parameter's parts that ranks have copied to their places in the window. */
@@ -258,24 +324,26 @@ cz_status zero_late_init(struct zero *z)
     l->on &= has_file || z->options.on_gpu;
     if (!l->on) return CZ_OK;
     for (size_t g = 0; g < z->options.n_groups; g++) n_tiles += group_tiles(z, g);
-    struct deal d = {.z = z,
-                     .first = calloc(z->options.n_groups + 1, sizeof *d.first),
-                     .dealt = calloc(n_tiles + 1, sizeof *d.dealt)};
     size_t *sizes = calloc(z->options.n_units + 1, sizeof *sizes);
     l->turns = calloc(n_tiles + 1, sizeof *l->turns);
+    l->turn_of = calloc(n_tiles + 1, sizeof *l->turn_of);
+    l->first_tile = calloc(z->options.n_groups + 1, sizeof *l->first_tile);
     l->due = calloc(z->options.n_units + 1, sizeof *l->due);
-    bool has_memory = d.first && d.dealt && sizes && l->turns && l->due;
+    l->due_op = calloc(z->window.schedule.n_ops + 1, sizeof *l->due_op);
+    l->open = calloc(z->options.table->n_params + 1, sizeof *l->open);
+    bool has_memory =
+        sizes && l->turns && l->turn_of && l->first_tile && l->due && l->due_op && l->open;
     if (has_memory) {
+        for (size_t k = 0; k < n_tiles; k++) l->turn_of[k] = NO_TURN;
         for (size_t g = 1; g < z->options.n_groups; g++)
-            d.first[g] = d.first[g - 1] + group_tiles(z, g - 1);
-        deal_all(&d);
+            l->first_tile[g] = l->first_tile[g - 1] + group_tiles(z, g - 1);
+        deal_all(z);
         if (has_file) z->sweep.n_slots = choose_slots(z, sizes);
         l->reads_ahead = has_file && may_read_ahead(z);
     }
-    free(d.first);
-    free(d.dealt);
     free(sizes);
     if (!has_memory) return err_set(CZ_NOMEM, 0, "no memory for the order of %zu tiles", n_tiles);
+    z->figures.pass_fed_nbytes = zero_window_fed_nbytes(z);
     TRY(list_copied(z));
     return shares(z) ? list_shared(z) : CZ_OK;
 }
@@ -283,7 +351,11 @@ cz_status zero_late_init(struct zero *z)
 void zero_late_free(struct zero *z)
 {
     free(z->late.turns);
+    free(z->late.turn_of);
+    free(z->late.first_tile);
     free(z->late.due);
+    free(z->late.due_op);
+    free(z->late.open);
     free(z->late.first_copied);
     free(z->late.copied);
     free(z->late.first_shared);
@@ -339,11 +411,10 @@ cz_status zero_late_interrupt(struct zero *z)
 static cz_status update_next(struct zero *z)
 {
     struct zero_late *l = &z->late;
-    const unsigned char *params;
     unsigned char *slot;
     TRY(ring_next(z->sweep.ring, &slot));
-    TRY(zero_tile_update(z, l->turns[l->n_done], slot, &params));
-    TRY(copy_residents(z, l->n_done, params));
+    TRY(zero_tile_update(z, l->turns[l->n_done], slot, &l->last_params));
+    TRY(copy_params(z, l->n_done, l->last_params));
     TRY(ring_done(z->sweep.ring));
     l->n_done++;
     return CZ_OK;
@@ -469,24 +540,27 @@ static bool is_forward(const struct zero *z)
     return z->turn.pass != ZERO_PASS_EVAL && z->turn.visit < z->options.n_units;
 }
 
-/* What is read into the window next has been written, and what stays in it is there. */
-cz_status zero_late_acquire(struct zero *z)
+cz_status zero_late_op(struct zero *z, size_t op)
 {
-    struct zero_late *l = &z->late;
-    if (is_forward(z)) TRY(update_until(z, l->due[z->turn.visit]));
-    if (l->is_unwritten && z->options.swap.params) {
-        TRY(name_step(z, ring_flush(z->sweep.ring, zero_ring_params_off(z))));
-        l->is_unwritten = false;
-    }
-    if (!is_forward(z)) return CZ_OK;
-    TRY(share_until(z, z->turn.visit + 2));
-    return wait_shared(z, z->turn.visit);
+    const struct fetch_op *o = &z->window.schedule.ops[op];
+    cz_status st = is_forward(z) ? update_until(z, z->late.due_op[op]) : CZ_OK;
+    for (size_t k = o->first; k < o->first + o->n; k++)
+        z->late.open[z->window.schedule.stays[k].param_idx] = NULL;
+    return st;
 }
 
-/* Parameters go to the file and come back: they go one visit ahead. */
-cz_status zero_late_ahead(struct zero *z)
+cz_status zero_late_written(struct zero *z)
 {
-    size_t next = z->turn.visit + 1;
-    if (!is_forward(z) || !z->options.swap.params || next >= z->options.n_units) return CZ_OK;
-    return update_until(z, z->late.due[next]);
+    if (!z->late.is_unwritten) return CZ_OK;
+    TRY(name_step(z, ring_flush(z->sweep.ring, zero_ring_params_off(z))));
+    z->late.is_unwritten = false;
+    return CZ_OK;
+}
+
+cz_status zero_late_acquire(struct zero *z)
+{
+    if (!is_forward(z)) return CZ_OK;
+    TRY(update_until(z, z->late.due[z->turn.visit]));
+    TRY(share_until(z, z->turn.visit + 2));
+    return wait_shared(z, z->turn.visit);
 }

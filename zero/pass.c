@@ -43,9 +43,8 @@ cz_status zero_unit_acquire(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
     TRY(comm_progress(z->options.comm));
-    if (z->late.on) TRY(zero_late_acquire(z));
     if (z->window.is_used) TRY(zero_window_acquire(z));
-    if (z->late.on && !z->options.on_gpu) TRY(zero_late_ahead(z));
+    if (z->late.on) TRY(zero_late_acquire(z));
     bool writes = z->turn.pass != ZERO_PASS_EVAL && z->options.visits[z->turn.visit].writes_grads;
     return writes ? zero_bucket_acquire(z, unit_idx) : CZ_OK;
 }
@@ -61,7 +60,6 @@ cz_status zero_grads_ready(struct zero *z, size_t unit_idx)
 cz_status zero_unit_release(struct zero *z, size_t unit_idx)
 {
     TRY(check_turn(z, unit_idx));
-    if (z->late.on && z->options.on_gpu) TRY(zero_late_ahead(z));
     if (z->window.is_used) zero_window_release(z);
     z->turn.visit++;
     return comm_progress(z->options.comm);

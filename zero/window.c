@@ -281,10 +281,15 @@ static cz_status init_reads(struct zero *z)
     size_t n = w->schedule.n_stays + 1, off;
     w->read_tickets = calloc(n, sizeof *w->read_tickets);
     w->staging_off = calloc(n, sizeof *w->staging_off);
-    if (!w->read_tickets || !w->staging_off)
+    w->is_read = calloc(n, sizeof *w->is_read);
+    if (!w->read_tickets || !w->staging_off || !w->is_read)
         return err_set(CZ_NOMEM, 0, "no memory for %zu reads of parameters", n - 1);
-    for (size_t k = 0; k < w->schedule.n_stays; k++)
-        z->figures.pass_read_nbytes += run_mine(z, w->schedule.stays[k].param_idx).nbytes;
+    for (size_t k = 0; k < w->schedule.n_stays; k++) {
+        const struct fetch_stay *stay = &w->schedule.stays[k];
+        const struct run run = run_mine(z, stay->param_idx);
+        z->figures.pass_read_nbytes += run.nbytes;
+        if (stay->first_visit < z->options.n_units) z->figures.forward_read_nbytes += run.nbytes;
+    }
     for (size_t i = 0; i < z->options.table->n_params; i++)
         if (z->own.params[i].resident && z->options.table->params[i].trainable && !z->late.on)
             z->figures.update_read_nbytes += run_mine(z, i).nbytes;
@@ -330,6 +335,32 @@ void zero_window_free(struct zero *z)
     free(z->window.resident_spans);
     free(z->window.read_tickets);
     free(z->window.staging_off);
+    free(z->window.is_read);
+}
+
+size_t zero_window_reads_until(const struct zero *z, size_t visit)
+{
+    const struct fetch_schedule *s = &z->window.schedule;
+    size_t begin = s->op_begin[visit], end = s->op_begin[visit + 1];
+    bool is_ahead = z->window.is_split && z->options.swap.params && begin < end && end < s->n_ops;
+    return is_ahead ? end + 1 : end;
+}
+
+size_t zero_window_fed_nbytes(const struct zero *z)
+{
+    const struct fetch_schedule *s = &z->window.schedule;
+    size_t n_done = z->late.n_at_once, op = 0, sum = 0;
+    if (!z->window.is_used || !z->options.swap.params) return 0;
+    for (size_t v = 0; v < z->options.n_units; v++) {
+        for (; op < zero_window_reads_until(z, v); op++) {
+            for (size_t k = s->ops[op].first; k < s->ops[op].first + s->ops[op].n; k++)
+                if (zero_late_feeds(z, s->stays[k].param_idx, n_done))
+                    sum += run_mine(z, s->stays[k].param_idx).nbytes;
+            if (z->late.due_op[op] > n_done) n_done = z->late.due_op[op];
+        }
+        if (z->late.due[v] > n_done) n_done = z->late.due[v];
+    }
+    return sum;
 }
 
 static const void *window_at(const struct zero *z, size_t off)
@@ -356,21 +387,45 @@ static bool is_wanted(const struct zero *z, const struct fetch_op *op)
     return false;
 }
 
-/* Begin to read what this rank keeps of an op's parameters. */
+/* Where this rank's blocks of a stay's parameter go. */
+static unsigned char *read_to(const struct zero *z, size_t op, size_t stay)
+{
+    const struct zero_window *w = &z->window;
+    size_t off = w->off + w->schedule.stays[stay].off;
+    return w->is_split ? z->mem.blocks[ZERO_STAGING] + staging_at(z, op, stay)
+                       : z->mem.blocks[ZERO_WINDOW] + off * dtype_size(z->options.dtype);
+}
+
+/* A read of what an update may just have written. */
+static cz_status read_stay(struct zero *z, size_t op, size_t stay, const struct run *run)
+{
+    const struct zero_param *p = &z->own.params[z->window.schedule.stays[stay].param_idx];
+    if (p->group != z->options.n_groups) TRY(zero_late_written(z));
+    return swap_read_begin(z->mem.swap, read_to(z, op, stay), run->off, run->nbytes,
+                           &z->window.read_tickets[stay]);
+}
+
+/* What this rank keeps of an op's parameters begins to come: from the tiles that make it now, else
+ * from the file. */
 static cz_status read_begin(struct zero *z, size_t op)
 {
     struct zero_window *w = &z->window;
     const struct fetch_op *o = &w->schedule.ops[op];
-    size_t size = dtype_size(z->options.dtype);
+    size_t n_to_read = 0;
     bool wanted = is_wanted(z, o);
     for (size_t k = o->first; k < o->first + o->n; k++) {
-        const struct fetch_stay *stay = &w->schedule.stays[k];
-        const struct run run = run_mine(z, stay->param_idx);
-        unsigned char *dst = w->is_split ? z->mem.blocks[ZERO_STAGING] + staging_at(z, op, k)
-                                         : z->mem.blocks[ZERO_WINDOW] + (w->off + stay->off) * size;
+        size_t param_idx = w->schedule.stays[k].param_idx;
+        const struct run run = run_mine(z, param_idx);
+        bool is_fed = z->late.is_pending && zero_late_feeds(z, param_idx, z->late.n_done);
+        if (is_fed) zero_late_open(z, param_idx, read_to(z, op, k) + run.lead);
         w->read_tickets[k] = 0;
-        if (wanted && run.nbytes > 0)
-            TRY(swap_read_begin(z->mem.swap, dst, run.off, run.nbytes, &w->read_tickets[k]));
+        w->is_read[k] = wanted && run.nbytes > 0 && !is_fed;
+        n_to_read += w->is_read[k];
+    }
+    if (z->late.on) TRY(zero_late_op(z, op));
+    for (size_t k = o->first; n_to_read > 0 && k < o->first + o->n; k++) {
+        const struct run run = run_mine(z, w->schedule.stays[k].param_idx);
+        if (w->is_read[k]) TRY(read_stay(z, op, k, &run));
     }
     return CZ_OK;
 }
@@ -421,7 +476,10 @@ static cz_status op_begin(struct zero *z, size_t op)
         z->pointers.params[stay->param_idx] = window_at(z, w->off + stay->off + lead);
     }
     if (is_direct(z)) return read_begin(z, op);
-    if (z->options.swap.params) TRY(read_chunks(z, op));
+    if (z->options.swap.params)
+        TRY(read_chunks(z, op));
+    else if (z->late.on)
+        TRY(zero_late_op(z, op));
     const struct comm_move args =
         into_window(z, w->spans + w->first_span[op], w->first_span[op + 1] - w->first_span[op]);
     return zero_move_begin(z, &args, &w->tickets[op]);

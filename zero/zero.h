@@ -211,7 +211,9 @@ struct zero_figures {
     size_t master_swapped_nbytes, param_swapped_nbytes, grad_swapped_nbytes; /* sizes in the file */
     size_t in_place_nbytes;                  /* of frozen parameters in files that are only read */
     size_t swapped_nbytes[OPTIM_STATES_MAX]; /* of each state */
-    size_t pass_read_nbytes, pass_written_nbytes;     /* by a step's first training pass */
+    size_t pass_read_nbytes, pass_written_nbytes; /* by a training pass */
+    size_t forward_read_nbytes;                   /* of pass_read_nbytes, by the forward */
+    size_t pass_fed_nbytes; /* … that the first pass after an update takes from it: not read */
     size_t update_read_nbytes, update_written_nbytes; /* by a step */
     size_t update_found_nbytes; /* … that the sweep before has left in the ring: not read */
     size_t update_early_read_nbytes, update_early_written_nbytes; /* of these, at the boundary; the

@@ -202,6 +202,7 @@ struct zero_window {
 
     /* With a swap file: */
     uint64_t *read_tickets;     /* (n_stays) */
+    bool *is_read;              /* (n_stays) of the op that begins: from the file */
     size_t n_reads_begun;       /* ops, in this pass */
     size_t n_reads_ended;       /* ops that were waited for */
     size_t *staging_off;        /* (n_stays) bytes into the op's slot: the chunk's first block */
@@ -239,10 +240,16 @@ struct zero_late {
     uint64_t step;           /* whose gradients they are, for messages */
     struct zero_tile *turns; /* (n_turns) all tiles */
     size_t n_turns, n_done;
-    size_t n_at_once;     /* the first turns: of tiles on a GPU */
+    size_t n_at_once; /* the first turns: of tiles on a GPU */
+    size_t *turn_of;  /* (n_turns) the turn of a tile, group by group: from first_tile[group] on */
+    size_t *first_tile;   /* (n_groups) */
     size_t *due;          /* (n_units) tiles that must be done at a forward visit */
-    size_t *first_copied; /* (n_turns + 1) parameters that stay in the window, by tile … */
+    size_t *due_op;       /* (n_ops) … for an op of the window's schedule */
+    size_t *first_copied; /* (n_turns + 1) parameters that take what tiles make, by tile … */
     size_t *copied;       /* … that has elements of them */
+    unsigned char *
+        *open; /* (n_params) where tiles copy the one that comes to the window; or NULL */
+    const unsigned char *last_params; /* what the tile made that was done last */
     /* On several ranks, parameters that stay in the window and an update changes: */
     struct comm_span *shared;      /* parts that ranks send each other, by forward visit */
     size_t *first_shared;          /* (n_units + 1) a visit's, and the end */
@@ -484,6 +491,12 @@ struct ops *zero_grads_ops(const struct zero *z);
 cz_status zero_window_init(struct zero *z); /* adds to nbytes of ZERO_WINDOW and ZERO_STAGING */
 void zero_window_free(struct zero *z);
 void zero_window_bind(struct zero *z);
+
+/* Ops before this one have begun to be read after a visit: chunks are read one op ahead. */
+size_t zero_window_reads_until(const struct zero *z, size_t visit);
+
+/* Bytes that the late update spares the forward of a step's first pass. */
+size_t zero_window_fed_nbytes(const struct zero *z);
 cz_status zero_window_acquire(struct zero *z); /* the current visit's parameters have come */
 void zero_window_release(struct zero *z);      /* after the current visit */
 cz_status zero_window_finish(struct zero *z);  /* nothing that was begun is under way */
@@ -545,10 +558,19 @@ cz_status zero_late_before_step(struct zero *z);
 /* What ranks send each other of an update has arrived, as far as it was begun. */
 cz_status zero_late_drain(struct zero *z);
 
-/* Before the current visit's parameters are fetched; and once that and, on a GPU, the layer's
- * kernels are under way. */
+/* Whether tiles from turn `n_done` on make all of this rank's elements of a parameter that are not
+ * in the slot of the one before: it need not be read from the file. Then zero_late_open(), while
+ * that is so, has it copied to `dst`, and zero_late_op() has completed it. */
+bool zero_late_feeds(const struct zero *z, size_t param_idx, size_t n_done);
+void zero_late_open(struct zero *z, size_t param_idx, unsigned char *dst);
+
+/* The tiles of an op's parameters are updated. Then zero_late_written(): and in the file. */
+cz_status zero_late_op(struct zero *z, size_t op);
+cz_status zero_late_written(struct zero *z);
+
+/* All that the current visit uses is updated, and what stays in the window is there. After the
+ * visit's ops have begun. */
 cz_status zero_late_acquire(struct zero *z);
-cz_status zero_late_ahead(struct zero *z);
 
 /* Something else changes the file, or uses the ring: it reads ahead no more. */
 cz_status zero_late_interrupt(struct zero *z);

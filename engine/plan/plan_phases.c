@@ -212,17 +212,18 @@ static void add_work(struct plan_cost *phase, const struct plan_products *work, 
     phase->weights_nbytes += work->weights_nbytes * n;
 }
 
-/* Parameters that wait elsewhere come for their layers' turns: about half of what a pass fetches
- * forward, the rest backward. Gradients that follow the optimizer go; every micro-batch but a
- * step's first adds to what is there. */
+/* Parameters that wait elsewhere come for their layers' turns; to a GPU about half of what a pass
+ * fetches forward, the rest backward. Gradients that follow the optimizer go; every micro-batch but
+ * a step's first adds to what is there. */
 static void fill_fetches(const struct cz_engine *e, struct cz_plan *p)
 {
     size_t n = plan_n_passes(p);
-    size_t read = zero_figures(e->zero).pass_read_nbytes * n;
-    size_t grads = zero_figures(e->zero).grad_swapped_nbytes;
+    const struct zero_figures f = zero_figures(e->zero);
+    size_t read = f.pass_read_nbytes * n, forward = f.forward_read_nbytes * n;
+    size_t grads = f.grad_swapped_nbytes;
     size_t up = p->fetched_numel * dtype_size(e->dtype) * n;
-    p->phases[PLAN_FORWARD].nvme_read_nbytes = read / 2;
-    p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - read / 2 + grads * (n - 1);
+    p->phases[PLAN_FORWARD].nvme_read_nbytes = forward - f.pass_fed_nbytes;
+    p->phases[PLAN_BACKWARD].nvme_read_nbytes = read - forward + grads * (n - 1);
     p->phases[PLAN_BACKWARD].nvme_written_nbytes = grads * n;
     const size_t activations = chain_sizes(e->chain).file;
     p->phases[PLAN_FORWARD].nvme_written_nbytes += activations;

@@ -167,11 +167,12 @@ static double forward_seconds(struct cz_engine *e, const struct machine_profile 
     struct cz_plan *p = &e->plan;
     const struct plan_cost late = plan_late_update(e);
     const struct plan_cost mine = updates ? late : (struct plan_cost){0};
-    size_t n = plan_n_passes(p);
+    size_t n = plan_n_passes(p), fed = zero_figures(e->zero).pass_fed_nbytes;
     struct plan_cost c = p->phases[PLAN_FORWARD];
     c.compute_s /= (double)n;
     c.comm_s /= (double)n;
-    c.nvme_read_nbytes = (c.nvme_read_nbytes - late.nvme_read_nbytes) / n + mine.nvme_read_nbytes;
+    c.nvme_read_nbytes = (c.nvme_read_nbytes + fed - late.nvme_read_nbytes) / n +
+                         mine.nvme_read_nbytes - (updates ? fed : 0);
     c.nvme_written_nbytes =
         (c.nvme_written_nbytes - late.nvme_written_nbytes) / n + mine.nvme_written_nbytes;
     c.to_device_nbytes = (c.to_device_nbytes - late.to_device_nbytes) / n + mine.to_device_nbytes;

@@ -325,7 +325,7 @@ START_TEST(a_step_moves_the_planned_bytes)
         for (int f = 0; f < PLAN_SAVE; f++) written += (double)c[f].nvme_written_nbytes;
         printf("read %.0f, planned %.0f; written %.0f, planned %.0f\n", real.read_nbytes, read,
                real.written_nbytes, written);
-        ck_assert_double_gt(read, 1e6);
+        ck_assert_double_gt(read, 5e5);
         ck_assert_double_ge(real.read_nbytes, read - ahead);
         ck_assert_double_le(real.read_nbytes, read + ahead + blocks);
         ck_assert_double_ge(real.written_nbytes, written);
