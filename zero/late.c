@@ -219,8 +219,8 @@ bool zero_late_feeds(const struct zero *z, size_t param_idx, size_t n_done)
     return tiles.first < tiles.end;
 }
 
-/* A tile has often the last elements of one parameter and the first ones of the next, which begins
- * to come later. */
+/* Often a tile has the last elements of one parameter and the first ones of the next, which begins
+ * to come after it. */
 void zero_late_open(struct zero *z, size_t param_idx, unsigned char *dst)
 {
     struct zero_late *l = &z->late;
