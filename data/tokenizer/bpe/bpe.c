@@ -352,6 +352,7 @@ static void bpe_close(struct cz_tokenizer *tok)
     pthread_mutex_destroy(&b->lock);
     added_tokens_free(&b->raw);
     added_tokens_free(&b->normalized);
+    bpe_starts_free(&b->model);
     bpe_merges_free(&b->model.merges);
     bpe_vocab_free(&b->model.vocab);
     bpe_vocab_free(&b->written);

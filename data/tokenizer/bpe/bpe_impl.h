@@ -4,6 +4,7 @@
  * bpe_open.c    from tokenizer.json, or vocab.json and merges.txt
  * bpe_vocab.c   tokens by their bytes, and the alphabet that files write bytes in
  * bpe_merge.c   a word's ids: cache, then pairs merged by rank
+ * bpe_chars.c   what the characters of a word begin as
  * bpe_split.c   splitting patterns
  * bpe_text.c    repair of UTF-8, NFC */
 #ifndef CZ_DATA_TOKENIZER_BPE_BPE_IMPL_H
@@ -79,6 +80,7 @@ cz_status bpe_merges_init(struct bpe_merges *m, size_t n);
 void bpe_merges_free(struct bpe_merges *m);
 /* A pair given twice takes the later rank. */
 void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
+const struct bpe_pair *bpe_merges_find(const struct bpe_merges *m, int32_t left, int32_t right);
 
 /* What a byte is before anything is merged: its own token; or, where the vocabulary has none, the
  * tokens <0xC4><0xA0> of its character (byte_fallback), the unknown token, or nothing. */
@@ -99,17 +101,37 @@ struct bpe_chars {
     bool byte_fallback;
 };
 
+/* What the bytes of a character, below BPE_CHARS, become by the merges inside of it. A word may
+ * begin as these ids where `rank` is below `after` of the character in front and `before` of the
+ * one behind: then no merge that reaches across comes first. */
+struct bpe_start {
+    _Alignas(32) int32_t ids[3];
+    uint32_t n;
+    uint32_t rank;   /* the highest of these merges */
+    uint32_t after;  /* the lowest rank of merges of a text's end with a part of what follows, where
+                      * the text ends in this character or in a part of it */
+    uint32_t before; /* of a part of what is in front with a text that begins with this character */
+};
+#define BPE_STARTS_NBYTES (BPE_CHARS * sizeof(struct bpe_start))
+
 /* What turns a word into ids. Symbols are bytes, or the characters of BPE that is not byte-level.
  */
 struct bpe_model {
     struct bpe_vocab vocab;
     struct bpe_merges merges;
-    struct bpe_byte bytes[256]; /* of characters: what a byte of an unknown one falls back to */
-    int32_t unk_id;             /* −1: what is unknown is left out */
+    struct bpe_byte bytes[256];   /* of characters: what a byte of an unknown one falls back to */
+    const struct bpe_byte *lasts; /* of a word's last byte; NULL: as others */
+    struct bpe_start *starts;     /* NULL: words begin as bytes */
+    int32_t unk_id;               /* −1: what is unknown is left out */
     bool fuse_unk, ignore_merges;
     size_t growth;                 /* ids that a byte can begin as */
     const struct bpe_chars *chars; /* NULL: symbols are bytes */
 };
+
+/* b->starts, after all merges; none where a byte is unknown. `spelled` has the bytes of all tokens
+ * that merges can make. CZ_NOMEM. */
+cz_status bpe_starts_init(struct bpe_model *b, const struct bpe_vocab *spelled);
+void bpe_starts_free(struct bpe_model *b);
 
 /* A word that was merged before. Words of up to BPE_CACHED_NBYTES in up to BPE_CACHED_IDS. */
 #define BPE_CACHED_NBYTES 22

@@ -67,6 +67,11 @@ static inline const struct bpe_pair *find_pair(const struct bpe_merges *m, int32
     }
 }
 
+const struct bpe_pair *bpe_merges_find(const struct bpe_merges *m, int32_t left, int32_t right)
+{
+    return find_pair(m, left, right);
+}
+
 void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
     uint64_t key = pair_key(left, right), hash = pair_hash(m, key), bit;
@@ -137,15 +142,54 @@ static size_t first_ids_of_chars(const struct bpe_model *b, const char *s, size_
     return n_ids;
 }
 
+/* The start of the character at s. Those that have none, like emoji, begin as bytes and so do their
+ * neighbours; the end of the word is no hindrance. */
+static inline const struct bpe_start *start_at(const struct bpe_model *b, const char *s, size_t n,
+                                               size_t *len)
+{
+    static const struct bpe_start bytes = {.rank = BPE_NO_RANK},
+                                  end = {.after = BPE_NO_RANK, .before = BPE_NO_RANK};
+    *len = 0;
+    if (n == 0) return &end;
+    const int32_t c = chars_at(s, n, len);
+    return c < BPE_CHARS ? &b->starts[c] : &bytes;
+}
+
+/* As first_ids(), where all bytes are known but, perhaps, the last. */
+static size_t first_ids_by_starts(const struct bpe_model *b, const char *s, size_t n, int32_t *ids)
+{
+    size_t n_ids = 0, len, len_next;
+    const struct bpe_start *before = start_at(b, s, 0, &len), *start = start_at(b, s, n, &len);
+    for (size_t at = 0; at < n; at += len, len = len_next) {
+        const bool is_last = at + len == n && b->lasts;
+        const struct bpe_start *next = start_at(b, s + at + len, n - at - len, &len_next);
+        if (start->rank < before->after && start->rank < next->before && !is_last) {
+            for (uint32_t k = 0; k < start->n; k++) ids[n_ids++] = start->ids[k];
+        } else {
+            for (size_t k = at; k < at + len; k++)
+                ids[n_ids++] = b->bytes[(unsigned char)s[k]].ids[0];
+            if (is_last) n_ids--;
+        }
+        before = start;
+        start = next;
+    }
+    if (!b->lasts) return n_ids;
+    const struct bpe_byte *last = &b->lasts[(unsigned char)s[n - 1]];
+    if (last->is_known || b->unk_id >= 0) ids[n_ids++] = last->is_known ? last->ids[0] : b->unk_id;
+    return n_ids;
+}
+
 /* The ids that a word begins as: at most growth · n. An unknown byte waits for the next known one,
  * and joins those after it when they are fused. */
 static size_t first_ids(const struct bpe_model *b, const char *s, size_t n, int32_t *ids)
 {
     if (b->chars) return first_ids_of_chars(b, s, n, ids);
+    if (b->starts) return first_ids_by_starts(b, s, n, ids);
     size_t n_ids = 0;
     bool is_waiting = false;
     for (size_t i = 0; i < n; i++) {
-        const struct bpe_byte *byte = &b->bytes[(unsigned char)s[i]];
+        const struct bpe_byte *bytes = b->lasts && i + 1 == n ? b->lasts : b->bytes;
+        const struct bpe_byte *byte = &bytes[(unsigned char)s[i]];
         bool is_unknown = byte->n == 0 && b->unk_id >= 0;
         if (is_waiting && (byte->is_known || (is_unknown && !b->fuse_unk))) {
             ids[n_ids++] = b->unk_id;
@@ -265,11 +309,13 @@ static void push_pair(const struct bpe_merges *m, struct bpe_work *w, size_t *n_
     }
 }
 
-/* Pairs in the heap may be gone by now: a place without a symbol has id −1, and a pair that has
- * changed has another rank. */
-static void merge_long(const struct bpe_merges *m, struct bpe_work *w, size_t n)
+/* The n symbols w->ids merged and appended. Pairs in the heap may be gone by now: a place without a
+ * symbol has id −1, and a pair that has changed has another rank. */
+static cz_status merge_long(const struct bpe_merges *m, struct bpe_work *w, size_t n,
+                            struct id_list *out)
 {
     size_t n_heap = 0;
+    TRY(id_list_reserve(out, n));
     for (size_t i = 0; i < n; i++) {
         w->left[i] = i > 0 ? (uint32_t)(i - 1) : NONE;
         w->right[i] = i + 1 < n ? (uint32_t)(i + 1) : NONE;
@@ -288,6 +334,9 @@ static void merge_long(const struct bpe_merges *m, struct bpe_work *w, size_t n)
         push_pair(m, w, &n_heap, at);
         if (w->left[at] != NONE) push_pair(m, w, &n_heap, w->left[at]);
     }
+    for (size_t i = 0; i < n; i++)
+        if (w->ids[i] >= 0) out->ids[out->n++] = w->ids[i];
+    return CZ_OK;
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */
@@ -323,16 +372,15 @@ cz_status bpe_word_new(const struct bpe_model *b, struct bpe_work *w, const stru
     if (whole >= 0) {
         word.ids[0] = whole;
         word.n = 1;
-    } else if (b->growth * n > SHORT_MAX) {
-        TRY(room_for_symbols(w, b->growth * n));
-        size_t n_ids = first_ids(b, s, n, w->ids);
-        TRY(id_list_reserve(out, n_ids));
-        merge_long(&b->merges, w, n_ids);
-        for (size_t i = 0; i < n_ids; i++)
-            if (w->ids[i] >= 0) out->ids[out->n++] = w->ids[i];
-        return CZ_OK;
     } else {
-        word.n = first_ids(b, s, n, word.ids);
+        int32_t *ids = word.ids;
+        if (b->growth * n > SHORT_MAX) {
+            TRY(room_for_symbols(w, b->growth * n));
+            ids = w->ids;
+        }
+        word.n = first_ids(b, s, n, ids);
+        if (word.n > SHORT_MAX) return merge_long(&b->merges, w, word.n, out);
+        if (ids != word.ids) memcpy(word.ids, ids, word.n * sizeof *ids);
         merge_short(&b->merges, &word);
     }
     TRY(id_list_reserve(out, word.n));

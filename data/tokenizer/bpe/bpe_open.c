@@ -318,6 +318,7 @@ static bool is_added(const struct bpe_source *src, int64_t id)
 cz_status bpe_finish(struct bpe *b, const struct bpe_source *src, const char *dir)
 {
     struct cz_tokenizer *tok = &b->base;
+    TRY(bpe_starts_init(&b->model, &b->model.vocab));
     tok->vocab_size = b->model.vocab.size;
     const size_t n = b->is_spaced ? b->written.nbytes_max + (size_t)1 : b->model.vocab.nbytes_max;
     tok->piece_nbytes_max = n > 0 ? n : 1;
