@@ -161,6 +161,7 @@ static void pipe_close(struct cz_tokenizer *tok)
     added_tokens_free(&p->kept);
     bpe_vocab_free(&p->texts);
     bpe_vocab_free(&p->bpe.vocab);
+    bpe_starts_free(&p->bpe);
     bpe_merges_free(&p->bpe.merges);
     wp_trie_free(&p->trie);
     free(p->chars.ids);

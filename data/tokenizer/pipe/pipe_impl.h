@@ -221,6 +221,10 @@ struct pipe {
     struct bpe_vocab texts; /* of all ids, as they are decoded */
     struct bpe_model bpe;   /* its vocab: the model's tokens, for every model */
     struct bpe_chars chars;
+    /* BPE behind ByteLevel: the model takes bytes as they are, not the characters that they are
+     * written as, which are twice as long and more to look up. */
+    bool takes_bytes;
+    struct bpe_byte lasts[256]; /* bpe.lasts, then: with the suffix */
     uint64_t *joints; /* bits of pairs of characters that some merge joins; NULL: not known */
     unsigned joint_bits;
     struct wp_trie trie; /* Unigram and WordPiece */

@@ -122,6 +122,51 @@ void pipe_joints_add(struct pipe *p, const char *left, size_t n_left, const char
     p->joints[bit / 64] |= (uint64_t)1 << (bit % 64);
 }
 
+/* ---- BPE of bytes ---------------------------------------------------------------------------- */
+
+/* Whether the last step writes bytes as characters of the alphabet, and nothing but them and a
+ * suffix of them becomes a token. */
+static bool can_take_bytes(const struct pipe *p)
+{
+    const struct bpe_chars *chars = &p->chars;
+    if (p->n_pres == 0 || !p->pres[p->n_pres - 1].cls->finish) return false;
+    for (size_t i = 0; i < chars->n_suffix; i++)
+        if (bpe_alphabet_byte((unsigned char)chars->suffix[i]) < 0) return false;
+    return chars->n_prefix == 0 && !chars->byte_fallback && !p->ignore_merges;
+}
+
+/* The token of a byte's character with `suffix` behind it. */
+static struct bpe_byte written_byte(const struct pipe *p, int byte, const char *suffix, size_t n)
+{
+    char text[2 + BPE_AFFIX_MAX + 1];
+    bpe_alphabet_char((unsigned char)byte, text);
+    const size_t n_char = strlen(text);
+    memcpy(text + n_char, suffix, n);
+    const int32_t id = bpe_vocab_find(&p->bpe.vocab, text, n_char + n);
+    return id < 0 ? (struct bpe_byte){.n = 0} : (struct bpe_byte){{id}, .n = 1, .is_known = true};
+}
+
+/* After all merges. */
+static cz_status take_bytes(struct pipe *p)
+{
+    const struct bpe_vocab *v = &p->bpe.vocab;
+    struct bpe_vocab spelled;
+    for (int byte = 0; byte < 256; byte++) {
+        p->bpe.bytes[byte] = written_byte(p, byte, "", 0);
+        p->lasts[byte] = written_byte(p, byte, p->chars.suffix, p->chars.n_suffix);
+    }
+    if (p->chars.n_suffix > 0) p->bpe.lasts = p->lasts;
+    p->bpe.chars = NULL;
+    cz_status st = bpe_vocab_init(&spelled, v->size);
+    for (int64_t id = 0; st == CZ_OK && id < v->size; id++)
+        st = bpe_vocab_set(&spelled, id, v->bytes + v->offs[id], v->lens[id]);
+    if (st == CZ_OK) st = bpe_starts_init(&p->bpe, &spelled);
+    bpe_vocab_free(&spelled);
+    return st;
+}
+
+/* ---- BPE in tokenizer.json ------------------------------------------------------------------- */
+
 /* A merge's tokens must be there, and so must what they make. */
 static cz_status merge_id(const struct pipe *p, const struct json_node *node, const char *s,
                           size_t n, int32_t *id)
@@ -158,7 +203,8 @@ static cz_status read_merges(struct pipe *p, const struct json_node *model)
     const struct json_node *list;
     TRY(json_need(model, "merges", JSON_ARRAY, &list));
     TRY(bpe_merges_init(&p->bpe.merges, json_count(list)));
-    if (p->chars.n_prefix + p->chars.n_suffix == 0) TRY(pipe_joints_init(p, json_count(list)));
+    if (p->chars.n_prefix + p->chars.n_suffix == 0 && !p->takes_bytes)
+        TRY(pipe_joints_init(p, json_count(list)));
     for (size_t i = 0; i < json_count(list); i++) {
         const struct json_node *node = json_child(list, i);
         const struct bpe_place place = {.node = node};
@@ -208,7 +254,9 @@ static cz_status read_bpe(struct pipe *p, const struct json_node *model)
     TRY(json_opt_string(model, "unk_token", NULL, &unk));
     TRY(token_of(p, model, "unk_token", NULL, unk != NULL, &p->bpe.unk_id));
     TRY(pipe_finish_bpe(p, prefix, suffix));
-    return read_merges(p, model);
+    p->takes_bytes = can_take_bytes(p);
+    TRY(read_merges(p, model));
+    return p->takes_bytes ? take_bytes(p) : CZ_OK;
 }
 
 const struct pipe_model_class pipe_model_bpe = {"BPE", read_bpe, bpe_chars_word};

@@ -399,7 +399,7 @@ static cz_status take(const struct cutting *c, size_t from, size_t to)
     const struct pipe_pre *step = &c->p->pres[c->step];
     struct pipe_piece piece = {c->whole->s + from, to - from, c->whole->is_first && from == 0,
                                c->whole->is_rest && from == 0};
-    if (step->cls->finish) {
+    if (step->cls->finish && !c->p->takes_bytes) {
         struct pipe_text *dst = &c->w->pres[2 * c->step + 1];
         dst->n = 0;
         TRY(step->cls->finish(step, &piece, dst));
