@@ -167,7 +167,7 @@ static cz_status encode_from(const struct bpe *b, struct bpe_work *w, size_t ste
 {
     const size_t first = out->n;
     if (step == b->n_steps) { /* there are none */
-        TRY(bpe_word(&b->model, w, s, n, out));
+        TRY(bpe_word(&b->model, w, s, n, n, out));
         return w->ends ? note_ends(b, w, s, s + n, first, out) : CZ_OK;
     }
     if (b->steps[step].add_prefix_space && s[0] != ' ') TRY(with_space(w, &s, &n));

@@ -250,9 +250,10 @@ static inline cz_status bpe_cached_take(const struct bpe_cached *hit, struct id_
 /* Words of more than BPE_CACHED_IDS ids are not kept. */
 void bpe_cache_put(const struct bpe_slot *p, const int32_t *ids, size_t n_ids);
 
-/* One word's ids, appended; `new`: that the cache has not, which has it then. CZ_NOMEM. */
+/* One word's ids, appended; n_there ≥ n bytes can be read at s. `new`: that the cache has not,
+ * which has it then. CZ_NOMEM. */
 cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
-                   struct id_list *out);
+                   size_t n_there, struct id_list *out);
 cz_status bpe_word_new(const struct bpe_model *b, struct bpe_work *w, const struct bpe_slot *place,
                        const char *s, struct id_list *out);
 
@@ -268,6 +269,11 @@ cz_status bpe_repair(struct bpe_work *w, const char **text, size_t *nbytes);
 
 /* NFC of valid UTF-8: the text itself, or a copy in w. */
 cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes);
+
+/* Bytes from the beginning that NFC leaves alone, up to the last plain character in front of one
+ * that it may not. The last plain character is not in the prefix, because a mark after it may
+ * combine with it. */
+size_t bpe_plain_prefix(const char *s, size_t n);
 
 /* Whether NFC leaves the character alone whatever its neighbours are. */
 bool bpe_is_plain(int32_t c);

@@ -356,9 +356,9 @@ void bpe_cache_put(const struct bpe_slot *p, const int32_t *ids, size_t n_ids)
 }
 
 cz_status bpe_word(const struct bpe_model *b, struct bpe_work *w, const char *s, size_t n,
-                   struct id_list *out)
+                   size_t n_there, struct id_list *out)
 {
-    const struct bpe_slot place = bpe_slot_of(w, s, n, n);
+    const struct bpe_slot place = bpe_slot_of(w, s, n, n_there);
     const struct bpe_cached *hit = place.pair ? bpe_cache_find(&place) : NULL;
     return hit ? bpe_cached_take(hit, out) : bpe_word_new(b, w, &place, s, out);
 }

@@ -122,10 +122,7 @@ bool bpe_is_plain(int32_t c)
     return c >= LIMIT || !(not_plain[c / 64] >> (c % 64) & 1);
 }
 
-/* Bytes from the beginning that NFC leaves alone, up to the last plain character in front of one
- * that it may not. The last plain character is not in the prefix, because a mark after it may
- * combine with it. */
-static size_t plain_prefix(const char *s, size_t n)
+size_t bpe_plain_prefix(const char *s, size_t n)
 {
     size_t at = 0, start = 0, len;
     while (at < n) {
@@ -226,7 +223,7 @@ static cz_status append_composed(struct bpe_work *w, const char *s, size_t n, si
 cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes)
 {
     const char *s = *text;
-    size_t n = *nbytes, used = 0, good = plain_prefix(s, n);
+    size_t n = *nbytes, used = 0, good = bpe_plain_prefix(s, n);
     if (good == n) return CZ_OK;
     TRY(bpe_work_reserve(w, BPE_TEXT_NORMALIZED, n + n / 8));
     while (n > 0) {
@@ -251,7 +248,7 @@ cz_status bpe_normalize(struct bpe_work *w, const char **text, size_t *nbytes)
         TRY(append_composed(w, s, mixed, &used));
         s += mixed;
         n -= mixed;
-        good = plain_prefix(s, n);
+        good = bpe_plain_prefix(s, n);
     }
     *text = w->text[BPE_TEXT_NORMALIZED];
     *nbytes = used;

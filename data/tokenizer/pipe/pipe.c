@@ -60,13 +60,14 @@ static cz_status encode_between(const struct pipe *p, struct pipe_work *w,
     struct added_token token;
     while (added_tokens_next(set, piece->s, piece->n, done, &from, &start, &end, &token)) {
         const struct pipe_piece part = {piece->s + done, start - done, piece->is_first && done == 0,
-                                        piece->is_rest && done == 0};
+                                        piece->is_rest && done == 0,
+                                        piece->n - start + piece->n_more};
         if (part.n > 0) TRY(section(p, w, &part, out));
         TRY(id_list_add(out, token.id));
         done = end;
     }
     const struct pipe_piece part = {piece->s + done, piece->n - done, piece->is_first && done == 0,
-                                    piece->is_rest && done == 0};
+                                    piece->is_rest && done == 0, piece->n_more};
     return part.n > 0 ? section(p, w, &part, out) : CZ_OK;
 }
 
@@ -91,7 +92,7 @@ static cz_status encode_part(const struct cz_tokenizer *tok, const char *text, s
     struct pipe_work *w = work_borrow(p);
     if (!w) return err_set(CZ_NOMEM, 0, "no memory for the words of a text");
     cz_status st = bpe_repair(w->bpe, &text, &nbytes);
-    const struct pipe_piece whole = {text, nbytes, !is_rest, is_rest};
+    const struct pipe_piece whole = {text, nbytes, !is_rest, is_rest, 0};
     if (st == CZ_OK) st = encode_between(p, w, &p->raw, &whole, encode_raw, out);
     work_return(p, w);
     return st;

@@ -110,22 +110,39 @@ static cz_status forms_of(struct pending *p, int form, const char *s, size_t n,
     return flush(p, compose, dst);
 }
 
+/* ASCII, but its last character, with which what follows may be composed. */
+static size_t ascii_prefix(const char *s, size_t n)
+{
+    size_t at = 0;
+    while (at < n && (unsigned char)s[at] < 0x80) at++;
+    return at < n && at > 0 ? at - 1 : at;
+}
+
+static bool may_change(int32_t c, bool is_nfc)
+{
+    return is_nfc ? !bpe_is_plain(c) : c >= 0x80;
+}
+
 cz_status pipe_norm_form(const struct pipe_norm *step, struct pipe_piece *piece,
                          struct pipe_text *dst)
 {
     struct pending p = {.chars = p.small, .cap = CZ_ARRAY_LEN(p.small)};
+    const bool is_nfc = step->form == PIPE_NFC;
     const char *s = piece->s;
-    size_t n = 0; /* ASCII, but the last of it may be composed with what follows */
+    size_t n = piece->n, len;
     cz_status st = CZ_OK;
-    while (st == CZ_OK && n < piece->n) {
-        size_t begin = n;
-        while (n < piece->n && (unsigned char)s[n] < 0x80) n++;
-        if (n < piece->n && n > begin) n--;
-        st = pipe_text_add(dst, s + begin, n - begin);
-        begin = n;
-        if (n < piece->n && (unsigned char)s[n] < 0x80) n++;
-        while (n < piece->n && (unsigned char)s[n] >= 0x80) n++;
-        if (st == CZ_OK) st = forms_of(&p, step->form, s + begin, n - begin, dst);
+    while (st == CZ_OK && n > 0) { /* what stays as it is; one character and what may change it */
+        const size_t same = is_nfc ? bpe_plain_prefix(s, n) : ascii_prefix(s, n);
+        st = pipe_text_add(dst, s, same);
+        s += same;
+        n -= same;
+        if (n == 0) break;
+        size_t run;
+        (void)chars_at(s, n, &run);
+        while (run < n && may_change(chars_at(s + run, n - run, &len), is_nfc)) run += len;
+        if (st == CZ_OK) st = forms_of(&p, step->form, s, run, dst);
+        s += run;
+        n -= run;
     }
     if (p.chars != p.small) free(p.chars);
     return st;
@@ -159,17 +176,21 @@ cz_status pipe_norm_lowercase(const struct pipe_norm *step, struct pipe_piece *p
 {
     const char *s = piece->s;
     (void)step;
-    TRY(pipe_text_reserve(dst, piece->n));
-    for (size_t at = 0, len = 1; at < piece->n; at += len) {
+    for (size_t at = 0, len; at < piece->n; at += len) {
         uint32_t small[2];
-        len = 1;
-        if ((unsigned char)s[at] < 0x80) {
-            const char c = s[at] >= 'A' && s[at] <= 'Z' ? (char)(s[at] + ('a' - 'A')) : s[at];
-            TRY(pipe_text_add(dst, &c, 1));
+        for (len = 0; at + len < piece->n && (unsigned char)s[at + len] < 0x80;) len++;
+        if (len > 0) {
+            TRY(pipe_text_reserve(dst, len));
+            for (size_t i = at; i < at + len; i++)
+                dst->s[dst->n++] = (char)(s[i] + (s[i] >= 'A' && s[i] <= 'Z' ? 'a' - 'A' : 0));
             continue;
         }
         const uint32_t c = (uint32_t)chars_at(s + at, piece->n - at, &len);
         const size_t n = wp_lower(c, small);
+        if (n == 1 && small[0] == c) {
+            TRY(pipe_text_add(dst, s + at, len));
+            continue;
+        }
         for (size_t i = 0; i < n; i++) TRY(pipe_text_add_char(dst, small[i]));
     }
     return CZ_OK;

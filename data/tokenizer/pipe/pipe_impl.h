@@ -47,6 +47,7 @@ struct pipe_piece {
     size_t n;
     bool is_first; /* its first character is the first of the whole text */
     bool is_rest;  /* the text was cut here: what is done at its beginning was done elsewhere */
+    size_t n_more; /* bytes behind it that can be read, too: at least these */
 };
 
 /* ---- patterns -------------------------------------------------------------------------------- */
@@ -55,9 +56,8 @@ struct pipe_piece {
 struct pipe_pattern {
     char *text;
     size_t n;
-    /* Bytes that match at s, 0: none; every match begins with a character that `begins` tells.
-     * NULL: a string. */
-    size_t (*match)(const char *s, size_t n);
+    size_t (*match)(const char *s, size_t n); /* bytes that match at s, 0: none; NULL: a string */
+    bool begins[256]; /* by byte: whether a match may begin so; the rest is passed over */
 };
 
 /* {"String": …} or {"Regex": …}. CZ_UNSUPPORTED: an expression without a scanner; an empty one. */
@@ -135,7 +135,7 @@ struct pipe_pre {
 struct pipe_pre_class {
     const char *name;
     cz_status (*read)(const struct json_node *node, struct pipe_pre *out); /* NULL: no options */
-    /* Change the text as a whole before it is split; NULL: not at all. */
+    /* Change the text as a whole before it is split, unless dst stays empty; NULL: not at all. */
     cz_status (*change)(const struct pipe_pre *step, struct pipe_piece *piece,
                         struct pipe_text *dst);
     /* Bytes of the first segment of s, and whether it is a match; NULL: all is one segment. */
@@ -157,9 +157,9 @@ struct pipe_work;
 struct pipe_model_class {
     const char *name;
     cz_status (*read)(struct pipe *p, const struct json_node *model);
-    /* One word's ids, appended. */
+    /* One word's ids, appended. n_more bytes behind the word can be read. */
     cz_status (*word)(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                      struct id_list *out);
+                      size_t n_more, struct id_list *out);
 };
 
 struct unigram_node { /* the best way to a place */

@@ -33,27 +33,27 @@ static inline bool is_known(const struct pipe *p, int32_t c)
  * known characters of which no token's last and another's first are merged. The ids stay the same,
  * and the words are short and repeat, as the cache likes them. */
 static cz_status bpe_chars_word(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                                struct id_list *out)
+                                size_t n_more, struct id_list *out)
 {
     size_t begin = 0, at = 0, len;
     if (p->ignore_merges) {
         const int32_t whole = bpe_vocab_find(&p->bpe.vocab, s, n);
         if (whole >= 0) return id_list_add(out, whole);
     }
-    if (!p->joints) return bpe_word(&p->bpe, w->bpe, s, n, out);
+    if (!p->joints) return bpe_word(&p->bpe, w->bpe, s, n, n + n_more, out);
     int32_t before = chars_at(s, n, &at);
     bool was_known = is_known(p, before);
     for (; at < n; at += len) {
         const int32_t c = chars_at(s + at, n - at, &len);
         const bool known = is_known(p, c);
         if (known && was_known && !is_joined(p, before, c)) {
-            TRY(bpe_word(&p->bpe, w->bpe, s + begin, at - begin, out));
+            TRY(bpe_word(&p->bpe, w->bpe, s + begin, at - begin, n - begin + n_more, out));
             begin = at;
         }
         before = c;
         was_known = known;
     }
-    return bpe_word(&p->bpe, w->bpe, s + begin, n - begin, out);
+    return bpe_word(&p->bpe, w->bpe, s + begin, n - begin, n - begin + n_more, out);
 }
 
 /* Whether ids before and behind a place between two characters are the same apart as together. */
@@ -349,9 +349,9 @@ static cz_status add_unknown(const struct pipe *p, const char *s, size_t n, stru
 }
 
 static cz_status unigram_word(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                              struct id_list *out)
+                              size_t n_more, struct id_list *out)
 {
-    const struct bpe_slot place = bpe_slot_of(w->bpe, s, n, n);
+    const struct bpe_slot place = bpe_slot_of(w->bpe, s, n, n + n_more);
     const size_t n_before = out->n;
     if (place.pair) {
         const struct bpe_cached *hit = bpe_cache_find(&place);
@@ -472,12 +472,13 @@ const struct pipe_model_class pipe_model_unigram = {"Unigram", read_unigram, uni
 /* ---- WordPiece ------------------------------------------------------------------------------- */
 
 static cz_status wordpiece_word(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                                struct id_list *out)
+                                size_t n_more, struct id_list *out)
 {
     size_t n_chars = 0;
     const size_t n_before = out->n;
     int32_t node = 0;
     (void)w;
+    (void)n_more;
     for (size_t i = 0; i < n; i++) n_chars += ((unsigned char)s[i] & 0xC0) != 0x80;
     if (n_chars > p->n_chars_max) return id_list_add(out, p->bpe.unk_id);
     for (size_t at = 0, len = 0; at < n; at += len, node = p->inside) {
@@ -513,10 +514,11 @@ const struct pipe_model_class pipe_model_wordpiece = {"WordPiece", read_wordpiec
 /* ---- WordLevel ------------------------------------------------------------------------------- */
 
 static cz_status wordlevel_word(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                                struct id_list *out)
+                                size_t n_more, struct id_list *out)
 {
     const int32_t id = bpe_vocab_find(&p->bpe.vocab, s, n);
     (void)w;
+    (void)n_more;
     return id_list_add(out, id >= 0 ? id : p->bpe.unk_id);
 }
 

@@ -359,6 +359,7 @@ cz_status pipe_normalize(const struct pipe *p, struct pipe_work *w, struct pipe_
         TRY(p->norms[i].cls->run(&p->norms[i], piece, dst));
         piece->s = dst->s ? dst->s : "";
         piece->n = dst->n;
+        piece->n_more = 0;
     }
     return CZ_OK;
 }

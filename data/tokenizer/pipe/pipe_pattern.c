@@ -164,23 +164,46 @@ static size_t deepseek(const char *s, size_t n)
     return run > 0 ? at : white_by_lines(s, n);
 }
 
+/* First bytes of what a pattern may match. All of \s outside ASCII begins with C2, E1, E2 or E3. */
+static bool may_be_white(unsigned char u)
+{
+    return u < 0x80 ? (chars_ascii[u] & CHAR_S) != 0 : u == 0xC2 || (u >= 0xE1 && u <= 0xE3);
+}
+
+static bool may_be_number(unsigned char u)
+{
+    return u < 0x80 ? chars_ascii[u] == CHAR_NUMBER : u >= 0xC2;
+}
+
+static bool may_be_east_asian(unsigned char u)
+{
+    return u >= 0xE3 && u <= 0xE9;
+}
+
+static bool may_be_any(unsigned char u)
+{
+    (void)u;
+    return true;
+}
+
 static const struct {
     const char *regex;
     size_t (*match)(const char *s, size_t n);
+    bool (*may_begin)(unsigned char u);
 } known[] = {
-    {" {2,}", two_spaces},
-    {" +", some_spaces},
-    {"\\s+", white_space},
-    {"\\s", one_white},
-    {"\\s{2,}|[\\n\\r\\t]", white_or_line},
-    {"[\\n\\r\\t]", line_or_tab},
-    {"\\n", line_end},
-    {"\\p{N}", one_number},
-    {"\\p{N}{1,3}", three_numbers},
-    {"[一-龥぀-ゟ゠-ヿ]+", east_asian},
-    {DEEPSEEK("\r\n"), deepseek},
-    {DEEPSEEK("\\r\\n"), deepseek},
-    {"'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+", clip},
+    {" {2,}", two_spaces, may_be_white},
+    {" +", some_spaces, may_be_white},
+    {"\\s+", white_space, may_be_white},
+    {"\\s", one_white, may_be_white},
+    {"\\s{2,}|[\\n\\r\\t]", white_or_line, may_be_white},
+    {"[\\n\\r\\t]", line_or_tab, may_be_white},
+    {"\\n", line_end, may_be_white},
+    {"\\p{N}", one_number, may_be_number},
+    {"\\p{N}{1,3}", three_numbers, may_be_number},
+    {"[一-龥぀-ゟ゠-ヿ]+", east_asian, may_be_east_asian},
+    {DEEPSEEK("\r\n"), deepseek, may_be_any},
+    {DEEPSEEK("\\r\\n"), deepseek, may_be_any},
+    {"'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+", clip, may_be_any},
 };
 
 cz_status pipe_pattern_read(const struct json_node *owner, struct pipe_pattern *out)
@@ -192,8 +215,11 @@ cz_status pipe_pattern_read(const struct json_node *owner, struct pipe_pattern *
     TRY(json_opt_string(pattern, "String", NULL, &text));
     TRY(json_opt_string(pattern, "Regex", NULL, &regex));
     if (regex && !text) {
-        for (size_t i = 0; !out->match && i < CZ_ARRAY_LEN(known); i++)
-            if (strcmp(known[i].regex, regex) == 0) out->match = known[i].match;
+        for (size_t i = 0; !out->match && i < CZ_ARRAY_LEN(known); i++) {
+            if (strcmp(known[i].regex, regex) != 0) continue;
+            out->match = known[i].match;
+            for (int u = 0; u < 256; u++) out->begins[u] = known[i].may_begin((unsigned char)u);
+        }
         if (!out->match)
             return err_set(CZ_UNSUPPORTED, 0,
                            "%s: the expression \"%.200s\" is not known; those of %s are, and what "
@@ -219,7 +245,9 @@ bool pipe_pattern_find(const struct pipe_pattern *p, const char *s, size_t n, si
         *end = *start + p->n;
         return true;
     }
-    for (size_t len; from < n; from += len) {
+    for (size_t len;; from += len) {
+        while (from < n && !p->begins[(unsigned char)s[from]]) from++;
+        if (from == n) return false;
         const size_t found = p->match(s + from, n - from);
         if (found > 0) {
             *start = from;
@@ -228,5 +256,4 @@ bool pipe_pattern_find(const struct pipe_pattern *p, const char *s, size_t n, si
         }
         (void)chars_at(s + from, n - from, &len);
     }
-    return false;
 }

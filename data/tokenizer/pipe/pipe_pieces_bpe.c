@@ -162,17 +162,18 @@ static cz_status settle(const struct pipe *p, size_t from, struct id_list *out)
 
 /* User-defined symbols stand where they are found, and nothing is merged over them. */
 static cz_status pieces_word(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                             struct id_list *out)
+                             size_t n_more, struct id_list *out)
 {
     const size_t first = out->n;
     size_t from = 0, done = 0, start, end;
     struct added_token token;
     while (added_tokens_next(&p->kept, s, n, done, &from, &start, &end, &token)) {
-        if (start > done) TRY(pipe_model_bpe.word(p, w, s + done, start - done, out));
+        if (start > done)
+            TRY(pipe_model_bpe.word(p, w, s + done, start - done, n - start + n_more, out));
         TRY(id_list_add(out, token.id));
         done = end;
     }
-    if (done < n) TRY(pipe_model_bpe.word(p, w, s + done, n - done, out));
+    if (done < n) TRY(pipe_model_bpe.word(p, w, s + done, n - done, n_more, out));
     return settle(p, first, out);
 }
 

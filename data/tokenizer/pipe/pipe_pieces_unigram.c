@@ -102,11 +102,12 @@ static cz_status add_part(const struct pipe *p, const char *s, size_t n, size_t 
 #define N_MARK 3
 
 static cz_status pieces_words(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                              struct id_list *out)
+                              size_t n_more, struct id_list *out)
 {
     const size_t first = out->n;
     size_t begin = 0;
     (void)w;
+    (void)n_more;
     while (begin < n) {
         const char *mark =
             begin + 1 < n ? memmem(s + begin + 1, n - begin - 1, MARK, N_MARK) : NULL;
@@ -118,10 +119,11 @@ static cz_status pieces_words(const struct pipe *p, struct pipe_work *w, const c
 }
 
 static cz_status pieces_chars(const struct pipe *p, struct pipe_work *w, const char *s, size_t n,
-                              struct id_list *out)
+                              size_t n_more, struct id_list *out)
 {
     const size_t first = out->n;
     (void)w;
+    (void)n_more;
     for (size_t at = 0, len; at < n; at += len) {
         if (!added_tokens_at(&p->kept, s + at, n - at, &len)) (void)chars_at(s + at, n - at, &len);
         TRY(add_part(p, s + at, len, first, out));

@@ -286,8 +286,8 @@ static cz_status change_metaspace(const struct pipe_pre *step, struct pipe_piece
 static cz_status change_byte_level(const struct pipe_pre *step, struct pipe_piece *piece,
                                    struct pipe_text *dst)
 {
-    if (step->add_prefix_space && piece->s[0] != ' ' && !piece->is_rest)
-        TRY(pipe_text_add(dst, " ", 1));
+    if (!step->add_prefix_space || piece->s[0] == ' ' || piece->is_rest) return CZ_OK;
+    TRY(pipe_text_add(dst, " ", 1));
     return pipe_text_add(dst, piece->s, piece->n);
 }
 
@@ -398,15 +398,17 @@ static cz_status take(const struct cutting *c, size_t from, size_t to)
     if (from == to) return CZ_OK;
     const struct pipe_pre *step = &c->p->pres[c->step];
     struct pipe_piece piece = {c->whole->s + from, to - from, c->whole->is_first && from == 0,
-                               c->whole->is_rest && from == 0};
+                               c->whole->is_rest && from == 0, c->whole->n - to + c->whole->n_more};
     if (step->cls->finish && !c->p->takes_bytes) {
         struct pipe_text *dst = &c->w->pres[2 * c->step + 1];
         dst->n = 0;
         TRY(step->cls->finish(step, &piece, dst));
         piece.s = dst->s;
         piece.n = dst->n;
+        piece.n_more = 0;
     }
-    if (c->step + 1 == c->p->n_pres) return c->p->model->word(c->p, c->w, piece.s, piece.n, c->out);
+    if (c->step + 1 == c->p->n_pres)
+        return c->p->model->word(c->p, c->w, piece.s, piece.n, piece.n_more, c->out);
     return pipe_pre_tokenize(c->p, c->w, c->step + 1, &piece, c->out);
 }
 
@@ -424,15 +426,18 @@ static bool joins(enum pipe_behavior behavior, bool is_match, bool was_match)
 cz_status pipe_pre_tokenize(const struct pipe *p, struct pipe_work *w, size_t step,
                             const struct pipe_piece *piece, struct id_list *out)
 {
-    if (step == p->n_pres) return p->model->word(p, w, piece->s, piece->n, out);
+    if (step == p->n_pres) return p->model->word(p, w, piece->s, piece->n, piece->n_more, out);
     const struct pipe_pre *pre = &p->pres[step];
     struct pipe_piece whole = *piece;
     if (pre->cls->change) {
         struct pipe_text *dst = &w->pres[2 * step];
         dst->n = 0;
         TRY(pre->cls->change(pre, &whole, dst));
-        whole.s = dst->s;
-        whole.n = dst->n;
+        if (dst->n > 0) {
+            whole.s = dst->s;
+            whole.n = dst->n;
+            whole.n_more = 0;
+        }
     }
     const struct cutting c = {p, w, step, &whole, out};
     size_t begin = 0;
