@@ -65,7 +65,7 @@ bool chars_is_sign(int32_t c)
     return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_SO;
 }
 
-unsigned chars_wide_class(int32_t c)
+static unsigned class_of(int32_t c)
 {
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_LU:
@@ -85,6 +85,16 @@ unsigned chars_wide_class(int32_t c)
     case UTF8PROC_CATEGORY_CN: return newer_class(c);
     default: return c == 0x85 ? CHAR_SPACE : CHAR_OTHER;
     }
+}
+
+uint8_t chars_kept[CHARS_KEPT];
+
+/* Threads that ask for the same character store the same. */
+unsigned chars_find_class(int32_t c)
+{
+    const unsigned class = class_of(c);
+    if (c < CHARS_KEPT) __atomic_store_n(&chars_kept[c], (uint8_t) class, __ATOMIC_RELAXED);
+    return class;
 }
 
 bool chars_is_word(int32_t c)

@@ -43,8 +43,15 @@ static inline int32_t chars_before(const char *text, size_t end, size_t *len)
     return chars_at(text + end - n, n, len);
 }
 
-/* The class of a character outside ASCII. */
-unsigned chars_wide_class(int32_t c);
+/* The class of a character outside ASCII: from utf8proc and ranges, kept for the next time. */
+#define CHARS_KEPT 0x10000
+extern uint8_t chars_kept[CHARS_KEPT]; /* 0: not asked for yet */
+unsigned chars_find_class(int32_t c);
+static inline unsigned chars_wide_class(int32_t c)
+{
+    const unsigned kept = c < CHARS_KEPT ? __atomic_load_n(&chars_kept[c], __ATOMIC_RELAXED) : 0;
+    return kept ? kept : chars_find_class(c);
+}
 
 /* The class of the character at s. */
 static inline unsigned chars_class(const char *s, size_t n, size_t *len)

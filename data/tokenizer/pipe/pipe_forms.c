@@ -186,11 +186,11 @@ cz_status pipe_norm_lowercase(const struct pipe_norm *step, struct pipe_piece *p
             continue;
         }
         const uint32_t c = (uint32_t)chars_at(s + at, piece->n - at, &len);
-        const size_t n = wp_lower(c, small);
-        if (n == 1 && small[0] == c) {
+        if (chars_wide_class((int32_t)c) == CHAR_LETTER) { /* neither a capital nor a small one */
             TRY(pipe_text_add(dst, s + at, len));
             continue;
         }
+        const size_t n = wp_lower(c, small);
         for (size_t i = 0; i < n; i++) TRY(pipe_text_add_char(dst, small[i]));
     }
     return CZ_OK;
