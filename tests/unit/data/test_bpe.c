@@ -655,7 +655,7 @@ static void check_word(const struct bpe_model *b, struct bpe_work *w, const stru
     struct id_list have = {0};
     for (size_t i = 0; i < n; i++) word[i] = (char)('a' + (want[i] = (int32_t)draw(x, N_LETTERS)));
     size_t n_want = merge_plainly(rules, want, n);
-    ck_ok(bpe_word(b, w, word, n, &have));
+    ck_ok(bpe_word(b, w, word, n, n, &have));
     ck_assert_msg(have.n == n_want && memcmp(have.ids, want, n_want * sizeof *want) == 0,
                   "%zu ids, not %zu, of %.*s", have.n, n_want, (int)n, word);
     free(have.ids);
