@@ -80,7 +80,7 @@ static void add_crossing(const struct bpe_vocab *spelled, const struct bpe_pair 
     const char *left = spelled->bytes + spelled->offs[ids[0]];
     const char *right = spelled->bytes + spelled->offs[ids[1]];
     const size_t n_left = spelled->lens[ids[0]], n_right = spelled->lens[ids[1]];
-    if (n_left == 0 || n_right == 0 || is_inner(right[0])) return;
+    if (n_left == 0 || n_right == 0) return;
     for (int i = 0; i < 2; i++) x->tokens[ids[i]] = least(x->tokens[ids[i]], pair->rank);
     const struct token_end last = last_of(left, n_left), first = first_of(right, n_right);
     if (last.kind == END_OTHER || first.kind == END_OTHER) return;
