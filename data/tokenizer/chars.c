@@ -92,9 +92,9 @@ uint8_t chars_kept[CHARS_KEPT];
 /* Threads that ask for the same character store the same. */
 unsigned chars_find_class(int32_t c)
 {
-    const unsigned class = class_of(c);
-    if (c < CHARS_KEPT) __atomic_store_n(&chars_kept[c], (uint8_t) class, __ATOMIC_RELAXED);
-    return class;
+    const uint8_t found = (uint8_t)class_of(c);
+    if (c < CHARS_KEPT) __atomic_store_n(&chars_kept[c], found, __ATOMIC_RELAXED);
+    return found;
 }
 
 bool chars_is_word(int32_t c)

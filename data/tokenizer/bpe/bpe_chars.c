@@ -1,11 +1,12 @@
-/* What characters become before anything joins two of them. Merging begins with bytes, and for text
- * outside ASCII most merges only put the bytes of a character together; these are looked up here
- * instead, made when a tokenizer is opened.
+/* What characters become before anything joins two of them. Merging begins with bytes, and in text
+ * outside ASCII most merges only put the bytes of a character together. These are done here, once
+ * for every character, when a tokenizer is opened.
  *
- * A character may be taken as its ids alone where all merges inside of it come before any that
- * reaches across its two ends. Merges go by rank, so that is a comparison: the last merge inside a
- * character against the first that can join a part of it (some of its bytes, from one end) with
- * what stands beside it. Characters for which this does not hold begin as bytes, as all did. */
+ * The lowest rank is merged first. While a character is not finished, its next merge inside has at
+ * most the highest rank of these; so if whatever can join a part of it (some of its bytes, from one
+ * end) with its neighbour has a higher rank, that happens later, and the word may begin with the
+ * character finished. Which merges these are depends on the neighbour: a Chinese character often
+ * has one with the space in front of it. Where it does not hold, a character begins as bytes. */
 #include "data/tokenizer/bpe/bpe_impl.h"
 
 #include "base/utf8.h"
@@ -18,11 +19,6 @@
 static inline bool is_inner(char byte) /* of a character, not its first byte */
 {
     return ((unsigned char)byte & 0xC0) == 0x80;
-}
-
-static inline uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
 }
 
 /* What a token begins or ends with. A character's part is told by the bits of the character that
@@ -66,33 +62,53 @@ static struct token_end first_of(const char *s, size_t n)
 
 /* ---- merges across the ends of characters ---------------------------------------------------- */
 
-/* The lowest ranks of merges that reach from one character into another. */
-struct crossings {
-    uint32_t last_6[1 << 6], last_12[1 << 12];                   /* from a part of the first */
-    uint32_t first_6[BPE_CHARS >> 6], first_12[BPE_CHARS >> 12]; /* into a part of the second */
-    uint32_t *tokens; /* by id: of any that joins this token with another */
+/* Lowest ranks by a token's end. */
+struct end_ranks {
+    uint32_t chars[BPE_CHARS], parts_6[1 << 10], parts_12[1 << 12];
 };
 
-static void add_crossing(const struct bpe_vocab *spelled, const struct bpe_pair *pair,
-                         struct bpe_start *starts, struct crossings *x)
+/* Of merges that reach from one character into another. */
+struct crossings {
+    struct end_ranks after;  /* into a part of the second, by the end of what is in front */
+    struct end_ranks before; /* from a part of the first, by the beginning of what follows */
+    uint32_t tokens[];       /* of any merge that the token is a side of, by id */
+};
+
+static uint32_t *rank_by(struct end_ranks *ranks, struct token_end end)
 {
-    const uint32_t ids[2] = {(uint32_t)(pair->key >> 32), (uint32_t)pair->key};
-    const char *left = spelled->bytes + spelled->offs[ids[0]];
-    const char *right = spelled->bytes + spelled->offs[ids[1]];
-    const size_t n_left = spelled->lens[ids[0]], n_right = spelled->lens[ids[1]];
-    if (n_left == 0 || n_right == 0) return;
-    for (int i = 0; i < 2; i++) x->tokens[ids[i]] = least(x->tokens[ids[i]], pair->rank);
-    const struct token_end last = last_of(left, n_left), first = first_of(right, n_right);
+    if (end.kind == END_CHAR) return &ranks->chars[end.bits];
+    return end.kind == END_PART_6 ? &ranks->parts_6[end.bits] : &ranks->parts_12[end.bits];
+}
+
+static inline void lower(uint32_t *rank, uint32_t to)
+{
+    if (to < *rank) *rank = to;
+}
+
+static void add_crossing(struct crossings *x, const struct bpe_vocab *spelled,
+                         const struct bpe_pair *pair)
+{
+    const size_t left = pair->key >> 32, right = (uint32_t)pair->key;
+    lower(&x->tokens[left], pair->rank);
+    lower(&x->tokens[right], pair->rank);
+    if (spelled->lens[left] == 0 || spelled->lens[right] == 0) return;
+    const struct token_end last =
+        last_of(spelled->bytes + spelled->offs[left], spelled->lens[left]);
+    const struct token_end first =
+        first_of(spelled->bytes + spelled->offs[right], spelled->lens[right]);
     if (last.kind == END_OTHER || first.kind == END_OTHER) return;
-    uint32_t *of_last[] = {[END_CHAR] = &starts[last.bits].after,
-                           [END_PART_6] = &x->last_6[last.bits & 0x3F],
-                           [END_PART_12] = &x->last_12[last.bits & 0xFFF]};
-    uint32_t *of_first[] = {[END_CHAR] = &starts[first.bits].before,
-                            [END_PART_6] = &x->first_6[first.bits & 0x3FF],
-                            [END_PART_12] = &x->first_12[first.bits & 0xF]};
-    uint32_t *const after = of_last[last.kind], *const before = of_first[first.kind];
-    if (first.kind != END_CHAR) *after = least(*after, pair->rank);
-    if (last.kind != END_CHAR) *before = least(*before, pair->rank);
+    if (first.kind != END_CHAR) lower(rank_by(&x->after, last), pair->rank);
+    if (last.kind != END_CHAR) lower(rank_by(&x->before, first), pair->rank);
+}
+
+/* Of a character or of the parts of it at one end. */
+static uint32_t rank_of_char(const struct end_ranks *ranks, uint32_t c, uint32_t part_6,
+                             uint32_t part_12)
+{
+    uint32_t rank = ranks->chars[c];
+    if (c >= 0x80) lower(&rank, ranks->parts_6[part_6]);
+    if (c >= 0x800) lower(&rank, ranks->parts_12[part_12]);
+    return rank;
 }
 
 /* ---- one character --------------------------------------------------------------------------- */
@@ -133,38 +149,25 @@ static bool all_bytes_are_known(const struct bpe_model *b)
 cz_status bpe_starts_init(struct bpe_model *b, const struct bpe_vocab *spelled)
 {
     if (!all_bytes_are_known(b)) return CZ_OK;
-    struct crossings *x = malloc(sizeof *x);
-    uint32_t *tokens = malloc((size_t)spelled->size * sizeof *tokens);
-    struct bpe_start *starts = bpe_table_create(BPE_STARTS_NBYTES);
-    b->starts = starts;
-    if (!x || !tokens || !starts) {
+    const size_t x_nbytes = sizeof(struct crossings) + (size_t)spelled->size * sizeof(uint32_t);
+    struct crossings *x = malloc(x_nbytes);
+    b->starts = bpe_table_create(BPE_STARTS_NBYTES);
+    if (!x || !b->starts) {
         free(x);
-        free(tokens);
         return err_set(CZ_NOMEM, 0, "no memory for the characters of a vocabulary");
     }
-    memset(x, 0xFF, sizeof *x); /* BPE_NO_RANK everywhere */
-    memset(tokens, 0xFF, (size_t)spelled->size * sizeof *tokens);
-    x->tokens = tokens;
-    for (uint32_t c = 0; c < BPE_CHARS; c++)
-        starts[c] = (struct bpe_start){.after = BPE_NO_RANK, .before = BPE_NO_RANK};
+    memset(x, 0xFF, x_nbytes); /* BPE_NO_RANK everywhere */
     for (size_t i = 0; i < b->merges.n_slots; i++)
-        if (b->merges.pairs[i].key != BPE_NO_PAIR)
-            add_crossing(spelled, &b->merges.pairs[i], starts, x);
+        if (b->merges.pairs[i].key != BPE_NO_PAIR) add_crossing(x, spelled, &b->merges.pairs[i]);
     for (uint32_t c = 0; c < BPE_CHARS; c++) {
-        struct bpe_start *start = &starts[c];
+        struct bpe_start *start = &b->starts[c];
         merge_inside(b, c, start);
-        /* A merge of the whole character that comes before the character: only odd files have it.
-         */
-        if (start->n == 1 && tokens[start->ids[0]] < start->rank) start->rank = BPE_NO_RANK;
-        if (c < 0x80) continue;
-        start->after = least(start->after, x->last_6[c & 0x3F]);
-        start->before = least(start->before, x->first_6[c >> 6]);
-        if (c < 0x800) continue;
-        start->after = least(start->after, x->last_12[c & 0xFFF]);
-        start->before = least(start->before, x->first_12[c >> 12]);
+        start->after = rank_of_char(&x->after, c, c & 0x3F, c & 0xFFF);
+        start->before = rank_of_char(&x->before, c, c >> 6, c >> 12);
+        /* In odd files the whole character is merged with something before it is made. */
+        if (start->n == 1 && x->tokens[start->ids[0]] < start->rank) start->rank = BPE_NO_RANK;
     }
     free(x);
-    free(tokens);
     return CZ_OK;
 }
 

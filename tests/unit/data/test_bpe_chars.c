@@ -24,6 +24,7 @@ static const char *const chars[] = {
     "\xE5\xB8\x80",
     "\xED\x80\x80",
     "\xF0\x9F\x98\x80",
+    "\xF4\x8F\x80\x80",
 };
 
 /* Tokens: bytes, bytes that end a word, what merges make. */
