@@ -80,6 +80,7 @@ cz_status bpe_merges_init(struct bpe_merges *m, size_t n);
 void bpe_merges_free(struct bpe_merges *m);
 /* A pair given twice takes the later rank. */
 void bpe_merges_add(struct bpe_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
+/* NULL: the two are not merged. */
 const struct bpe_pair *bpe_merges_find(const struct bpe_merges *m, int32_t left, int32_t right);
 
 /* What a byte is before anything is merged: its own token; or, where the vocabulary has none, the
@@ -102,15 +103,14 @@ struct bpe_chars {
 };
 
 /* What the bytes of a character, below BPE_CHARS, become by the merges inside of it. A word may
- * begin as these ids where `rank` is below `after` of the character in front and `before` of the
- * one behind: then no merge that reaches across comes first. */
+ * begin with these ids where `rank` is below `after` of the character in front and `before` of the
+ * one behind: then no merge that reaches across comes first (bpe_chars.c). */
 struct bpe_start {
-    _Alignas(32) int32_t ids[3];
+    _Alignas(32) int32_t ids[3]; /* aligned: in one line of a processor's cache */
     uint32_t n;
-    uint32_t rank;   /* the highest of these merges */
-    uint32_t after;  /* the lowest rank of merges of a text's end with a part of what follows, where
-                      * the text ends in this character or in a part of it */
-    uint32_t before; /* of a part of what is in front with a text that begins with this character */
+    uint32_t rank;  /* the highest of these merges; BPE_NO_RANK: a word never begins with them */
+    uint32_t after; /* the lowest of merges of this end of a text with a part of a next character */
+    uint32_t before; /* the lowest of merges of a part of a character with what begins with this */
 };
 #define BPE_STARTS_NBYTES (BPE_CHARS * sizeof(struct bpe_start))
 

@@ -124,14 +124,14 @@ void pipe_joints_add(struct pipe *p, const char *left, size_t n_left, const char
 
 /* ---- BPE of bytes ---------------------------------------------------------------------------- */
 
-/* Whether the last step writes bytes as characters of the alphabet, and nothing but them and a
- * suffix of them becomes a token. */
+/* Whether the last step writes bytes as characters of the alphabet, and words become tokens of
+ * these alone, or of these and a suffix that is of the alphabet, too (here: of ASCII). */
 static bool can_take_bytes(const struct pipe *p)
 {
     const struct bpe_chars *chars = &p->chars;
     if (p->n_pres == 0 || !p->pres[p->n_pres - 1].cls->finish) return false;
     for (size_t i = 0; i < chars->n_suffix; i++)
-        if (bpe_alphabet_byte((unsigned char)chars->suffix[i]) < 0) return false;
+        if (chars->suffix[i] < '!' || chars->suffix[i] > '~') return false;
     return chars->n_prefix == 0 && !chars->byte_fallback && !p->ignore_merges;
 }
 

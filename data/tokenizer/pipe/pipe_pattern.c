@@ -247,7 +247,7 @@ bool pipe_pattern_find(const struct pipe_pattern *p, const char *s, size_t n, si
     }
     for (size_t len;; from += len) {
         while (from < n && !p->begins[(unsigned char)s[from]]) from++;
-        if (from == n) return false;
+        if (from >= n) return false;
         const size_t found = p->match(s + from, n - from);
         if (found > 0) {
             *start = from;
