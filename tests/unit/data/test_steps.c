@@ -1,7 +1,8 @@
 /* Claims: tokenizers that are chains of steps give the ids, rows and decoded texts of Hugging
  * Face's library (tests/interop/tokenizers/steps_make.py made the goldens); decoding gives the same
  * in any portions; a text can be cut where it says so, and long texts can; time is near linear; a
- * bad or unknown step is refused by its name. */
+ * bad or unknown step is refused by its name; what a pattern matches is not passed over. */
+#include "base/utf8.h"
 #include "data/tokenizer/pipe/pipe_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
 #include "formats/file_io.h"
@@ -398,9 +399,103 @@ START_TEST(units_of_a_character_map_have_32_bits)
 }
 END_TEST
 
+/* ---- BPE behind ByteLevel, patterns ---------------------------------------------------------- */
+
+/* Options that byte-level BPE has not; the ids are those of tokenizers 0.23.3. */
+START_TEST(bpe_behind_byte_level_has_all_options)
+{
+    static const char file[] =
+        "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"model\":{"
+        "\"type\":\"BPE\",%s,\"merges\":[],\"vocab\":{\"\xC3\x83\":0,\"<unk>\":1,\"a\":2,"
+        "\"\xC3\x83\xC2\xA9\":3,\"##\xC2\xA9\":4,\"<0xC2>\":5,\"<0xA9>\":6,\"a</w>\":7,"
+        "\"\xC2\xA9</w>\":8,\"\xC2\xA9\xE4\xBA\xBA\":9}}}";
+    static const struct {
+        const char *option, *text;
+        int32_t ids[4];
+        size_t n;
+    } cases[] = {
+        {"\"ignore_merges\":true", "\xC3\xA9", {3}, 1},
+        {"\"continuing_subword_prefix\":\"##\"", "a\xC3\xA9", {2, 4}, 2},
+        {"\"byte_fallback\":true",
+         "\xC3\xA9"
+         "a",
+         {0, 5, 6, 2},
+         4},
+        {"\"end_of_word_suffix\":\"</w>\"", "a\xC3\xA9", {2, 0, 8}, 3},
+        {"\"end_of_word_suffix\":\"</w>\"",
+         "\xC3\xA9"
+         "a",
+         {0, 7},
+         2},
+        {"\"end_of_word_suffix\":\"</w>\",\"unk_token\":\"<unk>\"",
+         "\xC3\xA9"
+         "a",
+         {0, 1, 7},
+         3},
+        {"\"end_of_word_suffix\":\"</w>\",\"unk_token\":\"<unk>\"", "a\xC3\x83", {2, 0, 1}, 3},
+        {"\"end_of_word_suffix\":\"\xE4\xBA\xBA\"", "\xC3\xA9", {0, 9}, 2},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        const char *dir = test_tmp_make();
+        char path[512], text[1024];
+        struct cz_tokenizer *tok;
+        int32_t *ids;
+        size_t n;
+        (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+        (void)snprintf(text, sizeof text, file, cases[i].option);
+        ck_ok(file_save(path, text, strlen(text)));
+        ck_ok(cz_tokenizer_open(dir, &tok));
+        ck_ok(cz_tokenizer_encode(tok, cases[i].text, strlen(cases[i].text), &ids, &n));
+        ck_assert_msg(n == cases[i].n && memcmp(ids, cases[i].ids, n * sizeof *ids) == 0,
+                      "case %zu: %zu ids, %d first", i, n, n > 0 ? ids[0] : -1);
+        free(ids);
+        cz_tokenizer_close(tok);
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
+/* Each character twice, as some patterns want two. */
+START_TEST(what_a_pattern_matches_begins_as_it_says)
+{
+    static const char *const regexes[] = {
+        " {2,}",
+        " +",
+        "\\\\s+",
+        "\\\\s",
+        "\\\\s{2,}|[\\\\n\\\\r\\\\t]",
+        "[\\\\n\\\\r\\\\t]",
+        "\\\\n",
+        "\\\\p{N}",
+        "\\\\p{N}{1,3}",
+        "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(regexes); i++) {
+        struct pipe_pattern pattern = {0};
+        struct json_doc *doc;
+        char text[256];
+        size_t n_found = 0;
+        (void)snprintf(text, sizeof text, "{\"pattern\":{\"Regex\":\"%s\"}}", regexes[i]);
+        ck_ok(json_parse(text, strlen(text), "pattern", JSON_STRICT, &doc));
+        ck_ok(pipe_pattern_read(json_root(doc), &pattern));
+        for (uint32_t c = 0; c < 0x110000; c++) {
+            char two[8];
+            const size_t n = utf8_encode(c, two), n_both = n + utf8_encode(c, two + n);
+            if (pattern.match(two, n_both) == 0) continue;
+            n_found++;
+            ck_assert_msg(pattern.begins[(unsigned char)two[0]], "%s: U+%04X", regexes[i], c);
+        }
+        ck_assert_uint_gt(n_found, 0);
+        free(pattern.text);
+        json_free(doc);
+    }
+}
+END_TEST
+
 TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces,
           tokenizer_model_gives_the_ids_of_sentencepiece,
           a_damaged_tokenizer_model_is_refused_or_read, parts_of_a_cut_text_are_the_whole,
           hostile_texts_take_little_time, what_is_not_known_is_named,
           units_of_a_character_map_have_32_bits,
-          steps_are_hugging_faces_where_random_files_differed)
+          steps_are_hugging_faces_where_random_files_differed,
+          bpe_behind_byte_level_has_all_options, what_a_pattern_matches_begins_as_it_says)
