@@ -401,11 +401,12 @@ END_TEST
 
 /* ---- BPE behind ByteLevel, patterns ---------------------------------------------------------- */
 
-/* Options that byte-level BPE has not; the ids are those of tokenizers 0.23.3. */
+/* As one step of a chain, which the normalizer makes it; the ids are those of tokenizers 0.23.3. */
 START_TEST(bpe_behind_byte_level_has_all_options)
 {
     static const char file[] =
-        "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"model\":{"
+        "{\"normalizer\":{\"type\":\"Lowercase\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_"
+        "prefix_space\":false},\"model\":{"
         "\"type\":\"BPE\",%s,\"merges\":[],\"vocab\":{\"\xC3\x83\":0,\"<unk>\":1,\"a\":2,"
         "\"\xC3\x83\xC2\xA9\":3,\"##\xC2\xA9\":4,\"<0xC2>\":5,\"<0xA9>\":6,\"a</w>\":7,"
         "\"\xC2\xA9</w>\":8,\"\xC2\xA9\xE4\xBA\xBA\":9}}}";
