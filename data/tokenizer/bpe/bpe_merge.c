@@ -179,12 +179,20 @@ static size_t first_ids_by_starts(const struct bpe_model *b, const char *s, size
     return n_ids;
 }
 
+/* Words of ASCII begin as bytes either way, and sooner so. */
+static bool has_wide(const char *s, size_t n)
+{
+    char all = 0;
+    for (size_t i = 0; i < n; i++) all = (char)(all | s[i]);
+    return (signed char)all < 0;
+}
+
 /* The ids that a word begins as: at most growth · n. An unknown byte waits for the next known one,
  * and joins those after it when they are fused. */
 static size_t first_ids(const struct bpe_model *b, const char *s, size_t n, int32_t *ids)
 {
     if (b->chars) return first_ids_of_chars(b, s, n, ids);
-    if (b->starts) return first_ids_by_starts(b, s, n, ids);
+    if (b->starts && has_wide(s, n)) return first_ids_by_starts(b, s, n, ids);
     size_t n_ids = 0;
     bool is_waiting = false;
     for (size_t i = 0; i < n; i++) {
