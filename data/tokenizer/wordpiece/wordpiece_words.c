@@ -156,6 +156,10 @@ size_t wp_normalize(const struct wp_chars *chars, const char *text, size_t nbyte
     uint32_t out[WP_CHANGE_MAX];
     size_t len;
     for (size_t i = 0; i < nbytes; i += len) {
+        if (chars->letters[(unsigned char)text[i]]) {
+            len = add_ascii(&w, chars, text + i, nbytes - i);
+            continue;
+        }
         size_t n = wp_change(&chars->rules, next_char(text + i, nbytes - i, &len), out);
         for (size_t k = 0; k < n; k++) {
             if (out[k] == WP_BREAK)
