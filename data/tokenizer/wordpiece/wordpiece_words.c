@@ -160,7 +160,17 @@ size_t wp_normalize(const struct wp_chars *chars, const char *text, size_t nbyte
             len = add_ascii(&w, chars, text + i, nbytes - i);
             continue;
         }
-        size_t n = wp_change(&chars->rules, next_char(text + i, nbytes - i, &len), out);
+        const uint32_t c = next_char(text + i, nbytes - i, &len);
+        const enum wp_action action = wp_action_of(chars, c);
+        size_t n = 0;
+        if (action == WP_LETTER || action == WP_ALONE) { /* stays; ideographs get spaces around */
+            const bool is_apart = chars->rules.split_chinese && wp_is_chinese(c);
+            if (is_apart) out[n++] = ' ';
+            out[n++] = c;
+            if (is_apart) out[n++] = ' ';
+        } else {
+            n = wp_change(&chars->rules, c, out);
+        }
         for (size_t k = 0; k < n; k++) {
             if (out[k] == WP_BREAK)
                 w.fence = w.nbytes;
