@@ -306,11 +306,12 @@ static size_t choose_slots(const struct zero *z, size_t *sizes)
     return n_slots < most ? n_slots : most;
 }
 
-/* Whether nothing else uses the ring between the last tile of one step and the first of the next. A
- * short sweep might come back to a tile that is still being written. */
+/* Whether nothing else uses the ring between the last tile of one step and the first of the next
+ * (but zero_late_interrupt()). A short sweep might come back to a tile that is still being written.
+ */
 static bool may_read_ahead(const struct zero *z)
 {
-    bool alone = z->figures.grad_swapped_nbytes == 0;
+    bool alone = true;
     for (size_t g = 0; g < z->options.n_groups; g++)
         alone &= z->options.groups[g].hyper.cls->n_passes == 1;
     return alone && z->late.n_turns > 2 * z->sweep.n_slots;
@@ -385,16 +386,37 @@ bool zero_updates_late(const struct zero *z)
     return z->late.on;
 }
 
+/* Whether a turn's tile is read before the step, perhaps, and its gradients are still to be made.
+ */
+static bool lacks_grads(const struct zero *z, size_t turn)
+{
+    return z->late.is_early && turn < z->sweep.n_slots && z->figures.grad_swapped_nbytes > 0;
+}
+
 static size_t turn_pieces(void *user, size_t k, struct ring_piece *out)
 {
     const struct zero *z = user;
-    return zero_tile_pieces(z, z->late.turns[k], out);
+    size_t n = zero_tile_pieces(z, z->late.turns[k], out);
+    for (size_t i = 0; i < n && lacks_grads(z, k); i++)
+        if (out[i].slot_off == zero_ring_grads_off(z)) out[i].is_read = false;
+    return n;
 }
 
-/* The ring comes to the first tile: it reads ahead from here on. */
-static cz_status ring_to_first(struct zero *z)
+static cz_status read_grads(struct zero *z, size_t turn, unsigned char *slot)
+{
+    struct ring_piece pieces[RING_PIECES_MAX];
+    size_t n = zero_tile_pieces(z, z->late.turns[turn], pieces);
+    for (size_t i = 0; i < n; i++)
+        if (pieces[i].slot_off == zero_ring_grads_off(z))
+            TRY(swap_read(z->mem.swap, pieces[i].off, pieces[i].nbytes, slot + pieces[i].slot_off));
+    return CZ_OK;
+}
+
+/* The ring comes to the first tile: it reads ahead from here on; is_early: before the step. */
+static cz_status ring_to_first(struct zero *z, bool is_early)
 {
     struct zero_late *l = &z->late;
+    l->is_early = is_early;
     if (l->n_turns > z->sweep.n_slots) ring_forget(z->sweep.ring);
     TRY(ring_begin(z->sweep.ring, l->n_turns, turn_pieces, z));
     l->is_begun = true;
@@ -413,6 +435,7 @@ static cz_status update_next(struct zero *z)
     struct zero_late *l = &z->late;
     unsigned char *slot;
     TRY(ring_next(z->sweep.ring, &slot));
+    if (lacks_grads(z, l->n_done)) TRY(read_grads(z, l->n_done, slot));
     TRY(zero_tile_update(z, l->turns[l->n_done], slot, &l->last_params));
     TRY(copy_params(z, l->n_done, l->last_params));
     TRY(ring_done(z->sweep.ring));
@@ -436,7 +459,7 @@ static cz_status update_until(struct zero *z, size_t n)
     if (!l->is_pending) return CZ_OK;
     if (!l->is_begun) {
         st = ring_flush(z->sweep.ring, SIZE_MAX);
-        if (st == CZ_OK) st = ring_to_first(z);
+        if (st == CZ_OK) st = ring_to_first(z, false);
     }
     if (st == CZ_OK && l->n_done < n) l->is_unwritten = true;
     while (st == CZ_OK && l->n_done < n) st = update_next(z);
@@ -444,7 +467,7 @@ static cz_status update_until(struct zero *z, size_t n)
     if (l->n_done > n_before) TRY(zero_gpu_settle(z));
     if (l->n_done < l->n_turns) return CZ_OK;
     l->is_pending = l->is_begun = false;
-    return l->reads_ahead ? ring_to_first(z) : CZ_OK;
+    return l->reads_ahead ? ring_to_first(z, true) : CZ_OK;
 }
 
 /* What a GPU updates: its parameters are where they belong when the host looks for them. */

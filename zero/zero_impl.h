@@ -236,6 +236,7 @@ struct zero_late {
     bool is_pending;         /* zero_step() has been called, and tiles from n_done on are left */
     bool is_begun;           /* the ring is at these tiles: it reads ahead, also before the step */
     bool reads_ahead;        /* it may begin before the step: nothing else uses it meanwhile */
+    bool is_early;           /* it did, before there were gradients */
     bool is_unwritten;       /* updated parameters may still be on their way to the file */
     uint64_t step;           /* whose gradients they are, for messages */
     struct zero_tile *turns; /* (n_turns) all tiles */

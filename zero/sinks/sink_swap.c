@@ -266,6 +266,7 @@ static cz_status each_tile(struct zero *z, size_t g, zero_grads_visit visit, voi
 /* Tile by tile, through the ring that the optimizer's sweep uses later. */
 static cz_status swap_visit(struct zero *z, zero_grads_visit visit, void *user)
 {
+    TRY(zero_late_interrupt(z));
     for (size_t g = 0; g < z->options.n_groups; g++) {
         size_t n_tiles = tile_count(z->own.groups[g].own_numel, z->options.tile_numel);
         struct grad_tiles s = {z, g};

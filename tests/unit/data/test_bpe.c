@@ -67,7 +67,8 @@ START_TEST(ends_are_where_the_pieces_end)
             bool known;
             ck_ok(tok->cls->encode(tok, text, n, &plain));
             ck_ok(tok->cls->encode_ends(tok, text, n, &ids, &ends, &known));
-            ck_assert(ids.n == plain.n && memcmp(ids.ids, plain.ids, 4 * ids.n) == 0);
+            ck_assert_uint_eq(ids.n, plain.n);
+            ck_assert(ids.n == 0 || memcmp(ids.ids, plain.ids, 4 * ids.n) == 0);
             ck_assert_int_eq(known, ends_by_pieces(tok, &ids, text, n, want));
             n_known += known;
             for (size_t i = 0; i < ids.n && known; i++)
