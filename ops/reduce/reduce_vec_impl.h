@@ -142,8 +142,8 @@ VEC_FN struct extremes find_extremes(bool wide, const void *x, size_t begin, siz
     return (struct extremes){vi_hmax_lanes(most, wide), 0u - vi_hmax_lanes(least, wide)};
 }
 
-/* A batch of finite elements whose magnitudes begin as `x` says. false: they are so far apart that
- * bits would be lost. */
+/* A batch of finite elements of these magnitudes. false: they are so far apart that bits would be
+ * lost. */
 static bool count_batch(const struct scan_args *a, struct extremes x, size_t begin, size_t end,
                         struct squares_sum *sum)
 {
