@@ -122,6 +122,9 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
  * are looked at afterwards. */
 bool engine_updates_first(const struct cz_engine *e);
 
+/* Whether a step needs the norm of its gradients: it clips, or reports it. */
+bool engine_needs_norm(const struct cz_engine *e);
+
 /* Whether batches go through the layers without their padding. On a GPU they do not: attention that
  * keeps to documents has no kernel on tensor cores. */
 static inline bool engine_unpads(const struct cz_engine *e)

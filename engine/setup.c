@@ -299,6 +299,7 @@ static cz_status make_zero(struct cz_engine *e)
                                          .on_gpu = e->plan.on_cuda,
                                          .offload = tiers_offload(e),
                                          .swap = tiers_swap(e),
+                                         .skips_norm = !engine_needs_norm(e),
                                          .late_update = c->czero.late_update && !beside,
                                          .n_steps = &e->global_steps,
                                          .tile_numel = (size_t)c->czero.tile_numel,

@@ -223,12 +223,16 @@ bool engine_updates_first(const struct cz_engine *e)
     return !checks_overflow(c) && !(c->gradient_clipping > 0) && !onebit_of(e->groups, e->n_groups);
 }
 
+bool engine_needs_norm(const struct cz_engine *e)
+{
+    return e->config->zero.compute_grad_norm || e->config->gradient_clipping > 0;
+}
+
 /* Norm of the gradients as they are (still scaled); NAN when it is neither wanted nor needed. */
 static cz_status measure_norm(struct cz_engine *e, const struct zero_scan *scan, double *norm)
 {
-    const struct ds_config *c = e->config;
     *norm = NAN;
-    if (!scan->finite || (!c->zero.compute_grad_norm && !(c->gradient_clipping > 0))) return CZ_OK;
+    if (!scan->finite || !engine_needs_norm(e)) return CZ_OK;
     return zero_norm(e->zero, norm);
 }
 

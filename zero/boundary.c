@@ -55,7 +55,7 @@ cz_status zero_scan_piece(void *user, size_t group, const void *x, size_t at, si
                                    .numel = numel,
                                    .x = x,
                                    .result = &r,
-                                   .squares = found->squares};
+                                   .squares = z->options.skips_norm ? NULL : found->squares};
     TRY(found_arrived(z, ops_scan(zero_grads_ops(z), z->options.stream, &args)));
     if (r.max_abs > found->max_abs) found->max_abs = r.max_abs;
     if (r.finite) return CZ_OK;

@@ -164,6 +164,17 @@ static cz_status list_copied(struct zero *z)
     return CZ_OK;
 }
 
+/* What the tile `at` made, `params`, of a parameter's elements on this rank, to `dst`. */
+static void copy_part(const struct zero *z, struct zero_tile at, const unsigned char *params,
+                      size_t param_idx, unsigned char *dst)
+{
+    const struct overlap o = overlap_of(z, at, param_idx);
+    const size_t size = dtype_size(z->options.dtype), begin = at.tile * z->options.tile_numel;
+    if (o.lo >= o.end) return;
+    memcpy(dst + (o.lo - zero_piece_mine(z, param_idx).own_off) * size,
+           params + (o.lo - begin) * size, (o.end - o.lo) * size);
+}
+
 /* On a GPU after the kernel that made them, or, where the host did, beside the layers: then the
  * slot that they are taken from may be used again once they have arrived. */
 static cz_status copy_params(struct zero *z, size_t turn, const unsigned char *params)
@@ -177,16 +188,15 @@ static cz_status copy_params(struct zero *z, size_t turn, const unsigned char *p
     size_t begin = l->turns[turn].tile * z->options.tile_numel, end = l->first_copied[turn + 1];
     for (size_t k = first; k < end; k++) {
         size_t i = l->copied[k];
-        const struct overlap o = overlap_of(z, l->turns[turn], i);
-        const struct zero_piece mine = zero_piece_mine(z, i);
-        size_t nbytes = (o.end - o.lo) * size;
-        const unsigned char *made = params + (o.lo - begin) * size;
         if (!z->own.params[i].resident) {
-            if (l->open[i]) memcpy(l->open[i] + (o.lo - mine.own_off) * size, made, nbytes);
+            if (l->open[i]) copy_part(z, l->turns[turn], params, i, l->open[i]);
             continue;
         }
+        const struct overlap o = overlap_of(z, l->turns[turn], i);
+        const struct zero_piece mine = zero_piece_mine(z, i);
         size_t at = z->own.params[i].resident_off + mine.param_off + (o.lo - mine.own_off);
-        TRY(zero_copy(z, way, z->mem.blocks[ZERO_WINDOW] + at * size, made, nbytes));
+        TRY(zero_copy(z, way, z->mem.blocks[ZERO_WINDOW] + at * size,
+                      params + (o.lo - begin) * size, (o.end - o.lo) * size));
         stays = true;
     }
     if (!stays || at_once || !z->options.on_gpu) return CZ_OK;
@@ -224,16 +234,9 @@ bool zero_late_feeds(const struct zero *z, size_t param_idx, size_t n_done)
 void zero_late_open(struct zero *z, size_t param_idx, unsigned char *dst)
 {
     struct zero_late *l = &z->late;
-    const struct zero_piece mine = zero_piece_mine(z, param_idx);
-    const size_t size = dtype_size(z->options.dtype);
     l->open[param_idx] = dst;
     if (l->n_done == 0 || l->turns[l->n_done - 1].group != z->own.params[param_idx].group) return;
-    const struct zero_tile last = l->turns[l->n_done - 1];
-    const struct overlap o = overlap_of(z, last, param_idx);
-    size_t begin = last.tile * z->options.tile_numel;
-    if (o.lo >= o.end) return;
-    memcpy(dst + (o.lo - mine.own_off) * size, l->last_params + (o.lo - begin) * size,
-           (o.end - o.lo) * size);
+    copy_part(z, l->turns[l->n_done - 1], l->last_params, param_idx, dst);
 }
 
 /* A parameter's parts that ranks have copied to their places in the window. */

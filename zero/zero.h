@@ -113,6 +113,7 @@ struct zero_options {
     bool on_gpu; /* layers run on a GPU: see zero_block_memory() */
     struct zero_offload offload;
     struct zero_swap swap;
+    bool skips_norm;  /* zero_norm() is never called: no squares are added up */
     bool late_update; /* leave the last pass of an update to the next forward: see zero_step() */
     const int64_t *n_steps; /* steps until now, for messages of a late update; lent, or NULL */
     size_t tile_numel;      /* elements per step of the sweep; 0: TILE_NUMEL_MAX, with a swap file

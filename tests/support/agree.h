@@ -122,6 +122,18 @@ static inline void agree_fill_special(struct agree_buf *b, uint64_t seed, float 
     }
 }
 
+/* Magnitudes of `octaves` powers of two up to max_abs, which is among them; zeros too. */
+static inline void agree_fill_octaves(struct agree_buf *x, uint64_t seed, float max_abs,
+                                      uint64_t octaves)
+{
+    agree_fill(x, seed, 1.0f);
+    for (size_t i = 0; i < x->numel; i++) {
+        int down = (int)(agree_random(seed + 1, i) % octaves);
+        agree_set(x, i, i % 19 == 5 ? 0 : ldexpf(agree_get(x, i) * max_abs, -down));
+    }
+    if (x->numel > 0) agree_set(x, x->numel / 2, -max_abs);
+}
+
 /* Sizes around the vector width w, and one that uses all threads. Returns how many. */
 #define AGREE_NUMELS 8
 static inline size_t agree_numels(size_t w, size_t out[AGREE_NUMELS])

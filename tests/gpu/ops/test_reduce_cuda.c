@@ -73,17 +73,6 @@ CUDA_ORDERS(scan_finds_the_first, scan_first(&rig))
 /* ---- squares ----------------------------------------------------------------------------------
  */
 
-/* Magnitudes of `octaves` powers of two up to max_abs, which is among them; zeros too. */
-static void fill_octaves(struct agree_buf *x, uint64_t seed, float max_abs, uint64_t octaves)
-{
-    agree_fill(x, seed, 1.0f);
-    for (size_t i = 0; i < x->numel; i++) {
-        int down = (int)(agree_random(seed + 1, i) % octaves);
-        agree_set(x, i, i % 19 == 5 ? 0 : ldexpf(agree_get(x, i) * max_abs, -down));
-    }
-    if (x->numel > 0) agree_set(x, x->numel / 2, -max_abs);
-}
-
 static void check_squares(const struct cuda_rig *rig, const struct agree_buf *x)
 {
     struct ops truth = scalar_row();
@@ -111,7 +100,7 @@ static void squares_all(const struct cuda_rig *rig)
         for (size_t i = 0; i < CZ_ARRAY_LEN(numels); i++)
             for (size_t offset = 0; offset < (numels[i] > 5000 ? 3 : 9); offset++) {
                 struct agree_buf x = agree_buf_make(dtypes[d], numels[i], offset);
-                fill_octaves(&x, offset, 2.5f, octaves[offset % CZ_ARRAY_LEN(octaves)]);
+                agree_fill_octaves(&x, offset, 2.5f, octaves[offset % CZ_ARRAY_LEN(octaves)]);
                 check_squares(rig, &x);
                 agree_buf_free(&x);
             }
@@ -130,7 +119,7 @@ static void squares_scales(const struct cuda_rig *rig)
             float max_abs = scales[k];
             if (dtypes[d] == DTYPE_F16) max_abs = fminf(fmaxf(max_abs, 0x1p-24f), 65504.0f);
             if (dtypes[d] == DTYPE_BF16) max_abs = fminf(fmaxf(max_abs, 0x1p-133f), 0x1.fep127f);
-            fill_octaves(&x, k, max_abs, octaves[k % CZ_ARRAY_LEN(octaves)]);
+            agree_fill_octaves(&x, k, max_abs, octaves[k % CZ_ARRAY_LEN(octaves)]);
             check_squares(rig, &x);
             for (size_t i = 0; i < x.numel; i += 2) agree_set(&x, i, i % 4 ? max_abs : -max_abs);
             check_squares(rig, &x);

@@ -105,17 +105,6 @@ static void add_squares(struct ops *ops, const struct agree_buf *x, size_t begin
     ck_ok(ops_scan(ops, NULL, &a));
 }
 
-/* Magnitudes of `octaves` powers of two up to max_abs, which is among them; zeros too. */
-static void fill_octaves(struct agree_buf *x, uint64_t seed, float max_abs, uint64_t octaves)
-{
-    agree_fill(x, seed, 1.0f);
-    for (size_t i = 0; i < x->numel; i++) {
-        int down = (int)(agree_random(seed + 1, i) % octaves);
-        agree_set(x, i, i % 19 == 5 ? 0 : ldexpf(agree_get(x, i) * max_abs, -down));
-    }
-    if (x->numel > 0) agree_set(x, x->numel / 2, -max_abs);
-}
-
 /* As narrow as most gradients are; near the edge of what a batch of a vector row can hold, and
  * beyond; everything that a float can be. */
 static const uint64_t octaves[] = {1, 8, 22, 26, 30, 300};
@@ -146,7 +135,7 @@ START_TEST(squares_add_up)
         for (size_t k = 0; k < CZ_ARRAY_LEN(scales) * CZ_ARRAY_LEN(octaves); k++) {
             struct agree_buf x = agree_buf_make(dtypes[d], 50021, k);
             float scale = scale_of(dtypes[d], scales[k / CZ_ARRAY_LEN(octaves)]);
-            fill_octaves(&x, k, scale, octaves[k % CZ_ARRAY_LEN(octaves)]);
+            agree_fill_octaves(&x, k, scale, octaves[k % CZ_ARRAY_LEN(octaves)]);
             uint64_t squares[SQUARES_DIGITS] = {0};
             add_squares(&ops, &x, 0, x.numel, squares);
             double got = ops_squares_value(squares);
@@ -196,7 +185,7 @@ START_TEST(squares_agree_to_the_bit_for_every_size_and_offset)
         for (size_t i = 0; i < agree_numels(AGREE_WIDTH, numels); i++)
             for (size_t offset = 0; offset < (numels[i] > 1000 ? 6 : AGREE_WIDTH); offset++) {
                 struct agree_buf x = agree_buf_make(dtypes[d], numels[i], offset);
-                fill_octaves(&x, offset, 2.5f, octaves[offset % CZ_ARRAY_LEN(octaves)]);
+                agree_fill_octaves(&x, offset, 2.5f, octaves[offset % CZ_ARRAY_LEN(octaves)]);
                 uint64_t got[SQUARES_DIGITS] = {0}, want[SQUARES_DIGITS] = {0};
                 add_squares(&truth, &x, 0, x.numel, want);
                 add_squares(&ops, &x, 0, x.numel, got);
@@ -215,7 +204,7 @@ START_TEST(squares_do_not_depend_on_shards_their_order_or_threads)
     for (size_t k = 0; k < CZ_ARRAY_LEN(n_shards) * CZ_ARRAY_LEN(octaves); k++) {
         struct agree_buf x = agree_buf_make(DTYPE_F32, NUMEL, 3);
         size_t n = n_shards[k % CZ_ARRAY_LEN(n_shards)];
-        fill_octaves(&x, 5, 1.7f, octaves[k / CZ_ARRAY_LEN(n_shards)]);
+        agree_fill_octaves(&x, 5, 1.7f, octaves[k / CZ_ARRAY_LEN(n_shards)]);
         uint64_t whole[SQUARES_DIGITS] = {0}, sum[SQUARES_DIGITS] = {0};
         omp_set_num_threads(1);
         add_squares(&ops, &x, 0, NUMEL, whole);
