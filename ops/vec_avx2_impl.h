@@ -340,6 +340,11 @@ VEC_FN vd vd_high(vf x)
 {
     return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
 }
+VEC_FN double vd_hsum(vd x)
+{
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
 VEC_FN vl vd_bits(vd x)
 {
     return _mm256_castpd_si256(x);

@@ -346,6 +346,10 @@ VEC_FN vd vd_high(vf x)
 {
     return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
 }
+VEC_FN double vd_hsum(vd x)
+{
+    return _mm512_reduce_add_pd(x);
+}
 VEC_FN vl vd_bits(vd x)
 {
     return _mm512_castpd_si512(x);

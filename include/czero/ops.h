@@ -195,8 +195,9 @@ CZ_API cz_status cz_swiglu_backward(const struct cz_ops *ops, const struct cz_sw
 /* Scaled dot-product attention that never stores the Tq*Tk scores:
  *   s = scale*q*k^T (masked), p = softmax(s), out = dropout(p)*v, lse = log(sum(exp(s)))
  * Backward computes p again from q, k and lse:
- *   dv = p^T*dout, dp = dout*v^T, ds = p∘(dp - rowsum(dout∘out)), dq = scale*ds*k,
- *   dk = scale*ds^T*q
+ *   dv = p^T*dout, dp = dout*v^T, ds = p∘(dp - delta), dq = scale*ds*k, dk = scale*ds^T*q
+ * delta is rowsum(dout∘out) on a GPU, and rowsum(p∘dp)/rowsum(p), the same but for rounding, on the
+ * CPU.
  * Source: Dao, "FlashAttention-2", arXiv 2307.08691, algorithms 1 and 2.
  *
  * B rows of the batch, Tq query positions, Tk key positions, H query heads, G key and value heads

@@ -67,12 +67,20 @@ static size_t scratch_nbytes(const struct attention_row *row, const struct atten
     return size_round_up(row->scratch_numel(a, backward, whole) * sizeof(float), ALIGN);
 }
 
+/* Bytes of δ, in front of the scratch. */
+static size_t delta_nbytes(const struct attention_args *a)
+{
+    return size_round_up((size_t)(a->B * a->H * a->Tq) * sizeof(float), ALIGN);
+}
+
 /* Threads take the next task when they are done with one: causal blocks differ in length. */
 static void run(const struct attention_row *row, const struct attention_args *a, enum kind kind)
 {
     const struct tasks tasks = tasks_of(a, kind);
     const size_t nbytes = scratch_nbytes(row, a, kind != FORWARD);
     char *scratch = (char *)size_round_up((uintptr_t)a->workspace, ALIGN);
+    float *delta = (float *)(void *)scratch;
+    if (kind != FORWARD) scratch += delta_nbytes(a);
     int n_parts = n_parts_of(&tasks);
     int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) if (n_parts > 1)
@@ -90,8 +98,8 @@ static void run(const struct attention_row *row, const struct attention_args *a,
             switch (tasks.kind) {
             case FORWARD: row->forward(a, b, h, i0, i1, own); break;
             case BACKWARD_WHOLE: row->backward_whole(a, b, h, own); break;
-            case BACKWARD_Q: row->backward_q(a, b, h, i0, i1, own); break;
-            case BACKWARD_K: row->backward_k(a, b, h, i0, i1, own); break;
+            case BACKWARD_Q: row->backward_q(a, b, h, i0, i1, delta, own); break;
+            case BACKWARD_K: row->backward_k(a, b, h, i0, i1, delta, own); break;
             }
         }
     }
@@ -109,9 +117,10 @@ static size_t host_attention_workspace(const struct ops *ops, const struct atten
         struct tasks tasks = tasks_of(a, (enum kind)kind);
         if (n_parts_of(&tasks) > n_parts) n_parts = n_parts_of(&tasks);
     }
-    const size_t scores =
-        backward ? size_round_up(attention_own_dq_scores(a) * sizeof(float), ALIGN) : 0;
-    return scores + (size_t)n_parts * scratch_nbytes(row, a, backward) + ALIGN;
+    const size_t scratch = (size_t)n_parts * scratch_nbytes(row, a, backward) + ALIGN;
+    if (!backward) return scratch;
+    return size_round_up(attention_own_dq_scores(a) * sizeof(float), ALIGN) + delta_nbytes(a) +
+           scratch;
 }
 
 /* dtable (R,H) = Σ of dq_scores (H,B,Tq,R): over the queries of a batch row, then over these. */

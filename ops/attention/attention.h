@@ -3,8 +3,10 @@
  *   s = scale·q·kᵀ (+ positions, capped, masked),  p = softmax(s),  out = dropout(p)·v,
  *   lse = log Σ exp(s)
  * Backward recomputes p from q, k and lse:
- *   dv = pᵀ·dout,  dp = dout·vᵀ,  ds = p∘(dp − rowsum(dout∘out)),  dq = scale·ds·k,
- *   dk = scale·dsᵀ·q
+ *   dv = pᵀ·dout,  dp = dout·vᵀ,  ds = p∘(dp − δ),  dq = scale·ds·k,  dk = scale·dsᵀ·q
+ * where δ is rowsum(dout∘out) on a GPU. On the host it is rowsum(p∘dp) / rowsum(p), the same
+ * without roundings: with them, only this makes rows of ds add up to 0, and what all keys have in
+ * common (a bias, a norm's weight) gets a gradient that is all differences (docs/models.md).
  * Source: Dao, "FlashAttention-2", arXiv 2307.08691, algorithms 1 and 2. With a soft cap c, s is
  * c·tanh(s/c) and ds takes the factor 1 − (s/c)² (Gemma 2, arXiv 2408.00118, section 2).
  *
@@ -70,7 +72,7 @@ struct attention_args {
                                        of them. NULL: those of `documents` */
     const void *q, *k, *v;          /* element (b,t,h,d) at ((b·T + t)·stride + h·D + d) */
     int64_t q_stride, k_stride, v_stride; /* elements between positions (3·C for packed qkv) */
-    void *out;                            /* (B,Tq,H,D) dense in h,d; also read by backward */
+    void *out; /* (B,Tq,H,D) dense in h,d; read by a GPU's backward, too */
     int64_t out_stride;
     int64_t q_batch, kv_batch; /* elements between batch rows; 0: T·stride (a KV cache differs) */
     float *lse;                /* (B,H,Tq) fp32, saved by forward */

@@ -5,7 +5,7 @@
  * backward show in the result:
  *   forward   (b, h, block of queries)
  *   backward  (b, key head): the whole of it at once; or, when that gives fewer tasks than threads,
- *             dq by (b, h, block of queries) and dk, dv by (b, key head, block of keys), which
+ *             dq by (b, h, block of queries), then dk, dv by (b, key head, block of keys), which
  *             computes p and ds twice. */
 #ifndef CZ_OPS_ATTENTION_ATTENTION_IMPL_H
 #define CZ_OPS_ATTENTION_ATTENTION_IMPL_H
@@ -25,10 +25,12 @@ struct attention_row {
     /* out and lse of queries [q0, q1) */
     void (*forward)(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
                     float *scratch);
+    /* dq of queries [q0, q1), and their δ to `delta` (B,H,Tq) */
     void (*backward_q)(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
-                       float *scratch); /* dq of queries [q0, q1) */
+                       float *delta, float *scratch);
+    /* dk, dv of keys [k0, k1), with δ of all queries */
     void (*backward_k)(const struct attention_args *a, int64_t b, int64_t g, int64_t k0, int64_t k1,
-                       float *scratch); /* dk, dv of keys [k0, k1) */
+                       const float *delta, float *scratch);
     /* dq, dk, dv of key head g; NULL: this row has only the two above */
     void (*backward_whole)(const struct attention_args *a, int64_t b, int64_t g, float *scratch);
 };
@@ -64,6 +66,13 @@ static inline size_t attention_out_at(const struct attention_args *a, int64_t b,
                                       int64_t h)
 {
     return (size_t)((b * a->Tq + t) * a->out_stride + h * a->D);
+}
+
+/* Elements in front of (b, h, t) of lse and δ. */
+static inline size_t attention_row_at(const struct attention_args *a, int64_t b, int64_t h,
+                                      int64_t tq)
+{
+    return (size_t)((b * a->H + h) * a->Tq + tq);
 }
 
 /* Positions [begin, end). */

@@ -116,7 +116,7 @@ static void forward_query(const struct attention_args *a, int64_t b, int64_t h, 
     size_t out_at = attention_out_at(a, b, tq, h);
     for (int64_t d = 0; d < a->D; d++)
         dtype_put(a->out, out_at + (size_t)d, a->dtype, any ? sums[d] / total : 0.0f);
-    if (a->lse) a->lse[(b * a->H + h) * a->Tq + tq] = any ? most + logf(total) : -INFINITY;
+    if (a->lse) a->lse[attention_row_at(a, b, h, tq)] = any ? most + logf(total) : -INFINITY;
 }
 
 static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
@@ -125,18 +125,40 @@ static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_
     for (int64_t tq = q0; tq < q1; tq++) forward_query(a, b, h, tq, scratch);
 }
 
-/* p (with dropout) and ds of one query and one key that it sees: ds = p·(dp − dout·out), where
- * dout·out is Σ p·dp of the row; with a cap, ds is that of the score before it. */
-static void pair(const struct attention_args *a, int64_t b, int64_t h, int64_t tq, int64_t tk,
-                 float *p_kept, float *ds)
+/* One query and one key that it sees. */
+struct pair {
+    float p, kept; /* before and after dropout */
+    float dp;      /* after dropout */
+    float slope;   /* of the cap */
+};
+
+static struct pair pair(const struct attention_args *a, int64_t b, int64_t h, int64_t tq,
+                        int64_t tk)
 {
-    float s = score(a, b, h, tq, tk), p = expf(s - a->lse[(b * a->H + h) * a->Tq + tq]);
-    float kept = keep(a, b, h, tq, tk);
-    size_t out_at = attention_out_at(a, b, tq, h);
-    float dp =
-        dot(a, a->dout, out_at, a->v, attention_kv_at(a, a->v_stride, b, tk, key_head(a, h)));
-    *p_kept = p * kept;
-    *ds = p * (dp * kept - dot(a, a->dout, out_at, a->out, out_at)) * cap_slope(a, s);
+    const float s = score(a, b, h, tq, tk), keep_factor = keep(a, b, h, tq, tk);
+    const float p = expf(s - a->lse[attention_row_at(a, b, h, tq)]);
+    const float dp = dot(a, a->dout, attention_out_at(a, b, tq, h), a->v,
+                         attention_kv_at(a, a->v_stride, b, tk, key_head(a, h)));
+    return (struct pair){p, p * keep_factor, dp * keep_factor, cap_slope(a, s)};
+}
+
+/* δ = Σ p·dp / Σ p over the keys of a query, in double: Σ p is 1 but for the rounding of lse. */
+static float delta_of(const struct attention_args *a, int64_t b, int64_t h, int64_t tq)
+{
+    double total = 0, sum = 0;
+    for (int64_t tk = 0; tk < a->Tk; tk++) {
+        if (!sees(a, b, tq, tk)) continue;
+        struct pair x = pair(a, b, h, tq, tk);
+        total += (double)x.p;
+        sum += (double)x.p * (double)x.dp;
+    }
+    return total == 0 ? 0 : (float)(sum / total);
+}
+
+/* The derivative of the loss with respect to what a score was before the cap. */
+static float score_gradient(const struct pair *x, float delta)
+{
+    return x->p * (x->dp - delta) * x->slope;
 }
 
 /* The gradients of the position scores of one query, or of one key, in front of its sums; NULL:
@@ -148,15 +170,17 @@ static float *zero_scores(const struct attention_args *a, float *gradients, size
 }
 
 static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
-                       float *sums)
+                       float *delta, float *sums)
 {
     for (int64_t tq = q0; tq < q1; tq++) {
+        float *own = &delta[attention_row_at(a, b, h, tq)];
+        *own = delta_of(a, b, h, tq);
         float *ds_of = zero_scores(a, a->positions.dq_scores, attention_q_scores_at(a, b, h, tq));
         for (int64_t d = 0; d < a->D; d++) sums[d] = 0;
         for (int64_t tk = 0; tk < a->Tk; tk++) {
             if (!sees(a, b, tq, tk)) continue;
-            float p, ds;
-            pair(a, b, h, tq, tk, &p, &ds);
+            struct pair x = pair(a, b, h, tq, tk);
+            float ds = score_gradient(&x, *own);
             size_t k_at = attention_kv_at(a, a->k_stride, b, tk, key_head(a, h));
             for (int64_t d = 0; d < a->D; d++)
                 sums[d] += ds * dtype_get(a->k, k_at + (size_t)d, a->dtype);
@@ -169,7 +193,7 @@ static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int
 }
 
 static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int64_t k0, int64_t k1,
-                       float *scratch)
+                       const float *delta, float *scratch)
 {
     float *dk = scratch, *dv = scratch + a->D;
     const int64_t n_heads = a->H / a->G;
@@ -179,13 +203,13 @@ static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int
         for (int64_t h = g * n_heads; h < (g + 1) * n_heads; h++)
             for (int64_t tq = 0; tq < a->Tq; tq++)
                 if (sees(a, b, tq, tk)) {
-                    float p, ds;
-                    pair(a, b, h, tq, tk, &p, &ds);
+                    struct pair x = pair(a, b, h, tq, tk);
+                    float ds = score_gradient(&x, delta[attention_row_at(a, b, h, tq)]);
                     size_t q_at = attention_q_at(a, b, tq, h),
                            out_at = attention_out_at(a, b, tq, h);
                     for (int64_t d = 0; d < a->D; d++) {
                         dk[d] += ds * dtype_get(a->q, q_at + (size_t)d, a->dtype);
-                        dv[d] += p * dtype_get(a->dout, out_at + (size_t)d, a->dtype);
+                        dv[d] += x.kept * dtype_get(a->dout, out_at + (size_t)d, a->dtype);
                     }
                     if (ds_of) ds_of[attention_bucket(a, tq, tk)] += a->positions.scale * ds;
                 }

@@ -453,7 +453,7 @@ static void forward_finish(const struct attention_args *a, const struct forward_
         for (size_t d = 0; d < Dp; d += VF_N)
             vf_store(w->o, i * Dp + d, DTYPE_F32, vf_load(w->o, i * Dp + d, DTYPE_F32) / divisor);
         if (a->lse)
-            a->lse[(size_t)((b * a->H + h) * a->Tq) + q0 + i] =
+            a->lse[attention_row_at(a, b, h, (int64_t)(q0 + i))] =
                 total == 0 ? -INFINITY : w->most[i] + logf(total);
     }
     unpack(a, w->o, 1.0f, nq, a->out, attention_out_at(a, b, (int64_t)q0, h), a->out_stride);
@@ -490,113 +490,128 @@ static void forward(const struct attention_args *a, int64_t b, int64_t h, int64_
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* A block of queries against one of keys, (BK,BK) each. Without dropout `kept` is p. */
+struct pairs {
+    float *p;     /* q·k, then p */
+    float *kept;  /* p after dropout */
+    float *ds;    /* dp after dropout, then ds/scale */
+    float *slope; /* of the cap; NULL: none */
+};
+
 struct backward_space {
     float *q, *dout, *lse, *delta;         /* (BK,Dp) (BK,Dp) (BK) (BK): a block of queries */
     float *k, *kt, *vt, *shown;            /* (BK,Dp) (D,BK) (D,BK) (BK): a block of keys */
-    float *p, *ds;                         /* (BK,BK): s, then p after dropout; dp, then ds/scale */
-    float *dk, *dv;                        /* (BK,Dp) sums */
-    float *dq;                             /* (heads,Tq,Dp) sums, or (BK,Dp) */
+    float *dq;                             /* (BK,Dp) sums */
+    float *dk, *dv;                        /* sums of a block of keys, or of all: (Tk,Dp) */
+    float *pairs;                          /* of one block of keys after the other */
     struct attention_span *keys, *queries; /* (BK) that each query sees, and that see each key */
+    double *total, *sum;                   /* (BK) of each query: Σ p, Σ p·dp */
 };
 
-/* Space of the last two, on a stack. */
-struct backward_spans {
+/* Space of the last four, on a stack. */
+struct backward_stack {
     struct attention_span keys[BK], queries[BK];
+    double total[BK], sum[BK];
 };
+
+static struct backward_space on_stack(struct backward_stack *stack)
+{
+    return (struct backward_space){
+        .keys = stack->keys, .queries = stack->queries, .total = stack->total, .sum = stack->sum};
+}
+
+/* Elements of the pairs of two blocks. */
+static size_t pairs_numel(const struct attention_args *a)
+{
+    const size_t n_kinds = 2 + (size_t)(a->dropout_p > 0) + (size_t)(a->softcap > 0);
+    return n_kinds * BK * BK;
+}
+
+static struct pairs pairs_at(const struct attention_args *a, const struct backward_space *w,
+                             size_t block)
+{
+    const size_t n = (size_t)BK * BK;
+    float *p = w->pairs + block * pairs_numel(a);
+    return (struct pairs){.p = p,
+                          .kept = a->dropout_p > 0 ? p + 2 * n : p,
+                          .ds = p + n,
+                          .slope = a->softcap > 0 ? p + pairs_numel(a) - n : NULL};
+}
 
 static size_t backward_layout(const struct attention_args *a, bool whole, float *p,
                               struct backward_space *w)
 {
     const size_t D = (size_t)a->D, Dp = round_up_vec(D), rows = BK * Dp;
-    const size_t dq = whole ? (size_t)(a->H / a->G * a->Tq) * Dp : rows;
-    const size_t sizes[] = {rows, rows,    BK,      BK,   rows, D * BK, D * BK,
-                            BK,   BK * BK, BK * BK, rows, rows, dq};
-    float **pieces[] = {&w->q,     &w->dout, &w->lse, &w->delta, &w->k,  &w->kt, &w->vt,
-                        &w->shown, &w->p,    &w->ds,  &w->dk,    &w->dv, &w->dq};
+    const size_t n_blocks = ((size_t)a->Tk + BK - 1) / BK, sums = whole ? n_blocks * rows : rows;
+    const size_t sizes[] = {rows,   rows, BK,   BK,   rows, D * BK,
+                            D * BK, BK,   rows, sums, sums, n_blocks * pairs_numel(a)};
+    float **pieces[] = {&w->q,  &w->dout,  &w->lse, &w->delta, &w->k,  &w->kt,
+                        &w->vt, &w->shown, &w->dq,  &w->dk,    &w->dv, &w->pairs};
     size_t total = 0;
     for (size_t i = 0; i < CZ_ARRAY_LEN(sizes); total += sizes[i++])
         if (p) *pieces[i] = p + total;
     return total;
 }
 
-/* delta = Σ dout·out of one query. */
-VEC_FN float delta_of(enum cz_dtype dtype, const struct attention_args *a, size_t at)
-{
-    const size_t D = (size_t)a->D;
-    vf sum = vf_zero();
-    for (size_t d = 0; d < D; d += VF_N) {
-        size_t n = least(VF_N, D - d);
-        sum =
-            vf_fma(vf_load_n(a->dout, at + d, dtype, n), vf_load_n(a->out, at + d, dtype, n), sum);
-    }
-    return vf_hsum(sum);
-}
-
-static float delta(const struct attention_args *a, size_t at)
-{
-    if (a->dtype == DTYPE_BF16) return delta_of(DTYPE_BF16, a, at);
-    if (a->dtype == DTYPE_F16) return delta_of(DTYPE_F16, a, at);
-    return delta_of(DTYPE_F32, a, at);
-}
-
 /* A row without any key has lse = −∞; with +∞ in its place all its p come out 0. */
 static void load_queries(const struct attention_args *a, const struct backward_space *w, int64_t b,
                          int64_t h, size_t q0, size_t nq)
 {
-    const float *lse = a->lse + (size_t)((b * a->H + h) * a->Tq) + q0;
-    const size_t out_at = attention_out_at(a, b, (int64_t)q0, h);
+    const float *lse = a->lse + attention_row_at(a, b, h, (int64_t)q0);
     attention_keys_of(a, b, (int64_t)q0, (int64_t)nq, w->keys);
     pack(a, a->q, attention_q_at(a, b, (int64_t)q0, h), a->q_stride, nq, NULL, w->q);
-    pack(a, a->dout, out_at, a->out_stride, nq, NULL, w->dout);
-    for (size_t i = 0; i < nq; i++) {
-        w->lse[i] = lse[i] == -INFINITY ? INFINITY : lse[i];
-        w->delta[i] = delta(a, out_at + i * (size_t)a->out_stride);
-    }
+    pack(a, a->dout, attention_out_at(a, b, (int64_t)q0, h), a->out_stride, nq, NULL, w->dout);
+    for (size_t i = 0; i < nq; i++) w->lse[i] = lse[i] == -INFINITY ? INFINITY : lse[i];
+    memset(w->total, 0, nq * sizeof *w->total);
+    memset(w->sum, 0, nq * sizeof *w->sum);
 }
 
+/* The keys of a block, for scores and dp. */
 static struct key_block load_keys(const struct attention_args *a, const struct backward_space *w,
                                   int64_t b, int64_t g, size_t k0)
 {
     struct key_block kb = key_block_of(a, b, k0, w->shown);
-    attention_queries_of(a, b, (int64_t)k0, (int64_t)kb.nk, w->queries);
-    kb.queries = w->queries;
-    const size_t k_at = attention_kv_at(a, a->k_stride, b, (int64_t)k0, g);
-    pack(a, a->k, k_at, a->k_stride, kb.nk, &kb, w->k);
-    pack_transposed(a, a->k, k_at, a->k_stride, &kb, w->kt);
+    pack_transposed(a, a->k, attention_kv_at(a, a->k_stride, b, (int64_t)k0, g), a->k_stride, &kb,
+                    w->kt);
     pack_transposed(a, a->v, attention_kv_at(a, a->v_stride, b, (int64_t)k0, g), a->v_stride, &kb,
                     w->vt);
     return kb;
 }
 
-/* Row i: s and dp become p after dropout and ds/scale. Where all of the softmax is on one key
- * (the first query sees no other) dp and delta are one sum in two orders, and ds is 0; not so in 16
- * bits, where delta is of the rounded out. */
-VEC_FN void pair_row(const bool capped, const bool all, const struct attention_args *a,
-                     const struct backward_space *w, size_t i, struct columns seen,
-                     struct columns done, struct dropper *r, uint64_t draw_idx)
+/* Row i: q·k and dout·v become p, before and after dropout, and dp; their sums grow, in double. */
+VEC_FN void p_row(const bool capped, const bool all, const struct attention_args *a,
+                  const struct backward_space *w, const struct pairs *x, size_t i,
+                  struct columns seen, struct columns done, struct dropper *r, uint64_t draw_idx)
 {
-    float *s = w->p + i * BK, *dp = w->ds + i * BK;
+    float *p_of = x->p + i * BK, *dp_of = x->ds + i * BK;
     const struct scores scores = scores_of(a);
-    const vf lse = vf_set1(w->lse[i]), delta_i = vf_set1(w->delta[i]);
+    const vf lse = vf_set1(w->lse[i]);
     const uint32_t *words = r->on ? dropper_words(r, draw_idx) : NULL;
-    const vf one = vf_set1(1.0f), whole = vf_set1(a->dtype == DTYPE_F32 ? 1.0f : INFINITY);
+    vd total = vd_set1(0), sum = vd_set1(0);
     for (size_t j = done.begin; j < done.end; j += VF_N) {
-        vf y = score(capped, &scores, vf_load(s, j, DTYPE_F32));
+        vf y = score(capped, &scores, vf_load(p_of, j, DTYPE_F32));
         vf p = vf_exp(masked(all, y, w->shown, j, seen) - lse);
-        vf x = vf_load(dp, j, DTYPE_F32);
-        vf kept = words ? keep_factor(r, words, j) : one;
-        vf ds = p * vf_fma(x, kept, vf_neg(delta_i));
-        if (capped) ds = ds * cap_slope(&scores, y);
-        vf_store(s, j, DTYPE_F32, p * kept);
-        vf_store(dp, j, DTYPE_F32, vf_select(vf_le(whole, p), vf_zero(), ds));
+        vf dp = vf_load(dp_of, j, DTYPE_F32);
+        if (words) {
+            vf kept = keep_factor(r, words, j);
+            dp = dp * kept;
+            vf_store(x->kept + i * BK, j, DTYPE_F32, p * kept);
+            vf_store(dp_of, j, DTYPE_F32, dp);
+        }
+        if (capped) vf_store(x->slope + i * BK, j, DTYPE_F32, cap_slope(&scores, y));
+        vf_store(p_of, j, DTYPE_F32, p);
+        vd low = vd_low(p), high = vd_high(p);
+        total = total + (low + high);
+        sum = vd_fma(low, vd_low(dp), vd_fma(high, vd_high(dp), sum));
     }
+    w->total[i] += vd_hsum(total);
+    w->sum[i] += vd_hsum(sum);
 }
 
-/* p and ds of the loaded queries and keys, in the columns that each strip of rows sees; `wanted`
- * gradients of position scores. */
+/* p and dp of the loaded queries and keys, in the columns that each group of rows sees. */
 static void pair_blocks(const struct attention_args *a, const struct backward_space *w,
                         const struct key_block *kb, int64_t b, int64_t h, size_t q0, size_t nq,
-                        unsigned wanted, struct dropper *r)
+                        const struct pairs *x, struct dropper *r)
 {
     const size_t D = (size_t)a->D, Dp = round_up_vec(D);
     for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
@@ -604,38 +619,77 @@ static void pair_blocks(const struct attention_args *a, const struct backward_sp
         struct columns c = whole_vectors(visible_to(kb, w->keys + i0, n_rows));
         if (c.end == 0) continue;
         const size_t at = i0 * BK + c.begin, n_vecs = (c.end - c.begin) / VF_N;
-        multiply(w->q + i0 * Dp, Dp, 1, w->kt + c.begin, BK, D, w->p + at, BK, n_rows, n_vecs,
+        multiply(w->q + i0 * Dp, Dp, 1, w->kt + c.begin, BK, D, x->p + at, BK, n_rows, n_vecs,
                  false);
-        multiply(w->dout + i0 * Dp, Dp, 1, w->vt + c.begin, BK, D, w->ds + at, BK, n_rows, n_vecs,
+        multiply(w->dout + i0 * Dp, Dp, 1, w->vt + c.begin, BK, D, x->ds + at, BK, n_rows, n_vecs,
                  false);
         for (size_t i = i0; i < i0 + n_rows; i++) {
             const struct columns seen = visible(kb, &w->keys[i]);
-            add_positions(a, b, h, q0 + i, kb, c, w->p + i * BK);
-            ROW_CALL(a, seen, c, pair_row, a, w, i, seen, c, r, draw_idx_of(a, b, h, q0 + i, kb));
-            put_positions(a, b, h, q0 + i, kb, c, w->ds + i * BK, wanted);
+            add_positions(a, b, h, q0 + i, kb, c, x->p + i * BK);
+            ROW_CALL(a, seen, c, p_row, a, w, x, i, seen, c, r, draw_idx_of(a, b, h, q0 + i, kb));
+        }
+    }
+}
+
+/* δ of the loaded queries, whose p and dp are all there. By Σ p, because p comes from a rounded
+ * lse: what is left of a row of ds, which should add up to 0, is what its own roundings leave. */
+static void make_delta(const struct backward_space *w, size_t nq)
+{
+    for (size_t i = 0; i < nq; i++)
+        w->delta[i] = w->total[i] == 0 ? 0 : (float)(w->sum[i] / w->total[i]);
+}
+
+/* Row i: dp becomes ds/scale. */
+VEC_FN void ds_row(const bool capped, const struct pairs *x, size_t i, struct columns done,
+                   float delta)
+{
+    const float *p = x->p + i * BK;
+    float *ds = x->ds + i * BK;
+    for (size_t j = done.begin; j < done.end; j += VF_N) {
+        vf y = vf_load(p, j, DTYPE_F32) * (vf_load(ds, j, DTYPE_F32) - vf_set1(delta));
+        if (capped) y = y * vf_load(x->slope + i * BK, j, DTYPE_F32);
+        vf_store(ds, j, DTYPE_F32, y);
+    }
+}
+
+/* ds of the loaded queries, and the `wanted` gradients of position scores. */
+static void score_gradients(const struct attention_args *a, const struct backward_space *w,
+                            const struct key_block *kb, int64_t b, int64_t h, size_t q0, size_t nq,
+                            const struct pairs *x, unsigned wanted)
+{
+    for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
+        size_t n_rows = least(ROWS, nq - i0);
+        struct columns c = whole_vectors(visible_to(kb, w->keys + i0, n_rows));
+        for (size_t i = i0; i < i0 + n_rows; i++) {
+            if (x->slope)
+                ds_row(true, x, i, c, w->delta[i]);
+            else
+                ds_row(false, x, i, c, w->delta[i]);
+            put_positions(a, b, h, q0 + i, kb, c, x->ds + i * BK, wanted);
         }
     }
 }
 
 /* dq (nq,Dp) += ds·k */
 static void add_dq(const struct attention_args *a, const struct backward_space *w,
-                   const struct key_block *kb, size_t nq, float *dq)
+                   const struct key_block *kb, size_t nq, const struct pairs *x)
 {
     const size_t Dp = round_up_vec((size_t)a->D);
     for (size_t i0 = 0; i0 < nq; i0 += ROWS) {
         size_t n_rows = least(ROWS, nq - i0);
         struct columns c = visible_to(kb, w->keys + i0, n_rows);
         if (c.end > 0)
-            multiply(w->ds + i0 * BK + c.begin, BK, 1, w->k + c.begin * Dp, Dp, c.end - c.begin,
-                     dq + i0 * Dp, Dp, n_rows, Dp / VF_N, true);
+            multiply(x->ds + i0 * BK + c.begin, BK, 1, w->k + c.begin * Dp, Dp, c.end - c.begin,
+                     w->dq + i0 * Dp, Dp, n_rows, Dp / VF_N, true);
     }
 }
 
-/* dk += dsᵀ·q, dv += pᵀ·dout, from the first query that sees a strip's first key to the last that
- * sees its last: each sees some of the strip, and the columns that it does not see are 0 (strips
- * divide vectors, so they were computed). */
+/* dk += dsᵀ·q, dv += keptᵀ·dout, from the first query that sees a group's first key to the last
+ * that sees its last: each sees some of the group, and the columns that it does not see are 0
+ * (groups divide vectors, so they were computed). */
 static void add_dk_dv(const struct attention_args *a, const struct backward_space *w,
-                      const struct key_block *kb, size_t q0, size_t nq)
+                      const struct key_block *kb, size_t q0, size_t nq, const struct pairs *x,
+                      float *dk, float *dv)
 {
     const size_t Dp = round_up_vec((size_t)a->D);
     for (size_t j0 = 0; j0 < kb->nk; j0 += ROWS) {
@@ -644,102 +698,116 @@ static void add_dk_dv(const struct attention_args *a, const struct backward_spac
             columns_of(kb->queries[j0].begin, kb->queries[j0 + n_rows - 1].end, q0, nq);
         if (c.end == 0) continue;
         const size_t at = c.begin * BK + j0, n = c.end - c.begin;
-        multiply(w->ds + at, 1, BK, w->q + c.begin * Dp, Dp, n, w->dk + j0 * Dp, Dp, n_rows,
-                 Dp / VF_N, true);
-        multiply(w->p + at, 1, BK, w->dout + c.begin * Dp, Dp, n, w->dv + j0 * Dp, Dp, n_rows,
+        multiply(x->ds + at, 1, BK, w->q + c.begin * Dp, Dp, n, dk + j0 * Dp, Dp, n_rows, Dp / VF_N,
+                 true);
+        multiply(x->kept + at, 1, BK, w->dout + c.begin * Dp, Dp, n, dv + j0 * Dp, Dp, n_rows,
                  Dp / VF_N, true);
     }
 }
 
+/* dk and dv of n keys from k0 on. */
 static void store_dk_dv(const struct attention_args *a, const struct backward_space *w, int64_t b,
-                        int64_t g, const struct key_block *kb)
+                        int64_t g, int64_t k0, size_t n)
 {
-    const int64_t k0 = (int64_t)kb->k0;
-    unpack(a, w->dk, a->scale, kb->nk, a->dk, attention_kv_at(a, a->k_stride, b, k0, g),
-           a->k_stride);
-    unpack(a, w->dv, 1.0f, kb->nk, a->dv, attention_kv_at(a, a->v_stride, b, k0, g), a->v_stride);
+    unpack(a, w->dk, a->scale, n, a->dk, attention_kv_at(a, a->k_stride, b, k0, g), a->k_stride);
+    unpack(a, w->dv, 1.0f, n, a->dv, attention_kv_at(a, a->v_stride, b, k0, g), a->v_stride);
 }
 
-/* Every head of the group and block of queries that sees some of the keys, in order: dk and dv of
- * the block, and with `dq` (heads,Tq,Dp) what they add to it. */
-static void keys_against_queries(const struct attention_args *a, const struct backward_space *w,
-                                 const struct key_block *kb, int64_t b, int64_t g,
-                                 struct dropper *r, float *dq)
+/* A block of queries against all keys that it sees: δ, dq, and where `of_keys` what they add to the
+ * sums of all keys. The pairs of a row are kept until its δ is known. */
+static void queries_against_keys(const struct attention_args *a, const struct backward_space *w,
+                                 int64_t b, int64_t h, size_t q0, size_t nq, bool of_keys,
+                                 struct dropper *r)
 {
-    const size_t Dp = round_up_vec((size_t)a->D), Tq = (size_t)a->Tq;
-    const int64_t n_heads = a->H / a->G;
-    const size_t first = (size_t)kb->queries[0].begin / BK * BK;
-    const size_t last = (size_t)kb->queries[kb->nk - 1].end;
-    memset(w->dk, 0, BK * Dp * sizeof(float));
-    memset(w->dv, 0, BK * Dp * sizeof(float));
-    zero_scores(a, a->positions.dk_scores, attention_k_scores_at(a, b, g, (int64_t)kb->k0), kb->nk);
-    for (int64_t i = 0; i < n_heads; i++)
-        for (size_t q0 = first; q0 < last; q0 += BK) {
-            const int64_t h = g * n_heads + i;
-            size_t nq = least(BK, Tq - q0);
-            load_queries(a, w, b, h, q0, nq);
-            pair_blocks(a, w, kb, b, h, q0, nq,
-                        dq ? POSITIONS_OF_Q | POSITIONS_OF_K : POSITIONS_OF_K, r);
-            if (dq) add_dq(a, w, kb, nq, dq + ((size_t)i * Tq + q0) * Dp);
-            add_dk_dv(a, w, kb, q0, nq);
-        }
+    const size_t Dp = round_up_vec((size_t)a->D);
+    const int64_t g = h / (a->H / a->G);
+    load_queries(a, w, b, h, q0, nq);
+    const size_t first = (size_t)w->keys[0].begin / BK, end = (size_t)w->keys[nq - 1].end;
+    for (size_t block = first; block * BK < end; block++) {
+        const struct pairs x = pairs_at(a, w, block - first);
+        const struct key_block kb = load_keys(a, w, b, g, block * BK);
+        pair_blocks(a, w, &kb, b, h, q0, nq, &x, r);
+    }
+    make_delta(w, nq);
+    memset(w->dq, 0, nq * Dp * sizeof(float));
+    for (size_t block = first; block * BK < end; block++) {
+        const struct pairs x = pairs_at(a, w, block - first);
+        struct key_block kb = key_block_of(a, b, block * BK, w->shown);
+        score_gradients(a, w, &kb, b, h, q0, nq, &x,
+                        of_keys ? POSITIONS_OF_Q | POSITIONS_OF_K : POSITIONS_OF_Q);
+        pack(a, a->k, attention_kv_at(a, a->k_stride, b, (int64_t)kb.k0, g), a->k_stride, kb.nk,
+             &kb, w->k);
+        add_dq(a, w, &kb, nq, &x);
+        if (!of_keys) continue;
+        attention_queries_of(a, b, (int64_t)kb.k0, (int64_t)kb.nk, w->queries);
+        kb.queries = w->queries;
+        add_dk_dv(a, w, &kb, q0, nq, &x, w->dk + kb.k0 * Dp, w->dv + kb.k0 * Dp);
+    }
+    unpack(a, w->dq, a->scale, nq, a->dq, attention_q_at(a, b, (int64_t)q0, h), a->q_stride);
 }
 
 static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int64_t first,
-                       int64_t last, float *scratch)
+                       int64_t last, float *delta, float *scratch)
 {
-    const size_t q0 = (size_t)first, nq = (size_t)(last - first);
-    const size_t Dp = round_up_vec((size_t)a->D);
-    struct backward_spans spans;
-    struct backward_space w = {.keys = spans.keys, .queries = spans.queries};
+    const size_t nq = (size_t)(last - first);
+    struct backward_stack stack;
+    struct backward_space w = on_stack(&stack);
     struct dropper dropper;
     backward_layout(a, false, scratch, &w);
     dropper_init(&dropper, a);
-    memset(w.dq, 0, nq * Dp * sizeof(float));
     zero_scores(a, a->positions.dq_scores, attention_q_scores_at(a, b, h, first), nq);
-    load_queries(a, &w, b, h, q0, nq);
-    const size_t n_keys = (size_t)spans.keys[nq - 1].end;
-    for (size_t k0 = (size_t)spans.keys[0].begin / BK * BK; k0 < n_keys; k0 += BK) {
-        struct key_block kb = load_keys(a, &w, b, h / (a->H / a->G), k0);
-        pair_blocks(a, &w, &kb, b, h, q0, nq, POSITIONS_OF_Q, &dropper);
-        add_dq(a, &w, &kb, nq, w.dq);
-    }
-    unpack(a, w.dq, a->scale, nq, a->dq, attention_q_at(a, b, first, h), a->q_stride);
+    queries_against_keys(a, &w, b, h, (size_t)first, nq, false, &dropper);
+    memcpy(delta + attention_row_at(a, b, h, first), w.delta, nq * sizeof *delta);
 }
 
-static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int64_t first,
-                       int64_t last, float *scratch)
+/* Every head of the group and block of queries that sees some of the keys, in order. */
+static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int64_t k0, int64_t k1,
+                       const float *delta, float *scratch)
 {
-    (void)last; /* the end of the block that starts at `first` */
-    struct backward_spans spans;
-    struct backward_space w = {.keys = spans.keys, .queries = spans.queries};
+    const size_t Dp = round_up_vec((size_t)a->D), nk = (size_t)(k1 - k0), Tq = (size_t)a->Tq;
+    const int64_t n_heads = a->H / a->G;
+    struct backward_stack stack;
+    struct backward_space w = on_stack(&stack);
     struct dropper dropper;
     backward_layout(a, false, scratch, &w);
     dropper_init(&dropper, a);
-    struct key_block kb = load_keys(a, &w, b, g, (size_t)first);
-    keys_against_queries(a, &w, &kb, b, g, &dropper, NULL);
-    store_dk_dv(a, &w, b, g, &kb);
+    const struct pairs x = pairs_at(a, &w, 0);
+    struct key_block kb = load_keys(a, &w, b, g, (size_t)k0);
+    attention_queries_of(a, b, k0, k1 - k0, w.queries);
+    kb.queries = w.queries;
+    memset(w.dk, 0, nk * Dp * sizeof(float));
+    memset(w.dv, 0, nk * Dp * sizeof(float));
+    zero_scores(a, a->positions.dk_scores, attention_k_scores_at(a, b, g, k0), nk);
+    const size_t first = (size_t)w.queries[0].begin / BK * BK, last = (size_t)w.queries[nk - 1].end;
+    for (int64_t h = g * n_heads; h < (g + 1) * n_heads; h++)
+        for (size_t q0 = first; q0 < last; q0 += BK) {
+            const size_t nq = least(BK, Tq - q0);
+            load_queries(a, &w, b, h, q0, nq);
+            memcpy(w.delta, delta + attention_row_at(a, b, h, (int64_t)q0), nq * sizeof *delta);
+            pair_blocks(a, &w, &kb, b, h, q0, nq, &x, &dropper);
+            score_gradients(a, &w, &kb, b, h, q0, nq, &x, POSITIONS_OF_K);
+            add_dk_dv(a, &w, &kb, q0, nq, &x, w.dk, w.dv);
+        }
+    store_dk_dv(a, &w, b, g, k0, nk);
 }
 
 static void backward_whole(const struct attention_args *a, int64_t b, int64_t g, float *scratch)
 {
-    const size_t Dp = round_up_vec((size_t)a->D), Tq = (size_t)a->Tq;
+    const size_t Dp = round_up_vec((size_t)a->D), Tq = (size_t)a->Tq, Tk = (size_t)a->Tk;
     const int64_t n_heads = a->H / a->G;
-    struct backward_spans spans;
-    struct backward_space w = {.keys = spans.keys, .queries = spans.queries};
+    struct backward_stack stack;
+    struct backward_space w = on_stack(&stack);
     struct dropper dropper;
     backward_layout(a, true, scratch, &w);
     dropper_init(&dropper, a);
-    memset(w.dq, 0, (size_t)n_heads * Tq * Dp * sizeof(float));
+    memset(w.dk, 0, Tk * Dp * sizeof(float));
+    memset(w.dv, 0, Tk * Dp * sizeof(float));
     zero_scores(a, a->positions.dq_scores, attention_q_scores_at(a, b, g, 0), Tq);
-    for (size_t k0 = 0; k0 < (size_t)a->Tk; k0 += BK) {
-        struct key_block kb = load_keys(a, &w, b, g, k0);
-        keys_against_queries(a, &w, &kb, b, g, &dropper, w.dq);
-        store_dk_dv(a, &w, b, g, &kb);
-    }
-    for (int64_t i = 0; i < n_heads; i++)
-        unpack(a, w.dq + (size_t)i * Tq * Dp, a->scale, Tq, a->dq,
-               attention_q_at(a, b, 0, g * n_heads + i), a->q_stride);
+    zero_scores(a, a->positions.dk_scores, attention_k_scores_at(a, b, g, 0), Tk);
+    for (int64_t h = g * n_heads; h < (g + 1) * n_heads; h++)
+        for (size_t q0 = 0; q0 < Tq; q0 += BK)
+            queries_against_keys(a, &w, b, h, q0, least(BK, Tq - q0), true, &dropper);
+    store_dk_dv(a, &w, b, g, 0, Tk);
 }
 
 static size_t scratch_numel(const struct attention_args *a, bool backward, bool whole)

@@ -319,25 +319,29 @@ static void truth_forward_query(struct problem *p, int64_t b, int64_t h, int64_t
     }
 }
 
-/* Gradients of one query, with the delta of the row's own `out` (rounded to its dtype), as the
- * kernels read it. */
+/* Gradients of one query. delta, and its size, are sums over the keys: the first look at them. */
 static void truth_backward_query(struct problem *p, int64_t b, int64_t h, int64_t tq, double *prob)
 {
     const struct attention_args *a = &p->args;
     const int64_t g = h / (a->H / a->G);
-    double delta = 0;
-    for (int64_t d = 0; d < a->D; d++) delta += at(p, OUT, b, tq, h, d) * at(p, DOUT, b, tq, h, d);
+    double delta = 0, delta_size = 0;
     truth_row(p, b, h, tq, prob);
-    for (int64_t tk = 0; tk < a->Tk; tk++) {
+    for (int64_t look = 0; look < 2 * a->Tk; look++) {
+        const int64_t tk = look % a->Tk;
         if (prob[tk] == 0) continue;
-        double dp = 0, keep = kept(a, b, h, tq, tk), size = fabs(delta);
+        const double keep = kept(a, b, h, tq, tk);
+        double dp = 0, size = 0;
         for (int64_t d = 0; d < a->D; d++) {
-            dp += at(p, DOUT, b, tq, h, d) * at(p, V, b, tk, g, d);
+            dp += at(p, DOUT, b, tq, h, d) * at(p, V, b, tk, g, d) * keep;
             size += fabs(at(p, DOUT, b, tq, h, d) * at(p, V, b, tk, g, d)) * keep;
         }
+        if (look < a->Tk) {
+            delta += prob[tk] * dp, delta_size += prob[tk] * size;
+            continue;
+        }
         const double tanh_of = a->softcap > 0 ? score(p, b, h, tq, tk) / (double)a->softcap : 0;
-        double ds = prob[tk] * (dp * keep - delta) * (1 - tanh_of * tanh_of);
-        size *= prob[tk];
+        double ds = prob[tk] * (dp - delta) * (1 - tanh_of * tanh_of);
+        size = prob[tk] * (size + delta_size);
         for (size_t i = 0; i < N_PARTS; i++) {
             if (!has_part(p, i)) continue;
             const size_t idx = part_at(p, i, b, h, tq, tk);
@@ -805,17 +809,56 @@ START_TEST(large_scores_do_not_overflow_and_nan_shows)
 }
 END_TEST
 
-/* Its p is 1 whatever q and k are: in fp32 their gradients are 0, not a rounding error. */
+/* Mean of |dp| over the keys of a query. */
+static double mean_dp(const struct problem *p, int64_t b, int64_t h, int64_t tq)
+{
+    const struct attention_args *a = &p->args;
+    double mean = 0;
+    for (int64_t tk = 0; tk < a->Tk; tk++) {
+        double dp = 0;
+        for (int64_t d = 0; d < a->D; d++)
+            dp += at(p, DOUT, b, tq, h, d) * at(p, V, b, tk, h / (a->H / a->G), d);
+        mean += fabs(dp) / (double)a->Tk;
+    }
+    return mean;
+}
+
+/* A row of ds adds up to 0. With keys that are all alike dq is that sum times the key: what is left
+ * is the rounding of dp and of its mean, not that of the products that make dp. */
+START_TEST(what_keys_have_in_common_gives_no_gradient)
+{
+    static const struct shape s = {4, 100, 8, 2, 1, 128, false, false, false, 0};
+    FOR_EACH_ROW(ops)
+    {
+        struct problem p;
+        problem_make(&p, &s, DTYPE_F32, 0);
+        const struct attention_args *a = &p.args;
+        for (size_t i = 0; i < p.bufs[K].numel; i++) agree_set(&p.bufs[K], i, 1.0f);
+        with_workspace(&ops, &p, false);
+        with_workspace(&ops, &p, true);
+        for (int64_t i = 0; i < a->B * a->H * a->Tq; i++) {
+            const int64_t b = i / a->H / a->Tq, h = i / a->Tq % a->H, tq = i % a->Tq;
+            const double got = at(&p, DQ, b, tq, h, 0);
+            const double bound = 3 * 0x1p-24 * (double)a->scale * mean_dp(&p, b, h, tq);
+            agree_assert(fabs(got) <= bound, "attention %s: query %lld: dq is %.3g, not 0 ± %.3g",
+                         ops.isa, (long long)i, got, bound);
+        }
+        problem_free(&p);
+    }
+}
+END_TEST
+
+/* Its p is 1 whatever q and k are: their gradients are 0, not a rounding error. */
 START_TEST(one_visible_key_gives_no_gradient)
 {
     static const struct shape shapes[] = {
         {2, 1, 1, 4, 2, 20, true, false, false, 0},
-        {1, 1, 1, 2, 2, 64, true, false, true, 0},
+        {1, 1, 1, 2, 2, 64, true, false, true, 0.3f},
     };
     FOR_EACH_ROW(ops)
-    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes); s++) {
+    for (size_t s = 0; s < CZ_ARRAY_LEN(shapes) * CZ_ARRAY_LEN(dtypes); s++) {
         struct problem p;
-        problem_make(&p, &shapes[s], DTYPE_F32, 0);
+        problem_make(&p, &shapes[s / CZ_ARRAY_LEN(dtypes)], dtypes[s % CZ_ARRAY_LEN(dtypes)], 0);
         with_workspace(&ops, &p, false);
         with_workspace(&ops, &p, true);
         const struct attention_args *a = &p.args;
@@ -957,6 +1000,7 @@ int main(void)
                                   masked_keys_may_hold_anything,
                                   large_scores_do_not_overflow_and_nan_shows,
                                   one_visible_key_gives_no_gradient,
+                                  what_keys_have_in_common_gives_no_gradient,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
                                   bad_arguments_are_refused_with_a_sentence,
                                   bad_positions_are_refused_with_a_sentence};
