@@ -195,6 +195,10 @@ static cz_status keep_the_last(struct cz_engine *e, size_t left)
     return CZ_OK;
 }
 
+/* Packed weights of one layer save every micro-batch but the first their packing, which weighs more
+ * than a layer that is not recomputed. */
+#define PACKED_SHARE 4 /* of the memory for activations */
+
 /* Half of what the model's state leaves of the free memory is for activations, unless the config
  * says how much. On a GPU the config says whether layers are recomputed. */
 cz_status order_fit(struct cz_engine *e)
@@ -211,6 +215,9 @@ cz_status order_fit(struct cz_engine *e)
                         : available == SIZE_MAX ? SIZE_MAX
                         : available > state     ? (available - state) / 2
                                                 : 0;
+    p->packed_nbytes = chain_packed_nbytes(e->chain);
+    TRY(chain_keep_packed(e->chain, p->packed_nbytes <= left / PACKED_SHARE));
+    p->keeps_packed = chain_keeps_packed(e->chain);
     const bool is_asked = p->checkpoint_every > 0;
     if (!p->on_cuda && !is_asked && e->profile)
         TRY(plan_choose_saved(e, e->profile, has_file(e), left, &by_times));

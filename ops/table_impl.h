@@ -130,7 +130,9 @@ struct ops {
 
     /* Called through ops_*_workspace(). NULL: none is needed. */
     cz_status (*matmul_workspace)(struct ops *, const struct matmul_args *, size_t *nbytes);
-    bool (*matmul_is_by_shape)(const struct ops *, enum cz_dtype); /* NULL: no */
+    bool (*matmul_is_by_shape)(const struct ops *, enum cz_dtype);  /* NULL: no */
+    void (*matmul_keep)(struct ops *, void *memory, size_t nbytes); /* NULL: never */
+    size_t (*matmul_kept_nbytes)(const struct ops *, enum cz_dtype, int64_t n, int64_t k);
     size_t (*attention_workspace)(const struct ops *, const struct attention_args *, bool backward);
     size_t (*norm_workspace)(const struct ops *, const struct norm_args *);
     size_t (*embedding_workspace)(const struct ops *, const struct embedding_args *);

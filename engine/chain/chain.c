@@ -5,6 +5,7 @@
 #include "engine/chain/chain_impl.h"
 
 #include "base/size.h"
+#include "ops/matmul/matmul.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,7 @@ static cz_status place_together(struct chain *c)
         TRY(chain_place_piece(block, nbytes, &node->saved_off));
     }
     if (chain_keeps_put_off(c)) TRY(chain_place_piece(block, c->put_off_nbytes, &c->put_off_at));
+    if (c->keeps_packed) TRY(chain_place_piece(block, c->packed_nbytes, &c->packed_at));
     if (c->nodes[last].sizes.saved_nbytes > scratch) scratch = c->nodes[last].sizes.saved_nbytes;
     TRY(chain_place_piece(block, scratch, &loss_off));
     for (size_t i = 0; i < c->n_nodes; i++)
@@ -297,6 +299,22 @@ bool chain_keeps_put_off(const struct chain *chain)
            chain->nodes[chain->n_nodes - 1].saved_where == CHAIN_SAVED_IN_MEMORY;
 }
 
+size_t chain_packed_nbytes(const struct chain *chain)
+{
+    return chain->packed_nbytes;
+}
+
+cz_status chain_keep_packed(struct chain *chain, bool keep)
+{
+    chain->keeps_packed = keep && chain->packed_nbytes > 0;
+    return chain_place_all(chain);
+}
+
+bool chain_keeps_packed(const struct chain *chain)
+{
+    return chain->keeps_packed;
+}
+
 /* Nothing waits in a file where nothing is saved, nor anything of the loss layer's. */
 cz_status chain_place_saved(struct chain *chain, const enum chain_saved *where)
 {
@@ -315,6 +333,23 @@ cz_status chain_place_saved(struct chain *chain, const enum chain_saved *where)
 enum chain_saved chain_saved_at(const struct chain *chain, size_t layer_idx)
 {
     return chain->nodes[layer_idx].saved_where;
+}
+
+/* Bytes of a layer's packed weights, in both directions; 0 where there are more of them than are
+ * kept. */
+static size_t packed_nbytes_of(const struct chain *c, const struct model_layer *layer,
+                               const struct param_table *table)
+{
+    size_t n = 0, nbytes = 0;
+    if (!(layer->cls->flags & LAYER_MAPS)) return 0;
+    for (size_t slot = 0; slot < layer->n_params; slot++) {
+        const struct param_info *p = &table->params[layer->param_idx[slot]];
+        if (p->ndim != 2) continue;
+        for (int side = 0; side < 2; side++, n++)
+            nbytes += ops_matmul_kept_nbytes(c->options.ops, c->options.dtype, p->shape[side],
+                                             p->shape[1 - side]);
+    }
+    return n <= OPS_MATMUL_KEPT_MAX ? nbytes : 0;
 }
 
 /* Without checkpointing there is one segment of all layers before the loss: one rule covers both
@@ -360,6 +395,8 @@ static cz_status create(const struct model_layer *layers, size_t n_layers, size_
                      fail);
         c->puts_off = c->tied_layer != SIZE_MAX &&
                       shares_trained(&layers[c->tied_layer], &layers[n_layers - 1], table);
+        for (size_t i = 0; table && i + 1 < n_layers; i++)
+            size_raise(&c->packed_nbytes, packed_nbytes_of(c, &layers[i], table));
     }
     TRY_GOTO(chain_alloc(c, layers), fail);
     TRY_GOTO(chain_order(c), fail);

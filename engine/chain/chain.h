@@ -160,6 +160,14 @@ size_t chain_tied_layer(const struct chain *chain);
 size_t chain_put_off_nbytes(const struct chain *chain);
 bool chain_keeps_put_off(const struct chain *chain);
 
+/* Bytes in which a layer's weights may be kept in the order that products read, from the first
+ * micro-batch of a visit to the last (ops_matmul_keep()), both for y = x·w and for dx = dy·wᵀ: of
+ * the largest layer but the last, which keeps what fits. 0: products have no such order, or there
+ * are no micro-batches together. Not kept at first; before chain_bind(), changes chain_sizes(). */
+size_t chain_packed_nbytes(const struct chain *chain);
+cz_status chain_keep_packed(struct chain *chain, bool keep);
+bool chain_keeps_packed(const struct chain *chain);
+
 struct chain_sizes chain_sizes(const struct chain *chain);
 size_t chain_n_layers(const struct chain *chain);
 const struct model_layer *chain_layer(const struct chain *chain, size_t layer_idx);

@@ -37,6 +37,10 @@ struct chain {
     bool puts_off;     /* what the loss layer shares with it is trained */
     /* What the loss layer keeps for it, or would: of all sets; where; and of one. */
     size_t put_off_nbytes, put_off_at, put_off_stride;
+    /* Weights in the order of products, of the layer that is visited: of the largest one, whether
+     * they are kept, and where. */
+    size_t packed_nbytes, packed_at;
+    bool keeps_packed;
 
     size_t segment; /* layers per checkpoint; n_nodes − 1 without checkpointing */
     size_t n_segments;

@@ -4,6 +4,7 @@
  * leaves for its backward (`pending`). */
 #include "engine/chain/chain_impl.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/matmul/matmul.h"
 
 #include <string.h>
 
@@ -24,6 +25,15 @@ static cz_status leave(struct chain *c, size_t i, enum chain_phase phase)
 {
     const struct chain_hooks *h = &c->memory.hooks;
     return h->leave ? h->leave(h->user, i, phase) : CZ_OK;
+}
+
+/* Between the two, with several micro-batches, weights are kept as products pack them. */
+static void keep_packed(struct chain *c, bool keep)
+{
+    if (!c->keeps_packed) return;
+    keep = keep && c->n_runs > 1;
+    ops_matmul_keep(c->options.ops, keep ? at(c->memory.activations, c->packed_at) : NULL,
+                    keep ? c->packed_nbytes : 0);
 }
 
 /* Positions of the longest row. */
@@ -279,12 +289,14 @@ static cz_status forward_layer(struct chain *c, size_t i, enum layer_mode mode)
     const bool hands_on = chain_is_together(c) && i + 1 == c->n_nodes;
     TRY(enter(c, i, phase));
     TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
+    keep_packed(c, true);
     for (size_t set = 0; set < c->n_runs; set++) {
         TRY(chain_swap_before(c, i, set));
         TRY(train_forward(c, i, set, mode));
         TRY(chain_swap_after_forward(c, i, set));
         if (hands_on) TRY(train_backward(c, i, set));
     }
+    keep_packed(c, false);
     if (mode != LAYER_RECOMPUTE) TRY(chain_kept_after_write(c, i));
     return leave(c, i, phase);
 }
@@ -403,6 +415,7 @@ static cz_status backward_layer(struct chain *c, size_t i)
     const bool together = chain_is_together(c), is_done = together && i + 1 == c->n_nodes;
     TRY(enter(c, i, CHAIN_BACKWARD));
     TRY(chain_kept_before_read(c, i));
+    keep_packed(c, true);
     for (size_t set = 0; set < c->n_runs && !is_done; set++) {
         if (i == c->tied_layer && c->n_runs > 1) TRY(put_off_grads(c, set));
         if (together && chain_is_recomputed(c, i)) TRY(train_forward(c, i, set, LAYER_RECOMPUTE));
@@ -410,6 +423,7 @@ static cz_status backward_layer(struct chain *c, size_t i)
         TRY(train_backward(c, i, set));
         TRY(chain_swap_after_backward(c, i, set));
     }
+    keep_packed(c, false);
     TRY(chain_kept_after_backward(c, i));
     return leave(c, i, CHAIN_BACKWARD);
 }

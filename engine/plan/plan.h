@@ -113,9 +113,10 @@ struct cz_plan {
     struct plan_saved saved[CHAIN_N_SAVED]; /* PLAN_BY_LAYER: by enum chain_saved, the loss layer
                                                aside */
     char saved_why[160];
-    size_t
-        put_off_nbytes; /* PLAN_BY_LAYER: chain_put_off_nbytes(), of a tied vocabulary; 0: none */
-    bool keeps_put_off;
+    /* PLAN_BY_LAYER: chain_put_off_nbytes(), of a tied vocabulary, and chain_packed_nbytes(); 0:
+     * there is nothing to keep. */
+    size_t put_off_nbytes, packed_nbytes;
+    bool keeps_put_off, keeps_packed;
     struct plan_traffic
         traffic[PLAN_N_ORDERS]; /* by order; the other's: plan_request.both_orders */
 

@@ -302,6 +302,11 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
         printable_print(f, "Gradients of logits, for the tied vocabulary: %s (%.1f MiB)\n",
                         plan->keeps_put_off ? "kept in memory" : "made twice, as they do not fit",
                         mib(plan->put_off_nbytes));
+    if (plan->packed_nbytes > 0)
+        printable_print(f, "Weights of the layer at work, packed for products: %s (%.1f MiB)\n",
+                        plan->keeps_packed ? "once for all micro-batches"
+                                           : "by each micro-batch, as they do not fit",
+                        mib(plan->packed_nbytes));
     if (fclose(f) != 0 || !*out) {
         free(*out);
         *out = NULL;
@@ -383,18 +388,25 @@ void plan_write_traffic(struct json_writer *w, const struct plan_traffic *traffi
     json_end_array(w);
 }
 
+/* What memory may keep from one micro-batch to the next; nothing: absent. */
+static void write_kept(struct json_writer *w, const char *key, size_t nbytes, bool kept)
+{
+    if (nbytes == 0) return;
+    json_write_key(w, key);
+    json_begin_object(w);
+    json_put_size(w, "bytes", nbytes);
+    json_put_bool(w, "kept", kept);
+    json_end_object(w);
+}
+
 static void write_orders(struct json_writer *w, const struct cz_plan *p)
 {
     json_put_string(w, "accumulation_order", plan_order_name(p->order));
     json_put_string(w, "accumulation_order_why", p->order_why);
     plan_write_traffic(w, p->traffic);
     if (*p->saved_why) plan_write_saved(w, p->saved, p->saved_why);
-    if (p->put_off_nbytes == 0) return;
-    json_write_key(w, "tied_logit_gradients");
-    json_begin_object(w);
-    json_put_size(w, "bytes", p->put_off_nbytes);
-    json_put_bool(w, "kept", p->keeps_put_off);
-    json_end_object(w);
+    write_kept(w, "tied_logit_gradients", p->put_off_nbytes, p->keeps_put_off);
+    write_kept(w, "packed_weights", p->packed_nbytes, p->keeps_packed);
 }
 
 static void write_phases(struct json_writer *w, const struct cz_plan *p)

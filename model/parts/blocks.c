@@ -95,7 +95,8 @@ static struct matmul_args linear_fwd_args(const struct linear *l, int64_t N, enu
                                 .k = l->n_in,
                                 .dtype = dtype,
                                 .c_dtype = dtype,
-                                .trans_b = !l->in_out};
+                                .trans_b = !l->in_out,
+                                .b_stays = true};
 }
 
 /* dx (N,I) = dy·wᵀ */
@@ -106,7 +107,8 @@ static struct matmul_args linear_dgrad_args(const struct linear *l, int64_t N, e
                                 .k = l->n_out,
                                 .dtype = dtype,
                                 .c_dtype = dtype,
-                                .trans_b = l->in_out};
+                                .trans_b = l->in_out,
+                                .b_stays = true};
 }
 
 /* dw [+]= xᵀ·dy (I,O), or dyᵀ·x (O,I); db [+]= Σ dy may come along */
@@ -139,6 +141,17 @@ cz_status matmul_run(const struct layer_args *a, struct matmul_args args, const 
     return ops_matmul(a->ops, a->stream, &args);
 }
 
+/* The weight that a product reads: w, or what the branch makes of it in the workspace. */
+static cz_status weight_of(const struct layer_args *a, const struct layer_branch *branch,
+                           const struct linear *l, struct matmul_args *args, const void **w,
+                           struct op_space *space)
+{
+    const void *own = *w;
+    TRY(branch_replace(a, branch, l, w, space));
+    args->b_stays = *w == own;
+    return CZ_OK;
+}
+
 cz_status linear_forward(const struct layer_args *a, const struct linear *l, int64_t N,
                          const void *x, const void *w, const void *b, void *y,
                          struct op_space space)
@@ -146,7 +159,7 @@ cz_status linear_forward(const struct layer_args *a, const struct linear *l, int
     struct matmul_args args = linear_fwd_args(l, N, a->dtype);
     const struct layer_branch *branch = branch_of(a, w);
     struct op_space rest = space;
-    TRY(branch_replace(a, branch, l, &w, &rest));
+    TRY(weight_of(a, branch, l, &args, &w, &rest));
     args.bias = b;
     TRY(matmul_run(a, args, x, w, y, rest));
     return branch ? branch_forward(a, branch, l, 0, l->n_out, N, x, y, 0, space) : CZ_OK;
@@ -205,7 +218,7 @@ cz_status linear_columns(const struct layer_args *a, const struct linear *l, int
     size_t w_off = (size_t)(l->in_out ? first : first * l->n_in);
     const struct layer_branch *branch = branch_of(a, w);
     struct op_space rest = space;
-    TRY(branch_replace(a, branch, l, &w, &rest));
+    TRY(weight_of(a, branch, l, &args, &w, &rest));
     args.bias = b ? elem_at(a, b, (size_t)first) : NULL;
     TRY(matmul_run(a, args, x, elem_at(a, w, w_off), y, rest));
     return branch ? branch_forward(a, branch, l, first, n, N, x, y, y_stride, space) : CZ_OK;
@@ -266,7 +279,7 @@ cz_status linear_backward(const struct layer_args *a, const struct linear *l, in
     struct matmul_args args = linear_dgrad_args(l, N, a->dtype);
     const struct layer_branch *branch = branch_of(a, w);
     struct op_space rest = space;
-    TRY(branch_replace(a, branch, l, &w, &rest));
+    TRY(weight_of(a, branch, l, &args, &w, &rest));
     TRY(matmul_run(a, args, dy, w, dx, rest));
     return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }
@@ -296,7 +309,7 @@ cz_status linear_dx_add(const struct layer_args *a, const struct linear *l, int6
     const struct layer_branch *branch = branch_of(a, w);
     args.accumulate = true;
     struct op_space rest = space;
-    TRY(branch_replace(a, branch, l, &w, &rest));
+    TRY(weight_of(a, branch, l, &args, &w, &rest));
     TRY(matmul_run(a, args, dy, w, dx, rest));
     return branch ? branch_dx_add(a, branch, l, N, dy, dx, space) : CZ_OK;
 }

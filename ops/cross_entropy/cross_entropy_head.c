@@ -57,8 +57,13 @@ static bool dx_is_direct(const struct ce_head_args *a)
 /* z (n,v) = x·wᵀ [+ bias] */
 static struct matmul_args logits_product(const struct ce_head_args *a, int64_t n, int64_t v)
 {
-    return (struct matmul_args){
-        .m = n, .n = v, .k = a->C, .dtype = a->dtype, .c_dtype = DTYPE_F32, .trans_b = true};
+    return (struct matmul_args){.m = n,
+                                .n = v,
+                                .k = a->C,
+                                .dtype = a->dtype,
+                                .c_dtype = DTYPE_F32,
+                                .trans_b = true,
+                                .b_stays = true};
 }
 
 /* dx (n,C) [+]= dz·w */
@@ -70,7 +75,8 @@ static struct matmul_args dx_product(const struct ce_head_args *a, int64_t n, in
                                 .k = v,
                                 .dtype = a->dtype,
                                 .c_dtype = dx_is_direct(a) ? a->dtype : DTYPE_F32,
-                                .accumulate = accumulate};
+                                .accumulate = accumulate,
+                                .b_stays = true};
 }
 
 /* dw (v,C) [+]= dzᵀ·x */

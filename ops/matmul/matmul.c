@@ -131,7 +131,7 @@ static cz_status product(struct matmul_cache *cache, const struct matmul_args *a
     else if (takes_panels(cache->row, a)) {
         size_t need = matmul_panels_workspace(cache->row->panels, a);
         TRY(ops_check_workspace("matmul", a->workspace, a->workspace_nbytes, need));
-        matmul_panels(cache->row->panels, cache->row->vec, a);
+        matmul_panels(cache->row, a, &cache->kept);
     } else if (takes_dense_form(a)) {
         struct matmul_shape shape = shape_of(a);
         size_t need = 0;
@@ -161,6 +161,31 @@ static bool host_matmul_is_by_shape(const struct ops *ops, enum cz_dtype dtype)
     return row->vec && !(row->panels && dtype == DTYPE_BF16);
 }
 
+static void host_matmul_keep(struct ops *ops, void *memory, size_t nbytes)
+{
+    struct matmul_kept *kept = &ops->matmul_cache->kept;
+    kept->memory = memory;
+    kept->nbytes = nbytes;
+    kept->used = kept->n = 0;
+}
+
+static size_t host_matmul_kept_nbytes(const struct ops *ops, enum cz_dtype dtype, int64_t n,
+                                      int64_t k)
+{
+    const struct matmul_panels *panels = ops->matmul_cache->row->panels;
+    return panels && dtype == DTYPE_BF16 ? matmul_panels_b_nbytes(panels, n, k) : 0;
+}
+
+void ops_matmul_keep(struct ops *ops, void *memory, size_t nbytes)
+{
+    if (ops->matmul_keep) ops->matmul_keep(ops, memory, nbytes);
+}
+
+size_t ops_matmul_kept_nbytes(const struct ops *ops, enum cz_dtype dtype, int64_t n, int64_t k)
+{
+    return ops->matmul_kept_nbytes ? ops->matmul_kept_nbytes(ops, dtype, n, k) : 0;
+}
+
 bool ops_matmul_is_by_shape(const struct ops *ops, enum cz_dtype dtype)
 {
     return ops->matmul_is_by_shape && ops->matmul_is_by_shape(ops, dtype);
@@ -187,6 +212,8 @@ cz_status matmul_wire(struct ops *ops, uint32_t features)
     ops->matmul = matmul;
     ops->matmul_workspace = host_matmul_workspace;
     ops->matmul_is_by_shape = host_matmul_is_by_shape;
+    ops->matmul_keep = host_matmul_keep;
+    ops->matmul_kept_nbytes = host_matmul_kept_nbytes;
     return CZ_OK;
 }
 

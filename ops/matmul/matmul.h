@@ -51,6 +51,7 @@ struct matmul_args {
     bool trans_a;          /* A is stored (k,m) */
     bool trans_b;          /* B is stored (n,k) */
     bool accumulate;       /* add to C instead of overwriting it; not together with bias */
+    bool b_stays;          /* B is what it is from one ops_matmul_keep() to the next */
     int64_t lda, ldb, ldc; /* elements from row to row as stored; 0: dense */
     const void *a, *b;
     const void *bias;     /* (n), or NULL */
@@ -85,6 +86,16 @@ static inline int64_t matmul_rows_filled(int64_t m)
     while (step * 16 <= m) step *= 2;
     return (m + step - 1) / step * step;
 }
+
+/* The host's bf16 products read B in an order of their own, which every call makes anew. What has
+ * `b_stays` may be kept in that order in `memory` (64-byte aligned), as long as there is space, and
+ * later products with the same B find it there: the same bits, sooner. Forgets what was kept
+ * before. NULL, 0: nothing is kept, as at first. Without effect where nothing can be. */
+#define OPS_MATMUL_KEPT_MAX 64 /* Bs; the others are not kept */
+void ops_matmul_keep(struct ops *ops, void *memory, size_t nbytes);
+
+/* Bytes that a B of k rows and n columns takes there; 0: it is not kept. */
+size_t ops_matmul_kept_nbytes(const struct ops *ops, enum cz_dtype dtype, int64_t n, int64_t k);
 
 /* Bytes of workspace that a call of these shapes needs: ops/ops.h. */
 cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes);

@@ -53,8 +53,22 @@ struct matmul_shape {
     bool trans_a, trans_b, accumulate, has_bias;
 };
 
+/* Packed Bs that stay (ops_matmul_keep()), one behind the other. */
+struct matmul_kept {
+    unsigned char *memory;
+    size_t nbytes, used;
+    size_t n;
+    struct matmul_kept_b {
+        const void *b;
+        int64_t n, k, ldb;
+        bool trans_b;
+        unsigned char *packed;
+    } of[OPS_MATMUL_KEPT_MAX];
+};
+
 struct matmul_cache {
     const struct matmul_row *row;
+    struct matmul_kept kept;
     struct dnnl_state *dnnl; /* engine and primitives; NULL until the first one is needed */
 };
 
@@ -73,9 +87,10 @@ cz_status matmul_blocked_workspace(struct matmul_cache *cache, const struct matm
                                    size_t *nbytes);
 cz_status matmul_blocked(struct matmul_cache *cache, const struct matmul_args *a);
 
-/* Our own bf16 product, and the bytes of its workspace. */
+/* Our own bf16 product, the bytes of its workspace, and those of a packed B. */
 size_t matmul_panels_workspace(const struct matmul_panels *panels, const struct matmul_args *a);
-void matmul_panels(const struct matmul_panels *panels, const struct matmul_vec *vec,
-                   const struct matmul_args *a);
+size_t matmul_panels_b_nbytes(const struct matmul_panels *panels, int64_t n, int64_t k);
+void matmul_panels(const struct matmul_row *row, const struct matmul_args *a,
+                   struct matmul_kept *kept);
 
 #endif

@@ -1,9 +1,11 @@
 /* Our own bf16 product, for any strides: how C is cut, what is packed when, and by which thread.
  *
  * B is packed once for all threads, a group of columns at a time; C is cut into blocks of at most
- * BLOCK_ROWS by BLOCK_COLS, which threads take as they come free. For a block, k is taken in
- * chunks: a chunk of A is packed (second-level cache), and each panel of B meets all of its panels
- * while it is near. Sums of a block are in fp32 in the second-level cache and are written out once.
+ * BLOCK_ROWS by BLOCK_COLS, which threads take as they come free. A B that stays
+ * (ops_matmul_keep()) is packed once for several products, all groups of it. For a block, k is
+ * taken in chunks: a chunk of A is packed (second-level cache), and each panel of B meets all of
+ * its panels while it is near. Sums of a block are in fp32 in the second-level cache and are
+ * written out once.
  *
  * Chunks follow from k alone, so that a sum does not depend on threads, blocks or groups. Limit:
  * the multiply-adds of the cores (see the tile). */
@@ -91,6 +93,41 @@ static struct cut cut_of(const struct matmul_panels *p, const struct matmul_args
 size_t matmul_panels_workspace(const struct matmul_panels *panels, const struct matmul_args *a)
 {
     return cut_of(panels, a).nbytes;
+}
+
+size_t matmul_panels_b_nbytes(const struct matmul_panels *p, int64_t n, int64_t k)
+{
+    const size_t n_units = size_round_up(((size_t)k + 1) / 2, p->step);
+    return size_round_up(size_round_up((size_t)n, p->cols) * n_units * UNIT_NBYTES, ALIGN);
+}
+
+static struct matmul_kept_b *find_kept(struct matmul_kept *kept, const struct matmul_args *a)
+{
+    for (size_t i = 0; i < kept->n; i++) {
+        struct matmul_kept_b *b = &kept->of[i];
+        if (b->b == a->b && b->n == a->n && b->k == a->k && b->ldb == a->ldb &&
+            b->trans_b == a->trans_b)
+            return b;
+    }
+    return NULL;
+}
+
+/* Where packed B is (*is_there), or is to be; NULL: it is not kept. */
+static unsigned char *place_of_b(struct matmul_kept *kept, const struct matmul_panels *p,
+                                 const struct matmul_args *a, bool *is_there)
+{
+    *is_there = false;
+    if (!a->b_stays || !kept->memory) return NULL;
+    const struct matmul_kept_b *found = find_kept(kept, a);
+    *is_there = found != NULL;
+    if (found) return found->packed;
+    const size_t nbytes = matmul_panels_b_nbytes(p, a->n, a->k);
+    if (kept->n == OPS_MATMUL_KEPT_MAX || nbytes > kept->nbytes - kept->used) return NULL;
+    unsigned char *packed = kept->memory + kept->used;
+    kept->of[kept->n++] = (struct matmul_kept_b){
+        .b = a->b, .n = a->n, .k = a->k, .ldb = a->ldb, .trans_b = a->trans_b, .packed = packed};
+    kept->used += nbytes;
+    return packed;
 }
 
 /* One product at work. */
@@ -193,13 +230,13 @@ static void multiply_block(const struct job *j, size_t row, size_t m, size_t col
 
 /* Packing and multiplying are two loops with a barrier between: every block needs all of B's panels
  * of its columns. */
-static void run_group(const struct job *j, bool parallel)
+static void run_group(const struct job *j, bool b_is_there, bool parallel)
 {
     const struct cut *cut = &j->cut;
     const size_t m = (size_t)j->args->m;
     const size_t n_chunks = (cut->n_units + cut->chunk - 1) / cut->chunk;
     const size_t pack_cols = PACK_PANELS * j->panels->cols;
-    const size_t n_packs = (j->group + pack_cols - 1) / pack_cols;
+    const size_t n_packs = b_is_there ? 0 : (j->group + pack_cols - 1) / pack_cols;
     const size_t n_rows = (m + cut->rows - 1) / cut->rows;
     const size_t n_cols = (j->group + cut->cols - 1) / cut->cols;
 #pragma omp parallel if (parallel)
@@ -219,16 +256,19 @@ static void run_group(const struct job *j, bool parallel)
     }
 }
 
-void matmul_panels(const struct matmul_panels *panels, const struct matmul_vec *vec,
-                   const struct matmul_args *a)
+void matmul_panels(const struct matmul_row *row, const struct matmul_args *a,
+                   struct matmul_kept *kept)
 {
-    struct job j = {.panels = panels, .vec = vec, .args = a, .cut = cut_of(panels, a)};
+    struct job j = {
+        .panels = row->panels, .vec = row->vec, .args = a, .cut = cut_of(row->panels, a)};
     unsigned char *base = (void *)size_round_up((uintptr_t)a->workspace, ALIGN);
-    j.b = (uint32_t *)(void *)base;
+    bool b_is_there;
+    unsigned char *b = place_of_b(kept, row->panels, a, &b_is_there);
     j.threads = base + j.cut.b_nbytes;
     const bool parallel = a->m * a->n * a->k > (int64_t)OPS_GRAIN * 16;
     for (j.group0 = 0; j.group0 < (size_t)a->n; j.group0 += j.cut.group) {
         j.group = least(j.cut.group, (size_t)a->n - j.group0);
-        run_group(&j, parallel);
+        j.b = (uint32_t *)(void *)(b ? b + j.group0 * j.cut.n_units * UNIT_NBYTES : base);
+        run_group(&j, b_is_there, parallel);
     }
 }

@@ -129,6 +129,7 @@ struct trial {
     struct cz_swap_traffic traffic; /* of rank 0's last step */
     size_t n_layers[CHAIN_N_SAVED]; /* by what becomes of what they save */
     bool puts_off, keeps_put_off;   /* the loss layer's part of a tied vocabulary's gradient */
+    bool packs, keeps_packed;       /* weights of the layer at work */
     struct plan_traffic planned;
 };
 
@@ -223,6 +224,8 @@ static cz_status train(struct trial *t, struct comm *comm, int rank)
     for (int k = 0; k < CHAIN_N_SAVED; k++) t->n_layers[k] = e->plan.saved[k].n_layers;
     t->puts_off = e->plan.put_off_nbytes > 0;
     t->keeps_put_off = e->plan.keeps_put_off;
+    t->packs = e->plan.packed_nbytes > 0;
+    t->keeps_packed = e->plan.keeps_packed;
     t->planned = e->plan.traffic[e->plan.order];
     TRY(look(e, out));
     engine_destroy(e);
@@ -423,7 +426,7 @@ static void check_saved(struct trial *t)
     expect_same(&want, &have, t);
     const size_t n_layers = t->n_layers[CHAIN_SAVED_IN_MEMORY];
     expect_layers(t, 0, n_layers, 0);
-    ck_assert(t->keeps_put_off == t->puts_off);
+    ck_assert(t->keeps_put_off == t->puts_off && t->keeps_packed == t->packs);
     const struct cz_swap_traffic kept = t->traffic;
     const struct plan_traffic planned = t->planned;
     t->memory = 1;
@@ -432,7 +435,7 @@ static void check_saved(struct trial *t)
     const bool has_file = t->tier != TIER_MEMORY;
     const size_t n_empty = t->n_layers[CHAIN_SAVED_IN_MEMORY]; /* save nothing */
     ck_assert_uint_lt(n_empty, n_layers);
-    ck_assert(!t->keeps_put_off);
+    ck_assert(!t->keeps_put_off && !t->keeps_packed);
     expect_layers(t, has_file ? 0 : n_layers - n_empty, n_empty, has_file ? n_layers - n_empty : 0);
     ck_assert(!has_file || t->traffic.read_nbytes > kept.read_nbytes);
     ck_assert_double_eq(t->traffic.read_nbytes - kept.read_nbytes,

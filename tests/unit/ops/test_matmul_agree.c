@@ -2,7 +2,7 @@
  * for all dtypes, orientations, strides, with bias and accumulation; writes nothing but C; repeats
  * to the bit, and our own panels with any number of threads; a workspace planned for the largest
  * batch serves every smaller one; what comes along with a product has the bits of the passes
- * alone. */
+ * alone, and what is kept packed those of what is not. */
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/agree.h"
@@ -270,6 +270,62 @@ START_TEST(panels_do_not_depend_on_threads)
 }
 END_TEST
 
+/* The same product with its B kept: C has the bits of `want`. */
+static void run_kept(struct ops *ops, struct product *p, const struct agree_buf *want)
+{
+    product_run(ops, p);
+    agree_same(&p->c, want, "with B kept");
+}
+
+/* B changes behind the back of what is kept: that shows whether it was. The second product is of
+ * two groups of columns; memory holds the first B and one of the others. */
+START_TEST(what_stays_is_packed_once)
+{
+    static const struct shape shapes[] = {{70, 130, 100}, {33, 1700, 2600}, {20, 130, 70}};
+    FOR_EACH_ROW(ops)
+    for (int trans_b = 0; trans_b < 2; trans_b++) {
+        struct product plain[3], kept[3];
+        size_t nbytes[3];
+        const bool keeps = ops.matmul_cache->row->panels != NULL;
+        ck_assert_uint_eq(ops_matmul_kept_nbytes(&ops, DTYPE_F32, 100, 100), 0);
+        ck_assert((ops_matmul_kept_nbytes(&ops, DTYPE_BF16, 100, 100) > 0) == keeps);
+        if (!keeps) continue;
+        for (size_t i = 0; i < 3; i++) {
+            const struct matmul_args args = {.m = shapes[i].m,
+                                             .n = shapes[i].n,
+                                             .k = shapes[i].k,
+                                             .dtype = DTYPE_BF16,
+                                             .c_dtype = DTYPE_F32,
+                                             .trans_b = trans_b};
+            product_make(&plain[i], &args, true, i, 0), product_make(&kept[i], &args, true, i, 0);
+            kept[i].args.b_stays = true;
+            nbytes[i] = ops_matmul_kept_nbytes(&ops, DTYPE_BF16, shapes[i].n, shapes[i].k);
+            product_run(&ops, &plain[i]);
+        }
+        struct agree_buf memory = agree_buf_make(DTYPE_U8, nbytes[0] + nbytes[1], 0);
+        ck_assert_uint_eq((uintptr_t)memory.p % 64, 0);
+        ops_matmul_keep(&ops, memory.p, memory.numel);
+        for (int round = 0; round < 2; round++)
+            for (size_t i = 0; i < 3; i++) run_kept(&ops, &kept[i], &plain[i].c);
+        for (size_t i = 0; i < 3; i++) {
+            agree_fill(&plain[i].b, 7, 1.0f), agree_fill(&kept[i].b, 7, 1.0f);
+            if (i < 2) run_kept(&ops, &kept[i], &plain[i].c);
+            product_run(&ops, &plain[i]);
+            if (i == 2) run_kept(&ops, &kept[i], &plain[i].c);
+        }
+        ops_matmul_keep(&ops, memory.p, memory.numel); /* what was kept is forgotten */
+        for (size_t i = 0; i < 3; i++) run_kept(&ops, &kept[i], &plain[i].c);
+        ops_matmul_keep(&ops, NULL, 0);
+        agree_fill(&plain[0].b, 8, 1.0f), agree_fill(&kept[0].b, 8, 1.0f);
+        product_run(&ops, &plain[0]);
+        run_kept(&ops, &kept[0], &plain[0].c);
+        agree_guards(&memory, "kept");
+        agree_buf_free(&memory);
+        for (size_t i = 0; i < 3; i++) product_free(&plain[i]), product_free(&kept[i]);
+    }
+}
+END_TEST
+
 /* m is the batch in forward and dgrad, k in wgrad. */
 START_TEST(a_workspace_for_the_largest_batch_serves_smaller_ones)
 {
@@ -488,6 +544,7 @@ int main(void)
                                   memory_is_needed_where_there_is_a_c,
                                   calls_repeat_to_the_bit,
                                   panels_do_not_depend_on_threads,
+                                  what_stays_is_packed_once,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
                                   many_shapes_come_and_go,
                                   nan_and_infinity_reach_the_rows_they_touch,
