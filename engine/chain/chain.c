@@ -344,7 +344,7 @@ static size_t packed_nbytes_of(const struct chain *c, const struct model_layer *
     if (!(layer->cls->flags & LAYER_MAPS)) return 0;
     for (size_t slot = 0; slot < layer->n_params; slot++) {
         const struct param_info *p = &table->params[layer->param_idx[slot]];
-        if (p->ndim != 2) continue;
+        if (p->ndim != 2 || p->is_adapter) continue;
         for (int side = 0; side < 2; side++, n++)
             nbytes += ops_matmul_kept_nbytes(c->options.ops, c->options.dtype, p->shape[side],
                                              p->shape[1 - side]);

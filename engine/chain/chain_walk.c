@@ -27,15 +27,6 @@ static cz_status leave(struct chain *c, size_t i, enum chain_phase phase)
     return h->leave ? h->leave(h->user, i, phase) : CZ_OK;
 }
 
-/* Between the two, with several micro-batches, weights are kept as products pack them. */
-static void keep_packed(struct chain *c, bool keep)
-{
-    if (!c->keeps_packed) return;
-    keep = keep && c->n_runs > 1;
-    ops_matmul_keep(c->options.ops, keep ? at(c->memory.activations, c->packed_at) : NULL,
-                    keep ? c->packed_nbytes : 0);
-}
-
 /* Positions of the longest row. */
 static int64_t longest_row(const struct batch *batch)
 {
@@ -281,22 +272,49 @@ static cz_status train_backward(struct chain *c, size_t i, size_t set)
     return a.dparams ? settle_grads(c, i, set) : CZ_OK;
 }
 
-/* A visit: one layer, all micro-batches of the pass. Together, the loss layer hands its gradient on
- * at once, so that all of them can use one place for what it saves. */
+/* Together, the loss layer hands its gradient on at once, so that all micro-batches can use one
+ * place for what it saves. */
+static cz_status forward_set(struct chain *c, size_t i, size_t set, enum layer_mode mode)
+{
+    TRY(chain_swap_before(c, i, set));
+    TRY(train_forward(c, i, set, mode));
+    TRY(chain_swap_after_forward(c, i, set));
+    return chain_is_together(c) && i + 1 == c->n_nodes ? train_backward(c, i, set) : CZ_OK;
+}
+
+/* Together, a layer is recomputed for one micro-batch at a time, and the loss layer is done. */
+static cz_status backward_set(struct chain *c, size_t i, size_t set, enum layer_mode mode)
+{
+    (void)mode;
+    if (chain_is_together(c) && i + 1 == c->n_nodes) return CZ_OK;
+    if (i == c->tied_layer && c->n_runs > 1) TRY(put_off_grads(c, set));
+    if (chain_is_together(c) && chain_is_recomputed(c, i))
+        TRY(train_forward(c, i, set, LAYER_RECOMPUTE));
+    TRY(chain_swap_before(c, i, set));
+    TRY(train_backward(c, i, set));
+    return chain_swap_after_backward(c, i, set);
+}
+
+/* All micro-batches of the pass: the first packs the layer's weights for the others. */
+static cz_status all_sets(struct chain *c, size_t i, enum layer_mode mode,
+                          cz_status (*one)(struct chain *c, size_t i, size_t set,
+                                           enum layer_mode mode))
+{
+    const bool keep = c->keeps_packed && c->n_runs > 1;
+    cz_status st = CZ_OK;
+    if (keep)
+        ops_matmul_keep(c->options.ops, at(c->memory.activations, c->packed_at), c->packed_nbytes);
+    for (size_t set = 0; set < c->n_runs && st == CZ_OK; set++) st = one(c, i, set, mode);
+    if (keep) ops_matmul_keep(c->options.ops, NULL, 0);
+    return st;
+}
+
 static cz_status forward_layer(struct chain *c, size_t i, enum layer_mode mode)
 {
     const enum chain_phase phase = mode == LAYER_RECOMPUTE ? CHAIN_RECOMPUTE : CHAIN_FORWARD;
-    const bool hands_on = chain_is_together(c) && i + 1 == c->n_nodes;
     TRY(enter(c, i, phase));
     TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
-    keep_packed(c, true);
-    for (size_t set = 0; set < c->n_runs; set++) {
-        TRY(chain_swap_before(c, i, set));
-        TRY(train_forward(c, i, set, mode));
-        TRY(chain_swap_after_forward(c, i, set));
-        if (hands_on) TRY(train_backward(c, i, set));
-    }
-    keep_packed(c, false);
+    TRY(all_sets(c, i, mode, forward_set));
     if (mode != LAYER_RECOMPUTE) TRY(chain_kept_after_write(c, i));
     return leave(c, i, phase);
 }
@@ -409,21 +427,11 @@ cz_status chain_forward(struct chain *c, const struct chain_run *run)
     return CZ_OK;
 }
 
-/* Together, a layer is recomputed for one micro-batch at a time, and the loss layer is done. */
 static cz_status backward_layer(struct chain *c, size_t i)
 {
-    const bool together = chain_is_together(c), is_done = together && i + 1 == c->n_nodes;
     TRY(enter(c, i, CHAIN_BACKWARD));
     TRY(chain_kept_before_read(c, i));
-    keep_packed(c, true);
-    for (size_t set = 0; set < c->n_runs && !is_done; set++) {
-        if (i == c->tied_layer && c->n_runs > 1) TRY(put_off_grads(c, set));
-        if (together && chain_is_recomputed(c, i)) TRY(train_forward(c, i, set, LAYER_RECOMPUTE));
-        TRY(chain_swap_before(c, i, set));
-        TRY(train_backward(c, i, set));
-        TRY(chain_swap_after_backward(c, i, set));
-    }
-    keep_packed(c, false);
+    TRY(all_sets(c, i, LAYER_TRAIN, backward_set));
     TRY(chain_kept_after_backward(c, i));
     return leave(c, i, CHAIN_BACKWARD);
 }
