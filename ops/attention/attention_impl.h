@@ -37,6 +37,10 @@ struct attention_row {
 
 extern const struct attention_row attention_scalar, attention_avx2, attention_avx512;
 
+/* The scalar row's dq with δ as it is given: tests give it a GPU's. */
+void attention_scalar_dq(const struct attention_args *a, int64_t b, int64_t h, int64_t q0,
+                         int64_t q1, const float *delta, float *sums);
+
 /* The table, slowest first. */
 const struct attention_row *const *attention_rows(size_t *n);
 

@@ -169,18 +169,16 @@ static float *zero_scores(const struct attention_args *a, float *gradients, size
     return memset(gradients + at, 0, (size_t)a->positions.n_buckets * sizeof(float));
 }
 
-static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
-                       float *delta, float *sums)
+void attention_scalar_dq(const struct attention_args *a, int64_t b, int64_t h, int64_t q0,
+                         int64_t q1, const float *delta, float *sums)
 {
     for (int64_t tq = q0; tq < q1; tq++) {
-        float *own = &delta[attention_row_at(a, b, h, tq)];
-        *own = delta_of(a, b, h, tq);
         float *ds_of = zero_scores(a, a->positions.dq_scores, attention_q_scores_at(a, b, h, tq));
         for (int64_t d = 0; d < a->D; d++) sums[d] = 0;
         for (int64_t tk = 0; tk < a->Tk; tk++) {
             if (!sees(a, b, tq, tk)) continue;
             struct pair x = pair(a, b, h, tq, tk);
-            float ds = score_gradient(&x, *own);
+            float ds = score_gradient(&x, delta[attention_row_at(a, b, h, tq)]);
             size_t k_at = attention_kv_at(a, a->k_stride, b, tk, key_head(a, h));
             for (int64_t d = 0; d < a->D; d++)
                 sums[d] += ds * dtype_get(a->k, k_at + (size_t)d, a->dtype);
@@ -190,6 +188,14 @@ static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int
         for (int64_t d = 0; d < a->D; d++)
             dtype_put(a->dq, q_at + (size_t)d, a->dtype, a->scale * sums[d]);
     }
+}
+
+static void backward_q(const struct attention_args *a, int64_t b, int64_t h, int64_t q0, int64_t q1,
+                       float *delta, float *sums)
+{
+    for (int64_t tq = q0; tq < q1; tq++)
+        delta[attention_row_at(a, b, h, tq)] = delta_of(a, b, h, tq);
+    attention_scalar_dq(a, b, h, q0, q1, delta, sums);
 }
 
 static void backward_k(const struct attention_args *a, int64_t b, int64_t g, int64_t k0, int64_t k1,
