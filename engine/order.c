@@ -195,9 +195,8 @@ static cz_status keep_the_last(struct cz_engine *e, size_t left)
     return CZ_OK;
 }
 
-/* Packed weights of one layer save every micro-batch but the first their packing, which weighs more
- * than a layer that is not recomputed. */
-#define PACKED_SHARE 4 /* of the memory for activations */
+/* Packed weights take at most one part in so many of the memory for activations. */
+#define PACKED_SHARE 4
 
 /* Half of what the model's state leaves of the free memory is for activations, unless the config
  * says how much. On a GPU the config says whether layers are recomputed. */

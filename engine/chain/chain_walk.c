@@ -283,9 +283,8 @@ static cz_status forward_set(struct chain *c, size_t i, size_t set, enum layer_m
 }
 
 /* Together, a layer is recomputed for one micro-batch at a time, and the loss layer is done. */
-static cz_status backward_set(struct chain *c, size_t i, size_t set, enum layer_mode mode)
+static cz_status backward_set(struct chain *c, size_t i, size_t set)
 {
-    (void)mode;
     if (chain_is_together(c) && i + 1 == c->n_nodes) return CZ_OK;
     if (i == c->tied_layer && c->n_runs > 1) TRY(put_off_grads(c, set));
     if (chain_is_together(c) && chain_is_recomputed(c, i))
@@ -296,26 +295,26 @@ static cz_status backward_set(struct chain *c, size_t i, size_t set, enum layer_
 }
 
 /* All micro-batches of the pass: the first packs the layer's weights for the others. */
-static cz_status all_sets(struct chain *c, size_t i, enum layer_mode mode,
-                          cz_status (*one)(struct chain *c, size_t i, size_t set,
-                                           enum layer_mode mode))
+static cz_status all_sets(struct chain *c, size_t i, enum chain_phase phase)
 {
+    const enum layer_mode mode = phase == CHAIN_RECOMPUTE ? LAYER_RECOMPUTE : LAYER_TRAIN;
     const bool keep = c->keeps_packed && c->n_runs > 1;
     cz_status st = CZ_OK;
     if (keep)
         ops_matmul_keep(c->options.ops, at(c->memory.activations, c->packed_at), c->packed_nbytes);
-    for (size_t set = 0; set < c->n_runs && st == CZ_OK; set++) st = one(c, i, set, mode);
+    for (size_t set = 0; set < c->n_runs && st == CZ_OK; set++)
+        st = phase == CHAIN_BACKWARD ? backward_set(c, i, set) : forward_set(c, i, set, mode);
     if (keep) ops_matmul_keep(c->options.ops, NULL, 0);
     return st;
 }
 
-static cz_status forward_layer(struct chain *c, size_t i, enum layer_mode mode)
+static cz_status forward_layer(struct chain *c, size_t i, enum chain_phase phase)
 {
-    const enum chain_phase phase = mode == LAYER_RECOMPUTE ? CHAIN_RECOMPUTE : CHAIN_FORWARD;
+    const bool again = phase == CHAIN_RECOMPUTE;
     TRY(enter(c, i, phase));
-    TRY(mode == LAYER_RECOMPUTE ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
-    TRY(all_sets(c, i, mode, forward_set));
-    if (mode != LAYER_RECOMPUTE) TRY(chain_kept_after_write(c, i));
+    TRY(again ? chain_kept_before_read(c, i) : chain_kept_before_write(c, i));
+    TRY(all_sets(c, i, phase));
+    if (!again) TRY(chain_kept_after_write(c, i));
     return leave(c, i, phase);
 }
 
@@ -410,7 +409,7 @@ cz_status chain_forward_all(struct chain *c, const struct chain_run *runs, size_
     memset(c->used, 0, n * c->n_params * sizeof *c->used);
     memcpy(c->runs, runs, n * sizeof *runs);
     c->n_runs = n;
-    for (size_t i = 0; i < c->n_nodes; i++) TRY(forward_layer(c, i, LAYER_TRAIN));
+    for (size_t i = 0; i < c->n_nodes; i++) TRY(forward_layer(c, i, CHAIN_FORWARD));
     c->pending = true;
     return CZ_OK;
 }
@@ -431,7 +430,7 @@ static cz_status backward_layer(struct chain *c, size_t i)
 {
     TRY(enter(c, i, CHAIN_BACKWARD));
     TRY(chain_kept_before_read(c, i));
-    TRY(all_sets(c, i, LAYER_TRAIN, backward_set));
+    TRY(all_sets(c, i, CHAIN_BACKWARD));
     TRY(chain_kept_after_backward(c, i));
     return leave(c, i, CHAIN_BACKWARD);
 }
@@ -445,7 +444,7 @@ cz_status chain_backward(struct chain *c)
     TRY(chain_swap_turn(c));
     for (size_t v = c->n_nodes; v < c->n_visits; v++) {
         size_t i = c->visits[v].layer_idx;
-        TRY(c->visits[v].phase == CHAIN_RECOMPUTE ? forward_layer(c, i, LAYER_RECOMPUTE)
+        TRY(c->visits[v].phase == CHAIN_RECOMPUTE ? forward_layer(c, i, CHAIN_RECOMPUTE)
                                                   : backward_layer(c, i));
     }
     return CZ_OK;

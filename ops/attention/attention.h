@@ -4,9 +4,9 @@
  *   lse = log Σ exp(s)
  * Backward recomputes p from q, k and lse:
  *   dv = pᵀ·dout,  dp = dout·vᵀ,  ds = p∘(dp − δ),  dq = scale·ds·k,  dk = scale·dsᵀ·q
- * where δ is rowsum(dout∘out) on a GPU. On the host it is rowsum(p∘dp) / rowsum(p), the same
- * without roundings: with them, only this makes rows of ds add up to 0, and what all keys have in
- * common (a bias, a norm's weight) gets a gradient that is all differences (docs/models.md).
+ * where δ is rowsum(dout∘out) on a GPU, and rowsum(p∘dp) / rowsum(p) on the host. The two are equal
+ * but for rounding. Only the second makes a row of ds add up to 0, so that what all keys have in
+ * common (a bias, a norm's weight) does not collect rounding errors (docs/models.md).
  * Source: Dao, "FlashAttention-2", arXiv 2307.08691, algorithms 1 and 2. With a soft cap c, s is
  * c·tanh(s/c) and ds takes the factor 1 − (s/c)² (Gemma 2, arXiv 2408.00118, section 2).
  *
