@@ -334,6 +334,8 @@ static bool has_required(const struct arg_command *c, const void *options)
 const struct arg_spec args_common[ARGS_N_COMMON] = {
     {"--help", ARG_FLAG, 0, "-h", "show this text"},
     {"--verbose", ARG_FLAG, 0, "-v", "log more; twice, still more (see CZERO_LOG)"},
+    {"--strict", ARG_FLAG, 0, "-S",
+     "an error, not a warning, where a file holds what czero ignores"},
     {"--version", ARG_FLAG, 0, "-V", "print the version"},
 };
 
@@ -350,6 +352,11 @@ static int verbose_count(const char *word)
     if (strcmp(word, "--verbose") == 0) return 1;
     const size_t n = strspn(word + 1, "v");
     return word[0] == '-' && n > 0 && word[n + 1] == '\0' ? (int)n : 0;
+}
+
+static bool is_strict(const char *word)
+{
+    return strcmp(word, "--strict") == 0 || strcmp(word, "-S") == 0;
 }
 
 /* ARGS_HELP: everything has been printed. */
@@ -375,6 +382,11 @@ enum args_result args_parse(const struct arg_command *c, int argc, char **argv, 
         if (common_option(c, argv[i]) == ARGS_HELP) return ARGS_HELP;
         if (n_verbose > 0) {
             verbosity += n_verbose;
+            i++;
+            continue;
+        }
+        if (is_strict(argv[i])) {
+            cz_set_strict(true);
             i++;
             continue;
         }

@@ -57,8 +57,8 @@ enum args_result { ARGS_OK = 0, ARGS_HELP = 1, ARGS_BAD = 2 };
 
 /* Fill `options` (zeroed or preset with defaults by the caller) from argv[1…]. ARGS_HELP: --help or
  * --version was asked for and printed on stdout (exit 0). ARGS_BAD: a sentence went to stderr (exit
- * 2). Both "--name value" and "--name=value" are accepted; -v, --verbose and -V, --version are
- * options of every command. Strings are borrowed from argv. */
+ * 2). Both "--name value" and "--name=value" are accepted; -v, --verbose, -S, --strict and
+ * -V, --version are options of every command. Strings are borrowed from argv. */
 enum args_result args_parse(const struct arg_command *command, int argc, char **argv,
                             void *options);
 
@@ -75,7 +75,7 @@ const char *args_help_of(const struct arg_spec *spec, char *buf, size_t nbytes);
 const char *args_more(const struct arg_spec *spec);
 
 /* The options that every command has; `values` is the short form. */
-#define ARGS_N_COMMON 3
+#define ARGS_N_COMMON 4
 extern const struct arg_spec args_common[ARGS_N_COMMON];
 
 #endif
