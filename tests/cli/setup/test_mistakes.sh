@@ -49,6 +49,24 @@ expect 2 'did you mean --seq-len?' train --seq_len 3
 expect 2 'did you mean --precision bf16?' train --bf16
 expect 2 'ranks are started by: czero launch -n N train' train --num_gpus 2
 expect 2 'did you mean -n?' launch --num_gpus 2 train
+while read -r theirs ours; do
+  expect 2 "did you mean $ours?" train $theirs
+done <<'NAMES'
+--monitor=val_acc --best-metric
+--save_total_limit=3 --save-keep
+--load_best_model_at_end --best-metric
+--max_steps=5 --steps
+--max_epochs=5 --epochs
+--evaluation_strategy=epoch --eval-interval
+--eval_strategy --eval-interval
+--check_val_every_n_epoch=1 --eval-interval epoch
+--accumulate_grad_batches=2 --accumulation
+--gradient_clip_val=1 --max-grad-norm
+--validation_file=x --eval-data
+--lora_r=8 --lora rank=N
+--overwrite_output_dir --force
+NAMES
+expect 2 'ranks are started by: czero launch -n N train' train --gpus 2
 expect 2 'did you mean -n?' launch --nproc_per_node=2 train
 
 # ---- presets and sizes
