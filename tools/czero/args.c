@@ -428,6 +428,9 @@ enum args_result args_parse(const struct arg_command *c, int argc, char **argv, 
         }
         if (is_strict(argv[i])) {
             cz_set_strict(true);
+            /* A command whose config is strict, too, has a row of its own. */
+            const struct arg_spec *own = find_option(c, "--strict", strlen("--strict"));
+            if (own) *(bool *)field_of(own, options) = true;
             i++;
             continue;
         }
