@@ -12,11 +12,12 @@ import gc
 import logging
 import os
 import sys
+import threading
 import weakref
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_int64
 from ctypes import c_size_t, c_uint8, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, List, Optional, Union
+from typing import Any, Callable, List, NoReturn, Optional, Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 log = logging.getLogger("czero")
@@ -261,11 +262,24 @@ def text(raw: Optional[bytes]) -> str:
 
 
 def path(name: PathLike) -> bytes:
-    return os.fsencode(name)
+    """A name for C, where a NUL would end it."""
+    raw = os.fsencode(name)
+    if b"\0" in raw:
+        raise ValueError(f"{name!r}: a NUL is inside")
+    return raw
 
 
 def optional(name: Optional[PathLike]) -> Optional[bytes]:
-    return None if name is None else os.fsencode(name)
+    return None if name is None else path(name)
+
+
+def tag_text(tag: Any) -> Optional[bytes]:
+    """A checkpoint's tag: DeepSpeed takes str(tag) of integers, too."""
+    if isinstance(tag, bool) or not (tag is None or isinstance(tag, (str, os.PathLike))
+                                     or hasattr(tag, "__index__")):
+        raise TypeError(f"tag {tag!r}: a string or an integer is needed, "
+                        f"not {type(tag).__name__}")
+    return optional(tag if tag is None or isinstance(tag, os.PathLike) else str(tag))
 
 
 def taken(call: Any, handle: c_void_p) -> str:
@@ -296,24 +310,109 @@ _free = ctypes.CDLL(None).free
 _free.argtypes, _free.restype = [c_void_p], None
 C.cz_log_set_sink(ctypes.cast(_sink, c_void_p), None)
 
+# ---- objects over the library's ------------------------------------------------------------------
+
+
+class Uncopied:
+    """Base of everything that owns an object of the library: a second one would share it."""
+
+    _instead = "create another one"
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be copied, pickled or sent to another process: "
+                        f"{self._instead}")
+
+    __copy__ = __deepcopy__ = __replace__ = __getstate__ = _refuse
+    __reduce__ = __reduce_ex__ = _refuse  # type: ignore[assignment]
+
+
+class Handle(Uncopied):
+    """The only owner of an object of the library. It refuses calls after destroy(), from another
+    process, and while another call changes the object."""
+
+    def __init__(self, pointer: Any, release: Callable[[Any], None], what: str) -> None:
+        self._pointer, self._release, self.what = pointer, release, what
+        self._pid = os.getpid()
+        self._guard = threading.Lock()
+        self._caller: Optional[str] = None  # the thread that is in run()
+        self._n_readers = 0
+        handles.add(self)
+
+    def _fail(self, why: str) -> NoReturn:
+        raise InvalidError(f"this {self.what} {why}", "CZ_INVALID")
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():  # before the guard, which the parent may have held
+            self._fail(f"belongs to process {self._pid}: create one in this process, which must not "
+                       "be forked from one that trains (multiprocessing: use \"spawn\")")
+
+    def run(self, call: Any, *arguments: Any) -> Any:
+        """call(pointer, …), which may change the object."""
+        self._check()
+        with self._guard:
+            if self._pointer is None:
+                self._fail("was destroyed")
+            if self._caller is not None:
+                self._fail(f"is in another call, of thread {self._caller}: one call at a time")
+            self._caller = threading.current_thread().name
+        try:
+            return call(self._pointer, *arguments)
+        finally:
+            self._caller = None
+
+    def read(self, call: Any, *arguments: Any) -> Any:
+        """call(pointer, …), which changes nothing: from any thread, also during run()."""
+        self._check()
+        with self._guard:
+            if self._pointer is None:
+                self._fail("was destroyed")
+            self._n_readers += 1
+        try:
+            return call(self._pointer, *arguments)
+        finally:
+            with self._guard:
+                self._n_readers -= 1
+
+    def destroy(self) -> None:
+        """Release the object; a forked child only forgets it. May be called again."""
+        if self._pid != os.getpid():
+            self._pointer = None
+            return
+        with self._guard:
+            if self._caller is not None or self._n_readers > 0:
+                self._fail("is in a call: destroy it after the call")
+            pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            self._release(pointer)
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.destroy()
+
+
 # ---- the ranks of this run, and its end ----------------------------------------------------------
 
+handles: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 _world: Optional[c_void_p] = None
-engines: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_world_pid = 0
 
 
 def world() -> c_void_p:
     """The ranks that `czero launch`, mpirun or srun started; else one. Collective the first time."""
-    global _world
+    global _world, _world_pid
+    if _world is not None and _world_pid != os.getpid():
+        raise InvalidError("this process is a fork of one that trains: start it in another way "
+                           "(multiprocessing: use \"spawn\")", "CZ_INVALID")
     if _world is None:
         created = c_void_p()
         C.engine_world_create(ctypes.byref(created))
-        _world = created
+        _world, _world_pid = created, os.getpid()
         former = sys.excepthook
 
         def leave(kind: Any, value: Any, trace: Any) -> None:
             # Other ranks get this reason instead of waiting for a rank that has ended.
-            C.engine_world_leave(_world, f"{kind.__name__}: {value}".encode())
+            if _world_pid == os.getpid():
+                C.engine_world_leave(_world, f"{kind.__name__}: {value}".encode("utf-8", "replace"))
             former(kind, value, trace)
 
         sys.excepthook = leave
@@ -322,9 +421,13 @@ def world() -> c_void_p:
 
 @atexit.register
 def _end() -> None:
-    live: List[Any] = list(engines)
-    for engine in live:
-        engine.destroy()
+    live: List[Handle] = list(handles)
+    n_busy = 0
+    for handle in live:
+        try:
+            handle.destroy()
+        except InvalidError:  # a daemon thread is in a call
+            n_busy += 1
     C.cz_log_set_sink(None, None)
-    if _world is not None:
+    if _world is not None and _world_pid == os.getpid() and n_busy == 0:
         C.engine_world_destroy(_world)

@@ -33,7 +33,7 @@ class Consolidated(NamedTuple):
 
 def zero_to_fp32(checkpoint_dir: PathLike, output_dir: PathLike,
                  max_shard_size: Union[str, int, None] = "5GB", safe_serialization: bool = False,
-                 tag: Optional[str] = None, exclude_frozen_parameters: bool = False, *,
+                 tag: Optional[Union[str, int]] = None, exclude_frozen_parameters: bool = False, *,
                  dtype: str = "fp32", verify: bool = False) -> Consolidated:
     """Write a checkpoint's weights as pytorch_model.bin or, with safe_serialization, as
     model.safetensors: the work of DeepSpeed's script of this name, in constant memory.
@@ -45,7 +45,7 @@ def zero_to_fp32(checkpoint_dir: PathLike, output_dir: PathLike,
     limit = ctypes.c_uint64(0)
     if max_shard_size is not None:
         C.cz_parse_size(str(max_shard_size).encode(), ctypes.byref(limit))
-    options = lib.new(lib.ConsolidateOptions, dir=lib.path(checkpoint_dir), tag=lib.optional(tag),
+    options = lib.new(lib.ConsolidateOptions, dir=lib.path(checkpoint_dir), tag=lib.tag_text(tag),
                       out_dir=lib.path(output_dir), format=int(safe_serialization),
                       shard_nbytes_max=limit.value, exclude_frozen=exclude_frozen_parameters,
                       has_dtype=dtype_number(dtype) != 0, dtype=dtype_number(dtype), verify=verify)
@@ -55,7 +55,7 @@ def zero_to_fp32(checkpoint_dir: PathLike, output_dir: PathLike,
 
 
 def load_state_dict_from_zero_checkpoint(
-        checkpoint_dir: PathLike, tag: Optional[str] = None,
+        checkpoint_dir: PathLike, tag: Optional[Union[str, int]] = None,
         exclude_frozen_parameters: bool = False, *, dtype: str = "fp32",
         verify: bool = True) -> Dict[str, numpy.ndarray]:
     """A checkpoint's weights by name, as arrays; a tied weight's names share one array.
@@ -65,7 +65,7 @@ def load_state_dict_from_zero_checkpoint(
     (`(a.astype(numpy.uint32) << 16).view(numpy.float32)` widens them). Others keep their type.
     verify compares checksums first: a flipped bit is a CorruptError.
     """
-    options = lib.new(lib.WeightsOptions, dir=lib.path(checkpoint_dir), tag=lib.optional(tag),
+    options = lib.new(lib.WeightsOptions, dir=lib.path(checkpoint_dir), tag=lib.tag_text(tag),
                       exclude_frozen=exclude_frozen_parameters,
                       has_dtype=dtype_number(dtype) != 0, dtype=dtype_number(dtype))
     weights = ctypes.c_void_p()

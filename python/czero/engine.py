@@ -31,7 +31,7 @@ def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "a
     """A model for C calls; the caller passes it on or destroys it."""
     if task not in _TASKS:
         raise ValueError(f'task "{task}": one of {", ".join(_TASKS)} is needed')
-    names = (ctypes.c_char_p * len(labels))(*(label.encode() for label in labels))
+    names = (ctypes.c_char_p * len(labels))(*(lib.path(label) for label in labels))
     options = lib.new(lib.ModelOptions, task=_TASKS[task], labels=names, n_labels=len(labels))
     opened = C.cz_model_open_ex(lib.path(model), ctypes.byref(options))
     if not opened:
@@ -41,7 +41,7 @@ def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "a
             C.cz_model_set_shape(opened, seq_len)
         C.cz_model_set_seed(opened, seed)
         if freeze is not None:
-            C.cz_model_freeze(opened, freeze.encode(), None)
+            C.cz_model_freeze(opened, lib.path(freeze), None)
         if adapter is not None:
             C.cz_model_add_adapter(opened, lib.path(adapter), True)
     except BaseException:
@@ -100,7 +100,7 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
     except BaseException:
         C.cz_model_destroy(opened)
         raise
-    return Engine(handle), None, None, None
+    return Engine(lib.Handle(handle, C.engine_destroy, "engine")), None, None, None
 
 
 class _Param(NamedTuple):
@@ -122,17 +122,23 @@ def _pointer(array: numpy.ndarray, kind: Any) -> Any:
     return array.ctypes.data_as(ctypes.POINTER(kind))
 
 
-class Engine:
+class Engine(lib.Uncopied):
     """A model in training. One thread uses an engine at a time; all ranks make the same calls.
 
     It holds the run's memory until destroy(), the end of a `with` block, or its collection.
     """
 
-    def __init__(self, handle: int) -> None:
-        self._handle: Optional[int] = handle
+    _instead = ("it owns the run's memory; state_dict() copies its weights, save_checkpoint() its "
+                "whole state")
+    _handle: Optional[lib.Handle] = None  # of one that initialize() did not create
+
+    def __init__(self, handle: lib.Handle) -> None:
+        if not isinstance(handle, lib.Handle):
+            raise TypeError("czero.initialize() creates engines")
+        self._handle = handle
         self._loss: Optional[numpy.float32] = None
         self._training = True
-        model = C.engine_get_model(handle)
+        model = self._get(C.engine_get_model)
         self._labels = C.cz_model_labels(model)
         self._n_outputs = (C.cz_model_n_classes if self._labels in (*_OF_ROWS, _TOKEN_CLASS)
                            else C.cz_model_vocab_size)(model)
@@ -142,29 +148,28 @@ class Engine:
             C.cz_model_param(model, idx, ctypes.byref(info))
             self._params[lib.text(info.name)] = _Param(tuple(info.shape[:info.ndim]),
                                                        bool(info.trainable))
-        lib.engines.add(self)
 
-    @property
-    def _engine(self) -> int:
+    def _owned(self) -> lib.Handle:
         if self._handle is None:
-            raise ValueError("this engine was destroyed")
+            raise TypeError("czero.initialize() creates engines; this object has none")
         return self._handle
+
+    def _call(self, call: Any, *arguments: Any) -> Any:
+        return self._owned().run(call, *arguments)
+
+    def _get(self, call: Any) -> Any:
+        return self._owned().read(call)
 
     def destroy(self) -> None:
         """Release all memory and swap files; waits for a running save. May be called again."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            C.engine_destroy(handle)
+        if self._handle is not None:
+            self._handle.destroy()
 
     def __enter__(self) -> "Engine":
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.destroy()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.destroy()
 
     # ---- training --------------------------------------------------------------------------------
 
@@ -228,7 +233,7 @@ class Engine:
                                      position_ids)
         loss = ctypes.c_float()
         call = C.engine_forward if self._training else C.engine_eval
-        call(self._engine, ctypes.byref(batch), ctypes.byref(loss))
+        self._call(call, ctypes.byref(batch), ctypes.byref(loss))
         result = numpy.float32(loss.value)
         if self._training:
             self._loss = result
@@ -250,7 +255,7 @@ class Engine:
         if self._labels != _REPLACED:  # one logit of each token
             shape += (self._n_outputs,)
         logits = numpy.empty(shape, numpy.float32)
-        C.engine_predict(self._engine, ctypes.byref(batch), logits.ctypes.data)
+        self._call(C.engine_predict, ctypes.byref(batch), logits.ctypes.data)
         return logits
 
     def backward(self, loss: Optional[float] = None) -> None:
@@ -261,13 +266,13 @@ class Engine:
             if not same:
                 raise ValueError("backward() takes the loss that the last forward() returned; "
                                  "gradients of other functions of it are not computed")
-        C.engine_backward(self._engine)
+        self._call(C.engine_backward)
         self._loss = None
 
     def step(self) -> None:
         """Count a micro-step; at the accumulation boundary reduce, clip and apply the gradients.
         A step that an overflow skips is no error: was_step_applied()."""
-        C.engine_step(self._engine)
+        self._call(C.engine_step)
 
     def train_batch(self, data: Union[Iterable[MicroBatch], Callable[[], MicroBatch]]
                     ) -> numpy.float32:
@@ -300,7 +305,7 @@ class Engine:
 
         loss = ctypes.c_float()
         try:
-            C.engine_train_batch(self._engine, lib.NextBatch(give), None, ctypes.byref(loss))
+            self._call(C.engine_train_batch, lib.NextBatch(give), None, ctypes.byref(loss))
         except lib.Error:
             if raised:
                 raise raised[0] from None
@@ -322,59 +327,59 @@ class Engine:
     @property
     def global_steps(self) -> int:
         """Accumulation boundaries so far, skipped steps included."""
-        return C.engine_get_global_steps(self._engine)
+        return self._get(C.engine_get_global_steps)
 
     @property
     def global_samples(self) -> int:
-        return C.engine_get_global_samples(self._engine)
+        return self._get(C.engine_get_global_samples)
 
     @property
     def skipped_steps(self) -> int:
-        return C.engine_get_skipped_steps(self._engine)
+        return self._get(C.engine_get_skipped_steps)
 
     @property
     def micro_steps(self) -> int:
-        return C.engine_get_micro_steps(self._engine)
+        return self._get(C.engine_get_micro_steps)
 
     @property
     def world_size(self) -> int:
-        return C.engine_get_world_size(self._engine)
+        return self._get(C.engine_get_world_size)
 
     @property
     def global_rank(self) -> int:
-        return C.engine_get_rank(self._engine)
+        return self._get(C.engine_get_rank)
 
     @property
     def loss_scale(self) -> float:
         """1 without fp16."""
-        return C.engine_get_loss_scale(self._engine)
+        return self._get(C.engine_get_loss_scale)
 
     def train_batch_size(self) -> int:
-        return C.engine_get_train_batch(self._engine)
+        return self._get(C.engine_get_train_batch)
 
     def train_micro_batch_size_per_gpu(self) -> int:
-        return C.engine_get_micro_batch(self._engine)
+        return self._get(C.engine_get_micro_batch)
 
     def gradient_accumulation_steps(self) -> int:
-        return C.engine_get_accumulation(self._engine)
+        return self._get(C.engine_get_accumulation)
 
     def is_gradient_accumulation_boundary(self) -> bool:
-        return C.engine_is_gradient_accumulation_boundary(self._engine)
+        return self._get(C.engine_is_gradient_accumulation_boundary)
 
     def was_step_applied(self) -> bool:
-        return C.engine_was_step_applied(self._engine)
+        return self._get(C.engine_was_step_applied)
 
     def get_lr(self) -> List[float]:
         """The rate that the next step uses, as a list of one, as DeepSpeed has it."""
-        return [C.engine_get_lr(self._engine)]
+        return [self._get(C.engine_get_lr)]
 
     def set_lr(self, lr: float) -> None:
         """Set the rate until the schedule's next step."""
-        C.engine_set_lr(self._engine, lr)
+        self._call(C.engine_set_lr, lr)
 
     def get_global_grad_norm(self) -> Optional[float]:
         """Of the last boundary, before clipping; None: none yet; infinity: that step was skipped."""
-        norm = C.engine_get_global_grad_norm(self._engine)
+        norm = self._get(C.engine_get_global_grad_norm)
         return None if math.isnan(norm) else norm
 
     # ---- tensors ---------------------------------------------------------------------------------
@@ -391,7 +396,7 @@ class Engine:
         """A whole tensor in fp32, gathered from all ranks: "weight" (the master), "grad" (between
         backward() and the boundary's step()) or a state of the optimizer ("exp_avg")."""
         array = numpy.empty(self._shape(name), numpy.float32)
-        C.engine_param_get(self._engine, name.encode(), what.encode(), array.ctypes.data,
+        self._call(C.engine_param_get, name.encode(), what.encode(), array.ctypes.data,
                            array.size)
         return array
 
@@ -399,7 +404,7 @@ class Engine:
         array = numpy.ascontiguousarray(value, dtype=numpy.float32)
         if array.shape != self._shape(name):
             raise ValueError(f"{name}: shape {array.shape}, not {self._shape(name)}")
-        C.engine_param_set(self._engine, name.encode(), what.encode(), array.ctypes.data,
+        self._call(C.engine_param_set, name.encode(), what.encode(), array.ctypes.data,
                            array.size)
 
     def state_dict(self) -> Dict[str, numpy.ndarray]:
@@ -408,32 +413,32 @@ class Engine:
 
     # ---- checkpoints -------------------------------------------------------------------------------
 
-    def save_checkpoint(self, save_dir: PathLike, tag: Optional[str] = None,
+    def save_checkpoint(self, save_dir: PathLike, tag: Optional[Union[str, int]] = None,
                         client_state: Optional[Mapping[str, Any]] = None,
                         save_latest: bool = True,
                         exclude_frozen_parameters: bool = False) -> bool:
         """Save to save_dir/tag (None: "global_step{N}") in DeepSpeed's format; durable on return.
         client_state is merged into the checkpoint's dictionary; its values must be JSON."""
         state = json.dumps(client_state).encode() if client_state else None
-        options = lib.new(lib.SaveOptions, tag=lib.optional(tag), client_state_json=state,
+        options = lib.new(lib.SaveOptions, tag=lib.tag_text(tag), client_state_json=state,
                           exclude_frozen=exclude_frozen_parameters, keep_latest=not save_latest)
-        C.engine_save_checkpoint_ex(self._engine, lib.path(save_dir), ctypes.byref(options))
+        self._call(C.engine_save_checkpoint_ex, lib.path(save_dir), ctypes.byref(options))
         return True
 
-    def load_checkpoint(self, load_dir: PathLike, tag: Optional[str] = None,
+    def load_checkpoint(self, load_dir: PathLike, tag: Optional[Union[str, int]] = None,
                         load_module_strict: bool = True, load_optimizer_states: bool = True,
                         load_lr_scheduler_states: bool = True,
                         load_module_only: bool = False) -> Tuple[str, Dict[str, Any]]:
         """Resume from load_dir/tag (None: the one that `latest` names), of czero or DeepSpeed, of any
         stage and number of ranks. Returns the tag's folder and the client state. Unlike DeepSpeed,
         a folder without a checkpoint is a NotFoundError."""
-        options = lib.new(lib.LoadOptions, tag=lib.optional(tag), lenient=not load_module_strict,
+        options = lib.new(lib.LoadOptions, tag=lib.tag_text(tag), lenient=not load_module_strict,
                           no_optimizer_states=not load_optimizer_states,
                           no_lr_scheduler=not load_lr_scheduler_states,
                           module_only=load_module_only)
         result = lib.new(lib.LoadResult)
         try:
-            C.engine_load_checkpoint_ex(self._engine, lib.path(load_dir), ctypes.byref(options),
+            self._call(C.engine_load_checkpoint_ex, lib.path(load_dir), ctypes.byref(options),
                                         ctypes.byref(result))
             return (lib.text(result.tag_dir),
                     json.loads(lib.text(result.client_state_json) or "{}"))
@@ -445,10 +450,10 @@ class Engine:
         """The weights in the model's dtype as one file for torch.load(). False: nothing is saved
         (stage 3 without stage3_gather_16bit_weights_on_model_save)."""
         saved = ctypes.c_bool()
-        C.engine_save_16bit_model(self._engine, lib.path(save_dir), lib.path(save_filename),
+        self._call(C.engine_save_16bit_model, lib.path(save_dir), lib.path(save_filename),
                                   exclude_frozen_parameters, ctypes.byref(saved))
         return saved.value
 
     def export_hf(self, folder: PathLike, dtype: str = "fp32") -> None:
         """Write a Hugging Face folder that transformers loads; dtype "fp32", "bf16" or "fp16"."""
-        C.engine_export_hf(self._engine, lib.path(folder), dtype_number(dtype))
+        self._call(C.engine_export_hf, lib.path(folder), dtype_number(dtype))

@@ -4,13 +4,20 @@
 """
 
 import argparse
+import copy
+import copyreg
 import ctypes
+import dataclasses
+import gc
 import json
+import os
+import pickle
 import re
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import unittest
 from pathlib import Path
 
@@ -275,6 +282,148 @@ class Training(Folder):
         self.assertEqual(raised.exception.status, "CZ_INVALID")
         with self.assertRaises(ValueError):
             czero.initialize(model="gpt2-tiny", config=config(), task="regression")
+
+
+class Objects(Folder):
+    """Objects of Python over the library's: never two over one, never one over none."""
+
+    def test_nothing_copies_an_engine(self):
+        engine = self.engine()
+        ways = [copy.copy, copy.deepcopy, lambda e: copy.deepcopy({"model": [e]}),
+                lambda e: copyreg.__reduce_ex__(e, 2),
+                lambda e: e.__reduce__(), lambda e: dataclasses.replace(e),
+                lambda e: getattr(copy, "replace", copy.copy)(e)]
+        ways += [lambda e, n=n: pickle.dumps(e, n) for n in range(pickle.HIGHEST_PROTOCOL + 1)]
+        for owner in (engine, engine._handle):
+            for way in ways:
+                with self.assertRaises(TypeError):
+                    way(owner)
+        for way in (copy.copy, lambda e: copy.deepcopy(vars(e))):
+            with self.assertRaisesRegex(TypeError, "cannot be copied"):
+                way(engine)
+        train(engine, 1)
+
+    def test_objects_without_an_engine_say_so(self):
+        for made in (lambda: czero.Engine(5), lambda: czero.Engine(None),
+                     lambda: czero.Engine.__new__(czero.Engine).step(),
+                     lambda: copyreg.__newobj__(czero.Engine).global_steps):
+            with self.assertRaisesRegex(TypeError, "czero.initialize"):
+                made()
+        czero.Engine.__new__(czero.Engine).destroy()
+
+    def test_objects_that_share_an_engine_end_with_it(self):
+        engine = self.engine()
+        other = czero.Engine.__new__(czero.Engine)
+        other.__dict__.update(engine.__dict__)
+        engine.destroy()
+        for use in (lambda: other(batch(0), batch(0)), lambda: other.global_steps,
+                    lambda: other.get_lr(), other.state_dict, other.step,
+                    lambda: other.save_checkpoint(self.folder),
+                    lambda: other.load_checkpoint(self.folder)):
+            with self.assertRaisesRegex(RuntimeError, "destroyed"):
+                use()
+        other.destroy()
+        del other
+        gc.collect()
+
+    def test_results_outlive_their_engine(self):
+        engine = self.engine()
+        logits, weights = engine.predict(batch(0)), engine.state_dict()
+        want = logits.copy(), {name: weight.copy() for name, weight in weights.items()}
+        engine.destroy()
+        del engine
+        gc.collect()
+        self.engine()
+        self.assertTrue(numpy.array_equal(logits, want[0]))
+        self.assert_same(weights, want[1])
+
+    def test_a_fork_does_not_use_its_parents_engine(self):
+        engine = self.engine()
+        train(engine, 1)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = []
+            for use in (lambda: engine(batch(0), batch(0)), lambda: engine.global_steps,
+                        lambda: czero.initialize(model="gpt2-tiny", config=config())):
+                try:
+                    said.append(repr(use()))
+                except RuntimeError as error:
+                    said.append(str(error))
+            engine.destroy()
+            os.write(write, json.dumps(said).encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            said = json.loads(pipe.read())
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(len(said), 3)
+        for sentence in said:
+            self.assertRegex(sentence, "process.*spawn")
+        train(engine, 1)  # the child took nothing away
+
+    def test_calls_within_a_call(self):
+        engine = self.engine()
+        ids = batch(0)
+        said = []
+
+        def data():
+            for use in (engine.step, engine.destroy, lambda: engine.predict(ids)):
+                try:
+                    use()
+                except RuntimeError as error:
+                    said.append(str(error))
+            said.append(engine.global_steps)
+            return ids, ids
+
+        def other_thread():
+            thread = threading.Thread(target=data)
+            thread.start()
+            thread.join()
+            return ids, ids
+
+        for take in (data, other_thread):
+            engine = self.engine()
+            engine.train_batch(take)
+            for step, end, look, n in zip(said[::4], said[1::4], said[2::4], said[3::4]):
+                self.assertRegex(step, "another call")
+                self.assertRegex(end, "after the call")
+                self.assertRegex(look, "another call")
+                self.assertEqual(n, 0)
+            self.assertEqual(len(said), 8)
+            said.clear()
+
+    def test_an_exit_during_a_call(self):
+        script = self.folder / "exit.py"
+        script.write_text(textwrap.dedent("""
+            import threading, numpy, czero
+            engine = czero.initialize(model="gpt2-tiny", seq_len=16, config={
+                "train_micro_batch_size_per_gpu": 2,
+                "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}})[0]
+            ids = numpy.zeros((2, 16), int)
+            began = threading.Event()
+            def work():
+                while True:
+                    engine.train_batch(iter([(ids, ids)]))
+                    began.set()
+            threading.Thread(target=work, daemon=True).start()
+            began.wait()
+        """))
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+
+    def test_names_with_a_nul(self):
+        engine = self.engine()
+        for use in (lambda: engine.save_checkpoint(f"{self.folder}/a\0b"),
+                    lambda: engine.save_checkpoint(self.folder, tag="a\0b"),
+                    lambda: engine.export_hf(f"{self.folder}/a\0b"),
+                    lambda: self.engine(model="gpt2-tiny\0x"),
+                    lambda: self.engine(freeze="wpe\0x"),
+                    lambda: self.engine(model="bert-tiny", task="classification",
+                                        labels=["a", "b\0c"])):
+            with self.assertRaisesRegex(ValueError, "NUL"):
+                use()
+        self.assertEqual(list(self.folder.iterdir()), [])
 
 
 class Checkpoints(Folder):
