@@ -159,6 +159,12 @@ uint64_t chat_loader_steps_per_epoch(const struct chat_loader *l)
     return l->n_steps;
 }
 
+uint64_t chat_loader_rows_per_epoch(const struct chat_loader *l)
+{
+    const uint64_t n = l->n_steps * l->step_size;
+    return n < l->o.set->n_bins ? n : l->o.set->n_bins;
+}
+
 /* ---- the place
  * ----------------------------------------------------------------------------------- */
 

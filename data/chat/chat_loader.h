@@ -32,6 +32,7 @@ void chat_loader_close(struct chat_loader *l); /* accepts NULL */
 void chat_loader_next(struct chat_loader *l, struct cz_batch *batch);
 bool chat_loader_is_done(const struct chat_loader *l);
 uint64_t chat_loader_steps_per_epoch(const struct chat_loader *l);
+uint64_t chat_loader_rows_per_epoch(const struct chat_loader *l); /* fewer with drop_last */
 
 /* The place, in steps; a step that was begun counts as taken. seek: CZ_INVALID, saved for other
  * data, seed or order. */

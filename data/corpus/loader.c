@@ -13,6 +13,7 @@
 #include <czero/data.h>
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,9 @@ struct cz_data_loader {
     uint64_t n_rows;         /* whole rows in the data */
     uint64_t rows_per_epoch; /* of these, used in each epoch */
     uint64_t next;           /* running number of the next micro-batch's first sample, all ranks */
+    uint64_t end;            /* the first sample that is not taken; UINT64_MAX: none */
+    uint64_t accumulation, in_step; /* micro-batches of a step, and of this one so far */
+    uint64_t labels_from, n_labels; /* of the incomplete step that begins there; UINT64_MAX: none */
     int64_t vocab_size;
     struct cz_masking masking;
     uint64_t row_step;     /* tokens from one row to the next */
@@ -82,6 +86,19 @@ static cz_status count_rows(struct cz_data_loader *l, const struct cz_data_optio
     return CZ_OK;
 }
 
+/* The end of a run of so many epochs. */
+static cz_status set_end(struct cz_data_loader *l, const struct cz_data_options *o)
+{
+    /* 1.1 times 10 is 11, not a little more */
+    const double end = ceil(o->epochs * (double)l->rows_per_epoch * (1 - 1e-12));
+    l->end = UINT64_MAX;
+    if (o->epochs == 0) return CZ_OK;
+    if (!(end >= 1 && end < 0x1p53))
+        return err_set(CZ_INVALID, 0, "%g epochs are impossible", o->epochs);
+    l->end = (uint64_t)end;
+    return CZ_OK;
+}
+
 static cz_status alloc_batch(struct cz_data_loader *l)
 {
     size_t numel, nbytes;
@@ -121,6 +138,9 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     if (world_size < 1 || world_size >= INT32_MAX || o->rank < 0 || o->rank >= world_size)
         return err_set(CZ_INVALID, 0, "there is no rank %" PRId64 " in a world of %" PRId64,
                        o->rank, world_size);
+    if (o->accumulation < 0 || o->accumulation >= INT32_MAX)
+        return err_set(CZ_INVALID, 0, "%" PRId64 " micro-batches in a step are impossible",
+                       o->accumulation);
     TRY(masking_check(&masking, o->seq_len));
     if (o->per_document && masking.probability > 0)
         return err_set(CZ_INVALID, 0, "documents are kept apart for next-token models only");
@@ -136,6 +156,8 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     l->world_size = world_size;
     l->shuffle = o->shuffle;
     l->once = o->once;
+    l->accumulation = o->accumulation == 0 ? 1 : (uint64_t)o->accumulation;
+    l->labels_from = UINT64_MAX;
     l->seed = o->seed;
     l->vocab_size = VOCAB_ANY;
     l->masking = masking;
@@ -154,6 +176,7 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     for (size_t i = 0; i < l->paths.n; i++)
         TRY_GOTO(store_add(&l->store, &l->paths.items[i], o->tokenizer), fail);
     TRY_GOTO(count_rows(l, o), fail);
+    TRY_GOTO(set_end(l, o), fail);
     TRY_GOTO(alloc_batch(l), fail);
     LOGV(LOG_INFO, SUB_DATA, "data: %s: %" PRIu64 " tokens, %" PRIu64 " rows of %" PRId64,
          name_data(o, name, sizeof name), l->store.n_tokens, l->n_rows, l->T);
@@ -241,27 +264,73 @@ static cz_status fill_row(struct cz_data_loader *l, uint64_t sample, int64_t b)
     return CZ_OK;
 }
 
+/* Labels of the n rows from `first` on, over all ranks. Masked rows differ in theirs. */
+static cz_status count_labels(struct cz_data_loader *l, uint64_t first, uint64_t n)
+{
+    if (l->labels_from == first) return CZ_OK;
+    l->n_labels = n * (uint64_t)l->T;
+    if (l->masking.probability > 0) {
+        l->n_labels = 0;
+        for (uint64_t i = 0; i < n; i++) {
+            TRY(fill_row(l, first + i, 0));
+            for (int64_t t = 0; t < l->T; t++) l->n_labels += l->labels[t] != CZ_IGNORE_LABEL;
+        }
+    }
+    l->labels_from = first;
+    return CZ_OK;
+}
+
+/* The run ends inside this step, which began at sample `begin`: its rows are dealt evenly over all
+ * micro-batches, so that no rank has all of them. */
+static cz_status fill_dealt(struct cz_data_loader *l, uint64_t begin, struct cz_batch *next)
+{
+    const uint64_t n_parts = l->accumulation * (uint64_t)l->world_size, n = l->end - begin;
+    const uint64_t part = l->in_step * (uint64_t)l->world_size + (uint64_t)l->rank;
+    const uint64_t first = begin + n * part / n_parts, last = begin + n * (part + 1) / n_parts;
+    TRY(count_labels(l, begin, n));
+    next->sample = first;
+    next->B = (int64_t)(last - first);
+    next->loss_divisor = (float)((double)l->n_labels / (double)n_parts);
+    for (int64_t b = 0; b < next->B; b++) TRY(fill_row(l, first + (uint64_t)b, b));
+    if (next->B > 0) return CZ_OK;
+    next->B = 1; /* collective operations need every rank */
+    TRY(fill_row(l, begin, 0));
+    for (int64_t t = 0; t < l->T; t++) l->labels[t] = CZ_IGNORE_LABEL;
+    return CZ_OK;
+}
+
 /* Each rank reads its own B rows of the W·B that the step takes. */
 cz_status cz_data_next(struct cz_data_loader *l, struct cz_batch *batch)
 {
-    uint64_t first = l->next + (uint64_t)l->rank * (uint64_t)l->B;
-    int64_t n_rows = rows_left(l, first);
-    struct cz_batch next = {.B = n_rows, .T = l->T, .sample = first};
-    for (int64_t b = 0; b < n_rows; b++) TRY(fill_row(l, first + (uint64_t)b, b));
-    if (n_rows > 0) {
+    const uint64_t begin = l->next - l->in_step * samples_per_batch(l);
+    const uint64_t step_size = l->accumulation * samples_per_batch(l);
+    const bool is_cut = l->end < UINT64_MAX && begin < l->end && l->end - begin < step_size;
+    const uint64_t first = l->next + (uint64_t)l->rank * (uint64_t)l->B;
+    struct cz_batch next = {
+        .B = begin < l->end ? rows_left(l, first) : 0, .T = l->T, .sample = first};
+    if (is_cut)
+        TRY(fill_dealt(l, begin, &next));
+    else
+        for (int64_t b = 0; b < next.B; b++) TRY(fill_row(l, first + (uint64_t)b, b));
+    if (next.B > 0) {
         next.ids = l->ids;
         next.labels = l->labels;
         next.documents = l->documents;
         next.positions = l->positions;
     }
     TRY(OPTIONS_GIVE(cz_batch, batch, &next));
-    if (!cz_data_is_done(l)) l->next += samples_per_batch(l);
+    if (cz_data_is_done(l)) return CZ_OK;
+    l->next += samples_per_batch(l);
+    if (++l->in_step < l->accumulation) return CZ_OK;
+    l->in_step = 0;
+    if (is_cut) l->next = l->end;
     return CZ_OK;
 }
 
 bool cz_data_is_done(const struct cz_data_loader *l)
 {
-    return l->once && l->next >= l->rows_per_epoch;
+    if (l->once) return l->next >= l->rows_per_epoch;
+    return l->next - l->in_step * samples_per_batch(l) >= l->end;
 }
 
 /* ---- the place ------------------------------------------------------------------------------- */
@@ -300,6 +369,7 @@ cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
                        "epoch %" PRIu64 ", sample %" PRIu64 " is not a position in a run", c->epoch,
                        c->sample);
     l->next = next;
+    l->in_step = 0;
     return CZ_OK;
 }
 
@@ -311,6 +381,11 @@ uint64_t cz_data_n_tokens(const struct cz_data_loader *l)
 uint64_t cz_data_n_rows(const struct cz_data_loader *l)
 {
     return l->n_rows;
+}
+
+uint64_t cz_data_rows_per_epoch(const struct cz_data_loader *l)
+{
+    return l->rows_per_epoch;
 }
 
 uint64_t cz_data_n_batches(const struct cz_data_loader *l)

@@ -420,6 +420,12 @@ uint64_t cz_text_loader_n_examples(const struct cz_text_loader *l)
     return l->order.n;
 }
 
+uint64_t cz_text_loader_rows_per_epoch(const struct cz_text_loader *l)
+{
+    const uint64_t n = l->order.n_steps * l->order.step_size;
+    return n < l->order.n ? n : l->order.n;
+}
+
 uint64_t cz_text_loader_n_cut(const struct cz_text_loader *l)
 {
     return l->n_cut;

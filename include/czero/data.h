@@ -205,6 +205,11 @@ struct cz_data_options {
      * begin anew with each. A document ends with the tokenizer's end id, which is put behind each
      * file of plain text, too. CZ_INVALID with masking, or without such an id. */
     bool per_document;
+    /* Stop after so many epochs (1.5 is one and a half), without a row of the next: the rows of an
+     * incomplete last step, of accumulation · world_size micro-batches, are dealt out evenly over
+     * these, and loss_divisor is their mean number of labels. 0: no end. */
+    double epochs;
+    int64_t accumulation; /* micro-batches of a rank per step; 0 means 1 */
 };
 
 /* Open all files, check their formats and sizes. Memory stays small whatever the size of the data,
@@ -225,11 +230,12 @@ CZ_API cz_status cz_data_check_vocab(struct cz_data_loader *loader, int64_t voca
 
 /* The next micro-batch of this rank. Its arrays belong to the loader and stay unchanged until the
  * next call. batch->sample is the running number of the first row. With `once`, B is smaller in the
- * epoch's last micro-batch and 0 after it (an outcome, not an error); then the arrays are NULL.
+ * epoch's last micro-batch and 0 after it (an outcome, not an error); then the arrays are NULL. With
+ * `epochs` B is 0 after the last step, too; in it, a rank without a row gets one without labels.
  * Errors: CZ_INVALID (token outside the vocabulary), CZ_CORRUPT (a file became shorter), CZ_IO. */
 CZ_API cz_status cz_data_next(struct cz_data_loader *loader, struct cz_batch *batch);
 
-/* With `once`: every rank has received its last row. Always false otherwise. */
+/* With `once` or `epochs`: every rank has received its last row. Always false otherwise. */
 CZ_API bool cz_data_is_done(const struct cz_data_loader *loader);
 
 CZ_API void cz_data_tell(const struct cz_data_loader *loader, struct cz_data_cursor *out);
@@ -241,6 +247,9 @@ CZ_API cz_status cz_data_seek(struct cz_data_loader *loader, const struct cz_dat
 
 CZ_API uint64_t cz_data_n_tokens(const struct cz_data_loader *loader);
 CZ_API uint64_t cz_data_n_rows(const struct cz_data_loader *loader);
+
+/* Rows that an epoch trains: fewer than cz_data_n_rows() with drop_last. */
+CZ_API uint64_t cz_data_rows_per_epoch(const struct cz_data_loader *loader);
 
 /* Micro-batches that each rank takes in an epoch; rounded up unless drop_last. */
 CZ_API uint64_t cz_data_n_batches(const struct cz_data_loader *loader);
@@ -391,6 +400,9 @@ CZ_API bool cz_text_loader_is_done(const struct cz_text_loader *l);
 
 CZ_API uint64_t cz_text_loader_steps_per_epoch(const struct cz_text_loader *l);
 CZ_API uint64_t cz_text_loader_n_examples(const struct cz_text_loader *l);
+
+/* Examples that an epoch trains: fewer than all with drop_last. */
+CZ_API uint64_t cz_text_loader_rows_per_epoch(const struct cz_text_loader *l);
 
 /* Texts of this rank that were cut to max_len so far. */
 CZ_API uint64_t cz_text_loader_n_cut(const struct cz_text_loader *l);

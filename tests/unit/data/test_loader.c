@@ -232,6 +232,113 @@ START_TEST(drop_last_leaves_out_the_incomplete_batch)
 }
 END_TEST
 
+/* Rows of a step that the run's end cuts: their number over all micro-batches, each once. */
+static void check_cut_step(struct cz_data_loader **ranks, const struct cz_data_options *o,
+                           uint64_t first, uint64_t n, const char *label)
+{
+    const uint64_t W = (uint64_t)o->world_size, A = (uint64_t)o->accumulation, n_parts = W * A;
+    uint64_t next = first, n_labels = 0;
+    double divisors = 0;
+    for (uint64_t a = 0; a < A; a++)
+        for (uint64_t r = 0; r < W; r++) {
+            struct cz_batch batch = {.size = sizeof batch};
+            ck_assert_msg(!cz_data_is_done(ranks[r]), "%s", label);
+            ck_ok(cz_data_next(ranks[r], &batch));
+            int64_t labelled = 0;
+            for (int64_t i = 0; i < batch.B * batch.T; i++)
+                labelled += batch.labels[i] != CZ_IGNORE_LABEL;
+            const uint64_t part = a * W + r, want = n * (part + 1) / n_parts - n * part / n_parts;
+            ck_assert_int_eq(batch.B, want > 0 ? (int64_t)want : 1);
+            ck_assert_uint_eq(batch.sample, next);
+            ck_assert_int_eq(labelled > 0, want > 0);
+            if (want > 0 && !o->masking) ck_assert_int_eq(labelled, (int64_t)want * batch.T);
+            ck_assert_int_le(batch.B, o->micro_batch);
+            n_labels += (uint64_t)labelled;
+            divisors += (double)batch.loss_divisor;
+            next += want;
+        }
+    ck_assert_uint_eq(next, first + n);
+    ck_assert_double_eq_tol(divisors, (double)n_labels, 1e-4 * (double)n_labels);
+}
+
+/* N passes of 11 rows in steps of any size: whole steps as without an end, then the cut one. */
+START_TEST(epochs_end_the_run_to_the_row)
+{
+    setup();
+    static const struct {
+        int64_t B, A, W;
+        double epochs;
+        uint64_t end;
+    } cases[] = {{1, 1, 1, 1, 11},  {2, 1, 1, 1, 11},   {2, 3, 2, 2, 22},  {4, 1, 3, 3, 33},
+                 {11, 1, 1, 2, 22}, {30, 1, 1, 1, 11},  {1, 25, 2, 2, 22}, {2, 2, 1, 0.5, 6},
+                 {2, 1, 1, 0.1, 2}, {2, 1, 1, 0.09, 1}, {5, 1, 2, 1.1, 13}};
+    const char *path = write_text("text", 0, 8 * 11 + 1);
+    const struct cz_masking masking = {.size = sizeof masking,
+                                       .probability = 0.3f,
+                                       .mask_id = 3,
+                                       .first_id = -1,
+                                       .last_id = -1,
+                                       .vocab_size = 256};
+    for (size_t i = 0; i < 2 * CZ_ARRAY_LEN(cases); i++) {
+        const bool masks = i % 2 == 1;
+        const int64_t W = cases[i / 2].W, A = cases[i / 2].A, B = cases[i / 2].B;
+        struct cz_data_options o = {.size = sizeof o,
+                                    .seq_len = 8,
+                                    .micro_batch = B,
+                                    .accumulation = A,
+                                    .world_size = W,
+                                    .masking = masks ? &masking : NULL,
+                                    .epochs = cases[i / 2].epochs};
+        struct cz_data_loader *ranks[3];
+        char label[32];
+        snprintf(label, sizeof label, "case %zu", i);
+        for (o.rank = 0; o.rank < W; o.rank++) ranks[o.rank] = open_one(o, path);
+        ck_assert_uint_eq(cz_data_rows_per_epoch(ranks[0]), 11);
+        const uint64_t size = (uint64_t)(B * A * W), end = cases[i / 2].end;
+        uint64_t first = 0;
+        for (; first + size <= end; first += size)
+            for (int64_t a = 0; a < A; a++)
+                for (int64_t r = 0; r < W; r++) {
+                    struct cz_batch batch = {.size = sizeof batch};
+                    ck_ok(cz_data_next(ranks[r], &batch));
+                    ck_assert_int_eq(batch.B, B);
+                    ck_assert(batch.loss_divisor == 0);
+                    ck_assert_uint_eq(batch.sample, first + (uint64_t)((a * W + r) * B));
+                }
+        if (first < end) check_cut_step(ranks, &o, first, end - first, label);
+        for (int64_t r = 0; r < W; r++) {
+            struct cz_batch batch = {.size = sizeof batch};
+            struct cz_data_cursor at;
+            ck_assert_msg(cz_data_is_done(ranks[r]), "%s", label);
+            ck_ok(cz_data_next(ranks[r], &batch));
+            ck_assert_int_eq(batch.B, 0);
+            ck_assert_ptr_null(batch.ids);
+            cz_data_tell(ranks[r], &at);
+            ck_assert_uint_eq(at.epoch * 11 + at.sample, end);
+            /* A place in front of the end continues, whatever was done of a step before. */
+            at.epoch = 0, at.sample = 0;
+            ck_ok(cz_data_seek(ranks[r], &at));
+            ck_assert(!cz_data_is_done(ranks[r]));
+            cz_data_close(ranks[r]);
+        }
+    }
+    struct cz_data_options o = {.size = sizeof o, .seq_len = 8, .micro_batch = 1};
+    struct cz_data_loader *l;
+    o.paths = &path, o.n_paths = 1;
+    static const double impossible[] = {-1, 1e300, NAN};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(impossible); i++) {
+        o.epochs = impossible[i];
+        ck_fails(cz_data_open(&o, &l), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "epochs"));
+    }
+    o.epochs = 1;
+    o.accumulation = -1;
+    ck_fails(cz_data_open(&o, &l), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "micro-batches"));
+    teardown();
+}
+END_TEST
+
 START_TEST(once_ends_after_an_epoch)
 {
     setup();
@@ -797,11 +904,11 @@ END_TEST
 
 TEST_MAIN("data/loader", rows_follow_the_formula, the_last_token_needs_a_target,
           shuffling_visits_each_row_once_per_epoch, drop_last_leaves_out_the_incomplete_batch,
-          once_ends_after_an_epoch, a_saved_place_goes_on_there, a_place_of_other_data_is_refused,
-          token_files_give_the_same_stream, megatron_sequences_may_lie_in_any_order,
-          several_paths_are_one_stream, bad_files_are_named, bad_megatron_indexes_are_named,
-          impossible_options_are_named, tokens_outside_the_vocabulary_are_located,
-          a_shrinking_file_is_an_error_not_a_crash,
+          epochs_end_the_run_to_the_row, once_ends_after_an_epoch, a_saved_place_goes_on_there,
+          a_place_of_other_data_is_refused, token_files_give_the_same_stream,
+          megatron_sequences_may_lie_in_any_order, several_paths_are_one_stream,
+          bad_files_are_named, bad_megatron_indexes_are_named, impossible_options_are_named,
+          tokens_outside_the_vocabulary_are_located, a_shrinking_file_is_an_error_not_a_crash,
           a_file_that_shrinks_during_a_read_is_an_error_not_a_crash,
           a_text_that_shrinks_while_it_is_encoded_is_an_error_not_a_crash,
           reading_holds_little_and_allocates_nothing)

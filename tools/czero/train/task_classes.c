@@ -167,9 +167,9 @@ static cz_status classes_open_data(struct run *r)
     return cz_text_loader_open(&options, &r->loader);
 }
 
-static uint64_t classes_steps_per_epoch(const struct run *r)
+static uint64_t classes_rows_per_epoch(const struct run *r)
 {
-    return cz_text_loader_steps_per_epoch(r->loader);
+    return cz_text_loader_rows_per_epoch(r->loader);
 }
 
 /* One label per row, or one per token. */
@@ -404,7 +404,7 @@ const struct train_task train_task_classes = {
     .model_task = CZ_TASK_CLASSIFICATION,
     .open_inputs = classes_open_inputs,
     .open_data = classes_open_data,
-    .steps_per_epoch = classes_steps_per_epoch,
+    .rows_per_epoch = classes_rows_per_epoch,
     .train_step = classes_train_step,
     .evaluate = classes_evaluate,
     .tell = classes_tell,
@@ -417,7 +417,7 @@ const struct train_task train_task_words = {
     .model_task = CZ_TASK_TOKEN_CLASSIFICATION,
     .open_inputs = classes_open_inputs,
     .open_data = classes_open_data,
-    .steps_per_epoch = classes_steps_per_epoch,
+    .rows_per_epoch = classes_rows_per_epoch,
     .train_step = classes_train_step,
     .evaluate = classes_evaluate,
     .tell = classes_tell,

@@ -74,9 +74,9 @@ static cz_status sft_open_data(struct run *r)
     return open_loader(r, r->chats, false, &r->chat_loader);
 }
 
-static uint64_t sft_steps_per_epoch(const struct run *r)
+static uint64_t sft_rows_per_epoch(const struct run *r)
 {
-    return chat_loader_steps_per_epoch(r->chat_loader);
+    return chat_loader_rows_per_epoch(r->chat_loader);
 }
 
 static cz_status sft_next(void *user, struct cz_batch *batch)
@@ -160,7 +160,7 @@ const struct train_task train_task_sft = {
     .model_task = CZ_TASK_CAUSAL_LM,
     .open_inputs = sft_open_inputs,
     .open_data = sft_open_data,
-    .steps_per_epoch = sft_steps_per_epoch,
+    .rows_per_epoch = sft_rows_per_epoch,
     .train_step = sft_train_step,
     .evaluate = sft_evaluate,
     .tell = sft_tell,

@@ -21,6 +21,8 @@ static cz_status open_rows(const struct run *r, const struct arg_list *paths, bo
         .seed = r->seed,
         .drop_last = !once && r->drop_last,
         .once = once,
+        .epochs = once || isnan(r->options->epochs) ? 0 : r->options->epochs,
+        .accumulation = once ? 1 : r->accumulation,
         .per_document = r->options->per_document,
     };
     const double given = r->options->mask_probability;
@@ -49,11 +51,9 @@ static cz_status tokens_open_data(struct run *r)
     return open_rows(r, &r->options->eval_data, true, &r->eval_data);
 }
 
-/* Rounded up: the last step of an epoch takes rows of the next. */
-static uint64_t tokens_steps_per_epoch(const struct run *r)
+static uint64_t tokens_rows_per_epoch(const struct run *r)
 {
-    const uint64_t n_batches = cz_data_n_batches(r->data), per_step = (uint64_t)r->accumulation;
-    return (n_batches + per_step - 1) / per_step;
+    return cz_data_rows_per_epoch(r->data);
 }
 
 static cz_status tokens_next(void *user, struct cz_batch *batch)
@@ -159,7 +159,8 @@ const struct train_task train_task_tokens = {
     .model_task = CZ_TASK_CAUSAL_LM,
     .open_inputs = tokens_open_inputs,
     .open_data = tokens_open_data,
-    .steps_per_epoch = tokens_steps_per_epoch,
+    .rows_per_epoch = tokens_rows_per_epoch,
+    .crosses_epochs = true,
     .train_step = tokens_train_step,
     .evaluate = tokens_evaluate,
     .tell = tokens_tell,
@@ -172,7 +173,8 @@ const struct train_task train_task_masked = {
     .model_task = CZ_TASK_MASKED_LM,
     .open_inputs = tokens_open_inputs,
     .open_data = tokens_open_data,
-    .steps_per_epoch = tokens_steps_per_epoch,
+    .rows_per_epoch = tokens_rows_per_epoch,
+    .crosses_epochs = true,
     .train_step = tokens_train_step,
     .evaluate = tokens_evaluate,
     .tell = tokens_tell,
@@ -185,7 +187,8 @@ const struct train_task train_task_replaced = {
     .model_task = CZ_TASK_REPLACED_TOKENS,
     .open_inputs = tokens_open_inputs,
     .open_data = tokens_open_data,
-    .steps_per_epoch = tokens_steps_per_epoch,
+    .rows_per_epoch = tokens_rows_per_epoch,
+    .crosses_epochs = true,
     .train_step = tokens_train_step,
     .evaluate = tokens_evaluate,
     .tell = tokens_tell,

@@ -3,6 +3,7 @@
  * cmd_train.c      the options, signals, and the run from opening to closing
  * train_open.c     inputs, model, config, engine, resume
  * train_config.c   what the run needs to know of its config; its learning rates
+ * train_epochs.c   passes over the data, in rows and in steps
  * train_loop.c     steps, evaluations, saves
  * train_say.c      what a run says of itself at its beginning and its end
  * train_best.c     the best evaluation, its checkpoint
@@ -64,7 +65,9 @@ struct train_task {
     cz_status (*open_inputs)(struct run *r);
     /* Rows in their order; r->micro, r->accumulation and the model are known. */
     cz_status (*open_data)(struct run *r);
-    uint64_t (*steps_per_epoch)(const struct run *r);
+    uint64_t (*rows_per_epoch)(const struct run *r);
+    /* Steps continue with rows of the next epoch; otherwise the last step of each epoch is short. */
+    bool crosses_epochs;
     cz_status (*train_step)(struct run *r); /* all of its micro-batches, and the update */
     cz_status (*evaluate)(struct run *r, struct evaluation *out);
     void (*tell)(const struct run *r, struct cz_data_cursor *out);
@@ -102,7 +105,8 @@ struct run {
     bool finished;                /* a resumed run that has made all its steps already */
     int64_t first_step;           /* what it resumed at; 0 */
     int64_t T;                    /* longest row */
-    int64_t steps, eval_interval; /* 0: no evaluation but the last */
+    int64_t steps, eval_interval; /* 0: no evaluation but the last … */
+    bool eval_epochs;             /* … or one at the end of each epoch */
     int64_t micro, accumulation;  /* from the config … */
     bool fp16, drop_last;         /* … and these */
     int64_t start_ns;
@@ -143,21 +147,21 @@ static inline const struct cz_model *run_model(const struct run *r)
     return r->engine ? engine_get_model(r->engine) : r->model;
 }
 
-/* Epochs done after so many steps. */
-static inline double run_epoch(const struct run *r, int64_t step)
-{
-    return (double)step / (double)r->task->steps_per_epoch(r);
-}
+/* ---- train_epochs.c --------------------------------------------------------------------------
+ * The one count of epochs: by rows taken, as the data's cursor says. The length of a run, its
+ * schedule, evaluations after epochs and every epoch that is shown follow from it. */
+
+/* Epochs trained so far; those that are over. */
+double run_epoch(const struct run *r);
+uint64_t run_epochs_over(const struct run *r);
+
+/* Steps from the cursor's place up to the end of `epochs` passes, of which a part of a step counts
+ * as one. NULL: from the beginning. */
+double run_steps_left(const struct run *r, double epochs, const struct cz_data_cursor *from);
 
 /* Where a run stands whose checkpoint has no cursor (DeepSpeed's): every step has taken its share
  * of an epoch. */
-static inline void run_count_epochs(const struct run *r, struct cz_data_cursor *cursor)
-{
-    const uint64_t steps = (uint64_t)engine_get_global_steps(r->engine);
-    const uint64_t per_epoch = r->task->steps_per_epoch(r);
-    cursor->epoch = steps / per_epoch;
-    cursor->sample = steps % per_epoch * (uint64_t)engine_get_train_batch(r->engine);
-}
+void run_count_epochs(const struct run *r, struct cz_data_cursor *cursor);
 
 /* ---- train_open.c --------------------------------------------------------------------------- */
 

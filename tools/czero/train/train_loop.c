@@ -60,7 +60,7 @@ static struct progress_step step_figures(const struct run *r, const struct tidin
     engine_get_swap_traffic(e, &swap);
     return (struct progress_step){
         .step = engine_get_global_steps(e),
-        .epoch = run_epoch(r, engine_get_global_steps(e)),
+        .epoch = run_epoch(r),
         .skipped = engine_get_skipped_steps(e),
         .loss = engine_get_boundary_loss(e),
         .accuracy = quotient(t->n_hits, t->n_examples),
@@ -90,7 +90,7 @@ static cz_status log_evaluation(struct run *r, const struct evaluation *e)
     const int64_t step = engine_get_global_steps(r->engine);
     const bool classes = e->has_classes;
     const struct metrics_row row = {.step = step,
-                                    .epoch = run_epoch(r, step),
+                                    .epoch = run_epoch(r),
                                     .is_eval = true,
                                     .loss = e->loss,
                                     .accuracy = classes         ? e->classes.accuracy
@@ -139,8 +139,8 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
         fflush(stdout);
     }
     if (o->quiet) return;
-    fprintf(stderr, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step,
-            run_epoch(r, step), e->loss);
+    fprintf(stderr, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step, run_epoch(r),
+            e->loss);
     if (e->has_entities)
         fprintf(stderr, "  F1 %.4f  precision %.4f  recall %.4f  accuracy %.4f",
                 e->entities.micro.f1, e->entities.micro.precision, e->entities.micro.recall,
@@ -173,9 +173,14 @@ static cz_status evaluate(struct run *r, struct progress *progress)
     return CZ_OK;
 }
 
-static bool evaluation_is_due(const struct run *r)
+/* After an interval, after an epoch that ended within the step, and after the last step: the best
+ * may be there. */
+static bool evaluation_is_due(const struct run *r, uint64_t n_epochs_before)
 {
-    return r->eval_interval > 0 && engine_get_global_steps(r->engine) % r->eval_interval == 0;
+    const int64_t step = engine_get_global_steps(r->engine);
+    if (r->eval_interval == 0 && !r->eval_epochs) return false;
+    if (step == r->steps) return true;
+    return r->eval_epochs ? run_epochs_over(r) > n_epochs_before : step % r->eval_interval == 0;
 }
 
 /* Counted in evaluations, not steps. */
@@ -200,6 +205,7 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
     TRY(exchange_tidings(r, &tidings));
     while (!tidings.stops && engine_get_global_steps(r->engine) < r->steps &&
            !patience_is_over(r)) {
+        const uint64_t n_epochs = run_epochs_over(r);
         TRY(r->task->train_step(r));
         TRY(exchange_tidings(r, &tidings));
         /* A step's row is on disk before a checkpoint of it can be. */
@@ -217,7 +223,7 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
             TRY(metrics_write(r->metrics, &row));
             TRY(curve_write(r->curve, &figures));
         }
-        if (!tidings.stops && evaluation_is_due(r)) TRY(evaluate(r, progress));
+        if (!tidings.stops && evaluation_is_due(r, n_epochs)) TRY(evaluate(r, progress));
         /* The cursor is taken with the weights: a resumed run continues at the next sample. */
         if (saver_is_due(&r->saver, r->engine)) {
             const struct run_place place = run_tell(r);

@@ -250,20 +250,30 @@ static cz_status open_model(struct run *r)
 
 /* ---- config, data, engine ------------------------------------------------------------------- */
 
-/* How long the run is, and when it evaluates: epochs are counted in the data's steps. */
+/* The end of --epochs. A resumed run has taken rows already, maybe in other steps than these. */
+static cz_status steps_of_epochs(struct run *r)
+{
+    const double epochs = r->options->epochs;
+    const struct cz_saved_run *saved = &r->resume.run;
+    const bool continues = r->resume.has_run && saved->has_cursor;
+    const double left = run_steps_left(r, epochs, continues ? &saved->cursor : NULL);
+    if (left > 1e15) return err_set(CZ_INVALID, 0, "--epochs %g: too many steps", epochs);
+    r->steps = (int64_t)left + (continues ? saved->global_steps : 0);
+    return CZ_OK;
+}
+
+/* How long the run is, and when it evaluates. */
 static cz_status choose_steps(struct run *r)
 {
     const struct train_options *o = r->options;
-    const int64_t per_epoch = (int64_t)r->task->steps_per_epoch(r);
-    const double steps = ceil(o->epochs * (double)per_epoch);
-    if (steps > 1e15) return err_set(CZ_INVALID, 0, "--epochs %g: too many steps", o->epochs);
-    r->steps = o->steps > 0 ? o->steps : (int64_t)steps;
+    r->steps = o->steps;
+    if (o->steps <= 0) TRY(steps_of_epochs(r));
     if (o->eval_data.n == 0) return CZ_OK;
     const char *text = o->eval_interval;
     if (!text && !run_has_classes(r) && !o->best_metric && o->early_stopping == 0)
         return CZ_OK; /* at the end alone */
-    r->eval_interval = per_epoch;
-    if (!text || strcmp(text, "epoch") == 0) return CZ_OK;
+    r->eval_epochs = !text || strcmp(text, "epoch") == 0;
+    if (r->eval_epochs) return CZ_OK;
     char *end;
     errno = 0;
     r->eval_interval = strtoll(text, &end, 10);
@@ -288,7 +298,7 @@ static cz_status open_base(struct run *r)
     return CZ_OK;
 }
 
-/* The config's batch sizes decide how many steps an epoch has. */
+/* The config's batch sizes decide how many steps an epoch needs. */
 static cz_status open_rows(struct run *r)
 {
     TRY(config_args_wanted(&r->options->values, &r->wanted));
@@ -399,6 +409,14 @@ static cz_status open_run(struct run *r)
     return saver_describe(&r->saver, run_model(r), r->tokenizer);
 }
 
+/* DeepSpeed's checkpoints say how many samples they have seen once they are loaded. */
+static void steps_from_here(struct run *r)
+{
+    struct cz_data_cursor at;
+    r->task->tell(r, &at);
+    r->steps = r->first_step + (int64_t)run_steps_left(r, r->options->epochs, &at);
+}
+
 /* The engine first: a checkpoint that cannot be loaded should not leave a started curve behind. */
 static cz_status resume(struct run *r)
 {
@@ -411,6 +429,7 @@ static cz_status resume(struct run *r)
     if (st == CZ_OK) st = run_resume_best(r, result.client_state_json);
     cz_load_result_free(&result);
     r->first_step = engine_get_global_steps(r->engine);
+    if (!isnan(r->options->epochs) && !result.has_cursor) steps_from_here(r);
     r->finished = r->first_step >= r->steps;
     return st;
 }
