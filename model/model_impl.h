@@ -64,8 +64,9 @@ struct model_family {
     FAMILY(qwen2)                                                                                  \
     FAMILY(qwen3)                                                                                  \
     FAMILY(qwen3_moe)                                                                              \
-    FAMILY(olmo2) FAMILY(granite) FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral)   \
-        FAMILY(gemma2) FAMILY(gemma3) FAMILY(bert) FAMILY(distilbert) FAMILY(roberta)              \
+    FAMILY(olmo2)                                                                                  \
+    FAMILY(granite) FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2)  \
+        FAMILY(gemma3) FAMILY(bert) FAMILY(megatron_bert) FAMILY(distilbert) FAMILY(roberta)       \
             FAMILY(xlm_roberta) FAMILY(electra) FAMILY(modernbert) FAMILY(mpnet) FAMILY(deberta)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;

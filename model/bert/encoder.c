@@ -105,6 +105,8 @@ const char *const encoder_bert_block[ENCODER_N_PARAMS] = {
 struct parts {
     struct encoder_embedding_hp embedding;
     struct encoder_block_hp *blocks;
+    struct decoder_block_hp *pre_norm_blocks;
+    struct encoder_norm_hp final_norm;
     struct class_head_hp class_head;
     struct mlm_head_hp mlm_head;
     struct replaced_head_hp replaced_head;
@@ -127,6 +129,32 @@ static struct encoder_block_hp block_hp(const struct encoder_config *c,
                                      .attn_dropout_p = (float)c->attn_dropout,
                                      .proj_dropout_p = (float)c->proj_dropout,
                                      .out_dropout_p = (float)c->dropout,
+                                     .init_std = (float)c->init_std};
+}
+
+/* The same with the norms in front of both halves. */
+static struct decoder_block_hp pre_norm_block_hp(const struct encoder_config *c,
+                                                 const struct encoder_names *n, int layer_idx)
+{
+    return (struct decoder_block_hp){.names = n->pre_norm,
+                                     .layer_idx = layer_idx,
+                                     .C = c->C,
+                                     .F = c->F,
+                                     .H = c->H,
+                                     .G = c->H,
+                                     .D = c->C / c->H,
+                                     .qkv_bias = true,
+                                     .o_bias = true,
+                                     .mlp_bias = true,
+                                     .plain_mlp = true,
+                                     .gate = c->act,
+                                     .no_rope = true,
+                                     .is_bidirectional = true,
+                                     .layer_norm = true,
+                                     .norm_bias = true,
+                                     .eps = (float)c->eps,
+                                     .attn_dropout_p = (float)c->attn_dropout,
+                                     .resid_dropout_p = (float)c->dropout,
                                      .init_std = (float)c->init_std};
 }
 
@@ -248,31 +276,41 @@ static bool drops(const struct encoder_config *c, enum cz_task task)
            (task == CZ_TASK_TOKEN_CLASSIFICATION && c->token_dropout > 0);
 }
 
-/* One embedding, the blocks, one head. Before a classification head the last block makes only what
- * the head reads (first_only). */
+/* One embedding, the blocks, one head. Before a classification head the last block of BERT makes
+ * only what the head reads (first_only). */
 static cz_status chain_build(const struct encoder_config *c, const struct encoder_names *n,
                              const char *name, enum cz_task task, struct parts *p,
                              struct cz_model **out)
 {
-    const size_t n_layers = (size_t)c->n_layers + 2;
     const bool reads_first = task == CZ_TASK_CLASSIFICATION;
-    struct layer_desc *last = &p->layers[n_layers - 1];
+    struct layer_desc *next = p->layers;
     p->embedding = embedding_hp(c, n);
     p->class_head = reads_first ? class_head_hp(c, n) : token_head_hp(c);
     p->mlm_head = mlm_head_hp(c, n);
     p->replaced_head = replaced_head_hp(c, n);
-    p->layers[0] =
-        (struct layer_desc){&encoder_embedding_class, &p->embedding, sizeof p->embedding};
-    for (size_t i = 1; i + 1 < n_layers; i++) {
-        p->blocks[i - 1] = block_hp(c, n, (int)i - 1);
-        p->blocks[i - 1].first_only = reads_first && i + 2 == n_layers;
-        p->layers[i] =
-            (struct layer_desc){&encoder_block_class, &p->blocks[i - 1], sizeof *p->blocks};
+    *next++ = (struct layer_desc){&encoder_embedding_class, &p->embedding, sizeof p->embedding};
+    for (int64_t i = 0; i < c->n_layers && n->pre_norm; i++) {
+        struct decoder_block_hp *hp = &p->pre_norm_blocks[i];
+        *hp = pre_norm_block_hp(c, n, (int)i);
+        *next++ = (struct layer_desc){&decoder_block_uncached_class, hp, sizeof *hp};
     }
-    *last = head_layer(p, task);
+    for (int64_t i = 0; i < c->n_layers && !n->pre_norm; i++) {
+        struct encoder_block_hp *hp = &p->blocks[i];
+        *hp = block_hp(c, n, (int)i);
+        hp->first_only = reads_first && i + 1 == c->n_layers;
+        *next++ = (struct layer_desc){&encoder_block_class, hp, sizeof *hp};
+    }
+    if (n->pre_norm) {
+        p->final_norm = (struct encoder_norm_hp){.weight_name = n->final_norm_w,
+                                                 .bias_name = n->final_norm_b,
+                                                 .C = c->C,
+                                                 .eps = (float)c->eps};
+        *next++ = (struct layer_desc){&encoder_norm_class, &p->final_norm, sizeof p->final_norm};
+    }
+    *next++ = head_layer(p, task);
     const struct model_desc desc = {.name = name,
                                     .layers = p->layers,
-                                    .n_layers = n_layers,
+                                    .n_layers = (size_t)(next - p->layers),
                                     .vocab_size = c->V,
                                     .t_max = c->counts_positions ? c->P - c->padding_id - 1 : c->P,
                                     .n_positions = c->counts_positions ? c->P : 0,
@@ -291,13 +329,16 @@ static cz_status chain_build(const struct encoder_config *c, const struct encode
 cz_status encoder_build(const struct encoder_config *c, const struct encoder_names *names,
                         const char *name, enum cz_task task, struct cz_model **out)
 {
-    struct parts p = {.blocks = calloc((size_t)c->n_layers, sizeof *p.blocks),
-                      .layers = calloc((size_t)c->n_layers + 2, sizeof *p.layers)};
+    const size_t n = (size_t)c->n_layers;
+    struct parts p = {.blocks = calloc(n, sizeof *p.blocks),
+                      .pre_norm_blocks = calloc(names->pre_norm ? n : 1, sizeof *p.pre_norm_blocks),
+                      .layers = calloc(n + 3, sizeof *p.layers)};
     *out = NULL;
-    cz_status st = p.blocks && p.layers
+    cz_status st = p.blocks && p.pre_norm_blocks && p.layers
                        ? chain_build(c, names, name, task, &p, out)
                        : err_set(CZ_NOMEM, 0, "no memory for %lld layers", (long long)c->n_layers);
     free(p.blocks);
+    free(p.pre_norm_blocks);
     free(p.layers);
     if (st != CZ_OK) free(c->buckets);
     return st;

@@ -2,6 +2,7 @@
  *
  *   s = token[id] [+ type[t]] [+ position[p]]    y = dropout(norm(s))    out = y, or y·Wᵀ + b
  *   or m = s·Wᵀ, out = dropout(norm(m)) (project_first: DeBERTa)
+ *   or out = dropout(s) (no norm: MegatronBERT), where backward needs nothing of the forward
  *
  * Kept for backward: s (E per token), m (C) and the norm's statistics. A batch without types has
  * type 0 everywhere, without positions 0 … T−1 in each row. */
@@ -28,6 +29,11 @@ static struct places places_of(const struct encoder_embedding_hp *hp)
                            .norm_b = norm + 1,
                            .project_w = project,
                            .project_b = project + 1};
+}
+
+static bool has_norm(const struct encoder_embedding_hp *hp)
+{
+    return hp->norm_weight_name != NULL;
 }
 
 /* NULL without one. */
@@ -68,6 +74,7 @@ static cz_status embedding_declare(const void *hp_, struct param_list *out)
     if (hp->position_name)
         TRY(declare_table(hp, hp->position_name, hp->P, positions, hp->position_padding_id, out));
     if (hp->type_name) TRY(declare_table(hp, hp->type_name, hp->S, normal, -1, out));
+    if (!has_norm(hp)) return CZ_OK;
     const int64_t norm_width = norm_of(hp).C;
     TRY(param_list_add(out, hp->norm_weight_name, 1, &norm_width, PARAM_INIT_ONE, 0.0f));
     if (hp->norm_bias_name)
@@ -90,6 +97,7 @@ static struct embedding_kept layout_saved(const struct encoder_embedding_hp *hp,
                                           enum cz_dtype dtype, struct scratch *s)
 {
     struct embedding_kept k = {0};
+    if (!has_norm(hp)) return k;
     k.s = scratch_take(s, N, hp->E, dtype_size(dtype));
     if (hp->project_first) k.m = scratch_take(s, N, hp->C, dtype_size(dtype));
     k.mean = scratch_take(s, N, 1, sizeof(float));
@@ -166,7 +174,7 @@ static cz_status raise_workspaces(const struct encoder_embedding_hp *hp,
     const struct bias_grad_args one_type = sum_args(N, hp->E, s->dtype, s->grad_dtype);
     size_raise(nbytes_max, ops_bias_grad_workspace(s->ops, &counted));
     size_raise(nbytes_max, ops_bias_grad_workspace(s->ops, &one_type));
-    norm_workspace(s, &norm, N, nbytes_max);
+    if (has_norm(hp)) norm_workspace(s, &norm, N, nbytes_max);
     return CZ_OK;
 }
 
@@ -244,14 +252,14 @@ static cz_status positions_add(const struct encoder_embedding_hp *hp, const stru
     return CZ_OK;
 }
 
-/* y = dropout(norm(s)), of rows that are as wide as the norm. */
+/* y = dropout(norm(s)), of rows that are as wide as the norm; without one y is s. */
 static cz_status make_y(const struct encoder_embedding_hp *hp, const struct layer_args *a,
                         const struct norm_io *io)
 {
     const struct places at = places_of(hp);
     const struct norm norm = norm_of(hp);
     const int64_t N = a->batch->B * a->batch->T;
-    TRY(norm_forward(a, &norm, N, io, a->params[at.norm_w], norm_bias(hp, a)));
+    if (has_norm(hp)) TRY(norm_forward(a, &norm, N, io, a->params[at.norm_w], norm_bias(hp, a)));
     if (!dropout_acts(a, hp->dropout_p)) return CZ_OK;
     return dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * norm.C), io->y, io->y);
 }
@@ -286,12 +294,14 @@ static cz_status embedding_forward(const void *hp_, const struct layer_args *a)
     const struct places at = places_of(hp);
     const int64_t N = a->batch->B * a->batch->T;
     const struct forward_space f = layout_forward(hp, N, a->dtype, a->workspace);
+    if (!has_norm(hp) && !a->out) return CZ_OK;
     /* Without `out` only the statistics are wanted. */
     void *y = f.y ? f.y : a->out ? a->out : a->workspace;
     struct embedding_kept k = {.s = y};
     if (a->mode != LAYER_EVAL) {
         struct scratch saved = {.base = a->saved};
         k = layout_saved(hp, N, a->dtype, &saved);
+        if (!has_norm(hp)) k.s = y;
     }
     if (hp->project_first) return project_first(hp, a, &f, k);
     TRY(make_s(hp, a, k.s));
@@ -382,6 +392,17 @@ static cz_status project_backward(const struct encoder_embedding_hp *hp, const s
                            &a->dparams[at.project_b], b->ds, space);
 }
 
+/* From the gradient of s, which is that of each table's row. */
+static cz_status tables_backward(const struct encoder_embedding_hp *hp, const struct layer_args *a,
+                                 const void *ds, struct op_space space)
+{
+    const size_t token = places_of(hp).token;
+    TRY(types_backward(hp, a, ds, space));
+    TRY(positions_backward(hp, a, ds, space));
+    if (!a->dparams[token].dp) return CZ_OK;
+    return table_backward(hp, a, a->batch->ids, token, hp->V, hp->padding_id, ds, space);
+}
+
 /* First the norm, because the tables' gradient is that of s. */
 static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
 {
@@ -403,6 +424,7 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
         TRY(dropout_apply(a, hp->dropout_p, SITE_DROPOUT, (size_t)(N * norm.C), dy, dx));
         dy = dx;
     }
+    if (!has_norm(hp)) return tables_backward(hp, a, dy, space);
     const struct norm_grad_io io = {.x = x, .dy = dy, .mean = k.mean, .rstd = k.rstd, .dx = dx};
     TRY(norm_backward(a, &norm, N, &io, a->params[at.norm_w], &a->dparams[at.norm_w],
                       hp->norm_bias_name ? &a->dparams[at.norm_b] : NULL, space));
@@ -411,10 +433,7 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
         TRY(linear_backward(a, &project, N, k.s, dx, a->params[at.project_w],
                             &a->dparams[at.project_w], NULL, b.ds, space));
     }
-    TRY(types_backward(hp, a, b.ds, space));
-    TRY(positions_backward(hp, a, b.ds, space));
-    if (!a->dparams[at.token].dp) return CZ_OK;
-    return table_backward(hp, a, a->batch->ids, at.token, hp->V, hp->padding_id, b.ds, space);
+    return tables_backward(hp, a, b.ds, space);
 }
 
 const struct layer_class encoder_embedding_class = {

@@ -6,6 +6,7 @@
 #ifndef CZ_MODEL_BERT_ENCODER_IMPL_H
 #define CZ_MODEL_BERT_ENCODER_IMPL_H
 
+#include "model/decoder/decoder_impl.h"
 #include "model/model_impl.h"
 #include "model/parts/blocks_impl.h"
 #include "model/parts/class_head.h"
@@ -20,7 +21,8 @@ struct encoder_embedding_hp {
     const char *token_name;    /* (V,E) */
     const char *position_name; /* (P,E); NULL: none */
     const char *type_name;     /* (S,E); NULL: none, and the batch's types mean nothing */
-    const char *norm_weight_name, *norm_bias_name;       /* bias NULL: none, here and below */
+    const char *norm_weight_name, *norm_bias_name;       /* weight NULL: no norm, and no map
+                                                            either; bias NULL: none, here and below */
     const char *project_weight_name, *project_bias_name; /* W (C,E), b; NULL: none, E is C */
     bool project_first; /* the map is before the norm, and has no bias */
     int64_t V, P, S, E, C;
@@ -203,6 +205,10 @@ struct encoder_config {
 
 /* What a family calls its parameters. */
 struct encoder_names {
+    /* Blocks with the norms in front of their halves (model/decoder/), a norm behind the last and
+     * none of the embeddings; NULL: the block of BERT. */
+    const struct decoder_block_names *pre_norm;
+    const char *final_norm_w, *final_norm_b;
     const char *token, *position, *type, *embedding_norm_w, *embedding_norm_b;
     const char *project_w, *project_b; /* where E is not C */
     const char *block_prefix;

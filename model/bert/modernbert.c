@@ -6,7 +6,6 @@
  * window in all layers but each third. */
 #include "formats/json/json_write.h"
 #include "model/bert/encoder_impl.h"
-#include "model/decoder/decoder_impl.h"
 #include "model/hf/config_impl.h"
 
 #include <math.h>

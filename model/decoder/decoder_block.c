@@ -6,8 +6,8 @@
  *
  * Norms stand before the halves (LLaMA), after them (OLMo 2) or around them (Gemma); where there is
  * none its argument passes. r is 1 but for Granite; Phi-3 may drop part of what a half adds. The
- * MLP half may be a mixture of experts (decoder_experts.c). ModernBERT, an encoder, is the same
- * with layer norms and attention in both directions.
+ * MLP half may be a mixture of experts (decoder_experts.c). ModernBERT and MegatronBERT, encoders,
+ * are the same with layer norms and attention in both directions.
  *
  * Kept for backward: q and k, v, att (2·HD + 2·GD), gate and up (2F) per token; x2 (C), or with
  * norms after o and m (2C); and a few fp32 statistics. What is cheap to repeat (norms, rotation of
@@ -106,7 +106,8 @@ static double map_flops(const struct decoder_block_hp *hp, double n)
     const double c = (double)hp->C, f = (double)hp->F;
     const double hd = (double)(hp->H * hp->D), gd = (double)(hp->G * hp->D);
     const double mlps = has_experts(hp) ? (double)hp->top_k : 1.0, e = (double)hp->n_experts;
-    return 2.0 * n * (2.0 * c * hd + 2.0 * c * gd + 3.0 * c * f * mlps + c * e);
+    const double maps = hp->plain_mlp ? 2.0 : 3.0;
+    return 2.0 * n * (2.0 * c * hd + 2.0 * c * gd + maps * c * f * mlps + c * e);
 }
 
 static cz_status block_size(const void *hp_, const struct batch_shape *s, struct layer_sizes *out)

@@ -56,6 +56,7 @@ struct decoder_block_hp {
     enum { QK_NORM_NONE = 0, QK_NORM_HEADS, QK_NORM_WHOLE } qk_norm;
     bool no_rope;
     enum activation gate;
+    bool plain_mlp;        /* act(h·W + b)·Wdown + b, where others multiply by a second map */
     float norm_offset;     /* of the weights of norms: 0, or 1, and then they start from 0 */
     float attention_scale; /* of the scores; 0: 1/sqrt(D) */
     float softcap;         /* of the scores; 0: none */
@@ -70,7 +71,8 @@ struct decoder_block_hp {
     float eps, attn_dropout_p, init_std;
     struct rope_plan rope;
 
-    /* What encoders with this block (ModernBERT) have otherwise; zeros are a decoder's. */
+    /* What encoders with this block (ModernBERT, MegatronBERT) have otherwise; zeros are a
+     * decoder's. */
     bool is_bidirectional; /* positions see keys on both sides, `window` on both */
     bool layer_norm;       /* norms in front subtract the mean */
     bool norm_bias;        /* and have a bias */
@@ -81,8 +83,9 @@ struct decoder_block_hp {
 
 /* What a family calls the parameters of this block. Literals: they outlive every model. */
 struct decoder_block_names {
-    const char *prefix;                                   /* of block i: "<prefix>.<i>." */
-    const char *qkv, *o, *gate_up, *down, *norm1, *norm2; /* without ".weight" and ".bias" */
+    const char *prefix; /* of block i: "<prefix>.<i>." */
+    /* Without ".weight" and ".bias"; NULL: a map that the block does not have. */
+    const char *q, *k, *v, *qkv, *o, *gate, *gate_up, *down, *norm1, *norm2;
 };
 
 extern const struct layer_class decoder_block_class;

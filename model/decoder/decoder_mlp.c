@@ -1,4 +1,5 @@
-/* The MLP half of a decoder block: m = (act(h·Wgate)∘(h·Wup))·Wdown. */
+/* The MLP half of a decoder block: m = (act(h·Wgate)∘(h·Wup))·Wdown, or plain act(h·Wgate)·Wdown.
+ */
 #include "model/decoder/block_impl.h"
 
 void mlp_take_kept(const struct decoder_block_hp *hp, int64_t N, enum cz_dtype dtype,
@@ -6,6 +7,7 @@ void mlp_take_kept(const struct decoder_block_hp *hp, int64_t N, enum cz_dtype d
 {
     const size_t e = dtype_size(dtype);
     k->gate = scratch_take(s, N, hp->fused_maps ? 2 * hp->F : hp->F, e);
+    if (hp->plain_mlp) return;
     if (!hp->fused_maps)
         k->up = scratch_take(s, N, hp->F, e);
     else if (k->gate)
@@ -23,7 +25,7 @@ cz_status mlp_widen(const struct block_run *r, const void *h)
     const struct mlp_kept *k = &r->k.mlp;
     if (r->hp->fused_maps) return block_map_forward(r, GATE_UP_W, h, k->gate);
     TRY(block_map_forward(r, GATE_W, h, k->gate));
-    return block_map_forward(r, UP_W, h, k->up);
+    return r->hp->plain_mlp ? CZ_OK : block_map_forward(r, UP_W, h, k->up);
 }
 
 static struct swiglu_args swiglu_over(const struct block_run *r)
@@ -40,6 +42,8 @@ static struct swiglu_args swiglu_over(const struct block_run *r)
 
 cz_status mlp_activate(const struct block_run *r, void *y)
 {
+    if (r->hp->plain_mlp)
+        return activation_apply(r->a, r->hp->gate, (size_t)(r->N * r->hp->F), r->k.mlp.gate, y);
     struct swiglu_args args = swiglu_over(r);
     args.y = y;
     return ops_swiglu_forward(r->a->ops, r->a->stream, &args);
@@ -53,6 +57,12 @@ cz_status mlp_backward(const struct block_run *r, const void *h, const void *dou
     if (block_wants(r, down) && !k->y) TRY(mlp_activate(r, r->s.y));
     TRY(block_map_grads(r, DOWN_W, y, dout));
     TRY(block_map_input_grad(r, DOWN_W, dout, r->s.y, false));
+    if (r->hp->plain_mlp) {
+        const size_t numel = (size_t)(r->N * r->hp->F);
+        TRY(activation_grad(r->a, r->hp->gate, numel, k->gate, r->s.y, r->s.y));
+        TRY(block_map_grads(r, GATE_W, h, r->s.y));
+        return block_map_input_grad(r, GATE_W, r->s.y, dh, false);
+    }
     struct swiglu_args args = swiglu_over(r);
     args.dy = r->s.y;
     args.dgate = k->gate;

@@ -16,12 +16,14 @@ static const struct role_info {
         WITH_FUSED_MAPS,
         WITH_ONE_MLP,
         WITH_OWN_MLP,
+        WITH_GATED_MLP,
         WITH_EXPERTS,
         WITH_QKV_BIAS,
         WITH_FUSED_QKV_BIAS,
         WITH_O_BIAS,
         WITH_MLP_BIAS,
         WITH_OWN_MLP_BIAS,
+        WITH_GATED_MLP_BIAS,
         WITH_FUSED_MLP_BIAS,
         WITH_QK_NORM,
         WITH_FIRST_NORM,
@@ -46,8 +48,8 @@ static const struct role_info {
     [KN_W] = {"self_attn.k_norm.weight", NORM_WEIGHT, N_ROLES, WITH_QK_NORM},
     [GATE_W] = {"mlp.gate_proj.weight", MAP_WEIGHT, GATE_B, WITH_OWN_MLP},
     [GATE_B] = {"mlp.gate_proj.bias", MAP_BIAS, GATE_W, WITH_OWN_MLP_BIAS},
-    [UP_W] = {"mlp.up_proj.weight", MAP_WEIGHT, UP_B, WITH_OWN_MLP},
-    [UP_B] = {"mlp.up_proj.bias", MAP_BIAS, UP_W, WITH_OWN_MLP_BIAS},
+    [UP_W] = {"mlp.up_proj.weight", MAP_WEIGHT, UP_B, WITH_GATED_MLP},
+    [UP_B] = {"mlp.up_proj.bias", MAP_BIAS, UP_W, WITH_GATED_MLP_BIAS},
     [GATE_UP_W] = {"mlp.gate_up_proj.weight", MAP_WEIGHT, GATE_UP_B, WITH_FUSED_MAPS},
     [GATE_UP_B] = {"mlp.gate_up_proj.bias", MAP_BIAS, GATE_UP_W, WITH_FUSED_MLP_BIAS},
     [DOWN_W] = {"mlp.down_proj.weight", MAP_WEIGHT, DOWN_B, WITH_ONE_MLP},
@@ -69,12 +71,14 @@ static bool has_role(const struct decoder_block_hp *hp, enum role role)
     case WITH_FUSED_MAPS: return hp->fused_maps;
     case WITH_ONE_MLP: return !has_experts(hp);
     case WITH_OWN_MLP: return !has_experts(hp) && !hp->fused_maps;
+    case WITH_GATED_MLP: return !has_experts(hp) && !hp->fused_maps && !hp->plain_mlp;
     case WITH_EXPERTS: return has_experts(hp);
     case WITH_QKV_BIAS: return hp->qkv_bias && !hp->fused_maps;
     case WITH_FUSED_QKV_BIAS: return hp->qkv_bias && hp->fused_maps;
     case WITH_O_BIAS: return hp->o_bias;
     case WITH_MLP_BIAS: return hp->mlp_bias;
     case WITH_OWN_MLP_BIAS: return hp->mlp_bias && !hp->fused_maps;
+    case WITH_GATED_MLP_BIAS: return hp->mlp_bias && !hp->fused_maps && !hp->plain_mlp;
     case WITH_FUSED_MLP_BIAS: return hp->mlp_bias && hp->fused_maps;
     case WITH_QK_NORM: return hp->qk_norm != QK_NORM_NONE;
     case WITH_FIRST_NORM: return has_first_norm(hp);
@@ -123,6 +127,10 @@ static int64_t norm_width(const struct decoder_block_hp *hp, enum role role)
 static const char *own_name(const struct decoder_block_names *n, enum role weight)
 {
     switch (weight) {
+    case Q_W: return n->q;
+    case K_W: return n->k;
+    case V_W: return n->v;
+    case GATE_W: return n->gate;
     case QKV_W: return n->qkv;
     case O_W: return n->o;
     case GATE_UP_W: return n->gate_up;
@@ -229,6 +237,23 @@ static const struct param_grad *bias_grad_of(const struct block_run *r, enum rol
     return bias == N_ROLES ? NULL : r->p.g[bias];
 }
 
+/* Whether the bias of keys adds q·b to all scores of a query, which its softmax does not see (Σ_k
+ * ds = 0): where keys are neither rotated nor normed. Its gradient is written as zero: adding up dk
+ * would give rounding noise, on which Adam would act as on anything else. */
+static bool bias_is_blind(const struct block_run *r, enum role weight)
+{
+    const struct decoder_block_hp *hp = r->hp;
+    return weight == K_W && hp->no_rope && hp->qk_norm == QK_NORM_NONE && r->p.g[K_B];
+}
+
+static cz_status bias_grad_zero(const struct block_run *r, const struct param_grad *g, int64_t n)
+{
+    struct device *device = ops_device(r->a->ops);
+    if (!g->dp || g->accumulate) return CZ_OK;
+    return device->ops->fill_zero(device, r->a->stream, g->dp,
+                                  (size_t)n * dtype_size(r->a->grad_dtype));
+}
+
 cz_status block_map_forward(const struct block_run *r, enum role weight, const void *x, void *y)
 {
     const struct linear map = block_map(r->hp, weight);
@@ -255,8 +280,13 @@ cz_status block_map_grads(const struct block_run *r, enum role weight, const voi
                           const void *dy)
 {
     const struct linear map = block_map(r->hp, weight);
-    return linear_backward(r->a, &map, r->N, x, dy, r->p.w[weight], r->p.g[weight],
-                           bias_grad_of(r, weight), NULL, r->space);
+    const struct param_grad *bias = bias_grad_of(r, weight);
+    if (bias_is_blind(r, weight)) {
+        TRY(bias_grad_zero(r, bias, map.n_out));
+        bias = NULL;
+    }
+    return linear_backward(r->a, &map, r->N, x, dy, r->p.w[weight], r->p.g[weight], bias, NULL,
+                           r->space);
 }
 
 cz_status block_map_input_grad(const struct block_run *r, enum role weight, const void *dy,

@@ -317,7 +317,7 @@ static cz_status preset_config(const char *name, char **text)
         cz_status st = families[i]->preset_config(name, text);
         if (st != CZ_NOTFOUND) return st;
     }
-    char known[1024];
+    char known[2048];
     const char *near = model_preset_nearest(name);
     if (near)
         return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset; did you mean %s?", name, near);
@@ -361,7 +361,7 @@ struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_mod
     if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
     if (preset_open(dir_or_preset, &ours, &m) == CZ_OK) return m;
     if (cz_last_status() != CZ_NOTFOUND) return NULL;
-    char known[1024];
+    char known[2048];
     const char *near = model_preset_nearest(dir_or_preset);
     if (is_hub_name(dir_or_preset))
         err_set(

@@ -61,13 +61,14 @@ END_TEST
 START_TEST(encoders_agree_with_pytorch)
 {
     static const char *const names[] = {
-        "models/bert-variant-a",       "models/bert-variant-b",
-        "models/distilbert-variant-a", "models/bert-old",
-        "models/roberta-variant-a",    "models/xlm-roberta-variant-a",
-        "models/electra-variant-a",    "models/electra-variant-b",
-        "models/electra-variant-c",    "models/modernbert-variant-b",
-        "models/mpnet-variant-a",      "models/mpnet-variant-b",
-        "models/deberta-variant-a",    "models/deberta-variant-b",
+        "models/bert-variant-a",          "models/bert-variant-b",
+        "models/megatron-bert-variant-a", "models/megatron-bert-variant-b",
+        "models/distilbert-variant-a",    "models/bert-old",
+        "models/roberta-variant-a",       "models/xlm-roberta-variant-a",
+        "models/electra-variant-a",       "models/electra-variant-b",
+        "models/electra-variant-c",       "models/modernbert-variant-b",
+        "models/mpnet-variant-a",         "models/mpnet-variant-b",
+        "models/deberta-variant-a",       "models/deberta-variant-b",
         "models/deberta-variant-c"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) check_agrees(test_fixture(names[i]));
     check_agrees(test_fixture("models/bert-cls"));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Claim: relatives of BERT (RoBERTa with positions that count tokens, ELECTRA with narrow embeddings, ModernBERT with windows, MPNet and DeBERTa
+# Claim: relatives of BERT (MegatronBERT with norms in front, RoBERTa with positions that count tokens, ELECTRA with narrow embeddings, ModernBERT with windows, MPNet and DeBERTa
 # with scores that depend on distances, from tables that all layers share) train as masked
 # language models and as classifiers, ELECTRA as a discriminator, too, and give the same weights in every stage, with everything on NVMe, and, for two
 # ranks, in every stage; what they export is read, measures and predicts.
@@ -18,7 +18,8 @@ nvme() {
 }
 shape='"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
        "pad_token_id": 0'
-mkdir roberta electra modernbert mpnet deberta
+mkdir megatron roberta electra modernbert mpnet deberta
+echo "{\"model_type\": \"megatron-bert\", $shape, \"max_position_embeddings\": 24}" >megatron/config.json
 echo "{\"model_type\": \"roberta\", $shape, \"max_position_embeddings\": 25, \"type_vocab_size\": 1}" >roberta/config.json
 echo "{\"model_type\": \"electra\", $shape, \"max_position_embeddings\": 24, \"embedding_size\": 20}" >electra/config.json
 echo "{\"model_type\": \"modernbert\", $shape, \"max_position_embeddings\": 24, \"local_attention\": 8, \"classifier_pooling\": \"mean\"}" \
@@ -30,7 +31,7 @@ echo "{\"model_type\": \"deberta-v2\", $shape, \"max_position_embeddings\": 24, 
 same() { # NAME OF THE FIRST, NAME OF THE SECOND
   cmp "$1/model.safetensors" "$2/model.safetensors" || fail "$2 has other weights than $1"
 }
-for model in roberta electra modernbert mpnet deberta; do
+for model in megatron roberta electra modernbert mpnet deberta; do
   for task in masked-lm classification replaced-tokens; do
     data=text.txt
     [ $task != classification ] || data=labels.json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Small encoders with varied settings (BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ELECTRA, ModernBERT, MPNet, DeBERTa),
+"""Small encoders with varied settings (BERT, MegatronBERT, DistilBERT, RoBERTa, XLM-RoBERTa, ELECTRA, ModernBERT, MPNet, DeBERTa),
 and what PyTorch (transformers, fp32, dropout off) computes from them.
 
   bert_oracles.py make [FOLDER]              the variants of fixtures/models (then tests/fixtures/pack.sh models)
@@ -37,6 +37,14 @@ COMMITTED = {
         vocab_size=41, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, max_position_embeddings=20, hidden_act="gelu",
         initializer_range=0.1, pad_token_id=None), dict(B=2, T=20, types=False)),
+    # norms in front of both halves, none of the embeddings
+    "megatron-bert-variant-a": ("megatron-bert", dict(
+        vocab_size=23, hidden_size=15, num_hidden_layers=2, num_attention_heads=3, intermediate_size=11,
+        max_position_embeddings=16, type_vocab_size=3, hidden_act="gelu_new", initializer_range=0.1, layer_norm_eps=1e-6,
+        num_labels=3), dict(B=3, T=11, positions=True)),
+    "megatron-bert-variant-b": ("megatron-bert-mlm", dict(
+        vocab_size=21, hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=10,
+        max_position_embeddings=18, initializer_range=0.1, pad_token_id=None), dict(B=2, T=18, types=False)),
     # sines for positions, relu, names without "distilbert."
     "distilbert-variant-a": ("distil", dict(
         vocab_size=29, dim=16, n_layers=1, n_heads=4, hidden_dim=24, max_position_embeddings=12,
@@ -111,6 +119,8 @@ COMMITTED = {
 CLASSES = {
     "bert": (transformers.BertConfig, transformers.BertForSequenceClassification,
              transformers.BertForMaskedLM),
+    "megatron-bert": (transformers.MegatronBertConfig, transformers.MegatronBertForSequenceClassification,
+                      transformers.MegatronBertForMaskedLM),
     "distil": (transformers.DistilBertConfig, transformers.DistilBertForSequenceClassification,
                transformers.DistilBertForMaskedLM),
     "roberta": (transformers.RobertaConfig, transformers.RobertaForSequenceClassification,

@@ -68,6 +68,7 @@ ENCODER = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidde
 # Classifiers: the model, its settings, and an expression for the maps of its blocks.
 ENCODERS = {
     "bert": ("Bert", ENCODER, r".*layer\.\d+\..*(query|key|value|dense)"),
+    "megatron-bert": ("MegatronBert", ENCODER, r".*layer\.\d+\..*(query|key|value|dense)"),
     "distilbert": ("DistilBert", dict(vocab_size=VOCAB, dim=32, hidden_dim=56, n_layers=2, n_heads=4, pad_token_id=0,
                                       max_position_embeddings=64, dropout=0.0, attention_dropout=0.0, initializer_range=0.1,
                                       seq_classif_dropout=0.0, num_labels=3), r".*layer\.\d+\..*lin[12]?"),

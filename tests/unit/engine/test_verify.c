@@ -78,6 +78,8 @@ START_TEST(encoders_agree_with_pytorch)
 {
     check_agrees(test_fixture("models/bert-variant-a"), 43);
     check_agrees(test_fixture("models/bert-variant-b"), 44);
+    check_agrees(test_fixture("models/megatron-bert-variant-a"), 43);
+    check_agrees(test_fixture("models/megatron-bert-variant-b"), 28);
     check_agrees(test_fixture("models/distilbert-variant-a"), 26);
     check_agrees(test_fixture("models/roberta-variant-a"), 29);
     check_agrees(test_fixture("models/xlm-roberta-variant-a"), 43);

@@ -21,6 +21,7 @@ static const struct shape {
     float resid_dropout_p; /* where the attention weights have dropout */
     int64_t n_experts, top_k;
     bool weights_add_to_one;
+    bool plain_mlp, layer_norm; /* norms with biases */
 } shapes[] = {
     {3, 3, 8, .qkv_bias = false},                                  /* as many keys as queries */
     {4, 2, 4, .qkv_bias = true},                                   /* Qwen2 */
@@ -36,6 +37,8 @@ static const struct shape {
      .resid_dropout_p = 0.4f}, /* Phi-3 */
     {2, 1, 6, .qk_norm = QK_NORM_HEADS, .n_experts = 4, .top_k = 2, .weights_add_to_one = true},
     {2, 2, 6, .n_experts = 3, .top_k = 3}, /* Qwen3-MoE */
+    {3, 3, 8, .qkv_bias = true, .o_bias = true, .mlp_bias = true, .no_rope = true, .gelu = true,
+     .resid_dropout_p = 0.4f, .plain_mlp = true, .layer_norm = true}, /* MegatronBERT */
 };
 enum { N_SHAPES = CZ_ARRAY_LEN(shapes) };
 
@@ -80,6 +83,9 @@ static struct decoder_block_hp block_hp(const struct shape *s, float dropout_p)
         .n_experts = s->n_experts,
         .top_k = s->top_k,
         .weights_add_to_one = s->weights_add_to_one,
+        .plain_mlp = s->plain_mlp,
+        .layer_norm = s->layer_norm,
+        .norm_bias = s->layer_norm,
         .eps = 1e-5f,
         .attn_dropout_p = dropout_p,
         .resid_dropout_p = dropout_p > 0 ? s->resid_dropout_p : 0,
@@ -104,6 +110,9 @@ static void open_block(struct rig *r, const struct shape *s, enum cz_dtype dtype
     fill_batch();
     *hp = block_hp(s, dropout_p);
     rig_open(r, &decoder_block_class, hp, B, T, C, C, dtype, training);
+    for (size_t p = 0; p < r->list.n; p++) /* of keys that nothing turns */
+        if (s->no_rope && strstr(r->table.params[r->list.idx[p]].name, "k_proj.bias"))
+            r->zero_grad[p] = true;
 }
 
 /* ---- memory -----------------------------------------------------------------------------------
@@ -177,6 +186,9 @@ START_TEST(flops_count_every_product)
     ck_assert_double_eq(r.sizes.flops_forward,
                         2 * n * (2 * C * 12 + 2 * C * 6 + 2 * 3 * C * F + C * 4) + 4 * n * T * 12);
     rig_close(&r);
+    open_block(&r, &shapes[12], DTYPE_F32, true, 0.0f); /* an MLP of two maps */
+    ck_assert_double_eq(r.sizes.flops_forward, 2 * n * (4 * C * C + 2 * C * F) + 4 * n * T * C);
+    rig_close(&r);
 }
 END_TEST
 
@@ -215,8 +227,40 @@ END_TEST
 
 START_TEST(frozen_parameters_get_none)
 {
-    static const int kinds[] = {2, 5, 8, 9, 11}; /* every role, every place of a norm */
+    static const int kinds[] = {2, 5, 8, 9, 11, 12}; /* every role, every place of a norm */
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) rig_check_frozen(open_training, kinds[i]);
+}
+END_TEST
+
+/* Index of the parameter whose name ends so. */
+static size_t param_of(const struct rig *r, const char *suffix)
+{
+    size_t p = 0;
+    while (p < r->list.n && !strstr(r->table.params[r->list.idx[p]].name, suffix)) p++;
+    ck_assert_uint_lt(p, r->list.n);
+    return p;
+}
+
+/* A bias of keys that are neither rotated nor normed changes no softmax; with rotation it does.
+ * Where gradients accumulate, what is there stays. */
+START_TEST(the_bias_of_unrotated_keys_gets_zero)
+{
+    struct rig r;
+    open_block(&r, &shapes[12], DTYPE_F32, true, 0.0f);
+    const size_t k = param_of(&r, "k_proj.bias"), v = param_of(&r, "v_proj.bias");
+    rig_forward(&r, LAYER_TRAIN);
+    memset(rig_data(&r.grads[k]), 0x7f, C * sizeof(float));
+    rig_backward(&r);
+    for (int i = 0; i < C; i++) {
+        ck_assert_float_eq(((const float *)rig_data(&r.grads[k]))[i], 0.0f);
+        ck_assert_float_ne(((const float *)rig_data(&r.grads[v]))[i], 0.0f);
+    }
+    rig_close(&r);
+    open_block(&r, &shapes[1], DTYPE_F32, true, 0.0f);
+    rig_forward(&r, LAYER_TRAIN);
+    rig_backward(&r);
+    ck_assert_float_ne(((const float *)rig_data(&r.grads[param_of(&r, "k_proj.bias")]))[0], 0.0f);
+    rig_close(&r);
 }
 END_TEST
 
@@ -317,7 +361,8 @@ static void check_dropout(const struct shape *s)
 START_TEST(dropout_follows_its_key_alone)
 {
     check_dropout(&shapes[1]);
-    check_dropout(&shapes[9]); /* and what halves add */
+    check_dropout(&shapes[9]);  /* and what halves add */
+    check_dropout(&shapes[12]); /* with a plain MLP */
 }
 END_TEST
 
@@ -432,6 +477,7 @@ END_TEST
 TEST_MAIN("model/decoder", the_block_stays_inside_its_bytes, evaluation_needs_less,
           impossible_shapes_are_refused, flops_count_every_product, gradients_match_differences,
           gradients_accumulate_when_asked, frozen_parameters_get_none,
-          experts_without_tokens_are_not_computed, recomputing_repeats_the_forward,
-          keeping_all_changes_no_bit, dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
+          experts_without_tokens_are_not_computed, the_bias_of_unrotated_keys_gets_zero,
+          recomputing_repeats_the_forward, keeping_all_changes_no_bit,
+          dropout_follows_its_key_alone, sixteen_bits_stay_near_fp32,
           positions_count_by_their_differences, decoding_equals_evaluation)

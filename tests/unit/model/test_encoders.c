@@ -270,6 +270,11 @@ START_TEST(presets_have_the_published_sizes)
         ck_assert_int_eq(cz_model_n_classes(m), 2);
         cz_model_destroy(m);
     }
+    struct cz_model *megatron = cz_model_from_preset("megatron-bert-1.3b");
+    ck_assert_msg(megatron != NULL, "%s", cz_last_error());
+    ck_assert_uint_eq(param_table_numel(model_params(megatron), true), 1257371650);
+    ck_assert_int_eq(cz_model_vocab_size(megatron), 21248);
+    cz_model_destroy(megatron);
     static const struct {
         const char *name;
         size_t numel;

@@ -47,7 +47,7 @@ static void add_word(struct values *v, const char *word, size_t n)
 
 static void add_presets(struct values *v)
 {
-    char names[1024];
+    char names[2048];
     model_preset_names(names, sizeof names);
     for (const char *p = names; *p; p += strspn(p, ", ")) {
         const size_t n = strcspn(p, ",");
