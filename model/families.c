@@ -2,7 +2,7 @@
  * folder; a new one is that, and a word in MODEL_FAMILIES. */
 #include "model/families.h"
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "model/model_impl.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "optim/settings.h"
 
 #include "base/log.h"
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* --set path=value, options of a command and --auto NAME=VALUE, applied to the tree before it is
  * resolved, so that all take the same checks as the file and messages can name the origin. */
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "engine/config/config_impl.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The tables of all other keys, and looking things up in them. */
 #include "engine/config/config_keys_impl.h"
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "engine/config/config.h"
 
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * model/parts/blocks.c find them there. */
 #include "model/lora/lora_impl.h"
 
-#include "base/nearest.h"
 #include "base/options.h"
+#include "base/text/nearest.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * command makes all four, so that help cannot disagree with what is parsed. */
 #include "args.h"
 
-#include "base/nearest.h"
 #include "base/status.h"
+#include "base/text/nearest.h"
 #include "terminal.h"
 #include "tool.h"
 

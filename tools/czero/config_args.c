@@ -1,7 +1,7 @@
 /* From options of a command to what the engine's config is asked for. */
 #include "tools/czero/config_args.h"
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "formats/json/json_write.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* czero: one binary, one sub-command per task. The table below is the only list of commands:
  * dispatch, help and `czero launch` read it. */
-#include "base/nearest.h"
 #include "base/printable.h"
+#include "base/text/nearest.h"
 #include "commands.h"
 #include "engine/engine.h"
 #include "terminal.h"

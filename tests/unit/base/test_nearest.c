@@ -1,7 +1,7 @@
 /* Claims: the nearest name is found over a letter added, dropped, replaced or swapped, in any case
  * of letters, with "_" for "-", and from its beginning or end; what is far is no suggestion; of two
  * that are as close the first one is named. */
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "tests/support/check_main.h"
 
 static const char *const names[] = {

@@ -3,7 +3,7 @@
  * text; a report empties the list; names and places are escaped, cut and bounded in number, and
  * what is beyond the bound is counted. */
 #include "base/log.h"
-#include "base/unread.h"
+#include "base/text/unread.h"
 #include "tests/support/check_main.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* czero config show|check|diff|reference: what a ds_config.json resolves to, without a model or a
  * device. */
-#include "base/nearest.h"
 #include "base/printable.h"
+#include "base/text/nearest.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/config_args.h"

@@ -1,6 +1,6 @@
 /* One sentence for all that a file says and czero does not use, as a warning or an error: a reader
  * that reported by itself would report each row, or forget to. */
-#include "base/unread.h"
+#include "base/text/unread.h"
 
 #include "base/log.h"
 #include "base/printable.h"

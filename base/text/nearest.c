@@ -1,7 +1,7 @@
 /* The nearest of several names by edit distance (Damerau and Levenshtein's, without edits inside a
  * swapped pair). One function for all kinds of names, so that what is close in one place is close
  * in every other. */
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 #include <stdbool.h>
 #include <stdint.h>

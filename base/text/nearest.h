@@ -1,7 +1,7 @@
 /* "Did you mean …?": the known name that a mistyped one comes closest to. Options, commands,
  * presets and keys of configs all ask here. */
-#ifndef CZ_BASE_NEAREST_H
-#define CZ_BASE_NEAREST_H
+#ifndef CZ_BASE_TEXT_NEAREST_H
+#define CZ_BASE_TEXT_NEAREST_H
 
 #include "base/compiler.h"
 

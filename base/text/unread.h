@@ -13,8 +13,8 @@
  *
  * No allocation: UNREAD_NAMES names are kept, further ones are counted. Threads: one struct, one
  * thread. */
-#ifndef CZ_BASE_UNREAD_H
-#define CZ_BASE_UNREAD_H
+#ifndef CZ_BASE_TEXT_UNREAD_H
+#define CZ_BASE_TEXT_UNREAD_H
 
 #include "base/status.h"
 
