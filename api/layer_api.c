@@ -5,6 +5,7 @@
  * (the classes, copies of hyper-parameters and strings) is in one block, which the model frees; the
  * translated arguments are on the stack, so that a step allocates nothing. */
 #include "api/ops_api_impl.h"
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "base/size.h"
 #include "model/layer.h"
@@ -163,6 +164,7 @@ _Static_assert((int)CZ_INIT_ZERO == PARAM_INIT_ZERO && (int)CZ_INIT_ONE == PARAM
 cz_status cz_param_add(struct cz_param_list *list, const char *name, int ndim, const int64_t *shape,
                        enum cz_init init, float init_std)
 {
+    API_ENTRY;
     if (!list || !name || !shape)
         return err_set(CZ_INVALID, 0, "cz_param_add: %s is NULL",
                        !list   ? "list"
@@ -180,6 +182,7 @@ cz_status cz_param_add(struct cz_param_list *list, const char *name, int ndim, c
 
 cz_status cz_param_alias(struct cz_param_list *list, const char *name)
 {
+    API_ENTRY;
     if (!list || !name || !name[0])
         return err_set(CZ_INVALID, 0, "cz_param_alias: %s",
                        !list ? "list is NULL" : "name is missing");
@@ -450,6 +453,7 @@ static cz_status create(const struct cz_model_desc *theirs, struct cz_model **ou
 
 struct cz_model *cz_model_create(const struct cz_model_desc *desc)
 {
+    API_ENTRY;
     struct cz_model *m = NULL;
     return create(desc, &m) == CZ_OK ? m : NULL;
 }

@@ -1,5 +1,6 @@
 /* A model's parameters as the public API shows them. */
 #include "model/model.h"
+#include "base/host/entry.h"
 #include "base/options.h"
 
 _Static_assert(CZ_NDIM_MAX == PARAM_NDIM_MAX, "public and internal shapes agree");
@@ -11,6 +12,7 @@ size_t cz_model_n_params(const struct cz_model *m)
 
 cz_status cz_model_param(const struct cz_model *m, size_t idx, struct cz_param_info *out)
 {
+    API_ENTRY;
     const struct param_table *table = model_params(m);
     if (idx >= table->n_params)
         return err_set(CZ_INVALID, 0, "parameter %zu of %zu", idx, table->n_params);

@@ -6,6 +6,7 @@
  * fail inside, and enums that a cast would let through. */
 #include "api/ops_api_impl.h"
 
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
@@ -62,6 +63,7 @@ float cz_rng_uniform(const struct cz_rng_key *key, uint64_t idx)
 
 cz_status cz_fill_zero(const struct cz_ops *ops, void *dst, size_t nbytes)
 {
+    API_ENTRY;
     if (!ops || (!dst && nbytes > 0))
         return err_set(CZ_INVALID, 0, "cz_fill_zero: %s is NULL", ops ? "dst" : "ops");
     if (nbytes == 0) return CZ_OK;
@@ -71,6 +73,7 @@ cz_status cz_fill_zero(const struct cz_ops *ops, void *dst, size_t nbytes)
 
 cz_status cz_copy(const struct cz_ops *ops, void *dst, const void *src, size_t nbytes)
 {
+    API_ENTRY;
     if (!ops || ((!dst || !src) && nbytes > 0))
         return err_set(CZ_INVALID, 0, "cz_copy: %s is NULL", !ops ? "ops" : dst ? "src" : "dst");
     if (nbytes == 0) return CZ_OK;
@@ -103,6 +106,7 @@ static struct matmul_args matmul_in(const struct cz_matmul_args *a)
 
 cz_status cz_matmul(const struct cz_ops *ops, const struct cz_matmul_args *args)
 {
+    API_ENTRY;
     TAKE(cz_matmul_args);
     const struct matmul_args in = matmul_in(&a);
     return ops_matmul(ops->ops, ops->stream, &in);
@@ -111,6 +115,7 @@ cz_status cz_matmul(const struct cz_ops *ops, const struct cz_matmul_args *args)
 cz_status cz_matmul_workspace(const struct cz_ops *ops, const struct cz_matmul_args *args,
                               size_t *nbytes)
 {
+    API_ENTRY;
     TAKE(cz_matmul_args);
     TRY(check_out(nbytes));
     const struct matmul_args in = matmul_in(&a);
@@ -147,6 +152,7 @@ static struct norm_args norm_in(const struct cz_norm_args *a)
 
 cz_status cz_layernorm_forward(const struct cz_ops *ops, const struct cz_norm_args *args)
 {
+    API_ENTRY;
     TAKE(cz_norm_args);
     const struct norm_args in = norm_in(&a);
     return ops_layernorm_forward(ops->ops, ops->stream, &in);
@@ -154,6 +160,7 @@ cz_status cz_layernorm_forward(const struct cz_ops *ops, const struct cz_norm_ar
 
 cz_status cz_layernorm_backward(const struct cz_ops *ops, const struct cz_norm_args *args)
 {
+    API_ENTRY;
     TAKE(cz_norm_args);
     const struct norm_args in = norm_in(&a);
     return ops_layernorm_backward(ops->ops, ops->stream, &in);
@@ -161,6 +168,7 @@ cz_status cz_layernorm_backward(const struct cz_ops *ops, const struct cz_norm_a
 
 cz_status cz_rmsnorm_forward(const struct cz_ops *ops, const struct cz_norm_args *args)
 {
+    API_ENTRY;
     TAKE(cz_norm_args);
     const struct norm_args in = norm_in(&a);
     return ops_rmsnorm_forward(ops->ops, ops->stream, &in);
@@ -168,6 +176,7 @@ cz_status cz_rmsnorm_forward(const struct cz_ops *ops, const struct cz_norm_args
 
 cz_status cz_rmsnorm_backward(const struct cz_ops *ops, const struct cz_norm_args *args)
 {
+    API_ENTRY;
     TAKE(cz_norm_args);
     const struct norm_args in = norm_in(&a);
     return ops_rmsnorm_backward(ops->ops, ops->stream, &in);
@@ -176,6 +185,7 @@ cz_status cz_rmsnorm_backward(const struct cz_ops *ops, const struct cz_norm_arg
 cz_status cz_norm_workspace(const struct cz_ops *ops, const struct cz_norm_args *args,
                             size_t *nbytes)
 {
+    API_ENTRY;
     TAKE(cz_norm_args);
     TRY(check_out(nbytes));
     TRY(check_sizes("cz_norm_args", (const int64_t[]){a.N, a.C}, 2));
@@ -208,6 +218,7 @@ static struct activation_args activation_in(const struct cz_activation_args *a)
 
 cz_status cz_activation_forward(const struct cz_ops *ops, const struct cz_activation_args *args)
 {
+    API_ENTRY;
     TAKE(cz_activation_args);
     const struct activation_args in = activation_in(&a);
     return ops_activation_forward(ops->ops, ops->stream, &in);
@@ -215,6 +226,7 @@ cz_status cz_activation_forward(const struct cz_ops *ops, const struct cz_activa
 
 cz_status cz_activation_backward(const struct cz_ops *ops, const struct cz_activation_args *args)
 {
+    API_ENTRY;
     TAKE(cz_activation_args);
     const struct activation_args in = activation_in(&a);
     return ops_activation_backward(ops->ops, ops->stream, &in);
@@ -237,6 +249,7 @@ static struct swiglu_args swiglu_in(const struct cz_swiglu_args *a)
 
 cz_status cz_swiglu_forward(const struct cz_ops *ops, const struct cz_swiglu_args *args)
 {
+    API_ENTRY;
     TAKE(cz_swiglu_args);
     const struct swiglu_args in = swiglu_in(&a);
     return ops_swiglu_forward(ops->ops, ops->stream, &in);
@@ -244,6 +257,7 @@ cz_status cz_swiglu_forward(const struct cz_ops *ops, const struct cz_swiglu_arg
 
 cz_status cz_swiglu_backward(const struct cz_ops *ops, const struct cz_swiglu_args *args)
 {
+    API_ENTRY;
     TAKE(cz_swiglu_args);
     const struct swiglu_args in = swiglu_in(&a);
     return ops_swiglu_backward(ops->ops, ops->stream, &in);
@@ -293,6 +307,7 @@ static cz_status attention_check_sizes(const struct cz_attention_args *a)
 
 cz_status cz_attention_forward(const struct cz_ops *ops, const struct cz_attention_args *args)
 {
+    API_ENTRY;
     TAKE(cz_attention_args);
     TRY(attention_check_sizes(&a));
     const struct attention_args in = attention_in(&a);
@@ -301,6 +316,7 @@ cz_status cz_attention_forward(const struct cz_ops *ops, const struct cz_attenti
 
 cz_status cz_attention_backward(const struct cz_ops *ops, const struct cz_attention_args *args)
 {
+    API_ENTRY;
     TAKE(cz_attention_args);
     TRY(attention_check_sizes(&a));
     const struct attention_args in = attention_in(&a);
@@ -324,12 +340,14 @@ static cz_status attention_workspace(const struct cz_ops *ops, const struct cz_a
 cz_status cz_attention_forward_workspace(const struct cz_ops *ops,
                                          const struct cz_attention_args *args, size_t *nbytes)
 {
+    API_ENTRY;
     return attention_workspace(ops, args, false, nbytes);
 }
 
 cz_status cz_attention_backward_workspace(const struct cz_ops *ops,
                                           const struct cz_attention_args *args, size_t *nbytes)
 {
+    API_ENTRY;
     return attention_workspace(ops, args, true, nbytes);
 }
 
@@ -357,6 +375,7 @@ static struct embedding_args embedding_in(const struct cz_embedding_args *a)
 
 cz_status cz_embedding_forward(const struct cz_ops *ops, const struct cz_embedding_args *args)
 {
+    API_ENTRY;
     TAKE(cz_embedding_args);
     const struct embedding_args in = embedding_in(&a);
     return ops_embedding_forward(ops->ops, ops->stream, &in);
@@ -364,6 +383,7 @@ cz_status cz_embedding_forward(const struct cz_ops *ops, const struct cz_embeddi
 
 cz_status cz_embedding_backward(const struct cz_ops *ops, const struct cz_embedding_args *args)
 {
+    API_ENTRY;
     TAKE(cz_embedding_args);
     const struct embedding_args in = embedding_in(&a);
     return ops_embedding_backward(ops->ops, ops->stream, &in);
@@ -372,6 +392,7 @@ cz_status cz_embedding_backward(const struct cz_ops *ops, const struct cz_embedd
 cz_status cz_embedding_workspace(const struct cz_ops *ops, const struct cz_embedding_args *args,
                                  size_t *nbytes)
 {
+    API_ENTRY;
     TAKE(cz_embedding_args);
     TRY(check_out(nbytes));
     TRY(check_sizes("cz_embedding_args", (const int64_t[]){a.N, a.C, a.V}, 3));
@@ -384,6 +405,7 @@ cz_status cz_embedding_workspace(const struct cz_ops *ops, const struct cz_embed
 
 cz_status cz_rope(const struct cz_ops *ops, const struct cz_rope_args *args)
 {
+    API_ENTRY;
     TAKE(cz_rope_args);
     const struct rope_args in = {.N = a.N,
                                  .H = a.H,
@@ -401,6 +423,7 @@ cz_status cz_rope(const struct cz_ops *ops, const struct cz_rope_args *args)
 
 cz_status cz_rope_table(const struct cz_ops *ops, const struct cz_rope_table_args *args)
 {
+    API_ENTRY;
     TAKE(cz_rope_table_args);
     const struct rope_table_args in = {.N = a.N,
                                        .half = a.half,
@@ -417,6 +440,7 @@ cz_status cz_rope_table(const struct cz_ops *ops, const struct cz_rope_table_arg
 
 cz_status cz_dropout(const struct cz_ops *ops, const struct cz_dropout_args *args)
 {
+    API_ENTRY;
     TAKE(cz_dropout_args);
     const struct dropout_args in = {.dtype = a.dtype,
                                     .numel = a.numel,
@@ -430,6 +454,7 @@ cz_status cz_dropout(const struct cz_ops *ops, const struct cz_dropout_args *arg
 
 cz_status cz_add(const struct cz_ops *ops, const struct cz_add_args *args)
 {
+    API_ENTRY;
     TAKE(cz_add_args);
     const struct add_args in = {.dtype = a.dtype, .numel = a.numel, .a = a.a, .b = a.b, .y = a.y};
     return ops_add(ops->ops, ops->stream, &in);
@@ -437,6 +462,7 @@ cz_status cz_add(const struct cz_ops *ops, const struct cz_add_args *args)
 
 cz_status cz_cast_scale(const struct cz_ops *ops, const struct cz_cast_scale_args *args)
 {
+    API_ENTRY;
     TAKE(cz_cast_scale_args);
     const struct cast_scale_args in = {.x_dtype = a.x_dtype,
                                        .y_dtype = a.y_dtype,
@@ -462,6 +488,7 @@ static struct bias_grad_args bias_grad_in(const struct cz_bias_grad_args *a)
 
 cz_status cz_bias_grad(const struct cz_ops *ops, const struct cz_bias_grad_args *args)
 {
+    API_ENTRY;
     TAKE(cz_bias_grad_args);
     const struct bias_grad_args in = bias_grad_in(&a);
     return ops_bias_grad(ops->ops, ops->stream, &in);
@@ -470,6 +497,7 @@ cz_status cz_bias_grad(const struct cz_ops *ops, const struct cz_bias_grad_args 
 cz_status cz_bias_grad_workspace(const struct cz_ops *ops, const struct cz_bias_grad_args *args,
                                  size_t *nbytes)
 {
+    API_ENTRY;
     TAKE(cz_bias_grad_args);
     TRY(check_out(nbytes));
     TRY(check_sizes("cz_bias_grad_args", (const int64_t[]){a.N, a.C}, 2));
@@ -508,6 +536,7 @@ static struct ce_head_args head_in(const struct cz_head_cross_entropy_args *a)
 cz_status cz_head_cross_entropy(const struct cz_ops *ops,
                                 const struct cz_head_cross_entropy_args *args)
 {
+    API_ENTRY;
     TAKE(cz_head_cross_entropy_args);
     const struct ce_head_args in = head_in(&a);
     return ops_ce_head(ops->ops, ops->stream, &in);
@@ -517,6 +546,7 @@ cz_status cz_head_cross_entropy_workspace(const struct cz_ops *ops,
                                           const struct cz_head_cross_entropy_args *args,
                                           size_t *nbytes)
 {
+    API_ENTRY;
     TAKE(cz_head_cross_entropy_args);
     TRY(check_out(nbytes));
     const struct ce_head_args in = head_in(&a);
@@ -525,6 +555,7 @@ cz_status cz_head_cross_entropy_workspace(const struct cz_ops *ops,
 
 cz_status cz_cross_entropy(const struct cz_ops *ops, const struct cz_cross_entropy_args *args)
 {
+    API_ENTRY;
     TAKE(cz_cross_entropy_args);
     const struct cross_entropy_args in = {.N = a.N,
                                           .V = a.V,

@@ -1,5 +1,6 @@
 /* Public plans and tuning: their types and options, in terms of engine/plan and engine/tune. */
 #include "engine/plan/plan.h"
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "engine/tune/machine.h"
 #include "engine/tune/tune.h"
@@ -18,6 +19,7 @@ _Static_assert((int)CZ_PLACE_HOST == (int)PLAN_HOST && (int)CZ_PLACE_DEVICE == (
 cz_status cz_plan_create(const struct cz_engine_options *options, const struct cz_plan_options *how,
                          struct cz_model *model, struct cz_plan **out)
 {
+    API_ENTRY;
     struct cz_engine_options engine;
     struct cz_plan_options ours;
     struct machine_profile profile;
@@ -99,6 +101,7 @@ static cz_status tune_from(struct cz_tune *t, const struct cz_tune_options *o,
 cz_status cz_tune_create(const struct cz_tune_options *options, struct cz_model *model,
                          struct cz_tune **out)
 {
+    API_ENTRY;
     struct cz_tune_options ours;
     *out = NULL;
     if (!model) return err_set(CZ_INVALID, 0, "cz_tune_create needs a model");
@@ -144,6 +147,7 @@ const char *cz_tune_missing(const struct cz_tune *t)
 
 cz_status cz_tune_config(const struct cz_tune *t, size_t idx, char **out)
 {
+    API_ENTRY;
     *out = NULL;
     if (idx >= tune_n_offers(t->tune))
         return err_set(CZ_INVALID, 0, "offer %zu of %zu", idx, tune_n_offers(t->tune));
@@ -152,10 +156,12 @@ cz_status cz_tune_config(const struct cz_tune *t, size_t idx, char **out)
 
 cz_status cz_tune_table(const struct cz_tune *t, size_t n_max, char **out)
 {
+    API_ENTRY;
     return tune_table(t->tune, n_max, out);
 }
 
 cz_status cz_tune_json(const struct cz_tune *t, char **out)
 {
+    API_ENTRY;
     return tune_json(t->tune, out);
 }

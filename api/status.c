@@ -1,7 +1,8 @@
 /* Public names of what the library calls by shorter ones (base/). */
-#include "base/status.h"
 #include "base/dtype.h"
+#include "base/host/entry.h"
 #include "base/log.h"
+#include "base/status.h"
 
 #include <stdarg.h>
 
@@ -15,6 +16,7 @@ const char *cz_version(void)
 
 cz_status cz_error(cz_status status, const char *fmt, ...)
 {
+    API_ENTRY;
     va_list args;
     va_start(args, fmt);
     err_vset(status, fmt, args);

@@ -4,7 +4,9 @@
 #include "base/threads.h"
 
 #include "base/host/cgroup.h"
+#include "base/host/entry.h"
 #include "base/host/processors.h"
+#include "base/log.h"
 
 #include <limits.h>
 #include <omp.h>
@@ -93,6 +95,11 @@ void threads_init_share(int n_threads, int n_ranks_host)
     sized_for = n_ranks_host;
     const char *asked = getenv("OMP_NUM_THREADS");
     if (asked && atoi(asked) > 0) n_threads = atoi(asked);
+    if (entry_lost_workers()) {
+        LOGV(LOG_WARN, SUB_ENGINE,
+             "this process was forked after its parent had used threads: it computes with one");
+        n_threads = 1;
+    }
     omp_set_dynamic(0);
     omp_set_num_threads(n_threads);
 }
@@ -110,5 +117,7 @@ void threads_init(int n_ranks_host)
 
 int threads_count(void)
 {
-    return omp_get_max_threads();
+    const int n = omp_get_max_threads();
+    if (n > 1) entry_use_workers();
+    return n;
 }

@@ -18,7 +18,8 @@ void threads_init(int n_ranks_host);
  * this host, unless OMP_NUM_THREADS is set. threads_init() then changes nothing for as many. */
 void threads_init_share(int n_threads, int n_ranks_host);
 
-/* Threads that a parallel region will use (≥ 1). */
+/* Threads that a parallel region will use (≥ 1). Every region that computes asks before: the
+ * workers get the floating-point settings of the entry (base/host/entry.h). */
 int threads_count(void);
 
 /* Cores this process may use, not hardware threads: affinity ∩ CPU quota (≥ 1), the tightest of our

@@ -4,6 +4,7 @@
 #include "comm/comm_impl.h"
 
 #include "base/hash.h"
+#include "base/host/entry.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -16,6 +17,7 @@ cz_status comm_init(struct comm *comm, const struct comm_ops *ops, int rank, int
     comm->ops = ops;
     comm->rank = rank;
     comm->world_size = world_size;
+    comm->generation = entry_generation();
     comm->spans = calloc((size_t)world_size, sizeof *comm->spans);
     comm->notes = calloc((size_t)world_size, sizeof *comm->notes);
     if (!comm->spans || !comm->notes)
@@ -31,7 +33,8 @@ void comm_fini(struct comm *comm)
 
 void comm_destroy(struct comm *comm)
 {
-    if (comm) comm->ops->destroy(comm);
+    /* In a forked child the segment, its peers' view of it and MPI are the parent's. */
+    if (comm && comm->generation == entry_generation()) comm->ops->destroy(comm);
 }
 
 /* ---- the two primitives ---------------------------------------------------------------------- */
@@ -301,5 +304,6 @@ void comm_set_phase(struct comm *comm, int64_t step, const char *phase)
 
 void comm_leave(struct comm *comm, const char *reason)
 {
+    if (comm->generation != entry_generation()) return; /* the peers still have the parent */
     if (comm->ops->leave) comm->ops->leave(comm, reason);
 }

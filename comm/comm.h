@@ -92,6 +92,7 @@ struct comm {
     const struct comm_ops *ops;
     int rank, world_size;
     int rank_host, n_ranks_host; /* among the ranks that share this host */
+    unsigned generation;          /* of the process that made it (base/host/entry.h) */
     struct comm_traffic traffic;
     struct comm_span *spans; /* (world_size) of the composed collectives */
     struct comm_note *notes; /* (world_size) of comm_agree() and comm_same() */
@@ -109,7 +110,7 @@ cz_status comm_self_create(int rank, int world_size, struct comm **out);
  * Errors: CZ_COMM (the message says what is missing or did not start), CZ_NOMEM. */
 cz_status comm_create_world(struct comm **out);
 
-/* Accepts NULL. After a failure it notifies the peers (comm_leave). */
+/* Accepts NULL; does nothing in a forked child. After a failure it notifies the peers (comm_leave). */
 void comm_destroy(struct comm *comm);
 
 cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,

@@ -2,6 +2,8 @@
  * others are tested; and a test double that acts as rank r of W, as if all ranks sent the same. */
 #include "comm/comm_impl.h"
 
+#include "base/threads.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +21,7 @@ static float round_to(float x, enum cz_dtype dtype)
 static void reduce_span(const struct comm *comm, const struct comm_reduce *a,
                         const struct comm_span *s)
 {
-#pragma omp parallel for schedule(static) if (s->numel > 65536)
+#pragma omp parallel for schedule(static) if (s->numel > 65536 && threads_count() > 1)
     for (size_t i = 0; i < s->numel; i++) {
         float x = round_to(dtype_get(a->src, s->src_off + i, a->src_dtype), a->wire);
         float sum = 0;

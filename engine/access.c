@@ -2,6 +2,7 @@
  * run as it was: an evaluation between two training steps changes no later bit of them (weights and
  * states that a caller sets are the exception). */
 #include "engine/state/save_impl.h"
+#include "base/host/entry.h"
 
 #include <string.h>
 
@@ -35,6 +36,7 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
 
 cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *loss)
 {
+    ENGINE_ENTRY(e);
     if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
     return evaluate(e, batch, loss, NULL, NULL);
 }
@@ -42,6 +44,7 @@ cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *
 cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                              int64_t *n_right)
 {
+    ENGINE_ENTRY(e);
     float hits;
     if (!loss || !n_right)
         return err_set(CZ_INVALID, 0, "engine_eval_tokens has nowhere to put its results");
@@ -53,6 +56,7 @@ cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, 
 
 cz_status engine_predict(struct cz_engine *e, const struct cz_batch *batch, float *logits)
 {
+    ENGINE_ENTRY(e);
     if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
     return evaluate(e, batch, NULL, NULL, logits);
 }
@@ -100,6 +104,7 @@ static cz_status find_target(const struct cz_engine *e, const char *name, const 
 cz_status engine_param_get(struct cz_engine *e, const char *name, const char *what, float *dst,
                            size_t numel)
 {
+    ENGINE_ENTRY(e);
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD && (e->n_backward == 0 || e->phase == PHASE_FORWARD))
@@ -114,6 +119,7 @@ cz_status engine_param_get(struct cz_engine *e, const char *name, const char *wh
 cz_status engine_param_set(struct cz_engine *e, const char *name, const char *what,
                            const float *src, size_t numel)
 {
+    ENGINE_ENTRY(e);
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD)
@@ -136,6 +142,7 @@ double engine_get_lr(const struct cz_engine *e)
 
 cz_status engine_get_lrs(const struct cz_engine *e, double *lrs, size_t n_lrs)
 {
+    ENGINE_ENTRY(e);
     if (n_lrs != e->n_groups)
         return err_set(CZ_INVALID, 0, "there are %zu parameter groups, not %zu", e->n_groups,
                        n_lrs);

@@ -1,6 +1,7 @@
 /* Creation and destruction: ranks agree on what they are about to run, the plan is checked, memory
  * is allocated once, weights are streamed. Every step that one rank alone can fail at ends in
  * comm_agree(): a rank that continued would wait for the others forever. */
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "comm/device/device_comm.h"
 #include "engine/launch/world_impl.h"
@@ -302,17 +303,22 @@ static cz_status start(struct cz_engine *e, const struct cz_engine_options *opti
 struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
                                        struct cz_model *model)
 {
+    API_ENTRY;
     struct cz_engine_options ours;
     if (!model || !options) {
         err_set(CZ_INVALID, 0, "engine_initialize needs a model and options");
         return NULL;
     }
     if (OPTIONS_TAKE(cz_engine_options, &ours, options) != CZ_OK) return NULL;
+    if (ours.world &&
+        entry_check_process(world_comm(ours.world)->generation, "this world") != CZ_OK)
+        return NULL;
     struct cz_engine *e = calloc(1, sizeof *e);
     if (!e) {
         err_set(CZ_NOMEM, 0, "no memory for an engine");
         return NULL;
     }
+    e->generation = entry_generation();
     if (start(e, &ours, model) == CZ_OK) return e;
     engine_free(e);
     free(e);
@@ -328,7 +334,9 @@ struct cz_engine *engine_initialize(const char *config_path, struct cz_model *mo
 /* A save that is under way reads the states: it is finished first. */
 void engine_destroy(struct cz_engine *e)
 {
-    if (!e) return;
+    API_ENTRY;
+    /* In a forked child, threads, swap files and a save under way are the parent's. */
+    if (!e || e->generation != entry_generation()) return;
     struct cz_model *model = e->model;
     if (e->save && engine_save_wait(e) != CZ_OK)
         LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved: %s", cz_last_error());

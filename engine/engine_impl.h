@@ -2,6 +2,7 @@
 #ifndef CZ_ENGINE_ENGINE_IMPL_H
 #define CZ_ENGINE_ENGINE_IMPL_H
 
+#include "base/host/entry.h"
 #include "comm/comm.h"
 #include "engine/batch_stage.h"
 #include "engine/chain/chain.h"
@@ -33,7 +34,13 @@ enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
 #define SCALE_HISTORY 8
 #define METRICS_CHUNK 8 /* exchanged at once */
 
+/* The first line of exported calls on an engine. */
+#define ENGINE_ENTRY(e)                                                                            \
+    API_ENTRY;                                                                                     \
+    TRY(entry_check_process((e)->generation, "this engine"))
+
 struct cz_engine {
+    unsigned generation; /* of the process that made it (base/host/entry.h) */
     const struct plan_request *request; /* only a plan is wanted; NULL: an engine */
     const enum plan_order *order;       /* that is to be planned; NULL: it is chosen */
 

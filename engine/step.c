@@ -6,6 +6,7 @@
 #include "engine/tiers_impl.h"
 
 #include "base/clock.h"
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "formats/json/json_write.h"
@@ -17,6 +18,7 @@
 /* As DeepSpeed: true during the last micro-batch, before its step() counts it. */
 bool engine_is_gradient_accumulation_boundary(const struct cz_engine *e)
 {
+    API_ENTRY;
     if (!e->config->managed_gradient_accumulation) return true; /* every step() is one */
     return (e->micro_steps + 1) % e->config->gradient_accumulation_steps == 0;
 }
@@ -105,6 +107,7 @@ static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, floa
 
 cz_status engine_forward(struct cz_engine *e, const struct cz_batch *batch, float *loss)
 {
+    ENGINE_ENTRY(e);
     return forward(e, batch, loss, NULL);
 }
 
@@ -120,6 +123,7 @@ static cz_status check_classifier(const struct cz_engine *e, const char *call)
 cz_status engine_forward_logits(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                                 float *logits)
 {
+    ENGINE_ENTRY(e);
     TRY(check_classifier(e, "engine_forward_logits"));
     return forward(e, batch, loss, logits);
 }
@@ -155,6 +159,7 @@ static cz_status backward(struct cz_engine *e, size_t n)
 
 cz_status engine_backward(struct cz_engine *e)
 {
+    ENGINE_ENTRY(e);
     if (e->phase != PHASE_FORWARD)
         return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
     return backward(e, 1);
@@ -381,6 +386,7 @@ static cz_status boundary(struct cz_engine *e)
 /* comm_agree(): one rank's failure (its disk, a refused scale) must end the step on all of them. */
 cz_status engine_step(struct cz_engine *e)
 {
+    ENGINE_ENTRY(e);
     if (e->phase != PHASE_BACKWARD)
         return err_set(CZ_INVALID, 0, "engine_step needs an engine_backward before it");
     report_memory(e, "Engine before step");
@@ -478,6 +484,7 @@ static cz_status train_batch(struct cz_engine *e, const struct batch_source *sou
 
 cz_status engine_train_batch(struct cz_engine *e, cz_next_batch next, void *user, float *loss)
 {
+    ENGINE_ENTRY(e);
     const struct batch_source source = {.next = next, .user = user};
     return train_batch(e, &source, loss);
 }
@@ -485,6 +492,7 @@ cz_status engine_train_batch(struct cz_engine *e, cz_next_batch next, void *user
 cz_status engine_train_batch_logits(struct cz_engine *e, cz_next_batch next, void *user,
                                     float *loss, float *logits)
 {
+    ENGINE_ENTRY(e);
     TRY(check_classifier(e, "engine_train_batch_logits"));
     const bool of_tokens = cz_model_labels(e->model) == CZ_LABELS_TOKEN_CLASS;
     const size_t n_rows = (size_t)(e->plan.B * (of_tokens ? e->plan.T : 1));

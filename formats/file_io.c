@@ -34,6 +34,14 @@ char *file_join(const char *dir, const char *name)
     return path;
 }
 
+char *file_absolute(const char *path)
+{
+    char *here = path[0] == '/' ? strdup("") : getcwd(NULL, 0);
+    char *absolute = here && *here ? file_join(here, path) : here ? strdup(path) : NULL;
+    free(here);
+    return absolute;
+}
+
 cz_status file_take_regular(int opened, const char *path, int *fd, uint64_t *nbytes)
 {
     struct stat info;

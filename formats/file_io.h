@@ -18,6 +18,10 @@ CZ_EXTERN_C_BEGIN
 /* A path made of "dir/name" (just name when dir is ""), NULL when memory ran out; free() it. */
 char *file_join(const char *dir, const char *name);
 
+/* `path` from the root, for paths that outlive a change of the working folder: links stay, nothing
+ * has to exist. NULL: no memory, or the working folder is gone. */
+char *file_absolute(const char *path);
+
 /* Open for reading. Only regular files: folders, pipes and devices are refused, without waiting for
  * them. *nbytes: the size (may be NULL).
  * Errors: CZ_NOTFOUND (no such file), CZ_IO. */

@@ -4,6 +4,7 @@
  * owns them (weights.c). */
 #include "model/model.h"
 
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "model/lora/lora_impl.h"
@@ -143,6 +144,7 @@ struct cz_model *model_create(const struct model_desc *desc)
 
 void cz_model_destroy(struct cz_model *m)
 {
+    API_ENTRY;
     if (!m) return;
     for (size_t i = 0; i < m->n_layers; i++) {
         free((void *)m->layers[i].hp);
@@ -167,6 +169,7 @@ void cz_model_destroy(struct cz_model *m)
  * t_max_limit says how far. */
 cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 {
+    API_ENTRY;
     if (t_max < 1 || t_max > m->t_max_limit)
         return err_set(CZ_INVALID, 0,
                        "%s: a sequence length of %lld is outside 1…%lld, the model's context",
@@ -181,6 +184,7 @@ cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 /* Frozen parameters get no gradient and no states: groups are made after this. */
 cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen)
 {
+    API_ENTRY;
     regex_t re;
     /* The pattern is the user's: the error quotes it. */
     int code = regcomp(&re, regex, REG_EXTENDED | REG_NOSUB);

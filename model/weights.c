@@ -3,6 +3,7 @@
  * absent or of another shape is an error) and lenient where a new task needs it: a head may start
  * from random values. The warning of that waits until such a value is read, because an adapter that
  * is added before may bring the head. */
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "model/hf/tensor_files_impl.h"
 #include "model/lora/lora_impl.h"
@@ -398,6 +399,7 @@ void cz_model_set_seed(struct cz_model *m, uint64_t seed)
 /* Replaces the source; what was read before stays as it is. */
 cz_status cz_model_init_from(struct cz_model *m, const char *dir, uint64_t seed)
 {
+    API_ENTRY;
     struct tensor_files *files;
     bool head_is_foreign = false;
     if (!dir) {

@@ -8,6 +8,8 @@
  * does. */
 #include <czero/checkpoint.h>
 
+#include "base/host/entry.h"
+#include "base/host/thread.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "checkpoint/consolidate/consolidate_impl.h"
@@ -43,6 +45,7 @@ static bool unit_factor(const char *unit, double *factor)
  * point. */
 cz_status cz_parse_size(const char *text, uint64_t *nbytes)
 {
+    API_ENTRY;
     char word[64], *end;
     double factor;
     while (isspace((unsigned char)*text)) text++;
@@ -231,7 +234,7 @@ cz_status cons_check_begin(const struct cons_plan *plan, struct cons_check **out
         TRY(st);
     }
     if (c->n > 0) qsort(c->sources, c->n, sizeof *c->sources, by_place);
-    c->has_thread = pthread_create(&c->thread, NULL, check_all, c) == 0;
+    c->has_thread = thread_start(&c->thread, NULL, check_all, c) == 0;
     return CZ_OK;
 }
 
@@ -406,6 +409,7 @@ fail:
 cz_status cz_consolidate(const struct cz_consolidate_options *options,
                          struct cz_consolidate_result *result)
 {
+    API_ENTRY;
     struct cz_consolidate_options ours;
     struct cz_consolidate_result done = {0};
     TRY(OPTIONS_TAKE(cz_consolidate_options, &ours, options));

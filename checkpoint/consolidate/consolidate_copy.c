@@ -4,6 +4,8 @@
 #include "checkpoint/consolidate/consolidate_impl.h"
 #include "formats/file_io.h"
 
+#include "base/host/thread.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +117,7 @@ static cz_status run(struct work *w)
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_NBYTES);
     while (n_started < n_threads - 1 &&
-           pthread_create(&threads[n_started], &attr, work_on, &workers[n_started]) == 0)
+           thread_start(&threads[n_started], &attr, work_on, &workers[n_started]) == 0)
         n_started++;
     pthread_attr_destroy(&attr);
     work_on(&workers[n_started]);

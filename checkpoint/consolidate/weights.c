@@ -4,6 +4,7 @@
 #include <czero/checkpoint.h>
 
 #include "base/dtype.h"
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "checkpoint/consolidate/consolidate_impl.h"
 
@@ -41,6 +42,7 @@ static cz_status weights_open(struct cz_weights *w, const struct cz_weights_opti
 
 cz_status cz_weights_open(const struct cz_weights_options *options, struct cz_weights **out)
 {
+    API_ENTRY;
     struct cz_weights_options ours;
     *out = NULL;
     TRY(OPTIONS_TAKE(cz_weights_options, &ours, options));
@@ -57,6 +59,7 @@ cz_status cz_weights_open(const struct cz_weights_options *options, struct cz_we
 
 void cz_weights_close(struct cz_weights *w)
 {
+    API_ENTRY;
     if (!w) return;
     cons_plan_free(&w->plan);
     ckpt_close(w->ck);
@@ -65,6 +68,7 @@ void cz_weights_close(struct cz_weights *w)
 
 cz_status cz_weights_check(const struct cz_weights *w)
 {
+    API_ENTRY;
     struct cons_check *check = NULL;
     cz_status begun = cons_check_begin(&w->plan, &check);
     cz_status st = cons_check_end(check);
@@ -78,6 +82,7 @@ size_t cz_weights_count(const struct cz_weights *w)
 
 cz_status cz_weights_at(const struct cz_weights *w, size_t idx, struct cz_weight_info *out)
 {
+    API_ENTRY;
     if (idx >= w->plan.n) return err_set(CZ_INVALID, 0, "weight %zu of %zu", idx, w->plan.n);
     const struct cons_tensor *planned = &w->plan.tensors[idx];
     const struct ckpt_tensor *t = planned->tensor;
@@ -93,6 +98,7 @@ cz_status cz_weights_at(const struct cz_weights *w, size_t idx, struct cz_weight
 
 cz_status cz_weights_read(const struct cz_weights *w, size_t idx, void *dst, size_t nbytes)
 {
+    API_ENTRY;
     if (idx >= w->plan.n) return err_set(CZ_INVALID, 0, "weight %zu of %zu", idx, w->plan.n);
     const struct cons_tensor *t = &w->plan.tensors[idx];
     if (nbytes != t->nbytes)

@@ -6,6 +6,7 @@
  * the ranks' files form one checkpoint. A later layer runs only where the earlier ones leave
  * something to learn: a missing shard would otherwise be reported twice. Damage is a finding and
  * never an error, so that one bad file does not hide the others. */
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "checkpoint/fsck/fsck_impl.h"
 
@@ -408,6 +409,7 @@ static cz_status fsck(const struct cz_fsck_options *options, struct cz_fsck_repo
 
 cz_status cz_fsck(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
+    API_ENTRY;
     struct cz_fsck_options ours;
     struct cz_fsck_report found = {0};
     TRY(OPTIONS_TAKE(cz_fsck_options, &ours, options));

@@ -8,6 +8,7 @@
  * the checkpoint. */
 #include "checkpoint/fsck/fsck_impl.h"
 
+#include "base/host/thread.h"
 #include "base/threads.h"
 #include "formats/beneath.h"
 #include "formats/crc32.h"
@@ -477,7 +478,7 @@ cz_status fsck_check_files(const struct cz_fsck_options *options, struct fsck_fi
     /* The calling thread works too. If the system gives no further thread, it does everything. */
     pthread_t threads[THREADS_MAX];
     size_t n = 0, want = choose_n_threads(meter.files->n, meter.total);
-    while (n + 1 < want && pthread_create(&threads[n], NULL, work, &meter) == 0) n++;
+    while (n + 1 < want && thread_start(&threads[n], NULL, work, &meter) == 0) n++;
     work(&meter);
     while (n > 0) pthread_join(threads[--n], NULL);
     pthread_mutex_destroy(&meter.lock);

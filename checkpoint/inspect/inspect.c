@@ -1,6 +1,7 @@
 /* What a path leads to (a file, a tag's folder, a folder of weights), and the finished text. The
  * whole text is made in memory and written at the end, so that an error leaves no half an answer in
  * a pipe. */
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "base/utf8.h"
 #include "checkpoint/inspect/inspect_impl.h"
@@ -135,6 +136,7 @@ static cz_status inspect_folder(struct inspect *in)
 
 cz_status cz_inspect(const struct cz_inspect_options *options, FILE *out)
 {
+    API_ENTRY;
     struct stat info;
     struct cz_inspect_options ours;
     struct inspect in = {.options = &ours};

@@ -3,11 +3,13 @@
 #include "comm/mpi/mpi_world_impl.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static struct {
     bool is_ours;   /* we started MPI, so we end it */
     bool is_broken; /* a peer is gone: MPI_Finalize would wait for it */
     int n_open;
+    pid_t pid; /* that started it: a forked child does not end it */
 } world;
 
 cz_status mpi_failed(int rc, const char *call)
@@ -21,7 +23,7 @@ cz_status mpi_failed(int rc, const char *call)
 static void finalize_at_exit(void)
 {
     int is_done = 0;
-    if (world.is_broken || world.n_open > 0) return;
+    if (world.is_broken || world.n_open > 0 || world.pid != getpid()) return;
     if (MPI_Finalized(&is_done) == MPI_SUCCESS && !is_done) MPI_Finalize();
 }
 
@@ -37,6 +39,7 @@ static cz_status start(void)
     mpi_survive_lost_links();
     MPI_TRY(MPI_Init_thread, NULL, NULL, MPI_THREAD_FUNNELED, &level);
     world.is_ours = true;
+    world.pid = getpid();
     if (atexit(finalize_at_exit) != 0)
         return err_set(CZ_NOMEM, 0, "no memory to have MPI ended at exit");
     return CZ_OK;

@@ -3,6 +3,7 @@
  * A running number counts samples over all ranks and epochs; row_of() maps it to a row of the data.
  * So the order depends on the seed alone, not on the number of ranks or on how often the run was
  * resumed, and a cursor is one number. */
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/rng.h"
@@ -120,6 +121,7 @@ static cz_status alloc_batch(struct cz_data_loader *l)
 
 cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loader **out)
 {
+    API_ENTRY;
     struct cz_data_options ours, *o = &ours;
     struct cz_masking masking;
     char name[512];
@@ -189,6 +191,7 @@ fail:
 
 void cz_data_close(struct cz_data_loader *l)
 {
+    API_ENTRY;
     if (!l) return;
     store_free(&l->store);
     data_paths_free(&l->paths);
@@ -206,6 +209,7 @@ void cz_data_close(struct cz_data_loader *l)
  * instead of a failure after hours. */
 cz_status cz_data_check_vocab(struct cz_data_loader *l, int64_t vocab_size)
 {
+    API_ENTRY;
     if (vocab_size < 1 || vocab_size > VOCAB_ANY)
         return err_set(CZ_INVALID, 0, "a vocabulary of %" PRId64 " is impossible", vocab_size);
     if (store_id_max(&l->store) >= vocab_size) {
@@ -302,6 +306,7 @@ static cz_status fill_dealt(struct cz_data_loader *l, uint64_t begin, struct cz_
 /* Each rank reads its own B rows of the W·B that the step takes. */
 cz_status cz_data_next(struct cz_data_loader *l, struct cz_batch *batch)
 {
+    API_ENTRY;
     const uint64_t begin = l->next - l->in_step * samples_per_batch(l);
     const uint64_t step_size = l->accumulation * samples_per_batch(l);
     const bool is_cut = l->end < UINT64_MAX && begin < l->end && l->end - begin < step_size;
@@ -348,6 +353,7 @@ void cz_data_tell(const struct cz_data_loader *l, struct cz_data_cursor *out)
  * samples, so it is refused. The beginning fits any data. */
 cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
 {
+    API_ENTRY;
     uint64_t next;
     bool is_start = c->n_rows == 0 && c->epoch == 0 && c->sample == 0;
     if (!is_start && c->n_rows != l->n_rows)

@@ -4,6 +4,7 @@
  * have random tokens in all of these places, and labels that tell where. */
 #include "data/corpus/masking_impl.h"
 
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "base/rng.h"
 
@@ -15,6 +16,7 @@
 
 cz_status cz_masking_init(struct cz_masking *out, const struct cz_tokenizer *tok, float probability)
 {
+    API_ENTRY;
     int64_t mask = cz_tokenizer_special_id(tok, CZ_SPECIAL_MASK);
     int64_t first = cz_tokenizer_special_id(tok, CZ_SPECIAL_CLS);
     int64_t last = cz_tokenizer_special_id(tok, CZ_SPECIAL_SEP);

@@ -5,6 +5,7 @@
  * 1) mod N_SLOTS until its next call. cz_text_loader_seek() discards what was filled ahead
  * (n_filled = n_given); what the thread has under way at that moment carries an old generation and
  * is thrown away. */
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "data/labelled/text_loader_impl.h"
 
@@ -49,6 +50,7 @@ struct cz_text_loader {
 
     pthread_t thread;
     bool has_thread;
+    unsigned process; /* that has the thread: entry_generation() */
     pthread_mutex_t lock;         /* of what follows */
     pthread_cond_t filled, freed; /* a slot was */
     uint64_t n_filled, n_given;
@@ -302,6 +304,7 @@ static cz_status alloc_slots(struct cz_text_loader *l, size_t B)
 cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
                               struct cz_text_loader **out)
 {
+    API_ENTRY;
     struct cz_text_loader_options o;
     cz_status st;
     *out = NULL;
@@ -334,6 +337,7 @@ cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
     l->n_targets = problem == CZ_PROBLEM_REGRESSION    ? 1
                    : problem == CZ_PROBLEM_MULTI_LABEL ? cz_texts_n_labels(o.texts)
                                                        : 0;
+    l->process = entry_generation();
     l->pad_id = cz_tokenizer_padding_id(o.tokenizer);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->filled, NULL);
@@ -351,7 +355,8 @@ fail:
 
 void cz_text_loader_close(struct cz_text_loader *l)
 {
-    if (!l) return;
+    API_ENTRY;
+    if (!l || l->process != entry_generation()) return; /* in a forked child: the parent's */
     if (l->has_thread) {
         pthread_mutex_lock(&l->lock);
         l->stop = true;
@@ -373,7 +378,9 @@ void cz_text_loader_close(struct cz_text_loader *l)
  * waits. */
 cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch)
 {
+    API_ENTRY;
     const struct cz_batch none = {0};
+    TRY(entry_check_process(l->process, "this loader"));
     TRY(OPTIONS_GIVE(cz_batch, batch, &none));
     if (cz_text_loader_is_done(l)) return CZ_OK;
     pthread_mutex_lock(&l->lock);
@@ -474,7 +481,9 @@ static cz_status check_cursor(const struct text_order *o, const struct cz_data_c
 
 cz_status cz_text_loader_seek(struct cz_text_loader *l, const struct cz_data_cursor *cursor)
 {
+    API_ENTRY;
     uint64_t step;
+    TRY(entry_check_process(l->process, "this loader"));
     TRY(check_cursor(&l->order, cursor));
     /* The step, over all epochs, that holds the cursor's example; one that drop_last leaves out
      * stands for the next epoch. */

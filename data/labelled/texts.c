@@ -1,6 +1,7 @@
 /* Labelled texts in memory: columns by their names, examples in blocks, what a loader asks for. */
 #include "data/labelled/texts_impl.h"
 
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/utf8.h"
 
@@ -187,6 +188,7 @@ cz_status texts_take_row(struct texts_reader *r)
 
 void cz_texts_close(struct cz_texts *t)
 {
+    API_ENTRY;
     if (!t) return;
     while (t->blocks) {
         struct text_block *next = t->blocks->next;

@@ -1,4 +1,5 @@
 /* Opening labelled texts: which reader each file needs, and the classes once all are read. */
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "data/labelled/texts_impl.h"
 
@@ -122,6 +123,7 @@ static cz_status read_all(struct texts_reader *r)
 
 cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts **out)
 {
+    API_ENTRY;
     struct cz_texts_options ours, *o = &ours;
     struct texts_reader r = {.o = o};
     *out = NULL;

@@ -2,6 +2,7 @@
  * they are follows from what stands in the data, unless the options say it. */
 #include "data/labelled/texts_impl.h"
 
+#include "base/host/entry.h"
 #include "base/log.h"
 
 #include <inttypes.h>
@@ -204,6 +205,7 @@ enum cz_problem cz_texts_problem(const struct cz_texts *t)
 
 void cz_texts_targets(const struct cz_texts *t, size_t i, float *targets)
 {
+    API_ENTRY;
     const struct text_example *e = &t->examples[i];
     if (t->values) {
         targets[0] = t->values[i];

@@ -2,6 +2,7 @@
  * raw text that is split. Words are stored in the example's text, one space between them, so that
  * all else about texts stays as it is. */
 #include "data/labelled/texts_impl.h"
+#include "base/host/entry.h"
 
 #include "data/tokenizer/chars_impl.h"
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
@@ -139,6 +140,7 @@ static cz_status split_words(struct word_list *l, const char *text, size_t nbyte
 cz_status cz_text_split(const char *text, size_t nbytes, struct cz_text_word **words,
                         size_t *n_words)
 {
+    API_ENTRY;
     struct word_list l = {0};
     *words = NULL;
     *n_words = 0;

@@ -2,6 +2,7 @@
  * tokens around texts, and decoding as a stream. */
 #include "data/tokenizer/tokenizer_impl.h"
 
+#include "base/host/entry.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
@@ -114,6 +115,7 @@ static cz_status find_spaces(struct cz_tokenizer *tok)
 
 cz_status cz_tokenizer_open(const char *name, struct cz_tokenizer **out)
 {
+    API_ENTRY;
     *out = NULL;
     cz_status st =
         strcmp(name, "bytes") == 0 ? tokenizer_bytes_open(out) : tokenizer_folder_open(name, out);
@@ -126,6 +128,7 @@ cz_status cz_tokenizer_open(const char *name, struct cz_tokenizer **out)
 
 void cz_tokenizer_close(struct cz_tokenizer *tok)
 {
+    API_ENTRY;
     if (!tok) return;
     free(tok->dir);
     free(tok->lines);
@@ -145,6 +148,7 @@ int64_t cz_tokenizer_vocab_size(const struct cz_tokenizer *tok)
 cz_status cz_tokenizer_check_vocab(const struct cz_tokenizer *tok, int64_t vocab_size,
                                    const char *model)
 {
+    API_ENTRY;
     if (tok->vocab_size <= vocab_size) return CZ_OK;
     return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
                    (long long)tok->vocab_size, model, (long long)vocab_size);
@@ -171,6 +175,7 @@ int32_t cz_tokenizer_padding_id(const struct cz_tokenizer *tok)
 cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                               int32_t **ids, size_t *n_ids)
 {
+    API_ENTRY;
     struct id_list list = {0};
     *ids = NULL;
     *n_ids = 0;
@@ -247,6 +252,7 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
                                     const struct cz_tokenizer_input *input, int64_t max_len,
                                     int32_t *ids, int32_t *types, int64_t *n_ids, size_t *n_cut)
 {
+    API_ENTRY;
     const struct tokenizer_frame *f = input->pair ? &tok->two : &tok->one;
     const struct tokenizer_frame *frame = f->n > 0 ? f : input->pair ? &bare_two : &bare_one;
     size_t n_specials;
@@ -318,6 +324,7 @@ cz_status cz_tokenizer_encode_words(const struct cz_tokenizer *tok, const char *
                                     int64_t max_len, int32_t *ids, int32_t *types, int32_t *starts,
                                     int64_t *n_ids, size_t *n_cut)
 {
+    API_ENTRY;
     const struct tokenizer_frame *frame = tok->one.n > 0 ? &tok->one : &bare_one;
     struct word_row row = {0};
     size_t n_specials, n = 0, n_lost = 0;
@@ -348,6 +355,7 @@ cz_status cz_tokenizer_encode_words(const struct cz_tokenizer *tok, const char *
 cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
                                       struct cz_tokenizer_decoder **out)
 {
+    API_ENTRY;
     size_t nbytes_max = sizeof((struct cz_tokenizer_decoder *)0)->held + tok->piece_nbytes_max;
     struct cz_tokenizer_decoder *dec = calloc(1, sizeof *dec);
     *out = NULL;
@@ -367,6 +375,7 @@ cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
 
 void cz_tokenizer_decoder_destroy(struct cz_tokenizer_decoder *dec)
 {
+    API_ENTRY;
     if (!dec) return;
     if (dec->state) dec->tok->cls->decode_destroy(dec->state);
     free(dec->bytes);
@@ -402,6 +411,7 @@ static size_t take_characters(struct cz_tokenizer_decoder *dec, size_t n, bool a
 cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id, const char **text,
                               size_t *nbytes)
 {
+    API_ENTRY;
     const struct cz_tokenizer *tok = dec->tok;
     *text = "";
     *nbytes = 0;
@@ -420,6 +430,7 @@ cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id, cons
 
 void cz_tokenizer_decoder_end(struct cz_tokenizer_decoder *dec, const char **text, size_t *nbytes)
 {
+    API_ENTRY;
     size_t n = dec->n_held;
     if (dec->state) {
         /* Without memory for the last characters they are left out: an end has no status. */

@@ -4,6 +4,7 @@
 
 #include "data/tokenizer/proto_impl.h"
 
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "formats/beneath.h"
@@ -78,6 +79,7 @@ static const char *sentencepiece_in(const char *dir)
 /* True for SentencePiece, too: opening then gives the error that says what to do. */
 bool cz_tokenizer_is_in(const char *dir)
 {
+    API_ENTRY;
     return kind_of_folder(dir) || sentencepiece_in(dir);
 }
 
@@ -332,6 +334,7 @@ static bool is_same_folder(const char *a, const char *b)
  * walked through. The bytes tokenizer has no files. */
 cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
 {
+    API_ENTRY;
     if (!tok->dir || is_same_folder(tok->dir, dir)) return CZ_OK;
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++) {
         if (ends_in(tok->files[i], ".json"))

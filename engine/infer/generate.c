@@ -1,6 +1,7 @@
 /* Text generation: pick a token, feed it, repeat. Random numbers are functions of (seed, index), so
  * the same seed gives the same text whatever the cache, the device or the batch before. */
 #include "engine/infer/generate.h"
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "model/model.h"
 
@@ -298,6 +299,7 @@ cz_status cz_generate_all(struct cz_model *model, const struct cz_generate_optio
                           const struct cz_prompt *prompts, size_t n_prompts,
                           cz_generate_emit_of emit, void *user)
 {
+    API_ENTRY;
     struct generator g = {0};
     struct cz_generate_options ours;
     TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
@@ -328,6 +330,7 @@ static cz_status pass_on(void *user, size_t prompt, int32_t token, bool *ends)
 cz_status cz_generate(struct cz_model *model, const struct cz_generate_options *options,
                       const int32_t *prompt, size_t n_prompt, cz_generate_emit emit, void *user)
 {
+    API_ENTRY;
     const struct cz_prompt only = {prompt, n_prompt};
     struct receiver receiver = {emit, user};
     return cz_generate_all(model, options, &only, 1, pass_on, &receiver);

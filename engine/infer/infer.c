@@ -6,6 +6,7 @@
 #include <czero/infer.h>
 
 #include "base/arena.h"
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "base/size.h"
 #include "base/threads.h"
@@ -262,6 +263,7 @@ static cz_status infer_init(struct cz_infer *in)
 cz_status cz_infer_create(struct cz_model *model, const struct cz_infer_options *options,
                           struct cz_infer **out)
 {
+    API_ENTRY;
     *out = NULL;
     struct cz_infer *in = calloc(1, sizeof *in);
     if (!in) return err_set(CZ_NOMEM, 0, "no memory to run %s", cz_model_name(model));
@@ -279,6 +281,7 @@ cz_status cz_infer_create(struct cz_model *model, const struct cz_infer_options 
 /* The device outlives everything that was allocated on it. */
 void cz_infer_destroy(struct cz_infer *in)
 {
+    API_ENTRY;
     if (!in) return;
     batch_stage_free(&in->stage);
     if (in->gpu) in->device->ops->mem_free(in->device, in->gpu, in->gpu_nbytes);
@@ -337,6 +340,7 @@ static cz_status wait_for(struct cz_infer *in, float *loss)
 cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *batch, float *loss,
                            float *logits)
 {
+    API_ENTRY;
     struct chain_run run = {.mode = LAYER_EVAL, .loss = loss_place(in, loss), .logits = logits};
     TRY(stage_batch(in, batch, loss != NULL, &run.batch));
     TRY(chain_forward(in->chain, &run));
@@ -346,6 +350,7 @@ cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *batch, fl
 cz_status cz_infer_tokens(struct cz_infer *in, const struct cz_batch *batch, float *loss,
                           int64_t *n_right)
 {
+    API_ENTRY;
     float hits = 0;
     struct chain_run run = {.mode = LAYER_EVAL, .loss = loss_place(in, loss)};
     if (!loss || !n_right)
@@ -362,6 +367,7 @@ cz_status cz_infer_tokens(struct cz_infer *in, const struct cz_batch *batch, flo
 
 cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, float *hidden)
 {
+    API_ENTRY;
     struct chain_run run = {.mode = LAYER_EVAL, .hidden = hidden};
     TRY(stage_batch(in, batch, false, &run.batch));
     TRY(chain_forward(in->chain, &run));
@@ -372,6 +378,7 @@ cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, flo
  * loss. */
 cz_status cz_infer_gradients(struct cz_infer *in, const struct cz_batch *batch, float *loss)
 {
+    API_ENTRY;
     struct chain_run run = {
         .mode = LAYER_TRAIN, .no_dropout = true, .dloss = 1.0f, .loss = loss_place(in, loss)};
     TRY(stage_batch(in, batch, true, &run.batch));
@@ -402,6 +409,7 @@ bool cz_infer_can_decode(const struct cz_infer *in)
 cz_status cz_infer_decode(struct cz_infer *in, const struct cz_batch *batch, int64_t position,
                           float *logits)
 {
+    API_ENTRY;
     const struct batch *staged = NULL;
     TRY(stage_batch(in, batch, false, &staged));
     TRY(chain_decode(in->chain, NULL, staged, position, logits));

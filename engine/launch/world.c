@@ -6,6 +6,7 @@
 #include "engine/launch/world_impl.h"
 
 #include "base/hash.h"
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/shm/shm.h"
@@ -126,6 +127,7 @@ static cz_status size_pool(struct comm *comm)
  * not with a timeout. */
 cz_status engine_world_create(struct cz_world **out)
 {
+    API_ENTRY;
     /* Started by a script that the launcher started: end with the script. */
     if (getenv(COMM_ENV_RANK)) prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct comm *comm;
@@ -147,6 +149,7 @@ cz_status engine_world_create(struct cz_world **out)
 
 void engine_world_destroy(struct cz_world *world)
 {
+    API_ENTRY;
     comm_destroy(world_comm(world));
 }
 
@@ -186,6 +189,7 @@ void engine_world_interrupt_over(void)
 /* The caller's error survives: it is the one to be shown. */
 void engine_world_leave(struct cz_world *world, const char *reason)
 {
+    API_ENTRY;
     struct err mine;
     if (!world) return;
     err_capture(&mine);
@@ -225,6 +229,8 @@ static bool is_first_to_say(struct comm *world)
 
 cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *reports)
 {
+    API_ENTRY;
+    if (world) TRY(entry_check_process(world_comm(world)->generation, "this world"));
     cz_status st = world ? comm_agree(world_comm(world), mine) : mine;
     if (!reports) return st;
     *reports = true;

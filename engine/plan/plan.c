@@ -4,7 +4,9 @@
 #include "engine/plan/plan.h"
 
 #include "base/arena.h"
+#include "base/host/entry.h"
 #include "base/size.h"
+#include "base/threads.h"
 #include "comm/shm/shm.h"
 #include "engine/plan/plan_impl.h"
 #include "engine/state/save_impl.h"
@@ -45,7 +47,7 @@ static struct statm read_statm(void)
 static void wake_pool(void)
 {
     int n = 0;
-#pragma omp parallel reduction(+ : n)
+#pragma omp parallel reduction(+ : n) if (threads_count() > 1)
     n++;
     (void)n;
 }
@@ -434,6 +436,7 @@ static const char *relief(const struct cz_plan *p, char *text, size_t text_nbyte
 /* The table goes into the error: the next question is which row is so large. */
 cz_status cz_plan_check(const struct cz_plan *p)
 {
+    API_ENTRY;
     size_t need = p->host_peak_nbytes - p->baseline_nbytes;
     char *table = NULL, want[24], have[24], less[128];
     if (cz_plan_fits(p)) return CZ_OK;

@@ -1,6 +1,7 @@
 /* The plan as a table for people and as JSON: rows, totals, and what each phase of a step touches,
  * moves and takes. Both forms show the same figures; a figure that is not known is left out of the
  * table and null in JSON. */
+#include "base/host/entry.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "engine/plan/plan_impl.h"
@@ -268,6 +269,7 @@ void plan_print_saved(FILE *f, const struct plan_saved *saved, const char *why)
 
 cz_status cz_plan_table(const struct cz_plan *plan, char **out)
 {
+    API_ENTRY;
     size_t nbytes;
     *out = NULL;
     FILE *f = open_memstream(out, &nbytes);
@@ -463,6 +465,7 @@ static void write_totals(struct json_writer *w, const struct cz_plan *p)
 
 cz_status cz_plan_json(const struct cz_plan *plan, char **out)
 {
+    API_ENTRY;
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);

@@ -2,6 +2,7 @@
  * ranks. Sums are taken in rank order on every rank, so all of them get the same bits and decide
  * alike (early stopping). */
 #include "engine/engine_impl.h"
+#include "base/host/entry.h"
 
 #include <string.h>
 
@@ -23,6 +24,7 @@ static cz_status gather_chunk(struct cz_engine *e, const double *mine, size_t n,
 /* In chunks of a buffer made at creation: a step allocates nothing. */
 cz_status engine_gather_metrics(struct cz_engine *e, const double *mine, size_t n, double *sums)
 {
+    ENGINE_ENTRY(e);
     for (size_t at = 0; at < n; at += METRICS_CHUNK) {
         size_t n_chunk = n - at < METRICS_CHUNK ? n - at : METRICS_CHUNK;
         TRY(gather_chunk(e, mine + at, n_chunk, sums + at));

@@ -140,6 +140,15 @@ static bool is_on(const struct config_monitor *section)
     return section && section->enabled;
 }
 
+/* From the root: files are opened again at every event. */
+static char *folder_of(const struct config_monitor *section)
+{
+    char *dir = file_join(section->output_path, section->job_name);
+    char *absolute = dir ? file_absolute(dir) : NULL;
+    free(dir);
+    return absolute;
+}
+
 /* Neither enabled gives a monitor that does nothing: callers need no case for it. */
 cz_status monitor_create(const struct config_monitor *csv, const struct config_monitor *tensorboard,
                          struct monitor **out)
@@ -150,7 +159,7 @@ cz_status monitor_create(const struct config_monitor *csv, const struct config_m
     struct monitor *m = calloc(1, sizeof *m);
     if (!m) return err_set(CZ_NOMEM, 0, "no memory for the monitors");
     if (is_on(csv)) {
-        csv_dir = file_join(csv->output_path, csv->job_name);
+        csv_dir = folder_of(csv);
         if (!csv_dir) {
             st = err_set(CZ_NOMEM, 0, "no memory for csv_monitor");
             goto fail;
@@ -158,7 +167,7 @@ cz_status monitor_create(const struct config_monitor *csv, const struct config_m
         TRY_GOTO(open_csv(m, csv_dir), fail);
     }
     if (is_on(tensorboard)) {
-        events_dir = file_join(tensorboard->output_path, tensorboard->job_name);
+        events_dir = folder_of(tensorboard);
         if (!events_dir) {
             st = err_set(CZ_NOMEM, 0, "no memory for tensorboard");
             goto fail;

@@ -12,6 +12,7 @@
 
 struct profiler {
     const struct config_flops_profiler *config;
+    char *output_path; /* NULL: the log */
     const struct chain *chain;
     struct profile profile;
     bool active;      /* between begin and end */
@@ -58,6 +59,12 @@ cz_status profiler_create(const struct config_flops_profiler *config, const stru
         return err_set(CZ_NOMEM, 0, "no memory for the flops profiler");
     }
     p->config = config;
+    p->output_path = output_file(config) ? file_absolute(output_file(config)) : NULL;
+    if (output_file(config) && !p->output_path) {
+        profiler_destroy(p);
+        free(layers);
+        return err_set(CZ_NOMEM, 0, "no memory for the flops profiler");
+    }
     p->chain = chain;
     p->profile = (struct profile){.model_name = cz_model_name(model),
                                   .params = model_params(model),
@@ -79,6 +86,7 @@ void profiler_destroy(struct profiler *p)
 {
     if (!p) return;
     free(p->profile.layers);
+    free(p->output_path);
     free(p);
 }
 
@@ -178,7 +186,7 @@ done:
 cz_status profiler_report(struct profiler *p, const struct profiler_step *step, profiler_line line,
                           void *user)
 {
-    const char *path = output_file(p->config);
+    const char *path = p->output_path;
     if (path) return report_to_file(p, step, path);
     return profile_print(&p->profile, p->config, step, line, user);
 }

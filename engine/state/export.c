@@ -6,6 +6,7 @@
 #include "formats/pt/pt.h"
 #include <czero/engine.h>
 
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -103,6 +104,7 @@ static cz_status export_hf(struct whole *w, void *user)
 
 cz_status engine_export_hf(struct cz_engine *e, const char *dir, enum cz_dtype dtype)
 {
+    ENGINE_ENTRY(e);
     struct export_target t = {.dir = dir, .dtype = dtype};
     return write_whole(e, "export", export_hf, &t);
 }
@@ -218,6 +220,7 @@ done:
 cz_status engine_save_16bit_model(struct cz_engine *e, const char *dir, const char *filename,
                                   bool exclude_frozen, bool *saved)
 {
+    ENGINE_ENTRY(e);
     const struct config_zero *zero = &e->config->zero;
     if (!dir || !*dir || !saved)
         return err_set(CZ_INVALID, 0, "engine_save_16bit_model needs a folder and a result");

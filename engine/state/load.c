@@ -1,6 +1,7 @@
 /* Resuming: the checkpoint's whole tensors flow into each rank's own part, whatever stage and world
  * size saved them. Everything is checked and matched before the first element of the run changes;
  * after that only I/O can fail. */
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "checkpoint/fsck/fsck.h"
 #include "checkpoint/read/names.h"
@@ -219,6 +220,7 @@ cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
                                     const struct cz_load_options *options,
                                     struct cz_load_result *result)
 {
+    ENGINE_ENTRY(e);
     struct cz_load_options ours;
     struct cz_load_result restored = {.size = sizeof restored};
     struct load l = {.e = e, .options = &ours};
@@ -254,6 +256,7 @@ cz_status engine_load_checkpoint(struct cz_engine *e, const char *dir, const cha
 /* For programs that must place their data before an engine exists. */
 cz_status cz_saved_run_read(const char *dir, const char *tag, struct cz_saved_run *out)
 {
+    API_ENTRY;
     char *tag_dir, *name;
     struct run_state run;
     TRY(ckpt_locate(dir, tag, &tag_dir, &name));

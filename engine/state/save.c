@@ -1,6 +1,7 @@
 /* A save from the ranks' point of view: staged, written by every rank, agreed on, published. Files
  * go into a staging folder; only when all ranks have written theirs does rank 0 rename it and move
  * `latest`, so at every moment `latest` names a complete checkpoint (docs/checkpoint-format.md). */
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "engine/state/save_impl.h"
 
@@ -17,6 +18,7 @@ static void save_free(struct save *s)
     ckpt_writer_destroy(s->files);
     save_description_free(&s->description);
     free(s->dir);
+    free(s->shown_dir);
     free(s->tag);
     free(s->staging);
     free(s->state_json);
@@ -178,7 +180,7 @@ static cz_status complete(struct cz_engine *e)
         give_up(e, s);
         return st;
     }
-    if (e->comm->rank == 0) LOGV(LOG_INFO, SUB_CKPT, "saved %s/%s", s->dir, s->tag);
+    if (e->comm->rank == 0) LOGV(LOG_INFO, SUB_CKPT, "saved %s/%s", s->shown_dir, s->tag);
     /* Older tags go only after this one is complete; those that cannot be removed are no reason to
      * stop. */
     if (e->comm->rank == 0 && s->keep > 0) {
@@ -220,6 +222,7 @@ void engine_save_end(struct cz_engine *e)
 /* The error of an earlier background save is told once. */
 cz_status engine_save_wait(struct cz_engine *e)
 {
+    ENGINE_ENTRY(e);
     if (e->save) return complete(e);
     struct err earlier = e->save_error;
     e->save_error.status = CZ_OK;
@@ -237,12 +240,13 @@ void engine_save_settle(struct cz_engine *e)
 static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag,
                            const struct cz_save_options *o, struct save *s)
 {
-    s->dir = strdup(dir);
+    s->dir = file_absolute(dir);
+    s->shown_dir = strdup(dir);
     s->tag = strdup(tag);
-    s->staging = store_staging_path(dir, tag);
+    s->staging = s->dir ? store_staging_path(s->dir, tag) : NULL;
     s->keep_latest = o->keep_latest;
     s->keep = o->keep;
-    if (!s->dir || !s->tag || !s->staging) return err_set(CZ_NOMEM, 0, "no memory for a save");
+    if (!s->shown_dir || !s->tag || !s->staging) return err_set(CZ_NOMEM, 0, "no memory for a save");
     /* The JSON is made now, while the step stands still; a thread writes it later. */
     struct run_state state;
     run_state_take(e, o->cursor, &state);
@@ -282,6 +286,7 @@ static cz_status guard(void *user, const struct zero_range *range)
 cz_status engine_save_begin(struct cz_engine *e, const char *dir,
                             const struct cz_save_options *options)
 {
+    ENGINE_ENTRY(e);
     struct cz_save_options o;
     char tag[256];
     TRY(comm_agree(e->comm, OPTIONS_TAKE(cz_save_options, &o, options)));
@@ -309,6 +314,7 @@ cz_status engine_save_begin(struct cz_engine *e, const char *dir,
 cz_status engine_save_checkpoint_ex(struct cz_engine *e, const char *dir,
                                     const struct cz_save_options *options)
 {
+    ENGINE_ENTRY(e);
     TRY(engine_save_begin(e, dir, options));
     return engine_save_wait(e);
 }

@@ -114,7 +114,8 @@ cz_status save_writer_finish(struct save_writer *w);
 /* ---- save.c --------------------------------------------------------------------------------- */
 
 struct save {
-    char *dir, *tag, *staging;
+    char *dir, *tag, *staging; /* dir and staging are from the root */
+    char *shown_dir;           /* as the caller named it */
     struct save_description description;
     struct ckpt_writer *files;
     struct save_writer writer;

@@ -1,5 +1,6 @@
 /* Models from Hugging Face folders and presets: config.json names a family, the family builds the
  * chain, model*.safetensors supplies the weights. */
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "formats/beneath.h"
@@ -297,6 +298,7 @@ done:
 
 struct cz_model *cz_model_from_hf_ex(const char *dir, const struct cz_model_options *options)
 {
+    API_ENTRY;
     struct cz_model_options ours;
     struct cz_model *m;
     if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
@@ -340,6 +342,7 @@ static cz_status preset_open(const char *name, const struct cz_model_options *op
 
 struct cz_model *cz_model_from_preset(const char *name)
 {
+    API_ENTRY;
     struct cz_model *m;
     return preset_open(name, &no_options, &m) == CZ_OK ? m : NULL;
 }
@@ -354,6 +357,7 @@ static bool is_hub_name(const char *name)
 
 struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_model_options *options)
 {
+    API_ENTRY;
     if (beneath_is_there(dir_or_preset, "config.json"))
         return cz_model_from_hf_ex(dir_or_preset, options);
     struct cz_model_options ours;

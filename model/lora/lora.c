@@ -5,6 +5,7 @@
  * model/parts/blocks.c find them there. */
 #include "model/lora/lora_impl.h"
 
+#include "base/host/entry.h"
 #include "base/options.h"
 #include "base/text/nearest.h"
 
@@ -531,6 +532,7 @@ cz_status lora_check_none(const struct cz_model *m)
 
 cz_status cz_model_add_lora(struct cz_model *m, const struct cz_lora_options *options)
 {
+    API_ENTRY;
     struct cz_lora_options o;
     struct lora_target *targets = NULL;
     size_t n = 0;

@@ -4,6 +4,7 @@
  * tensors; of the config only what tensors do not say is read, and whatever would change the
  * computation is refused by name. */
 #include "base/hash.h"
+#include "base/host/entry.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_write.h"
@@ -307,6 +308,7 @@ static cz_status open_files(const char *dir, struct model_lora *lora)
 /* The file is fully checked before the model changes. */
 cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained)
 {
+    API_ENTRY;
     struct lora_target *targets = NULL;
     size_t n = 0, n_used = 0;
     cz_status st;

@@ -3,6 +3,8 @@
  * their lengths, for which the weight is gone over once more before. */
 #include "model/lora/lora_impl.h"
 
+#include "base/threads.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +79,7 @@ static cz_status take_product(struct merge *g, size_t param_idx)
 static void add_product(const struct product *p, size_t cols, size_t off, size_t numel, float *dst)
 {
     const size_t end = off + numel;
-#pragma omp parallel for schedule(static) if (numel > 65536)
+#pragma omp parallel for schedule(static) if (numel > 65536 && threads_count() > 1)
     for (size_t row = off / cols; row <= (end - 1) / cols; row++) {
         const size_t first = row * cols > off ? row * cols : off;
         const size_t last = (row + 1) * cols < end ? (row + 1) * cols : end;

@@ -3,6 +3,8 @@
  * made alone, by any rank, with the same bits. */
 #include "model/model_impl.h"
 
+#include "base/threads.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +32,7 @@ static void fill_normal(uint64_t seed, size_t param_idx, size_t elem_off, size_t
     uint32_t key[2], hi[2];
     rng_key_expand(&rng, key, hi);
     const size_t first = elem_off / 4, last = (elem_off + numel + 3) / 4;
-#pragma omp parallel for schedule(static) if (numel > 65536)
+#pragma omp parallel for schedule(static) if (numel > 65536 && threads_count() > 1)
     for (size_t block = first; block < last; block++) {
         float z[4];
         normal_block(key, hi, block, z);

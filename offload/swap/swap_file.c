@@ -2,6 +2,7 @@
  * long as it is used, so that what a killed run left behind can be told from it; transfers go past
  * the page cache where the file system lets them. */
 #include "base/clock.h"
+#include "base/host/entry.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "offload/swap/swap_impl.h"
@@ -214,6 +215,7 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
     memset(f, 0, sizeof *f);
     f->fd = f->lock_fd = -1;
     f->nbytes = nbytes;
+    f->generation = entry_generation();
     TRY(swap_folder_resolve(dir, &f->dir));
     pthread_mutex_lock(&named_lock);
     f->next = open_files;
@@ -235,9 +237,11 @@ cz_status swap_file_open(struct swap_file *f, const char *dir, int rank, uint64_
     return CZ_OK;
 }
 
-/* With named_lock. The name goes unless it has been given to another file meanwhile. */
+/* With named_lock. The name goes unless it has been given to another file meanwhile, or the process
+ * is a forked child and the file is its parent's. */
 static void remove_name(const struct swap_file *f)
 {
+    if (f->generation != entry_generation()) return;
     struct stat own, named;
     bool is_locked;
     int dir_fd = f->dir ? swap_folder_lock(f->dir, &is_locked) : -1;

@@ -77,6 +77,7 @@ struct swap_file {
     uint64_t nbytes;
     _Atomic bool is_direct; /* past the page cache */
     struct swap_file *next; /* of those that are open */
+    unsigned generation;    /* of the process that made it (base/host/entry.h) */
     /* Of a source, which has neither folder nor lock: */
     bool is_source;
     struct timespec mtime;
