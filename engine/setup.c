@@ -325,6 +325,19 @@ static cz_status open_or_stand_in(struct cz_engine *e, const char *device)
     return device_open("cpu", 0, &e->device);
 }
 
+/* The kernels of a request stand in where the CPU's would be opened. */
+static cz_status open_kernels(struct cz_engine *e, const char *device)
+{
+    const struct plan_request *r = e->request;
+    if (r && r->host_ops && (!e->plan.on_cuda || r->baseline_nbytes > 0 || r->gpu_nbytes > 0)) {
+        e->device = r->host;
+        e->ops = r->host_ops;
+        return CZ_OK;
+    }
+    TRY(open_or_stand_in(e, device));
+    return ops_create(e->device, &e->ops); /* says which kernels it chose */
+}
+
 /* The order is forced: kernels fix the layers' sizes, the chain fixes the visits, zero needs both,
  * and the plan adds up what all of them want. Nothing large is allocated. */
 cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *options,
@@ -355,8 +368,7 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     TRY(cpu_isa_check());
     TRY(device_parse(options->device, &kind, &ordinal));
     e->plan.on_cuda = kind == DEVICE_CUDA;
-    TRY(open_or_stand_in(e, options->device));
-    TRY(ops_create(e->device, &e->ops)); /* says which kernels it chose */
+    TRY(open_kernels(e, options->device));
     if (e->config->czero.tf32) ops_allow_tf32(e->ops, true);
     if (e->device->ops->kind != DEVICE_HOST) {
         TRY(e->device->ops->stream_create(e->device, &e->stream));
@@ -412,9 +424,12 @@ void engine_free(struct cz_engine *e)
     }
     if (e->stream) e->device->ops->stream_destroy(e->device, e->stream);
     if (e->copies) e->device->ops->stream_destroy(e->device, e->copies);
-    ops_destroy(e->ops);
+    const bool borrows = e->request && e->request->host_ops && e->ops == e->request->host_ops;
+    if (!borrows) {
+        ops_destroy(e->ops);
+        device_close(e->device);
+    }
     ops_destroy(e->host_ops);
-    device_close(e->device);
     device_close(e->host);
     config_free(e->config);
     if (e->owns_comm) comm_destroy(e->comm);

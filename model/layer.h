@@ -133,8 +133,15 @@ struct layer_args {
 
 /* LAYER_MAPS: matrices among the parameters are weights (out,in) of linear maps that run through
  * model/parts/blocks_impl.h and may have branches;
- * LAYER_MAPS_IN_OUT: the same, stored (in,out). */
-enum { LAYER_LOSS = 1 << 0, LAYER_MAPS = 1 << 1, LAYER_MAPS_IN_OUT = 1 << 2 };
+ * LAYER_MAPS_IN_OUT: the same, stored (in,out).
+ * LAYER_INDEXED: hyper-parameters begin with an int, the layer's number, on which no size depends.
+ */
+enum {
+    LAYER_LOSS = 1 << 0,
+    LAYER_MAPS = 1 << 1,
+    LAYER_MAPS_IN_OUT = 1 << 2,
+    LAYER_INDEXED = 1 << 3
+};
 
 /* Sites of branches' dropout; a layer with maps draws at sites below. */
 enum { LAYER_BRANCH_SITE = 8, LAYER_BRANCHES_MAX = 8 };

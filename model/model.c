@@ -49,6 +49,7 @@ static cz_status layer_add(struct cz_model *m, const struct layer_desc *desc, si
     if (desc->hp_nbytes) memcpy(hp, desc->hp, desc->hp_nbytes);
     layer->cls = cls;
     layer->hp = hp;
+    layer->hp_nbytes = desc->hp_nbytes;
 
     struct param_list list = {.table = &m->params};
     cz_status st = cls->declare(hp, &list);

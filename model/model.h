@@ -82,6 +82,7 @@ bool model_has_lora(const struct cz_model *m, const struct cz_lora_options *opti
 struct model_layer {
     const struct layer_class *cls;
     const void *hp;
+    size_t hp_nbytes;
     const size_t *param_idx;
     size_t n_params;
     const struct layer_branch *branches;

@@ -139,27 +139,28 @@ static struct overlap overlap_of(const struct zero *z, struct zero_tile at, size
                             .end = mine_end < end ? mine_end : end};
 }
 
-/* By turn; counted first, then listed. */
+/* By turn, in the order of the parameters. Each parameter is asked for its tiles, because a large
+ * model has thousands of both, and plans list them as well: counted first, then listed. */
 static cz_status list_copied(struct zero *z)
 {
     struct zero_late *l = &z->late;
+    const size_t n_params = z->options.table->n_params;
     l->first_copied = calloc(l->n_turns + 2, sizeof *l->first_copied);
     if (!l->first_copied) return err_set(CZ_NOMEM, 0, "no memory for %zu tiles", l->n_turns);
-    for (int lists = 0; lists < 2 && z->window.is_used; lists++) {
-        size_t n = 0;
-        for (size_t k = 0; k < l->n_turns; k++) {
-            l->first_copied[k] = n;
-            for (size_t i = 0; i < z->options.table->n_params; i++) {
-                if (!takes(z, i) || z->own.params[i].group != l->turns[k].group) continue;
-                const struct overlap o = overlap_of(z, l->turns[k], i);
-                if (o.lo >= o.end) continue;
-                if (lists) l->copied[n] = i;
-                n++;
-            }
-        }
-        l->first_copied[l->n_turns] = n;
-        if (!lists) l->copied = calloc(n + 1, sizeof *l->copied);
-        if (!l->copied) return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", n);
+    if (!z->window.is_used) return CZ_OK;
+    for (size_t i = 0; i < n_params; i++) {
+        const struct tiles tiles = takes(z, i) ? tiles_of(z, i) : (struct tiles){0, 0};
+        for (size_t t = tiles.first; t < tiles.end; t++)
+            l->first_copied[*turn_of(z, z->own.params[i].group, t) + 2]++;
+    }
+    for (size_t k = 1; k < l->n_turns + 2; k++) l->first_copied[k] += l->first_copied[k - 1];
+    const size_t n = l->first_copied[l->n_turns + 1];
+    l->copied = calloc(n + 1, sizeof *l->copied);
+    if (!l->copied) return err_set(CZ_NOMEM, 0, "no memory for %zu parameters", n);
+    for (size_t i = 0; i < n_params; i++) {
+        const struct tiles tiles = takes(z, i) ? tiles_of(z, i) : (struct tiles){0, 0};
+        for (size_t t = tiles.first; t < tiles.end; t++)
+            l->copied[l->first_copied[*turn_of(z, z->own.params[i].group, t) + 1]++] = i;
     }
     return CZ_OK;
 }

@@ -202,6 +202,32 @@ static cz_status measure_layer(struct chain *c, size_t i, struct layer_sizes *si
     return CZ_OK;
 }
 
+/* Sizes depend on a layer's class, hyper-parameters and branches. Most models repeat a layer, or a
+ * few in turn; plans ask thousands of times. */
+#define TURNS_MAX 8
+
+static bool has_same_hp(const struct model_layer *a, const struct model_layer *b)
+{
+    const size_t skip = a->cls->flags & LAYER_INDEXED ? sizeof(int) : 0, n = a->hp_nbytes;
+    if (n != b->hp_nbytes || n <= skip) return a->hp == b->hp;
+    return memcmp((const char *)a->hp + skip, (const char *)b->hp + skip, n - skip) == 0;
+}
+
+static bool is_alike(const struct model_layer *a, const struct model_layer *b)
+{
+    return a->cls == b->cls && has_same_hp(a, b) && a->n_branches == b->n_branches &&
+           (a->n_branches == 0 ||
+            memcmp(a->branches, b->branches, a->n_branches * sizeof *a->branches) == 0);
+}
+
+/* A layer like layer i, shortly before it; NULL: there is none. */
+static const struct chain_node *alike_before(const struct chain *c, size_t i)
+{
+    for (size_t k = 1; k <= TURNS_MAX && k <= i; k++)
+        if (is_alike(&c->nodes[i - k].layer, &c->nodes[i].layer)) return &c->nodes[i - k];
+    return NULL;
+}
+
 /* Asks every layer at the planned shape, the largest there will be; a smaller batch is checked
  * against this in chain_walk.c. */
 static cz_status chain_measure(struct chain *c)
@@ -209,7 +235,11 @@ static cz_status chain_measure(struct chain *c)
     struct chain_sizes *s = &c->sizes;
     for (size_t i = 0; i < c->n_nodes; i++) {
         struct chain_node *node = &c->nodes[i];
-        TRY(measure_layer(c, i, &node->sizes));
+        const struct chain_node *alike = alike_before(c, i);
+        if (alike)
+            node->sizes = alike->sizes;
+        else
+            TRY(measure_layer(c, i, &node->sizes));
         node->out_nbytes = node->sizes.out_nbytes;
         size_raise(&s->workspace, node->sizes.workspace_nbytes);
         size_raise(&c->out_nbytes_max, node->sizes.out_nbytes);

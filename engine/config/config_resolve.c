@@ -15,7 +15,11 @@ static struct cv *resolve_section(struct config_impl *c, const struct config_sec
 
 const char *config_join(struct config_impl *c, const char *section, const char *name)
 {
-    return cv_text(&c->pool, "%s%s%.200s", section, section[0] ? "." : "", name);
+    const size_t n_section = strlen(section), n_name = strnlen(name, 200);
+    char *out = cv_alloc(&c->pool, n_section + n_name + 2), *at = mempcpy(out, section, n_section);
+    if (n_section > 0) *at++ = '.';
+    memcpy(at, name, n_name); /* cv_alloc() has zeroed what follows */
+    return out;
 }
 
 const char *config_place(struct config_impl *c, const struct cv *value, const char *path)

@@ -29,7 +29,7 @@ cz_status cv_pool_init(struct cv_pool *pool, size_t input_nbytes)
     memset(pool, 0, sizeof *pool);
     TRY(size_mul(input_nbytes, POOL_PER_BYTE, &nbytes));
     TRY(size_add(nbytes, POOL_FIXED_NBYTES, &nbytes));
-    pool->base = calloc(1, nbytes); /* fresh pages: touched only as far as they are used */
+    pool->base = malloc(nbytes); /* touched only as far as it is used */
     if (!pool->base) return err_set(CZ_NOMEM, 0, "no memory for a config of %zu bytes", nbytes);
     pool->nbytes = nbytes;
     return CZ_OK;
@@ -41,15 +41,14 @@ void cv_pool_free(struct cv_pool *pool)
     memset(pool, 0, sizeof *pool);
 }
 
-/* Zeroed, because the pool is. The bound is our own arithmetic: running out is a bug, hence the
- * assert. */
+/* Zeroed. The bound is our own arithmetic: running out is a bug, hence the assert. */
 void *cv_alloc(struct cv_pool *pool, size_t nbytes)
 {
     size_t take = size_round_up(nbytes, 16);
     assert(take <= pool->nbytes - pool->used);
     void *out = pool->base + pool->used;
     pool->used += take;
-    return out;
+    return memset(out, 0, take);
 }
 
 /* Measured first: a message must not be cut. */

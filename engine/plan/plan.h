@@ -154,6 +154,9 @@ struct plan_request {
     size_t order_host_nbytes; /* where that is not given: of the host, for all ranks, when it is
                                  decided how micro-batches go through the model; 0: unlimited */
     bool both_orders;         /* fill the traffic of the order that was not chosen, too */
+    /* The CPU and its kernels, which many plans share; borrowed. NULL: opened for this one. */
+    struct device *host;
+    struct ops *host_ops;
 };
 
 /* The same, with times. options->device "cuda" plans a run on a GPU, whether there is one or not;

@@ -450,13 +450,20 @@ cz_status tune_create(const struct tune_options *options, struct cz_model *model
         return err_set(CZ_INVALID, 0, "micro-batches of %lld rows do not make a batch of %lld",
                        (long long)options->micro_batch, (long long)options->batch);
     struct tune *t = calloc(1, sizeof *t);
-    if (!t) return err_set(CZ_NOMEM, 0, "no memory for a search");
+    struct tune_memo **memos = calloc(TUNE_N_MEMOS, sizeof(struct tune_memo *));
+    if (!t || !memos) {
+        free(t);
+        free(memos);
+        return err_set(CZ_NOMEM, 0, "no memory for a search");
+    }
+    t->memos = memos;
     cz_status st = keep_options(t, options, model);
     if (st == CZ_OK) st = search(t, model);
     if (st == CZ_OK && tune_best(t) && t->offers[0].accumulation > 1) {
         t->offers[0].both_orders = true;
         st = tune_plan(t, model, &t->offers[0]);
     }
+    tune_forget(t);
     if (st == CZ_OK)
         *out = t;
     else
@@ -467,6 +474,7 @@ cz_status tune_create(const struct tune_options *options, struct cz_model *model
 void tune_destroy(struct tune *t)
 {
     if (!t) return;
+    tune_forget(t);
     free(t->offers);
     for (size_t i = 0; i < CZ_ARRAY_LEN(t->lora_texts); i++) free(t->lora_texts[i]);
     free(t);

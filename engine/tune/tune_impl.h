@@ -7,6 +7,20 @@
 
 #include <limits.h>
 
+/* What a config of the search says of an offer, and what its plan said: schemes share many. */
+struct tune_memo {
+    struct tune_key {
+        int stage, optimizer, params;
+        bool gradients, cpu_checkpointing, both_orders;
+        double ratio;
+        int64_t max_in_cpu, checkpoint_every, bucket_numel, prefetch_numel, live_numel;
+        int64_t micro_batch, accumulation;
+    } key;
+    struct tune_offer offer;
+    struct tune_memo *next;
+};
+#define TUNE_N_MEMOS 1024
+
 struct tune {
     struct tune_options options;
     struct machine_profile profile; /* options.profile, kept */
@@ -21,6 +35,9 @@ struct tune {
     struct tune_offer *offers;                              /* by rank, once the search is over */
     size_t n_offers, capacity;
     size_t n_plans; /* how many were made */
+    struct device *host;    /* with its kernels, for all plans */
+    struct ops *host_ops;
+    struct tune_memo **memos; /* (TUNE_N_MEMOS) lists by a hash of the key */
     char missing[512];
 };
 
@@ -28,6 +45,8 @@ struct tune {
 
 /* Fill in what the plan of an offer says: needs, costs, whether it fits. */
 cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o);
+
+void tune_forget(struct tune *t); /* the plans that were made */
 
 size_t tune_budget_nbytes(const struct tune *t, enum tune_budget b);
 

@@ -528,7 +528,7 @@ static cz_status block_backward(const void *hp_, const struct layer_args *a)
 
 const struct layer_class encoder_block_class = {
     .name = "encoder_block",
-    .flags = LAYER_MAPS,
+    .flags = LAYER_MAPS | LAYER_INDEXED,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,

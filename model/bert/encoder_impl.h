@@ -74,9 +74,9 @@ struct encoder_positions_hp {
 
 /* encoder_block.c */
 struct encoder_block_hp {
+    int layer_idx;
     const char *prefix;       /* of block i: "<prefix>.<i>." */
     const char *const *names; /* [ENCODER_N_PARAMS] behind it */
-    int layer_idx;
     int64_t C, H, F, P; /* P: positions, where `positions` has any */
     struct encoder_positions_hp positions;
     bool first_only; /* the layer behind reads the first position of each row only: no other is

@@ -363,7 +363,7 @@ static cz_status block_backward(const void *hp, const struct layer_args *a)
 
 const struct layer_class decoder_block_class = {
     .name = "decoder_block",
-    .flags = LAYER_MAPS,
+    .flags = LAYER_MAPS | LAYER_INDEXED,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,
@@ -373,7 +373,7 @@ const struct layer_class decoder_block_class = {
 
 const struct layer_class decoder_block_uncached_class = {
     .name = "decoder_block",
-    .flags = LAYER_MAPS,
+    .flags = LAYER_MAPS | LAYER_INDEXED,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,

@@ -486,7 +486,7 @@ static cz_status block_decode(const void *hp_, const struct layer_args *a)
 
 const struct layer_class gpt2_block_class = {
     .name = "gpt2_block",
-    .flags = LAYER_MAPS | LAYER_MAPS_IN_OUT,
+    .flags = LAYER_MAPS | LAYER_MAPS_IN_OUT | LAYER_INDEXED,
     .declare = block_declare,
     .size = block_size,
     .forward = block_forward,

@@ -59,9 +59,15 @@ static struct cz_plan *plan_again(const struct tune *t, const struct tune_offer 
 {
     char *config;
     ck_ok(tune_config(t, offer, &config));
-    const struct cz_engine_options options = {
-        .size = sizeof options, .config_json = config, .device = device, .strict = true};
-    const struct plan_request request = {.world_size = world_size, .baseline_nbytes = 16 << 20};
+    const struct cz_engine_options options = {.size = sizeof options,
+                                              .trains_batches = true,
+                                              .config_json = config,
+                                              .device = device,
+                                              .strict = true};
+    const struct plan_request request = {.world_size = world_size,
+                                         .profile = t->options.profile,
+                                         .baseline_nbytes = 16 << 20,
+                                         .order_host_nbytes = t->options.host_nbytes};
     struct cz_model *m = open_shape(name, T);
     struct cz_plan *p;
     ck_ok(plan_create_ex(&options, &request, m, &p));
@@ -83,6 +89,52 @@ static void check_order(const struct tune *t)
         if (!o->fits) ck_assert_ptr_nonnull(strstr(o->why, "does not fit: needs"));
     }
 }
+
+/* Every offer is what its own config plans to, by a plan that has never seen the others: the search
+ * remembers plans, and shares kernels between them. */
+static void check_plans(const struct tune *t, const char *name, int64_t T, int64_t world_size,
+                        bool on_gpu)
+{
+    for (size_t i = 0; i < tune_n_offers(t); i++) {
+        const struct tune_offer *o = tune_offer(t, i);
+        char text[192];
+        tune_offer_text(o, text, sizeof text);
+        struct cz_plan *p = plan_again(t, o, name, T, world_size, on_gpu ? "cuda" : "cpu");
+        const size_t n = (size_t)world_size, *need = o->need_nbytes;
+        bool is_same = need[TUNE_GPU] == p->device_peak_nbytes &&
+                       need[TUNE_HOST] == n * p->host_peak_nbytes &&
+                       need[TUNE_NVME] == n * p->nvme_nbytes;
+        ck_assert_msg(is_same, "%s: another plan", text);
+        ck_assert_int_eq(o->order, p->order);
+        ck_assert_double_eq(o->seconds, p->step_s);
+        cz_plan_destroy(p);
+    }
+}
+
+START_TEST(every_offer_plans_to_what_was_promised)
+{
+    static const struct {
+        const char *name;
+        size_t gpu, host, nvme;
+        int64_t world_size;
+    } cases[] = {{"gpt2", 3 * GB, 16 * GB, 0, 1},
+                 {"gpt2", 3 * GB, 6 * GB, 20 * GB, 2},
+                 {"bert-base", 0, 2 * GB, 10 * GB, 1},
+                 {"gemma3-tiny", 1 * GB, 1 * GB, 1 * GB, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct tune_options o = {.gpu_nbytes = cases[i].gpu,
+                                       .host_nbytes = cases[i].host,
+                                       .nvme_nbytes = cases[i].nvme,
+                                       .world_size = cases[i].world_size,
+                                       .profile = &machine,
+                                       .dtype = DTYPE_BF16};
+        struct tune *t = tune_of(cases[i].name, 64, o);
+        ck_assert_uint_gt(tune_n_offers(t), 3);
+        check_plans(t, cases[i].name, 64, cases[i].world_size, cases[i].gpu > 0);
+        tune_destroy(t);
+    }
+}
+END_TEST
 
 /* The reason of an offer that takes longer is a phase that does, by more than a thousandth. */
 static size_t check_times(const struct tune *t)
@@ -471,8 +523,9 @@ START_TEST(what_needs_a_gpu_cannot_be_measured_here)
 }
 END_TEST
 
-TEST_MAIN_SECONDS(180, "engine/tune", the_best_fills_the_gpu_before_it_spills,
-                  nothing_leaves_a_gpu_with_room, a_gpu_keeps_what_the_host_cannot_hold,
+TEST_MAIN_SECONDS(180, "engine/tune", every_offer_plans_to_what_was_promised,
+                  the_best_fills_the_gpu_before_it_spills, nothing_leaves_a_gpu_with_room,
+                  a_gpu_keeps_what_the_host_cannot_hold,
                   without_a_profile_the_order_is_by_bytes_moved, what_is_missing_is_what_would_do,
                   a_disk_makes_room_for_states, a_long_path_is_kept_whole_or_refused,
                   a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
