@@ -418,7 +418,7 @@ static cz_status read_file(struct reader *r, const struct data_path *path)
     if (!s->files[s->n_files++]) return err_set(CZ_NOMEM, 0, "no memory for the names of files");
     r->shown = path->shown;
     r->started = r->is_list = r->ended = false;
-    TRY(text_source_open(&r->in, path->dir, path->name, path->shown));
+    TRY(text_source_open(&r->in, path->dir, path->name, path->shown, r->o->encoding));
     struct outcome ended, taken;
     struct block *before = &r->blocks[0], *block = &r->blocks[1], *next = &r->blocks[2];
     TRY(take_block(r, block));

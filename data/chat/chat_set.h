@@ -14,7 +14,8 @@ struct chat_set_options {
     const char *const *paths; /* files, or folders of .jsonl, .ndjson and .json; "-" */
     size_t n_paths;
     struct chat_encoder encoder;
-    int64_t max_len; /* longer examples are cut at their end */
+    const char *encoding; /* of the files, iconv's name, borrowed; NULL: UTF-8 */
+    int64_t max_len;      /* longer examples are cut at their end */
     bool packs;
     const char *cache_dir; /* where tokens are kept for later runs (chat_cache.h); NULL: nowhere */
     /* For a look at the data: keep examples that nothing is trained of and what is cut of others,

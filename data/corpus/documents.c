@@ -3,9 +3,6 @@
  * ever in memory as a whole. */
 #include "data/corpus/documents_impl.h"
 
-#include "base/utf8.h"
-#include "data/source/content.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +52,7 @@ static cz_status note_name(struct document_feed *f)
 {
     if (f->names.n + f->key.n + 2 > NAMES_NBYTES) return CZ_OK;
     if (f->names.n > 0) TRY(text_buf_put(&f->names, ", ", 2));
-    return text_clean(f->key.s, f->key.n, false, &f->names);
+    return text_buf_put(&f->names, f->key.s, f->key.n);
 }
 
 static cz_status fail_missing(const struct document_feed *f, bool is_instruction)
@@ -138,54 +135,47 @@ static cz_status read_row(struct document_feed *f, struct documents *d)
     }
     if (f->row.n == 0) return CZ_OK;
     f->n_text += f->row.n;
-    if (utf8_is_valid(f->row.s, f->row.n))
-        TRY(text_buf_put(&d->text, f->row.s, f->row.n));
-    else
-        TRY(text_clean(f->row.s, f->row.n, false, &d->text));
+    TRY(text_buf_put(&d->text, f->row.s, f->row.n));
     return end_document(d);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* All of it that is missing to `want`. A file that grows while it is read ends where it did. */
+/* All of it that is missing to `want`, and less than a character more. */
 static cz_status read_text(struct document_feed *f, size_t want, struct documents *d)
 {
     struct text_buf *text = &d->text;
-    TRY(text_buf_reserve(text, want - text->n));
+    TRY(text_buf_reserve(text, want - text->n + UTF8_STREAM_NBYTES_MIN));
     while (text->n < want && !f->ended) {
         size_t n = want - text->n, got;
-        if (n > f->n_promised - f->n_text) n = (size_t)(f->n_promised - f->n_text);
-        TRY(byte_stream_read(f->stream, text->s + text->n, n, &got));
-        if (got == 0 && f->n_promised != UINT64_MAX)
-            return err_set(CZ_CORRUPT, 0,
-                           "%s: became shorter while it was read (it had %" PRIu64 " bytes)",
-                           f->path, f->n_promised);
-        if (f->n_text == 0)
-            TRY(content_check_text(f->path, text->s + text->n,
-                                   got < CONTENT_HEAD_NBYTES ? got : CONTENT_HEAD_NBYTES));
+        if (n < UTF8_STREAM_NBYTES_MIN) n = UTF8_STREAM_NBYTES_MIN;
+        TRY(utf8_stream_read(f->stream, text->s + text->n, n, &got));
         text->n += got;
         f->n_text += got;
-        f->ended = got == 0 || f->n_text == f->n_promised;
+        f->ended = got == 0;
     }
     return CZ_OK;
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
+/* A file that grows while it is read ends where it did. */
 cz_status document_feed_open(struct document_feed *f, int fd, const char *path, uint64_t nbytes,
-                             bool is_rows)
+                             bool is_rows, const char *encoding)
 {
-    *f = (struct document_feed){.path = path, .is_rows = is_rows, .n_promised = UINT64_MAX};
-    if (is_rows) return text_source_open_fd(&f->in, fd, path);
-    TRY(byte_stream_open(fd, path, &f->stream));
-    if (!document_feed_is_packed(f)) f->n_promised = nbytes;
-    return CZ_OK;
+    *f = (struct document_feed){.path = path, .is_rows = is_rows};
+    if (is_rows) return text_source_open_fd(&f->in, fd, path, encoding);
+    return utf8_stream_open(
+        fd,
+        &(struct utf8_stream_options){
+            .path = path, .encoding = encoding, .n_raw = nbytes, .refuses_nul = true},
+        &f->stream);
 }
 
 void document_feed_close(struct document_feed *f)
 {
     text_source_close(&f->in);
-    byte_stream_close(f->stream);
+    utf8_stream_close(f->stream);
     text_buf_free(&f->row);
     text_buf_free(&f->key);
     text_buf_free(&f->scratch);
@@ -193,14 +183,19 @@ void document_feed_close(struct document_feed *f)
     memset(f, 0, sizeof *f);
 }
 
+static const struct byte_stream *bytes_of(const struct document_feed *f)
+{
+    return utf8_stream_bytes(f->is_rows ? f->in.stream : f->stream);
+}
+
 bool document_feed_is_packed(const struct document_feed *f)
 {
-    return byte_stream_packing(f->is_rows ? f->in.stream : f->stream) != BYTES_PLAIN;
+    return byte_stream_packing(bytes_of(f)) != BYTES_PLAIN;
 }
 
 uint64_t document_feed_n_consumed(const struct document_feed *f)
 {
-    return byte_stream_n_consumed(f->is_rows ? f->in.stream : f->stream);
+    return byte_stream_n_consumed(bytes_of(f));
 }
 
 cz_status document_feed_read(struct document_feed *f, size_t want, struct documents *d)

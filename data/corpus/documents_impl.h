@@ -14,8 +14,7 @@ struct document_feed {
     struct text_buf row, key, scratch, names;
     bool is_list, started;
     uint64_t n_rows;
-    struct byte_stream *stream; /* … or text */
-    uint64_t n_promised;        /* bytes that the file had, UINT64_MAX: it is compressed */
+    struct utf8_stream *stream; /* … or text */
     uint64_t n_text;            /* bytes of text so far */
 };
 
@@ -28,11 +27,10 @@ struct documents {
 
 /* Read fd, a file of nbytes, from its position on; it and `path` are lent until close. is_rows:
  * JSON lines or a JSON list of objects, whose member "text" is a document; else text without
- * documents. Errors: CZ_UNSUPPORTED (it is no text), those of reading. After an error, too, it is
- * to be closed.
- */
+ * documents. `encoding`: iconv's name, or NULL, lent as well. Errors: CZ_UNSUPPORTED (it is no
+ * text), those of reading. After an error, too, it is to be closed. */
 cz_status document_feed_open(struct document_feed *f, int fd, const char *path, uint64_t nbytes,
-                             bool is_rows);
+                             bool is_rows, const char *encoding);
 void document_feed_close(struct document_feed *f); /* accepts a zeroed one */
 
 /* Append until d->text has `want` bytes or the file has ended. Errors: CZ_CORRUPT (JSON or

@@ -175,6 +175,7 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     }
     store_init(&l->store, l->files);
     l->store.ends_texts = l->end_id >= 0;
+    l->store.encoding = o->encoding;
     for (size_t i = 0; i < l->paths.n; i++)
         TRY_GOTO(store_add(&l->store, &l->paths.items[i], o->tokenizer), fail);
     TRY_GOTO(count_rows(l, o), fail);

@@ -222,14 +222,14 @@ static cz_status append_end(struct encoder *e)
 }
 
 /* What is compressed may become a thousand times as much: its tokens get a part of the memory. */
-static cz_status encode_file(struct encoder *e, bool is_rows, bool ends_texts)
+static cz_status encode_file(struct encoder *e, bool is_rows, const struct token_store *s)
 {
     const struct token_file *f = e->file;
-    TRY(document_feed_open(&e->feed, f->fd, f->path, f->nbytes, is_rows));
+    TRY(document_feed_open(&e->feed, f->fd, f->path, f->nbytes, is_rows, s->encoding));
     e->ids_nbytes_max = document_feed_is_packed(&e->feed) ? text_packed_nbytes_max() : SIZE_MAX;
     TRY(encode_all(e));
     if (e->n == 0) return err_set(CZ_INVALID, 0, "%s: contains no tokens", f->path);
-    return ends_texts && !is_rows && e->end_id >= 0 ? append_end(e) : CZ_OK;
+    return s->ends_texts && !is_rows && e->end_id >= 0 ? append_end(e) : CZ_OK;
 }
 
 /* The text is replaced by its ids; on an error the file stays as it was. */
@@ -246,7 +246,7 @@ cz_status store_encode(struct token_store *s, size_t file_idx, const struct cz_t
         e->end_id = (int32_t)cz_tokenizer_end_id(e->tok);
         e->file = f;
         e->width = id_width(e->tok);
-        st = encode_file(e, is_rows, s->ends_texts);
+        st = encode_file(e, is_rows, s);
     }
     for (size_t i = 0; i < PARTS_MAX; i++) free(e->parts[i].list.ids);
     document_feed_close(&e->feed);

@@ -5,6 +5,8 @@
 #include "data/corpus/store_impl.h"
 #include "data/source/byte_stream.h"
 #include "data/source/content.h"
+#include "data/source/encoding.h"
+#include "data/source/utf8_stream.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 
@@ -131,7 +133,25 @@ static cz_status add_pair(struct token_store *s, const struct data_path *path, s
     return st;
 }
 
-/* A file without a trained tokenizer is read where it is, if it is text. */
+/* Of a text that is read where it is: seconds at the start, not the length of the file. */
+#define CHECKED_NBYTES ((uint64_t)256 << 20)
+
+static cz_status check_utf8(const struct token_file *f)
+{
+    struct utf8_stream *text;
+    char block[4096];
+    size_t got = 1;
+    const struct utf8_stream_options options = {.path = f->path, .n_raw = f->nbytes};
+    TRY(utf8_stream_open(f->fd, &options, &text));
+    cz_status st = CZ_OK;
+    for (uint64_t at = 0; st == CZ_OK && got > 0 && at < CHECKED_NBYTES; at += got)
+        st = utf8_stream_read(text, block, sizeof block, &got);
+    utf8_stream_close(text);
+    return st;
+}
+
+/* A file without a trained tokenizer is read where it is, if it is text. A byte order mark is no
+ * part of it. */
 static cz_status add_bytes(struct token_store *s, size_t file_idx)
 {
     const struct token_file *f = &s->files[file_idx];
@@ -140,8 +160,12 @@ static cz_status add_bytes(struct token_store *s, size_t file_idx)
     if (!head) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", f->path);
     cz_status st = store_bytes(f, 0, n, head);
     if (st == CZ_OK) st = content_check_text(f->path, head, n);
+    const uint64_t skip = st == CZ_OK && n >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     free(head);
-    return st == CZ_OK ? store_add_run(s, file_idx, TOKEN_U8, 0, f->nbytes) : st;
+    TRY(st);
+    TRY(check_utf8(f));
+    if (f->nbytes == skip) return err_set(CZ_INVALID, 0, "%s: is empty", f->path);
+    return store_add_run(s, file_idx, TOKEN_U8, skip, f->nbytes - skip);
 }
 
 cz_status store_add(struct token_store *s, const struct data_path *path,
@@ -175,7 +199,7 @@ cz_status store_add(struct token_store *s, const struct data_path *path,
         data_path_has_suffix(path->name, ".json") || data_path_has_suffix(path->name, ".parquet");
     TRY(store_bytes(f, 0, f->nbytes < sizeof magic ? (size_t)f->nbytes : sizeof magic, magic));
     const bool is_bytes = !tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0;
-    if (is_bytes && !is_rows && file_idx < OPEN_FILES_MAX &&
+    if (is_bytes && !is_rows && encoding_is_utf8(s->encoding) && file_idx < OPEN_FILES_MAX &&
         byte_packing_of(magic, sizeof magic) == BYTES_PLAIN)
         return add_bytes(s, file_idx);
     return store_encode(s, file_idx, tok, is_rows);

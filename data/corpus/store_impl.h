@@ -36,6 +36,7 @@ struct token_store {
     size_t n_runs, runs_capacity;
     uint64_t n_tokens;
     bool ends_texts; /* plain text of a file is a document: the tokenizer's end follows it */
+    const char *encoding; /* of text, borrowed during store_add(); NULL: UTF-8 */
 };
 
 void store_init(struct token_store *s, struct token_file *files);

@@ -3,7 +3,6 @@
 
 #include "base/host/entry.h"
 #include "base/log.h"
-#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -108,13 +107,12 @@ static cz_status reserve_example(struct texts_reader *r)
     return CZ_OK;
 }
 
-/* *b as valid UTF-8, and without white space if the options say so. Most texts are valid and are
- * left as they are. */
+/* *b without white space if the options say so. */
 static cz_status clean(struct texts_reader *r, struct text_buf *b)
 {
-    if (!r->o->strip_spaces && utf8_is_valid(b->s, b->n)) return CZ_OK;
+    if (!r->o->strip_spaces) return CZ_OK;
     r->clean.n = 0;
-    TRY(text_clean(b->s, b->n, r->o->strip_spaces, &r->clean));
+    TRY(text_put_stripped(b->s, b->n, &r->clean));
     text_buf_swap(b, &r->clean);
     return CZ_OK;
 }
@@ -177,9 +175,7 @@ cz_status texts_take_row(struct texts_reader *r)
     }
     if (is_set) return texts_take_set(r, e);
     if (row->label_kind != LABEL_NONE) {
-        r->clean.n = 0;
-        TRY(text_clean(row->label.s, row->label.n, false, &r->clean));
-        TRY(label_table_intern(&r->labels, &r->in, row->label_kind, r->clean.s, r->clean.n,
+        TRY(label_table_intern(&r->labels, &r->in, row->label_kind, row->label.s, row->label.n,
                                &entry_idx));
         e->label = (int32_t)entry_idx;
     }

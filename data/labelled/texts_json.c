@@ -94,7 +94,7 @@ static cz_status note_name(struct texts_reader *r)
 {
     if (r->names.n + r->key.n + 2 > NAMES_NBYTES) return CZ_OK;
     TRY(text_buf_put(&r->names, ", ", 2));
-    return text_clean(r->key.s, r->key.n, false, &r->names);
+    return text_buf_put(&r->names, r->key.s, r->key.n);
 }
 
 /* Which role a member has, and how good its name is; false: none. An earlier name in the list wins

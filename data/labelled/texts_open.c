@@ -104,7 +104,7 @@ static cz_status read_all(struct texts_reader *r)
     for (size_t i = 0; i < r->paths.n; i++) {
         const struct data_path *path = &r->paths.items[i];
         size_t before = r->t->n;
-        cz_status st = text_source_open(&r->in, path->dir, path->name, path->shown);
+        cz_status st = text_source_open(&r->in, path->dir, path->name, path->shown, o->encoding);
         if (st == CZ_OK) st = read_open_file(r);
         text_source_close(&r->in);
         if (st == CZ_OK)

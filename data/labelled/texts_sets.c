@@ -85,9 +85,7 @@ static cz_status take_names(struct texts_reader *r, struct text_example *e)
         if (row->label_kind == LABEL_NONE || row->label_kind == LABEL_FLOAT)
             return text_source_fail(&r->in, CZ_INVALID,
                                     "label %zu of the list is no name or integer", i + 1);
-        r->clean.n = 0;
-        TRY(text_clean(row->label.s, row->label.n, false, &r->clean));
-        TRY(label_table_intern(&r->labels, &r->in, row->label_kind, r->clean.s, r->clean.n,
+        TRY(label_table_intern(&r->labels, &r->in, row->label_kind, row->label.s, row->label.n,
                                &entry_idx));
         TRY(add_to_set(r, e, (int32_t)entry_idx));
     }

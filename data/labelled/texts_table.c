@@ -178,7 +178,7 @@ static cz_status read_header(struct texts_reader *r, char delimiter, bool quoted
         size_t n;
         const char *s = trimmed_field(r, i, &n);
         TRY(text_buf_put(&r->names, ", ", 2));
-        TRY(text_clean(s, n < 100 ? n : 100, false, &r->names));
+        TRY(text_buf_put(&r->names, s, text_cut(s, n, 100)));
     }
     for (int k = 0; k < TEXT_N_ROLES; k++) TRY(find_column(r, (enum text_role)k, &columns->of[k]));
     columns->n = r->n_fields;

@@ -44,13 +44,11 @@ static cz_status add_word(struct texts_reader *r, const char *s, size_t n)
     TRY(reserve_words(r, 1));
     if (r->t->n_words > r->n_words) TRY(text_buf_put_char(&row->text, ' '));
     const size_t begin = row->text.n;
-    TRY(text_clean(s, n, false, &row->text));
+    TRY(text_buf_put(&row->text, s, n));
     if (row->text.n >= UINT32_MAX)
         return text_source_fail(&r->in, CZ_INVALID, "an example of more than 4 GiB");
     if (row->label_kind != LABEL_NONE && !r->o->labels_ignored && !is_ignored(row)) {
-        r->clean.n = 0;
-        TRY(text_clean(row->label.s, row->label.n, false, &r->clean));
-        TRY(label_table_intern(&r->labels, &r->in, row->label_kind, r->clean.s, r->clean.n,
+        TRY(label_table_intern(&r->labels, &r->in, row->label_kind, row->label.s, row->label.n,
                                &entry_idx));
         label = (int32_t)entry_idx;
     }

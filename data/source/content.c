@@ -113,9 +113,8 @@ cz_status content_check_format(const char *path, const void *head, size_t nbytes
     const char *encoding = wide_encoding(p, nbytes);
     if (encoding)
         return err_set(CZ_UNSUPPORTED, 0,
-                       "%s: is text in %s: convert it to UTF-8, for example with iconv -f %s -t "
-                       "UTF-8",
-                       path, encoding, encoding);
+                       "%s: is text in %s: use --encoding %s, or convert it to UTF-8", path,
+                       encoding, encoding);
     return CZ_OK;
 }
 

@@ -1,7 +1,7 @@
 /* JSON's grammar over a stream: one value at a time is held.
  *
- * It is RFC 8259's, but for what files of texts bring with them: bytes that are no UTF-8 and halves
- * of surrogate pairs (replaced by U+FFFD), and NaN and Infinity, which Python writes. */
+ * It is RFC 8259's, but for NaN and Infinity, which Python writes. Halves of surrogate pairs are
+ * errors: no UTF-8 expresses them. */
 #include "data/source/json_stream.h"
 
 #include <stdlib.h>
@@ -57,28 +57,35 @@ static cz_status read_unit(struct text_source *in, unsigned *unit)
     return CZ_OK;
 }
 
-/* After a backslash. `high`: the first half of a surrogate pair that waits for its second, or 0; a
- * half that stays alone becomes U+FFFD. */
+static cz_status fail_half(struct text_source *in, unsigned half)
+{
+    return text_source_fail(in, CZ_CORRUPT,
+                            "\\u%04x is half of a surrogate pair and no character; write the whole "
+                            "pair, or remove it",
+                            half);
+}
+
+/* After a backslash. `high`: the first half of a surrogate pair that waits for its second, or 0. */
 static cz_status read_escape(struct text_source *in, unsigned *high, struct text_buf *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     int c = text_source_peek(in);
     unsigned unit, waiting = *high;
     *high = 0;
+    if (waiting && c != 'u') return fail_half(in, waiting);
     if (c == 'u') {
         text_source_skip(in);
         TRY(read_unit(in, &unit));
         bool is_low = unit >= 0xDC00 && unit <= 0xDFFF;
         if (waiting && is_low)
             return put_code_point(out, 0x10000 + ((waiting - 0xD800) << 10) + (unit - 0xDC00));
-        if (waiting) TRY(put_code_point(out, 0xFFFD));
+        if (waiting || is_low) return fail_half(in, waiting ? waiting : unit);
         if (unit >= 0xD800 && unit <= 0xDBFF) {
             *high = unit;
             return CZ_OK;
         }
-        return put_code_point(out, is_low ? 0xFFFD : unit);
+        return put_code_point(out, unit);
     }
-    if (waiting) TRY(put_code_point(out, 0xFFFD));
     const char *found = c > 0 ? strchr(from, c) : NULL;
     if (!found)
         return json_stream_fail(in, c, "an escape of JSON (\\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u)");
@@ -112,8 +119,7 @@ static cz_status read_string(struct text_source *in, struct text_buf *out)
             TRY(read_escape(in, &high, out));
             continue;
         }
-        if (high) TRY(put_code_point(out, 0xFFFD));
-        high = 0;
+        if (high) return fail_half(in, high);
         TRY(text_buf_put(out, in->block + in->at, n));
         in->at += n; /* no line ends among them */
         if (n > 0) continue;

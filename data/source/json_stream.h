@@ -13,9 +13,9 @@ int json_stream_peek(struct text_source *in);
 /* CZ_CORRUPT: the byte c should not be there (−1: the end) where `wanted` is expected. */
 cz_status json_stream_fail(struct text_source *in, int c, const char *wanted);
 
-/* A value without parts replaces what `out` holds: a string's characters (bytes that are no UTF-8
- * stay as they are), or the word that stands there, terminated; NaN counts as null. Of lists and
- * objects only the type is told, and they stay unread. */
+/* A value without parts replaces what `out` holds: a string's characters, or the word that stands
+ * there, terminated; NaN counts as null. Of lists and objects only the type is told, and they stay
+ * unread. */
 cz_status json_stream_scalar(struct text_source *in, struct text_buf *out, enum json_type *type);
 
 /* A member's name and its ":". */

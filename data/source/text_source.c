@@ -1,10 +1,8 @@
-/* A file as a stream of bytes, texts that grow, and UTF-8 made valid. Data sets come with broken
- * bytes; replacing them is better than refusing a million examples because of one. */
+/* A file as a stream of characters, and texts that grow. */
 #include "data/source/text_source.h"
 
 #include "base/host/cgroup.h"
 #include "base/utf8.h"
-#include "data/source/content.h"
 #include "formats/beneath.h"
 
 #include <stdarg.h>
@@ -13,10 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BLOCK_NBYTES       ((size_t)256 << 10)
-#define ASKED_NBYTES       ((size_t)64 << 20) /* from here on the host's memory is asked */
-#define REPLACEMENT        "\xEF\xBF\xBD"     /* U+FFFD */
-#define REPLACEMENT_NBYTES 3
+#define BLOCK_NBYTES ((size_t)256 << 10)
+#define ASKED_NBYTES ((size_t)64 << 20) /* from here on the host's memory is asked */
 
 /* ---- bytes that grow ------------------------------------------------------------------------- */
 
@@ -76,54 +72,16 @@ static bool is_white_space(const char *s, int len)
     }
 }
 
-/* Bytes at s that could have begun a character but do not: at least one. One U+FFFD replaces them
- * all, as Python's decoder does. */
-static size_t broken_length(const char *s, size_t n)
+cz_status text_put_stripped(const char *s, size_t n, struct text_buf *out)
 {
-    size_t len = 1;
-    while (len < n && utf8_length(s, len + 1) == -1) len++;
-    return len;
-}
-
-/* Two bytes that continue a character. */
-static bool is_continued(const char *s)
-{
-    return (s[0] & 0xC0) == 0x80 && (s[1] & 0xC0) == 0x80;
-}
-
-/* Space for the worst case is reserved once: each byte becomes a replacement of three. */
-cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out)
-{
-    if (n == 0) return CZ_OK; /* s may be NULL */
-    if (n > (SIZE_MAX / 4 - out->n) / REPLACEMENT_NBYTES)
-        return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", n);
-    TRY(text_buf_reserve(out, n * REPLACEMENT_NBYTES));
+    TRY(text_buf_reserve(out, n));
     char *dst = out->s + out->n;
-    while (n > 0) {
-        unsigned char c = (unsigned char)s[0];
-        if (c > ' ' && c < 0x80) { /* most of it: an alphabet */
-            *dst++ = *s++;
-            n--;
-            continue;
-        }
-        if (c >= 0xE4 && c <= 0xEC && n >= 3 && is_continued(s + 1)) { /* and Chinese characters */
-            memcpy(dst, s, 3);
-            dst += 3;
-            s += 3;
-            n -= 3;
-            continue;
-        }
-        int len = utf8_length(s, n);
-        size_t used = len > 0 ? (size_t)len : broken_length(s, n);
-        if (len <= 0) {
-            memcpy(dst, REPLACEMENT, REPLACEMENT_NBYTES);
-            dst += REPLACEMENT_NBYTES;
-        } else if (!strip || !is_white_space(s, len)) {
-            for (size_t i = 0; i < used; i++) dst[i] = s[i];
-            dst += used;
-        }
-        s += used;
-        n -= used;
+    for (size_t at = 0; at < n;) {
+        const int len = utf8_length(s + at, n - at);
+        const size_t used = len > 0 ? (size_t)len : 1;
+        if (!is_white_space(s + at, (int)used))
+            for (size_t i = 0; i < used; i++) *dst++ = s[at + i];
+        at += used;
     }
     out->n = (size_t)(dst - out->s);
     return CZ_OK;
@@ -138,20 +96,21 @@ size_t text_packed_nbytes_max(void)
     return text_packed_limit ? text_packed_limit : host_memory_left() / 2;
 }
 
-/* The block is filled for the first time: what the file is, and a mark that is skipped. */
-static cz_status start(struct text_source *s)
+/* The block is filled for the first time. */
+static cz_status start(struct text_source *s, const char *encoding)
 {
     s->block = malloc(BLOCK_NBYTES);
     if (!s->block) return err_set(CZ_NOMEM, 0, "%s: no memory to read it", s->path);
-    s->status = byte_stream_open(s->fd, s->path, &s->stream);
-    if (!text_source_fill(s)) return s->status;
-    if (s->n >= 3 && memcmp(s->block, "\xEF\xBB\xBF", 3) == 0) s->at = 3;
-    return content_check_format(s->path, s->block,
-                                s->n < CONTENT_HEAD_NBYTES ? s->n : CONTENT_HEAD_NBYTES);
+    s->status = utf8_stream_open(
+        s->fd,
+        &(struct utf8_stream_options){.path = s->path, .encoding = encoding, .n_raw = UINT64_MAX},
+        &s->stream);
+    text_source_fill(s);
+    return s->status;
 }
 
 cz_status text_source_open(struct text_source *s, const char *dir, const char *path,
-                           const char *shown)
+                           const char *shown, const char *encoding)
 {
     const bool is_input = !dir && strcmp(path, "-") == 0;
     *s = (struct text_source){.path = is_input ? "standard input" : shown,
@@ -161,21 +120,23 @@ cz_status text_source_open(struct text_source *s, const char *dir, const char *p
                               .is_input = is_input,
                               .is_lent = is_input};
     if (!is_input) TRY(beneath_open(dir, path, &s->fd, NULL));
-    TRY(start(s));
-    if (byte_stream_packing(s->stream) != BYTES_PLAIN) s->n_max = text_packed_nbytes_max();
+    TRY(start(s, encoding));
+    if (byte_stream_packing(utf8_stream_bytes(s->stream)) != BYTES_PLAIN)
+        s->n_max = text_packed_nbytes_max();
     return s->status;
 }
 
-cz_status text_source_open_fd(struct text_source *s, int fd, const char *shown)
+cz_status text_source_open_fd(struct text_source *s, int fd, const char *shown,
+                              const char *encoding)
 {
     *s = (struct text_source){
         .path = shown, .fd = fd, .line = 1, .n_max = UINT64_MAX, .is_lent = true};
-    return start(s);
+    return start(s, encoding);
 }
 
 void text_source_close(struct text_source *s)
 {
-    byte_stream_close(s->stream);
+    utf8_stream_close(s->stream);
     if (s->path && s->fd >= 0 && !s->is_lent) close(s->fd);
     free(s->block);
     memset(s, 0, sizeof *s);
@@ -186,7 +147,7 @@ bool text_source_fill(struct text_source *s)
     if (s->status != CZ_OK) return false;
     s->n_before += s->n;
     s->at = s->n = 0;
-    s->status = byte_stream_read(s->stream, s->block, BLOCK_NBYTES, &s->n);
+    s->status = utf8_stream_read(s->stream, s->block, BLOCK_NBYTES, &s->n);
     if (s->status == CZ_OK && s->n_before + s->n > s->n_max)
         s->status = err_set(CZ_NOMEM, 0,
                             "%s: its text takes more than half of the free memory (%llu MiB) when "

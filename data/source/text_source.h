@@ -1,10 +1,10 @@
-/* Files of text, read as they stream: a buffer and the line for error messages; texts that grow;
- * UTF-8 made valid. */
+/* Files of text, read as they stream: a buffer and the line for error messages; texts that grow.
+ * All that a stream gives is valid UTF-8. */
 #ifndef CZ_DATA_SOURCE_TEXT_SOURCE_H
 #define CZ_DATA_SOURCE_TEXT_SOURCE_H
 
 #include "base/status.h"
-#include "data/source/byte_stream.h"
+#include "data/source/utf8_stream.h"
 
 /* ---- bytes that grow ------------------------------------------------------------------------- */
 
@@ -26,16 +26,23 @@ static inline cz_status text_buf_put_char(struct text_buf *b, char c)
 void text_buf_free(struct text_buf *b); /* accepts a zeroed one */
 void text_buf_swap(struct text_buf *a, struct text_buf *b);
 
-/* Append s as valid UTF-8: what is none becomes U+FFFD, one for each longest part that could have
- * begun a character. strip: without Unicode's white space. */
-cz_status text_clean(const char *s, size_t n, bool strip, struct text_buf *out);
+/* Bytes of whole characters at the beginning of s, at most n_max. */
+static inline size_t text_cut(const char *s, size_t n, size_t n_max)
+{
+    if (n <= n_max) return n;
+    while (n_max > 0 && ((unsigned char)s[n_max] & 0xC0) == 0x80) n_max--;
+    return n_max;
+}
+
+/* Append s, valid UTF-8, without Unicode's white space. */
+cz_status text_put_stripped(const char *s, size_t n, struct text_buf *out);
 
 /* ---- a file as a stream ---------------------------------------------------------------------- */
 
 struct text_source {
     const char *path;
     int fd;
-    struct byte_stream *stream;
+    struct utf8_stream *stream;
     char *block;
     size_t at, n;      /* place in the block */
     uint64_t n_before; /* bytes of the text before the block */
@@ -50,13 +57,15 @@ struct text_source {
 /* `path` is "-" for standard input, else a path of the user's, or with `dir` a name below that
  * folder (formats/beneath.h). `shown` stands for it in sentences; both are borrowed until close.
  * What gzip or zstd has compressed is decompressed, up to half of the memory that the host has
- * left: the texts are going to be kept. A byte order mark is skipped. Errors: CZ_NOTFOUND, CZ_IO,
- * CZ_NOMEM, CZ_UNSUPPORTED (a format that is no text), byte_stream_read()'s. After an error, too,
- * it is to be closed. */
+ * left: the texts are going to be kept. A byte order mark is skipped. `encoding`: iconv's name,
+ * borrowed until close; NULL means UTF-8. Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM, CZ_UNSUPPORTED (a
+ * format that is no text), CZ_CORRUPT (the first bytes are not of the encoding), CZ_INVALID (no
+ * such encoding), byte_stream_read()'s. After an error, too, it is to be closed. */
 cz_status text_source_open(struct text_source *s, const char *dir, const char *path,
-                           const char *shown);
+                           const char *shown, const char *encoding);
 /* The same of an open file, which is lent until close; of any length. */
-cz_status text_source_open_fd(struct text_source *s, int fd, const char *shown);
+cz_status text_source_open_fd(struct text_source *s, int fd, const char *shown,
+                              const char *encoding);
 void text_source_close(struct text_source *s); /* accepts a zeroed one */
 
 /* Bytes that may be kept of what was compressed: half of the memory that the host has left. A file

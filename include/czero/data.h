@@ -210,6 +210,10 @@ struct cz_data_options {
      * these, and loss_divisor is their mean number of labels. 0: no end. */
     double epochs;
     int64_t accumulation; /* micro-batches of a rank per step; 0 means 1 */
+    /* Of text and rows, a name of iconv(3) such as "gb18030", "latin-1" or "utf-16", borrowed
+     * during cz_data_open(). NULL means UTF-8. Bytes that are not of the encoding are CZ_CORRUPT.
+     */
+    const char *encoding;
 };
 
 /* Open all files, check their formats and sizes. Memory stays small whatever the size of the data,
@@ -305,6 +309,9 @@ struct cz_texts_options {
      * Sets are read from members of objects: a list of names or integers, or of zeros and ones, as
      * many as there are classes (2 or more). */
     enum cz_problem problem;
+    /* Of the files, a name of iconv(3) such as "gb18030", "latin-1" or "utf-16", borrowed during
+     * cz_texts_open(). NULL means UTF-8. Bytes that are not of the encoding are CZ_CORRUPT. */
+    const char *encoding;
 };
 
 /* *out is released by cz_texts_close(); NULL on error. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT (not

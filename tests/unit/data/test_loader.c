@@ -33,10 +33,10 @@ static void teardown(void)
     test_tmp_remove(dir);
 }
 
-/* Token i of the test stream; text has no NUL. */
+/* Token i of the test stream; text is UTF-8 and has no NUL. */
 static int32_t token(uint64_t i)
 {
-    return (int32_t)((i * 31 + i / 251) % 251) + 1;
+    return (int32_t)((i * 31 + i / 127) % 127) + 1;
 }
 
 static const char *write_text(const char *name, uint64_t first, size_t n)

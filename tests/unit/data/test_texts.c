@@ -252,23 +252,14 @@ END_TEST
 /* ---- characters -------------------------------------------------------------------------------
  */
 
-START_TEST(what_is_no_text_is_replaced)
+START_TEST(escapes_become_characters)
 {
     setup();
     static const char *const cases[][2] = {
         {"\\ud83d\\ude00", "😀"},
         {"\\ud800\\udc00", "\xF0\x90\x80\x80"}, /* the first and the last pair */
         {"\\udbff\\udfff", "\xF4\x8F\xBF\xBF"},
-        {"\\ud7ff\\udbff\\ue000", "\xED\x9F\xBF\xEF\xBF\xBD\xEE\x80\x80"},
-        {"a\\ud83db", "a\xEF\xBF\xBD"
-                      "b"},
-        {"\\ude00", "\xEF\xBF\xBD"},
-        {"\\ud83d\\ud83d\\ude00", "\xEF\xBF\xBD😀"},
-        {"\\ud83d", "\xEF\xBF\xBD"},
-        {"\\ud83d\\n", "\xEF\xBF\xBD\n"},
-        {"a\xFFz", "a\xEF\xBF\xBDz"},
-        {"\xE4\xBD", "\xEF\xBF\xBD"},
-        {"\xC0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD"},
+        {"\\ud7ff\\ue000", "\xED\x9F\xBF\xEE\x80\x80"},
         {"\\/\\b\\f\\r\\t\\\\", "/\b\f\r\t\\"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
@@ -282,12 +273,84 @@ START_TEST(what_is_no_text_is_replaced)
     ck_assert_uint_eq(cz_texts_at(t, 0).nbytes, 3);
     ck_assert_mem_eq(cz_texts_at(t, 0).text, "a\0b", 4);
     cz_texts_close(t);
-    const char csv[] = "text,label\na\0\xFF,1\n,0\n";
+    const char csv[] = "text,label\na\0b,1\n,0\n";
     t = open_with((struct cz_texts_options){.size = sizeof(struct cz_texts_options)},
                   write_bytes("a.csv", csv, sizeof csv - 1));
-    ck_assert_uint_eq(cz_texts_at(t, 0).nbytes, 5);
-    ck_assert_mem_eq(cz_texts_at(t, 0).text, "a\0\xEF\xBF\xBD", 6);
+    ck_assert_uint_eq(cz_texts_at(t, 0).nbytes, 3);
+    ck_assert_mem_eq(cz_texts_at(t, 0).text, "a\0b", 4);
     cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(halves_of_surrogate_pairs_are_refused)
+{
+    setup();
+    static const char *const cases[][2] = {
+        {"a\\ud83db", "\\ud83d"},
+        {"\\ude00", "\\ude00"},
+        {"\\udc00", "\\udc00"},
+        {"\\ud83d\\ud83d\\ude00", "\\ud83d"},
+        {"\\udbff", "\\udbff"},
+        {"\\ud83d\\n", "\\ud83d"},
+        {"\\ud7ff\\udbff\\ue000", "\\udbff"},
+        {"\\udfff", "\\udfff"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        char text[256], sentence[128];
+        snprintf(text, sizeof text, "[\"a\",1]\n[\"%s\",0]\n", cases[i][0]);
+        snprintf(sentence, sizeof sentence, "a.jsonl:2: %s is half of a surrogate pair",
+                 cases[i][1]);
+        refused("a.jsonl", text, CZ_CORRUPT, sentence);
+    }
+    teardown();
+}
+END_TEST
+
+/* 好,正 and 坏,负 in GBK: every reader of labelled texts. */
+START_TEST(bytes_that_are_not_utf8_are_refused_or_converted)
+{
+    setup();
+    static const char table[] = "text,label\n\xBA\xC3,\xD5\xFD\n\xBB\xB5,\xB8\xBA\n",
+                      tabs[] = "text\tlabel\n\xBA\xC3\t\xD5\xFD\n\xBB\xB5\t\xB8\xBA\n",
+                      rows[] = "{\"text\":\"\xBA\xC3\",\"label\":\"\xD5\xFD\"}\n"
+                               "{\"text\":\"\xBB\xB5\",\"label\":\"\xB8\xBA\"}\n",
+                      words[] = "\xBA\xC3 \xD5\xFD\n\n\xBB\xB5 \xB8\xBA\n",
+                      lines[] = "one\n\xBA\xC3\n";
+    static const struct {
+        const char *name, *text, *sentence;
+        bool words, plain;
+    } cases[] = {
+        {"a.csv", table,
+         "a.csv:2: byte 0xba at offset 11 is not UTF-8; the text looks like "
+         "gb18030: use --encoding gb18030",
+         false, false},
+        {"a.tsv", tabs, "a.tsv:2: byte 0xba at offset 11 is not UTF-8", false, false},
+        {"a.jsonl", rows, "a.jsonl:1: byte 0xba at offset 9 is not UTF-8", false, false},
+        {"a.conll", words, "a.conll:1: byte 0xba at offset 0 is not UTF-8", true, false},
+        {"a.txt", lines, "a.txt:2: byte 0xba at offset 4 is not UTF-8", false, true},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        const char *path = write_text(cases[i].name, cases[i].text);
+        struct cz_texts_options o = {.size = sizeof o,
+                                     .paths = &path,
+                                     .n_paths = 1,
+                                     .words = cases[i].words,
+                                     .plain = cases[i].plain,
+                                     .labels_optional = cases[i].plain};
+        struct cz_texts *t;
+        ck_fails(cz_texts_open(&o, &t), CZ_CORRUPT);
+        ck_assert_msg(strstr(cz_last_error(), cases[i].sentence), "%s", cz_last_error());
+        o.encoding = "gb18030";
+        ck_ok(cz_texts_open(&o, &t));
+        check(t, cases[i].plain, "好", NULL, cases[i].plain || cases[i].words ? -1 : 0);
+        if (!cases[i].plain) {
+            ck_assert_uint_eq(cz_texts_n_labels(t), 2);
+            ck_assert_str_eq(cz_texts_labels(t)[0], "正");
+            ck_assert_str_eq(cz_texts_labels(t)[1], "负");
+        }
+        cz_texts_close(t);
+    }
     teardown();
 }
 END_TEST
@@ -670,9 +733,11 @@ END_TEST
 
 TEST_MAIN("data/texts", every_form_gives_the_same_examples, pairs_are_read_from_lists_and_objects,
           named_columns_are_taken, better_names_win_over_order, several_files_are_one_list,
-          plain_lines_have_no_labels, what_is_no_text_is_replaced, white_space_can_be_dropped,
-          blocks_do_not_show, large_texts_are_whole, classes_are_numbered_in_order,
-          labels_are_of_one_kind, known_names_are_matched, labels_may_be_missing_when_allowed,
-          damage_is_told_with_its_place, memory_is_about_the_size_of_the_texts,
-          the_posts_of_the_fixture_are_read, a_nul_is_a_character, room_grows_and_has_a_limit,
+          plain_lines_have_no_labels, escapes_become_characters,
+          halves_of_surrogate_pairs_are_refused, bytes_that_are_not_utf8_are_refused_or_converted,
+          white_space_can_be_dropped, blocks_do_not_show, large_texts_are_whole,
+          classes_are_numbered_in_order, labels_are_of_one_kind, known_names_are_matched,
+          labels_may_be_missing_when_allowed, damage_is_told_with_its_place,
+          memory_is_about_the_size_of_the_texts, the_posts_of_the_fixture_are_read,
+          a_nul_is_a_character, room_grows_and_has_a_limit,
           files_are_logged_with_their_number_of_texts)
