@@ -5,7 +5,6 @@
 #include "data/corpus/store_impl.h"
 #include "data/source/byte_stream.h"
 #include "data/source/content.h"
-#include "data/source/encoding.h"
 #include "data/source/utf8_stream.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
@@ -199,7 +198,7 @@ cz_status store_add(struct token_store *s, const struct data_path *path,
         data_path_has_suffix(path->name, ".json") || data_path_has_suffix(path->name, ".parquet");
     TRY(store_bytes(f, 0, f->nbytes < sizeof magic ? (size_t)f->nbytes : sizeof magic, magic));
     const bool is_bytes = !tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0;
-    if (is_bytes && !is_rows && encoding_is_utf8(s->encoding) && file_idx < OPEN_FILES_MAX &&
+    if (is_bytes && !is_rows && utf8_stream_is_utf8(s->encoding) && file_idx < OPEN_FILES_MAX &&
         byte_packing_of(magic, sizeof magic) == BYTES_PLAIN)
         return add_bytes(s, file_idx);
     return store_encode(s, file_idx, tok, is_rows);

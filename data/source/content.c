@@ -2,6 +2,8 @@
  * Parquet file read as text costs hours before the samples look odd. */
 #include "data/source/content.h"
 
+#include "base/encoding.h"
+
 #include <string.h>
 
 #define AS_ROWS                                                                                    \
@@ -69,22 +71,6 @@ static bool is_pickle(const unsigned char *p, size_t n)
     return n > 2 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5;
 }
 
-/* By the mark at the beginning, if there is a NUL, too, as in line ends and spaces; without a mark,
- * mostly of ASCII characters, every other byte is NUL. */
-static const char *wide_encoding(const unsigned char *p, size_t n)
-{
-    size_t zeros[2] = {0, 0};
-    if (n < 4 || !memchr(p, 0, n)) return NULL;
-    if (memcmp(p, "\xFF\xFE\0\0", 4) == 0 || memcmp(p, "\0\0\xFE\xFF", 4) == 0) return "UTF-32";
-    if (memcmp(p, "\xFF\xFE", 2) == 0 || memcmp(p, "\xFE\xFF", 2) == 0) return "UTF-16";
-    if (n > 512) n = 512;
-    for (size_t i = 0; i < n; i++) zeros[i & 1] += p[i] == 0;
-    const size_t most = n < 12 ? n : n / 2 * 7 / 10;
-    return zeros[1] > most && zeros[0] == 0   ? "UTF-16LE"
-           : zeros[0] > most && zeros[1] == 0 ? "UTF-16BE"
-                                              : NULL;
-}
-
 /* A name that text could begin with counts only where a NUL shows that it is none. */
 static bool is_format(const struct format *f, const unsigned char *p, size_t n)
 {
@@ -110,7 +96,7 @@ cz_status content_check_format(const char *path, const void *head, size_t nbytes
         return refuse(path, "a safetensors file (weights)", "give its folder to --model");
     if (is_pickle(p, nbytes))
         return refuse(path, "a pickle (Python objects, or an old PyTorch file)", AS_TEXT);
-    const char *encoding = wide_encoding(p, nbytes);
+    const char *encoding = encoding_wide(p, nbytes);
     if (encoding)
         return err_set(CZ_UNSUPPORTED, 0,
                        "%s: is text in %s: use --encoding %s, or convert it to UTF-8", path,

@@ -3,14 +3,16 @@
  * labels in GBK would become one class of replacement characters. */
 #include "data/source/utf8_stream.h"
 
+#include "base/encoding.h"
 #include "base/utf8.h"
 #include "data/source/content.h"
-#include "data/source/encoding.h"
 
 #include <errno.h>
+#include <iconv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define RAW_NBYTES CONTENT_HEAD_NBYTES
 #define NO_ICONV   ((iconv_t)-1)
@@ -30,6 +32,47 @@ struct utf8_stream {
     cz_status status;
 };
 
+/* ---- converters ------------------------------------------------------------------------------ */
+
+/* Names that Python has and iconv has not. */
+static const char *const names[][2] = {
+    {"latin-1", "ISO-8859-1"},   {"latin_1", "ISO-8859-1"},  {"utf-8-sig", "UTF-8"},
+    {"utf_8", "UTF-8"},          {"utf_8_sig", "UTF-8"},     {"utf_16", "UTF-16"},
+    {"utf_32", "UTF-32"},        {"shift-jis", "SHIFT_JIS"}, {"windows1252", "CP1252"},
+    {"windows1251", "CP1251"},   {"gb-18030", "GB18030"},    {"big-5", "BIG5"},
+    {"iso8859_1", "ISO-8859-1"}, {"euc_kr", "EUC-KR"},       {"euc_jp", "EUC-JP"},
+    {"mac-roman", "MACINTOSH"}};
+
+static const char *iconv_name(const char *name)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        if (strcasecmp(name, names[i][0]) == 0) return names[i][1];
+    return name;
+}
+
+bool utf8_stream_is_utf8(const char *name)
+{
+    if (!name) return true;
+    name = iconv_name(name);
+    return strcasecmp(name, "utf-8") == 0 || strcasecmp(name, "utf8") == 0;
+}
+
+/* A "/" begins iconv's suffixes, which would drop or replace characters without an error. */
+static cz_status converter_open(const char *name, iconv_t *out)
+{
+    *out = (iconv_t)-1;
+    if (*name && strlen(name) < 64 && !strpbrk(name, "/,"))
+        *out = iconv_open("UTF-8", iconv_name(name));
+    if (*out != (iconv_t)-1) return CZ_OK;
+    if (errno == ENOMEM) return err_set(CZ_NOMEM, 0, "no memory to convert text");
+    return err_set(CZ_INVALID, 0,
+                   "encoding \"%.64s\": this host's iconv does not have it; iconv --list shows its "
+                   "names, such as gb18030, big5, shift_jis, latin-1, windows-1252, utf-16",
+                   name);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
 cz_status utf8_stream_open(int fd, const struct utf8_stream_options *options,
                            struct utf8_stream **out)
 {
@@ -44,7 +87,7 @@ cz_status utf8_stream_open(int fd, const struct utf8_stream_options *options,
     s->o = *options;
     s->iconv = NO_ICONV;
     s->line = 1;
-    st = encoding_is_utf8(s->o.encoding) ? CZ_OK : encoding_open(s->o.encoding, &s->iconv);
+    st = utf8_stream_is_utf8(s->o.encoding) ? CZ_OK : converter_open(s->o.encoding, &s->iconv);
     if (st == CZ_OK) st = byte_stream_open(fd, s->o.path, &s->bytes);
     if (st != CZ_OK) {
         utf8_stream_close(s);

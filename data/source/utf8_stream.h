@@ -17,7 +17,7 @@ struct utf8_stream; /* opaque */
 
 struct utf8_stream_options {
     const char *path;     /* for messages; borrowed until close */
-    const char *encoding; /* iconv's name, borrowed until close; NULL: UTF-8 */
+    const char *encoding; /* iconv(3)'s name or Python's, borrowed until close; NULL: UTF-8 */
     uint64_t n_raw;       /* bytes that a plain file has: the end; UINT64_MAX: read to the end */
     bool refuses_nul;     /* a NUL in the first 64 KiB is CZ_UNSUPPORTED: tokens or weights */
 };
@@ -33,6 +33,9 @@ void utf8_stream_close(struct utf8_stream *s); /* accepts NULL */
  * CZ_CORRUPT (not of the encoding; shorter than n_raw), CZ_UNSUPPORTED (a format that is no text),
  * byte_stream_read()'s; every later call then returns the same status. */
 cz_status utf8_stream_read(struct utf8_stream *s, void *dst, size_t nbytes, size_t *got);
+
+/* Whether options.encoding means UTF-8; NULL does. */
+bool utf8_stream_is_utf8(const char *encoding);
 
 const struct byte_stream *utf8_stream_bytes(const struct utf8_stream *s);
 

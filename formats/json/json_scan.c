@@ -3,6 +3,7 @@
  * Everything that may be wrong with a text is reported here, by line and column. Limits (depth,
  * UTF-8, no NUL) are checked here as well, which is what lets the rest of the module rely on
  * them. */
+#include "base/encoding.h"
 #include "base/host/cgroup.h"
 #include "formats/eight.h"
 #include "formats/json/json_impl.h"
@@ -549,9 +550,13 @@ static cz_status check_text(struct scan *c)
             }
         }
         size_t len = utf8_length((const unsigned char *)c->s + i, c->n - i);
-        if (len == 0 || c->s[i] == '\0')
-            return json_fail(doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text",
-                             (unsigned)(unsigned char)c->s[i]);
+        if (len == 0 || c->s[i] == '\0') {
+            const char *guess = encoding_guess(c->s, c->n < 65536 ? c->n : 65536, true);
+            return json_fail(doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text%s%s%s",
+                             (unsigned)(unsigned char)c->s[i],
+                             guess ? "; the file looks like " : "", guess ? guess : "",
+                             guess ? ": save it as UTF-8" : "");
+        }
         if (c->s[i] == '\n')
             now = (struct json_mark){now.line + 1, 1};
         else

@@ -55,6 +55,13 @@ struct arg_command {
 
 enum args_result { ARGS_OK = 0, ARGS_HELP = 1, ARGS_BAD = 2 };
 
+/* A row of all commands that read data. */
+#define ENCODING_OPTION(field_offset)                                                              \
+    {                                                                                              \
+        "--encoding", ARG_STRING, (field_offset), "NAME",                                          \
+            "encoding of the data, such as gb18030, latin-1, utf-16 (default: utf-8)", 0, false    \
+    }
+
 /* Fill `options` (zeroed or preset with defaults by the caller) from argv[1…]. ARGS_HELP: --help or
  * --version was asked for and printed on stdout (exit 0). ARGS_BAD: a sentence went to stderr (exit
  * 2). Both "--name value" and "--name=value" are accepted; -v, --verbose, -S, --strict and

@@ -4,6 +4,7 @@
 #include "tool.h"
 
 #include "args.h"
+#include "base/encoding.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "terminal.h"
@@ -230,6 +231,12 @@ void tool_put_json_number(FILE *out, double value)
         fprintf(out, "%.9g", value);
     else
         fprintf(out, "null");
+}
+
+cz_status tool_check_text(const char *option, const char *text)
+{
+    if (!text || encoding_check(option, 0, text, strlen(text)) == CZ_OK) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s", cz_last_error()); /* not a damaged file */
 }
 
 void tool_put_json_string(FILE *out, const char *text, size_t nbytes)

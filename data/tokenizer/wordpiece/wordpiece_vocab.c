@@ -3,6 +3,7 @@
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
 #include "base/log.h"
+#include "base/encoding.h"
 #include "base/utf8.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
@@ -35,8 +36,7 @@ static cz_status read_lines(struct wp_source *src, const char *text, size_t nbyt
     for (int64_t id = 0; at < nbytes; id++) {
         const char *line = text + at, *end = memchr(line, '\n', nbytes - at);
         size_t n = end ? (size_t)(end - line) : nbytes - at;
-        if (!utf8_is_valid(line, n))
-            return err_set(CZ_CORRUPT, 0, "%s:%lld: not UTF-8", src->path, (long long)id + 1);
+        TRY(encoding_check(src->path, (uint64_t)id + 1, line, n));
         TRY(wp_source_add_token(src, line, trimmed(line, n), id));
         at += n + 1;
     }

@@ -343,9 +343,9 @@ START_TEST(other_files_are_refused_by_name)
         BYTES("\xFD"
               "7zXZ\0\0\x04",
               "xz"),
-        BYTES("\xFF\xFEh\0i\0", "UTF-16"),
-        BYTES("h\0e\0l\0l\0o\0 \0", "UTF-16LE"),
-        BYTES("\0h\0e\0l\0l\0o\0 ", "UTF-16BE"),
+        BYTES("\xFF\xFEh\0i\0", "utf-16"),
+        BYTES("h\0e\0l\0l\0o\0 \0", "utf-16le"),
+        BYTES("\0h\0e\0l\0l\0o\0 ", "utf-16be"),
         BYTES("some text\0and more", "byte 9 is NUL"),
 #undef BYTES
     };

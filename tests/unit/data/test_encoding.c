@@ -2,7 +2,7 @@
  * of them, however the file comes in pieces; the encoding is named where nine of ten characters
  * agree, and none is otherwise; a named encoding becomes UTF-8 in pieces of any size, and bytes
  * that are not of it are an error, too; a byte order mark at the beginning is no text. */
-#include "data/source/encoding.h"
+#include "base/encoding.h"
 #include "data/source/utf8_stream.h"
 #include "tests/support/check_main.h"
 
@@ -304,8 +304,9 @@ START_TEST(unknown_encodings_are_refused)
         ck_fails(read_all("x", 1, names[i], 0, 64, text, &n), CZ_INVALID);
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "this host's iconv does not have it"));
     }
-    ck_assert(encoding_is_utf8(NULL) && encoding_is_utf8("UTF-8") && encoding_is_utf8("utf8"));
-    ck_assert(encoding_is_utf8("utf-8-sig") && !encoding_is_utf8("utf-16"));
+    ck_assert(utf8_stream_is_utf8(NULL) && utf8_stream_is_utf8("UTF-8") &&
+              utf8_stream_is_utf8("utf8"));
+    ck_assert(utf8_stream_is_utf8("utf-8-sig") && !utf8_stream_is_utf8("utf-16"));
 }
 END_TEST
 

@@ -332,7 +332,7 @@ START_TEST(a_vocabulary_that_cannot_work_is_refused)
         {"", "{}", CZ_CORRUPT, "contains no tokens"},
         {"a\nb\n", "{}", CZ_CORRUPT, "\"[UNK]\", is missing"},
         {"[UNK]\n[CLS]\na\n", "{}", CZ_CORRUPT, "\"[SEP]\" is missing"},
-        {"[UNK]\n[CLS]\n[SEP]\na\xFF\n", "{}", CZ_CORRUPT, "vocab.txt:4: not UTF-8"},
+        {"[UNK]\n[CLS]\n[SEP]\na\xFF\n", "{}", CZ_CORRUPT, "vocab.txt:4: byte 0xff at offset 1 is not UTF-8"},
         {SPECIALS, "{\"unk_token\": \"<unk>\"}", CZ_CORRUPT, "\"<unk>\", is missing"},
         {SPECIALS, "{\"do_lower_case\": 1}", CZ_CORRUPT, "do_lower_case"},
         {SPECIALS, "[]", CZ_CORRUPT, "expected an object"},

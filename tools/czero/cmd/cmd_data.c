@@ -13,7 +13,7 @@
 
 struct data_words {
     const char *file;
-    const char *tokenizer, *chat_template, *loss_on;
+    const char *tokenizer, *chat_template, *loss_on, *encoding;
     int64_t seq_len, rows, line;
     bool packing, left_out, json;
 };
@@ -23,6 +23,7 @@ struct data_words {
 static const struct arg_spec show_specs[] = {
     {"FILE", ARG_STRING, FIELD(file), "FILE", "file or folder, as for czero train --data",
      .required = true},
+    ENCODING_OPTION(FIELD(encoding)),
     {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
      "tokenizer: the model's folder, or any other", .required = true},
     {"--chat-template", ARG_STRING, FIELD(chat_template), "NAME|FILE",
@@ -419,6 +420,7 @@ static cz_status show(const struct data_words *o)
     TRY_GOTO(chat_encoder_open(&encoder, tokenizer, o->chat_template, o->loss_on), done);
     const struct chat_set_options options = {.paths = &o->file,
                                              .n_paths = 1,
+                                             .encoding = o->encoding,
                                              .encoder = encoder,
                                              .max_len = o->seq_len,
                                              .packs = o->packing,

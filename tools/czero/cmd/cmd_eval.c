@@ -23,7 +23,7 @@
 struct eval_options {
     struct score_options score;
     const char *text_column, *pair_column, *label_column, *picture;
-    const char *task, *chat_template, *loss_on;
+    const char *task, *chat_template, *loss_on, *encoding;
     struct arg_list data;
     int64_t digits;
     double mask_probability;
@@ -38,6 +38,7 @@ static const struct arg_spec specs[] = {
      "labelled texts (.json, .jsonl, .csv, .tsv; words: .conll, .jsonl); language models: text, "
      ".jsonl or token files; with --task sft chats and instructions",
      .required = true},
+    ENCODING_OPTION(FIELD(encoding)),
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder)"},
     {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
@@ -176,6 +177,7 @@ static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
         .size = sizeof options,
         .paths = o->data.items,
         .n_paths = o->data.n,
+        .encoding = o->encoding,
         .text_column = o->text_column,
         .pair_column = o->pair_column,
         .label_column = o->label_column,
@@ -280,6 +282,7 @@ static cz_status eval_targets(const struct eval_options *o, struct scorer *s)
         .size = sizeof options,
         .paths = o->data.items,
         .n_paths = o->data.n,
+        .encoding = o->encoding,
         .text_column = o->text_column,
         .pair_column = o->pair_column,
         .label_column = o->label_column,
@@ -418,6 +421,7 @@ static cz_status eval_words(const struct eval_options *o, struct scorer *s)
     const struct cz_texts_options options = {.size = sizeof options,
                                              .paths = o->data.items,
                                              .n_paths = o->data.n,
+                                             .encoding = o->encoding,
                                              .text_column = o->text_column,
                                              .label_column = o->label_column,
                                              .labels = s->labels,
@@ -465,6 +469,7 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
     struct cz_data_options options = {.size = sizeof options,
                                       .paths = o->data.items,
                                       .n_paths = o->data.n,
+                                      .encoding = o->encoding,
                                       .tokenizer = t->tokenizer,
                                       .seq_len = T,
                                       .micro_batch = s->batch > 0 ? s->batch : 32,
@@ -566,8 +571,11 @@ static cz_status eval_chats(const struct eval_options *o, struct cz_model *model
     TRY_GOTO(cz_model_set_shape(model, T), done);
     TRY_GOTO(cz_tokenizer_open(s->tokenizer ? s->tokenizer : own, &t.tokenizer), done);
     TRY_GOTO(chat_encoder_open(&encoder, t.tokenizer, o->chat_template, o->loss_on), done);
-    const struct chat_set_options options = {
-        .paths = o->data.items, .n_paths = o->data.n, .encoder = encoder, .max_len = T};
+    const struct chat_set_options options = {.paths = o->data.items,
+                                             .n_paths = o->data.n,
+                                             .encoding = o->encoding,
+                                             .encoder = encoder,
+                                             .max_len = T};
     TRY_GOTO(chat_set_open(&options, &set), done);
     const struct chat_loader_options rows = {.set = set,
                                              .max_len = T,

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 struct generate_cli {
-    const char *model, *adapter, *file, *tokenizer, *dtype, *device;
+    const char *model, *adapter, *file, *tokenizer, *dtype, *device, *encoding;
     struct arg_list prompts, stops;
     int64_t max_new_tokens, top_k, seed;
     double temperature, top_p, penalty;
@@ -31,6 +31,7 @@ static const struct arg_spec specs[] = {
     {"--prompt", ARG_LIST, AT(prompts), "TEXT", "text to continue; repeatable", 0, false},
     {"--prompts", ARG_STRING, AT(file), "FILE",
      "texts to continue, one per line; -: standard input", 0, false},
+    ENCODING_OPTION(AT(encoding)),
     {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder, else bytes)", 0, false},
     {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N",
@@ -290,13 +291,14 @@ static cz_status generate_prompts(const struct generate_cli *o, struct cz_model 
 }
 
 /* The lines of --prompts; *texts, which owns them, is closed by the caller. */
-static cz_status read_prompts(const char *file, struct cz_texts **texts, const char ***out,
-                              size_t *n)
+static cz_status read_prompts(const struct generate_cli *o, struct cz_texts **texts,
+                              const char ***out, size_t *n)
 {
     const struct cz_texts_options options = {.size = sizeof options,
-                                             .paths = &file,
+                                             .paths = &o->file,
                                              .n_paths = 1,
                                              .plain = true,
+                                             .encoding = o->encoding,
                                              .labels_optional = true,
                                              .labels_ignored = true};
     TRY(cz_texts_open(&options, texts));
@@ -314,7 +316,8 @@ static cz_status run(const struct generate_cli *o)
     struct cz_texts *texts = NULL;
     const char **lines = NULL;
     cz_status st = CZ_OK;
-    if (o->file) TRY_GOTO(read_prompts(o->file, &texts, &lines, &printer.n_prompts), closed);
+    for (size_t i = 0; i < o->prompts.n; i++) TRY(tool_check_text("--prompt", o->prompts.items[i]));
+    if (o->file) TRY_GOTO(read_prompts(o, &texts, &lines, &printer.n_prompts), closed);
     if (o->file) printer.prompts = lines;
     const char *own = cz_tokenizer_is_in(o->model) ? o->model : "bytes";
     struct cz_model *model = adapter_open(o->model, o->adapter);

@@ -23,6 +23,7 @@ static const struct arg_spec specs[] = {
     {"--data", ARG_WORDS, FIELD(data), "PATH",
      "files to classify: one text per line, or .json, .jsonl, .csv, .tsv; words: also .conll; - "
      "reads lines from standard input"},
+    ENCODING_OPTION(FIELD(encoding)),
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder)"},
     {"--seq-len", ARG_INT, FIELD(score.max_len), "T",
@@ -289,6 +290,7 @@ static cz_status predict_files(const struct predict_options *o, struct scorer *s
         .size = sizeof options,
         .paths = o->data.items,
         .n_paths = o->data.n,
+        .encoding = o->encoding,
         .text_column = o->text_column,
         .pair_column = o->pair_column,
         .strip_spaces = o->strip_spaces,
@@ -307,6 +309,8 @@ static cz_status predict_files(const struct predict_options *o, struct scorer *s
 static cz_status run(const struct predict_options *o)
 {
     struct scorer scorer;
+    TRY(tool_check_text("--text", o->text));
+    TRY(tool_check_text("--pair", o->pair));
     if ((o->text != NULL) == (o->data.n > 0))
         return err_set(CZ_INVALID, 0, "--text or --data is missing");
     if (o->pair && !o->text)

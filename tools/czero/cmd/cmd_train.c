@@ -54,6 +54,7 @@ static const struct arg_spec train_specs[] = {
      "causal-lm: attention and positions stay within a document, which the end-of-text token ends"},
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
      "masked-lm: share of tokens to predict; replaced-tokens: to replace (default: 0.15)"},
+    ENCODING_OPTION(FIELD(encoding)),
     {"", ARG_HEADING, 0, NULL, "Instructions and chats (--task sft):"},
     {"--chat-template", ARG_STRING, FIELD(chat_template), "NAME|FILE",
      "chat template: one that the tokenizer's folder has under this name, or a file (default: the "

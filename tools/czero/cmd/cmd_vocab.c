@@ -16,7 +16,7 @@
 
 struct vocab_cli {
     struct arg_list data;
-    const char *text_column, *pair_column, *kind, *lowercase, *out;
+    const char *text_column, *pair_column, *kind, *lowercase, *out, *encoding;
     int64_t size, min_count;
     bool strip_spaces, json;
 };
@@ -25,6 +25,7 @@ struct vocab_cli {
 static const struct arg_spec specs[] = {
     {"--data", ARG_WORDS, AT(data), "PATH",
      "JSON, CSV and TSV as for classification; all other files are plain text", 0, true},
+    ENCODING_OPTION(AT(encoding)),
     {"-o", ARG_STRING, AT(out), "DIR", "output folder for the vocabulary and tokenizer_config.json",
      0, true},
     {"--size", ARG_INT, AT(size), "N",
@@ -91,6 +92,7 @@ static cz_status add_texts(struct vocab *v, const struct vocab_cli *o, const cha
                                        .pair_column = labelled ? o->pair_column : NULL,
                                        .strip_spaces = o->strip_spaces,
                                        .plain = !labelled,
+                                       .encoding = o->encoding,
                                        .labels_optional = true};
     struct cz_texts *t;
     TRY(cz_texts_open(&options, &t));

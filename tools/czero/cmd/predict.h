@@ -12,7 +12,7 @@
 
 struct predict_options {
     struct score_options score;
-    const char *text, *pair, *output, *text_column, *pair_column;
+    const char *text, *pair, *output, *text_column, *pair_column, *encoding;
     struct arg_list data;
     double threshold; /* NAN: not given */
     bool strip_spaces, json;

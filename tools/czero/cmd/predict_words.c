@@ -230,6 +230,7 @@ static cz_status predict_files(const struct predict_options *o, struct scorer *s
     const struct cz_texts_options options = {.size = sizeof options,
                                              .paths = o->data.items,
                                              .n_paths = o->data.n,
+                                             .encoding = o->encoding,
                                              .text_column = o->text_column,
                                              .labels_optional = true,
                                              .labels_ignored = true,

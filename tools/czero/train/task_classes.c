@@ -30,6 +30,7 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
         .n_labels = n_labels,
         .words = r->task == &train_task_words,
         .problem = problem,
+        .encoding = o->encoding,
     };
     return cz_texts_open(&options, out);
 }

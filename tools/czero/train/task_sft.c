@@ -20,6 +20,7 @@ static cz_status open_set(struct run *r, const struct arg_list *paths, struct ch
 {
     const struct chat_set_options options = {.paths = paths->items,
                                              .n_paths = paths->n,
+                                             .encoding = r->options->encoding,
                                              .encoder = r->chat,
                                              .max_len = r->T,
                                              .packs = r->options->packing,

@@ -24,6 +24,7 @@ static cz_status open_rows(const struct run *r, const struct arg_list *paths, bo
         .epochs = once || isnan(r->options->epochs) ? 0 : r->options->epochs,
         .accumulation = once ? 1 : r->accumulation,
         .per_document = r->options->per_document,
+        .encoding = r->options->encoding,
     };
     const double given = r->options->mask_probability;
     const float probability = isnan(given) ? 0.15f : (float)given;

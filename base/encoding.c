@@ -1,14 +1,12 @@
 /* Guessing the encoding of bytes that are not UTF-8. Training takes any bytes, so a table that a
  * spreadsheet has written in GBK would cost a run: the message must say what to do. A guess needs
  * nine of ten characters, because a wrong name costs more than none. */
-#include "data/source/encoding.h"
+#include "base/encoding.h"
 
 #include "base/utf8.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- the guess ------------------------------------------------------------------------------- */
 
@@ -65,13 +63,29 @@ static void count_bytes(struct tally *t, const unsigned char *p, size_t n)
     }
 }
 
+/* By the mark at the beginning, if there is a NUL, too, as in line ends and spaces; without a mark,
+ * mostly of ASCII characters, every other byte is NUL. */
+const char *encoding_wide(const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    size_t zeros[2] = {0, 0};
+    if (n < 4 || !memchr(p, 0, n)) return NULL;
+    if (memcmp(p, "\xFF\xFE\0\0", 4) == 0 || memcmp(p, "\0\0\xFE\xFF", 4) == 0) return "utf-32";
+    if (memcmp(p, "\xFF\xFE", 2) == 0 || memcmp(p, "\xFE\xFF", 2) == 0) return "utf-16";
+    if (n > 512) n = 512;
+    for (size_t i = 0; i < n; i++) zeros[i & 1] += p[i] == 0;
+    const size_t most = n < 12 ? n : n / 2 * 7 / 10;
+    return zeros[1] > most && zeros[0] == 0   ? "utf-16le"
+           : zeros[0] > most && zeros[1] == 0 ? "utf-16be"
+                                              : NULL;
+}
+
 const char *encoding_guess(const void *bytes, size_t nbytes, bool is_beginning)
 {
     const char *s = bytes;
     struct tally t = {0};
-    if (is_beginning && nbytes >= 4 &&
-        (memcmp(s, "\xFF\xFE\0\0", 4) == 0 || memcmp(s, "\0\0\xFE\xFF", 4) == 0))
-        return "utf-32";
+    const char *wide = is_beginning ? encoding_wide(bytes, nbytes) : NULL;
+    if (wide) return wide;
     if (is_beginning && nbytes >= 2 &&
         (memcmp(s, "\xFF\xFE", 2) == 0 || memcmp(s, "\xFE\xFF", 2) == 0))
         return "utf-16";
@@ -105,43 +119,4 @@ cz_status encoding_check(const char *path, uint64_t line, const char *s, size_t 
         snprintf(looks, sizeof looks, "; the text looks like %s: convert it to UTF-8", guess);
     return err_set(CZ_CORRUPT, 0, "%s%s: byte 0x%02x at offset %zu is not UTF-8%s", path, place,
                    (unsigned)(unsigned char)s[at], at, looks);
-}
-
-/* ---- converters ------------------------------------------------------------------------------ */
-
-/* Names that Python has and iconv has not. */
-static const char *const names[][2] = {
-    {"latin-1", "ISO-8859-1"},   {"latin_1", "ISO-8859-1"},  {"utf-8-sig", "UTF-8"},
-    {"utf_8", "UTF-8"},          {"utf_8_sig", "UTF-8"},     {"utf_16", "UTF-16"},
-    {"utf_32", "UTF-32"},        {"shift-jis", "SHIFT_JIS"}, {"windows1252", "CP1252"},
-    {"windows1251", "CP1251"},   {"gb-18030", "GB18030"},    {"big-5", "BIG5"},
-    {"iso8859_1", "ISO-8859-1"}, {"euc_kr", "EUC-KR"},       {"euc_jp", "EUC-JP"},
-    {"mac-roman", "MACINTOSH"}};
-
-static const char *iconv_name(const char *name)
-{
-    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
-        if (strcasecmp(name, names[i][0]) == 0) return names[i][1];
-    return name;
-}
-
-bool encoding_is_utf8(const char *name)
-{
-    if (!name) return true;
-    name = iconv_name(name);
-    return strcasecmp(name, "utf-8") == 0 || strcasecmp(name, "utf8") == 0;
-}
-
-/* A "/" begins iconv's suffixes, which would drop or replace characters without an error. */
-cz_status encoding_open(const char *name, iconv_t *out)
-{
-    *out = (iconv_t)-1;
-    if (*name && strlen(name) < 64 && !strpbrk(name, "/,"))
-        *out = iconv_open("UTF-8", iconv_name(name));
-    if (*out != (iconv_t)-1) return CZ_OK;
-    if (errno == ENOMEM) return err_set(CZ_NOMEM, 0, "no memory to convert text");
-    return err_set(CZ_INVALID, 0,
-                   "encoding \"%.64s\": this host's iconv does not have it; iconv --list shows its "
-                   "names, such as gb18030, big5, shift_jis, latin-1, windows-1252, utf-16",
-                   name);
 }
