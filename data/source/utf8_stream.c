@@ -3,9 +3,9 @@
  * labels in GBK would become one class of replacement characters. */
 #include "data/source/utf8_stream.h"
 
-#include "base/encoding.h"
 #include "base/utf8.h"
 #include "data/source/content.h"
+#include "formats/encoding.h"
 
 #include <errno.h>
 #include <iconv.h>
@@ -155,11 +155,11 @@ static cz_status fail(const struct utf8_stream *s)
     const uint64_t off = s->n_read - (s->n - s->at);
     const char *guess = encoding_guess(s->raw, s->n, s->n_read == s->n);
     if (s->iconv != NO_ICONV)
-        snprintf(advice, sizeof advice, "choose another --encoding, or mend the file");
+        snprintf(advice, sizeof advice, "choose another --encoding, or correct the file");
     else if (!guess)
         snprintf(advice, sizeof advice, "name the encoding: --encoding gb18030, latin-1, …");
     else if (strcmp(guess, "utf-8") == 0)
-        snprintf(advice, sizeof advice, "the text around it is UTF-8: mend or remove the byte");
+        snprintf(advice, sizeof advice, "the text around it is UTF-8: correct or remove the byte");
     else
         snprintf(advice, sizeof advice, "the text looks like %s: use --encoding %s", guess, guess);
     return err_set(CZ_CORRUPT, 0, "%s:%llu: byte 0x%02x at offset %llu is not %s; %s", s->o.path,

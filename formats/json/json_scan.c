@@ -3,9 +3,9 @@
  * Everything that may be wrong with a text is reported here, by line and column. Limits (depth,
  * UTF-8, no NUL) are checked here as well, which is what lets the rest of the module rely on
  * them. */
-#include "base/encoding.h"
 #include "base/host/cgroup.h"
 #include "formats/eight.h"
+#include "formats/encoding.h"
 #include "formats/json/json_impl.h"
 
 #include <stdarg.h>

@@ -4,9 +4,9 @@
 #include "tool.h"
 
 #include "args.h"
-#include "base/encoding.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "formats/encoding.h"
 #include "terminal.h"
 
 #include <errno.h>

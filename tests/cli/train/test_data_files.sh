@@ -42,7 +42,7 @@ refused 2 "is a safetensors file" "${train[@]}" --data model/model.safetensors
 refused 2 'chat.jsonl:1: no member "text"; there is messages' "${train[@]}" --data chat.jsonl
 refused 2 "chat.jsonl:1:" "${train[@]}" --data text.txt --eval-data chat.jsonl
 iconv -f UTF-8 -t UTF-16 <docs.txt >wide.txt
-refused 2 "wide.txt: is text in UTF-16" "${train[@]}" --data wide.txt
+refused 2 "wide.txt: is text in utf-16" "${train[@]}" --data wide.txt
 mkdir empty
 refused 2 "empty: the folder has no file that ends in .txt" "${train[@]}" --data empty
 

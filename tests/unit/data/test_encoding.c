@@ -2,8 +2,8 @@
  * of them, however the file comes in pieces; the encoding is named where nine of ten characters
  * agree, and none is otherwise; a named encoding becomes UTF-8 in pieces of any size, and bytes
  * that are not of it are an error, too; a byte order mark at the beginning is no text. */
-#include "base/encoding.h"
 #include "data/source/utf8_stream.h"
+#include "formats/encoding.h"
 #include "tests/support/check_main.h"
 
 #include <fcntl.h>
@@ -240,7 +240,8 @@ START_TEST(the_advice_follows_the_guess)
         const char *bytes, *advice;
     } cases[] = {
         {"t\n\xBA\xC3,\xD5\xFD\n", "; the text looks like gb18030: use --encoding gb18030"},
-        {"\xC3\xA9\xC3\xA8\xC3\xAA\xFFz", "; the text around it is UTF-8: mend or remove the byte"},
+        {"\xC3\xA9\xC3\xA8\xC3\xAA\xFFz",
+         "; the text around it is UTF-8: correct or remove the byte"},
         {"\x82\xB1\x82\xEA", "; name the encoding: --encoding gb18030, latin-1, …"},
         {"\xFF\xFE\x63\x6B", "; the text looks like utf-16: use --encoding utf-16"},
     };
@@ -266,7 +267,7 @@ START_TEST(the_advice_follows_the_guess)
 }
 END_TEST
 
-/* A file of more than two blocks, whose characters lie across their ends. */
+/* A file of more than two blocks, whose characters cross their ends. */
 START_TEST(long_files_are_read_whole)
 {
     const size_t n = 200001;
