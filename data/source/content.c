@@ -2,7 +2,7 @@
  * Parquet file read as text costs hours before the samples look odd. */
 #include "data/source/content.h"
 
-#include "formats/encoding.h"
+#include "base/text/encoding.h"
 
 #include <string.h>
 

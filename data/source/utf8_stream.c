@@ -3,9 +3,9 @@
  * labels in GBK would become one class of replacement characters. */
 #include "data/source/utf8_stream.h"
 
+#include "base/text/encoding.h"
 #include "base/utf8.h"
 #include "data/source/content.h"
-#include "formats/encoding.h"
 
 #include <errno.h>
 #include <iconv.h>

@@ -4,8 +4,8 @@
  * UTF-8, no NUL) are checked here as well, which is what lets the rest of the module rely on
  * them. */
 #include "base/host/cgroup.h"
+#include "base/text/encoding.h"
 #include "formats/eight.h"
-#include "formats/encoding.h"
 #include "formats/json/json_impl.h"
 
 #include <stdarg.h>

@@ -234,9 +234,10 @@ CZ_API cz_status cz_data_check_vocab(struct cz_data_loader *loader, int64_t voca
 
 /* The next micro-batch of this rank. Its arrays belong to the loader and stay unchanged until the
  * next call. batch->sample is the running number of the first row. With `once`, B is smaller in the
- * epoch's last micro-batch and 0 after it (an outcome, not an error); then the arrays are NULL. With
- * `epochs` B is 0 after the last step, too; in it, a rank without a row gets one without labels.
- * Errors: CZ_INVALID (token outside the vocabulary), CZ_CORRUPT (a file became shorter), CZ_IO. */
+ * epoch's last micro-batch and 0 after it (an outcome, not an error); then the arrays are NULL.
+ * With `epochs` B is 0 after the last step, too; in it, a rank without a row gets one without
+ * labels. Errors: CZ_INVALID (token outside the vocabulary), CZ_CORRUPT (a file became shorter),
+ * CZ_IO. */
 CZ_API cz_status cz_data_next(struct cz_data_loader *loader, struct cz_batch *batch);
 
 /* With `once` or `epochs`: every rank has received its last row. Always false otherwise. */

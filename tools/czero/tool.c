@@ -6,7 +6,7 @@
 #include "args.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "formats/encoding.h"
+#include "base/text/encoding.h"
 #include "terminal.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
 #include "base/log.h"
+#include "base/text/encoding.h"
 #include "base/utf8.h"
 #include "formats/beneath.h"
-#include "formats/encoding.h"
 #include "formats/file_io.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * of them, however the file comes in pieces; the encoding is named where nine of ten characters
  * agree, and none is otherwise; a named encoding becomes UTF-8 in pieces of any size, and bytes
  * that are not of it are an error, too; a byte order mark at the beginning is no text. */
+#include "base/text/encoding.h"
 #include "data/source/utf8_stream.h"
-#include "formats/encoding.h"
 #include "tests/support/check_main.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Guessing the encoding of bytes that are not UTF-8. Training takes any bytes, so a table that a
  * spreadsheet has written in GBK would cost a run: the message must say what to do. A guess needs
  * nine of ten characters, because a wrong name costs more than none. */
-#include "formats/encoding.h"
+#include "base/text/encoding.h"
 
 #include "base/utf8.h"
 

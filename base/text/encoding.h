@@ -2,8 +2,8 @@
  *
  * Files of data are read by data/source/utf8_stream.h, which uses the guess. A string that comes
  * from elsewhere (a prompt, a vocabulary) is checked by encoding_check(). */
-#ifndef CZ_FORMATS_ENCODING_H
-#define CZ_FORMATS_ENCODING_H
+#ifndef CZ_BASE_TEXT_ENCODING_H
+#define CZ_BASE_TEXT_ENCODING_H
 
 #include "base/status.h"
 
