@@ -158,6 +158,9 @@ const struct pickle_node *ckpt_optim_states(const struct ckpt *ck);
 /* A number that may be a python number or a one-element tensor of rank 0's files. */
 bool ckpt_number(const struct ckpt *ck, const struct pickle_node *node, double *out);
 
+/* All elements of a tensor of ckpt_model_states(), as stored, row-major. Errors: as pt_read(). */
+cz_status ckpt_read_model_tensor(const struct ckpt *ck, const struct pickle_tensor *t, void *dst);
+
 /* ---- files ------------------------------------------------------------------------------------
  * The tag's files that hold this checkpoint (info.n_files), for callers that verify, print or copy
  * them. Of all those files only CKPT_FILES_IDLE_MAX are kept open, however many ranks there were.

@@ -271,3 +271,35 @@ cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **t
     }
     return locate_self(dir, tag_dir, tag_out);
 }
+
+/* ---- the dictionary ------------------------------------------------------------------------- */
+
+static const char *const own_keys[] = {"module",
+                                       "buffer_names",
+                                       "optimizer",
+                                       "param_shapes",
+                                       "frozen_param_shapes",
+                                       "shared_params",
+                                       "frozen_param_fragments",
+                                       "lr_scheduler",
+                                       "data_sampler",
+                                       "random_ltd",
+                                       "sparse_tensor_module_names",
+                                       "csr_tensor_module_names",
+                                       "skipped_steps",
+                                       "global_steps",
+                                       "global_samples",
+                                       "dp_world_size",
+                                       "mp_world_size",
+                                       "checkpoint_parallel_dimensions",
+                                       "ds_config",
+                                       "ds_version",
+                                       "universal_checkpoint_info"};
+
+/* At the top of the dictionary only: a user's own may use the same words. */
+bool ckpt_is_own_key(const char *key)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(own_keys); i++)
+        if (strcmp(own_keys[i], key) == 0) return true;
+    return false;
+}

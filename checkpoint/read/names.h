@@ -56,5 +56,9 @@ cz_status ckpt_list_files_in(const char *dir, const char *name, const char *suff
                              struct ckpt_list *out);
 void ckpt_list_free(struct ckpt_list *list); /* accepts zeroed */
 
+/* Whether DeepSpeed's engine writes this key of model_states itself, so that a program's value
+ * would not come back (docs/deepspeed-behaviour.md, "Model file"). */
+bool ckpt_is_own_key(const char *key);
+
 CZ_EXTERN_C_END
 #endif

@@ -198,6 +198,11 @@ const struct pickle_node *ckpt_optim_states(const struct ckpt *ck)
     return ck->optim_root;
 }
 
+cz_status ckpt_read_model_tensor(const struct ckpt *ck, const struct pickle_tensor *t, void *dst)
+{
+    return pt_read(ck->model, t, 0, (size_t)t->numel, dst);
+}
+
 /* Whether a node is part of a tree. */
 static bool holds(const struct pickle_node *tree, const struct pickle_node *node)
 {

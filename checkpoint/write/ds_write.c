@@ -40,9 +40,18 @@ static cz_status read_json(struct ckpt_writer *w)
     const struct ckpt_write_options *o = w->options;
     TRY(json_parse(o->ds_config_json, strlen(o->ds_config_json), "ds_config", JSON_CONFIG,
                    &w->config));
+    cz_status st;
+    if (o->client_state_json && o->client_state_pickle)
+        return err_set(CZ_INVALID, 0, "the client state is given as JSON and as a pickle");
+    if (o->client_state_pickle) {
+        st = pickle_parse(o->client_state_pickle, o->client_state_nbytes, "client state",
+                          &w->client_pickle);
+        if (st == CZ_CORRUPT) st = err_set(CZ_INVALID, 0, "%s", cz_last_error()); /* not a file's */
+        return st == CZ_OK ? ds_client_check_pickle(pickle_root(w->client_pickle)) : st;
+    }
     if (!o->client_state_json) return CZ_OK;
-    cz_status st = json_parse(o->client_state_json, strlen(o->client_state_json), "client state",
-                              JSON_STRICT, &w->client);
+    st = json_parse(o->client_state_json, strlen(o->client_state_json), "client state", JSON_STRICT,
+                    &w->client);
     if (st == CZ_CORRUPT) st = err_set(CZ_INVALID, 0, "%s", cz_last_error()); /* not a file's */
     TRY(st);
     return ds_client_check(json_root(w->client));
@@ -69,7 +78,7 @@ static cz_status places_init(struct ckpt_writer *w)
     return CZ_OK;
 }
 
-/* Lays the file out and writes what is known already: the pickle, and the steps that are tensors.
+/* Lays the file out and writes what is known already: the pickle, and the storages that are known.
  * The pickle is in memory; it has names and shapes only. */
 static cz_status file_create(struct ckpt_writer *w, struct ds_file *f)
 {
@@ -82,9 +91,11 @@ static cz_status file_create(struct ckpt_writer *w, struct ds_file *f)
     options.pickle = bytes;
     if (st == CZ_OK) st = pt_create(&options, &f->pt);
     free(bytes);
-    for (size_t i = 0; i < f->n_steps && st == CZ_OK; i++)
-        st = pt_write(f->pt, f->steps[i].storage_idx, 0, sizeof f->steps[i].value,
-                      &f->steps[i].value, NULL);
+    for (size_t i = 0; i < f->n_known && st == CZ_OK; i++) {
+        const struct ds_known *k = &f->known[i];
+        st = k->bytes ? pt_write(f->pt, k->storage_idx, 0, k->nbytes, k->bytes, NULL)
+                      : pt_write(f->pt, k->storage_idx, 0, sizeof k->step, &k->step, NULL);
+    }
     pickle_writer_destroy(f->pickle);
     f->pickle = NULL;
     return err_trace(st, __func__, __LINE__);
@@ -262,11 +273,12 @@ void ckpt_writer_destroy(struct ckpt_writer *w)
             (void)file_remove(w->files[i].path); /* an earlier error is being reported */
         free(w->files[i].path);
         free(w->files[i].storage_nbytes);
-        free(w->files[i].steps);
+        free(w->files[i].known);
     }
     manifest_free(&w->manifest);
     json_free(w->config);
     json_free(w->client);
+    pickle_free(w->client_pickle);
     free(w->param_pos);
     free(w->param_storage);
     free(w->group_storage);

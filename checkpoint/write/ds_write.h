@@ -122,9 +122,11 @@ struct ckpt_write_options {
     const struct ckpt_onebit *onebit; /* NULL: another optimizer */
     const char *ds_config_json;       /* becomes the dict `ds_config` */
     const char *client_state_json;    /* an object merged in last, as DeepSpeed does; NULL: none.
-                                         CZ_INVALID when it is not an object, or holds
-                                         checkpoint_parallel_dimensions or a key that describes or
-                                         holds tensors (module, optimizer, param_shapes …) */
+                                         CZ_INVALID when it is not an object, or holds a key of
+                                         ckpt_is_own_key() */
+    const void *client_state_pickle;  /* the same as a pickle of a dictionary, whose tensors are
+                                         calls (struct pickle_part); NULL: none. One of the two */
+    size_t client_state_nbytes;
 };
 
 struct ckpt_writer;

@@ -20,10 +20,13 @@
 
 #define DS_NONE SIZE_MAX
 
-/* A step count that torch keeps as a 0-d tensor. */
-struct ds_step {
+/* A storage whose elements are known when the file is created: a step count, which torch keeps as a
+ * 0-d tensor, or a tensor of the client state. */
+struct ds_known {
     size_t storage_idx;
-    float value;
+    float step;
+    const void *bytes; /* NULL: the step */
+    size_t nbytes;
 };
 
 struct ds_file {
@@ -32,8 +35,8 @@ struct ds_file {
     struct pickle_writer *pickle; /* while it is made */
     uint64_t *storage_nbytes;
     size_t n_storages, cap_storages;
-    struct ds_step *steps;
-    size_t n_steps, cap_steps;
+    struct ds_known *known;
+    size_t n_known, cap_known;
     struct pt_writer *pt;
     bool renamed;
 };
@@ -73,6 +76,7 @@ struct ds_cut {
 struct ckpt_writer {
     const struct ckpt_write_options *options;
     struct json_doc *config, *client; /* client: NULL when there is none */
+    struct pickle *client_pickle;     /* likewise */
     bool failed;                      /* no memory */
 
     struct ds_file files[DS_N_FILES];
@@ -111,6 +115,10 @@ size_t ds_stream_of(const struct ckpt_writer *w, enum ckpt_source source, size_t
 
 /* A new storage of numel elements. */
 size_t ds_storage(struct ckpt_writer *w, int file, enum cz_dtype dtype, size_t numel);
+size_t ds_storage_bytes(struct ckpt_writer *w, int file, uint64_t nbytes);
+
+/* The elements of a storage; `bytes` stay valid until the file is created. */
+void ds_known(struct ckpt_writer *w, int file, struct ds_known known);
 
 /* Source elements [src_off, + numel) of a stream go to a storage, from storage_off on. Its dtype is
  * set here. */
@@ -146,6 +154,7 @@ void ds_put_model(struct ckpt_writer *w); /* model_states.pt */
 
 /* CZ_INVALID: not an object, or a key that the checkpoint needs for itself. */
 cz_status ds_client_check(const struct json_node *client);
+cz_status ds_client_check_pickle(const struct pickle_node *client);
 
 void ds_put_optim(struct ckpt_writer *w); /* optim_states.pt */
 

@@ -136,14 +136,28 @@ size_t ds_stream_of(const struct ckpt_writer *w, enum ckpt_source source, size_t
  * no way to stop in the middle of a dictionary. */
 size_t ds_storage(struct ckpt_writer *w, int file, enum cz_dtype dtype, size_t numel)
 {
+    return ds_storage_bytes(w, file, (uint64_t)numel * dtype_size(dtype));
+}
+
+size_t ds_storage_bytes(struct ckpt_writer *w, int file, uint64_t nbytes)
+{
     struct ds_file *f = &w->files[file];
     if (!ds_grow((void **)&f->storage_nbytes, &f->cap_storages, f->n_storages,
                  sizeof *f->storage_nbytes)) {
         w->failed = true;
         return 0;
     }
-    f->storage_nbytes[f->n_storages] = (uint64_t)numel * dtype_size(dtype);
+    f->storage_nbytes[f->n_storages] = nbytes;
     return f->n_storages++;
+}
+
+void ds_known(struct ckpt_writer *w, int file, struct ds_known known)
+{
+    struct ds_file *f = &w->files[file];
+    if (ds_grow((void **)&f->known, &f->cap_known, f->n_known, sizeof *f->known))
+        f->known[f->n_known++] = known;
+    else
+        w->failed = true;
 }
 
 /* Also extends the stream to the last element that a segment needs. */

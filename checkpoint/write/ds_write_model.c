@@ -86,78 +86,94 @@ static void put_ds_version(struct ckpt_writer *w)
     pickle_put_string(w->files[DS_MODEL].pickle, CKPT_DS_VERSION);
 }
 
-/* `reserved`: a client's value under this key would replace tensors, or what is needed to find
- * their elements. */
 static const struct model_key {
     const char *key;
     void (*put)(struct ckpt_writer *w);
-    bool reserved;
 } model_keys[] = {
-    {"module", ds_put_module, true},
-    {"buffer_names", put_buffers, true},
-    {"optimizer", put_optimizer, true},
-    {"param_shapes", ds_put_param_shapes, true},
-    {"frozen_param_shapes", ds_put_frozen_shapes, true},
-    {"shared_params", ds_put_shared, true},
-    {"frozen_param_fragments", ds_put_frozen_fragments, true},
-    {"lr_scheduler", put_scheduler, false},
-    {"data_sampler", put_none, false},
-    {"random_ltd", put_none, false},
-    {"skipped_steps", put_skipped, false},
-    {"global_steps", put_steps, false},
-    {"global_samples", put_samples, false},
-    {"dp_world_size", put_dp_world, false},
-    {"mp_world_size", put_mp_world, false},
-    {"checkpoint_parallel_dimensions", put_dimensions, true},
-    {"ds_config", put_config, false},
-    {"ds_version", put_ds_version, false},
+    {"module", ds_put_module},
+    {"buffer_names", put_buffers},
+    {"optimizer", put_optimizer},
+    {"param_shapes", ds_put_param_shapes},
+    {"frozen_param_shapes", ds_put_frozen_shapes},
+    {"shared_params", ds_put_shared},
+    {"frozen_param_fragments", ds_put_frozen_fragments},
+    {"lr_scheduler", put_scheduler},
+    {"data_sampler", put_none},
+    {"random_ltd", put_none},
+    {"skipped_steps", put_skipped},
+    {"global_steps", put_steps},
+    {"global_samples", put_samples},
+    {"dp_world_size", put_dp_world},
+    {"mp_world_size", put_mp_world},
+    {"checkpoint_parallel_dimensions", put_dimensions},
+    {"ds_config", put_config},
+    {"ds_version", put_ds_version},
 };
 #define N_MODEL_KEYS (sizeof model_keys / sizeof model_keys[0])
 
-static const struct model_key *model_key_find(const char *key)
+/* DeepSpeed merges without a check: a client can change its run's counters or make its checkpoint
+ * unreadable, and its value does not come back. */
+static cz_status client_check_key(const char *key)
 {
-    for (size_t i = 0; i < N_MODEL_KEYS; i++)
-        if (strcmp(model_keys[i].key, key) == 0) return &model_keys[i];
-    return NULL;
+    if (!ckpt_is_own_key(key)) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "the client state has the key '%s', which the checkpoint itself uses: "
+                   "give it another name",
+                   key);
 }
 
-/* DeepSpeed merges without a check, and a client can make its own checkpoint unreadable. */
 cz_status ds_client_check(const struct json_node *client)
 {
     if (json_type(client) != JSON_OBJECT)
         return err_set(CZ_INVALID, 0, "a checkpoint's client state is %s, not an object",
                        json_type_name(json_type(client)));
-    for (size_t i = 0; i < json_count(client); i++) {
-        const char *key = json_key(json_child(client, i));
-        const struct model_key *found = model_key_find(key);
-        if (found && found->reserved)
-            return err_set(CZ_INVALID, 0,
-                           "the client state has the key '%s', which the checkpoint itself uses: "
-                           "give it another name",
-                           key);
+    for (size_t i = 0; i < json_count(client); i++)
+        TRY(client_check_key(json_key(json_child(client, i))));
+    return CZ_OK;
+}
+
+cz_status ds_client_check_pickle(const struct pickle_node *client)
+{
+    if (client->kind != PICKLE_DICT)
+        return err_set(CZ_INVALID, 0, "a checkpoint's client state is %s, not a dict",
+                       pickle_kind_phrase(client->kind));
+    for (size_t i = 0; i < client->n_pairs; i++) {
+        const char *key = pickle_to_string(client->pairs[i].key);
+        if (key) TRY(client_check_key(key));
     }
     return CZ_OK;
 }
 
-/* As Python's dict.update: a client's value replaces ours in its place, new keys follow. */
+/* A client's tensor has a storage of its own, as torch gives it. */
+static cz_status place_tensor(void *user, const struct pickle_dtype *dtype, const void *elements,
+                              size_t nbytes, size_t *storage_idx)
+{
+    struct ckpt_writer *w = user;
+    (void)dtype;
+    *storage_idx = ds_storage_bytes(w, DS_MODEL, nbytes);
+    if (nbytes > 0)
+        ds_known(
+            w, DS_MODEL,
+            (struct ds_known){.storage_idx = *storage_idx, .bytes = elements, .nbytes = nbytes});
+    return w->failed ? CZ_NOMEM : CZ_OK;
+}
+
+/* A client's pairs follow ours. */
 void ds_put_model(struct ckpt_writer *w)
 {
     struct pickle_writer *p = w->files[DS_MODEL].pickle;
     const struct json_node *client = w->client ? json_root(w->client) : NULL;
     pickle_dict_begin(p);
     for (size_t i = 0; i < N_MODEL_KEYS; i++) {
-        const struct json_node *theirs = client ? json_get(client, model_keys[i].key) : NULL;
         pickle_put_string(p, model_keys[i].key);
-        if (theirs)
-            ds_put_json(p, theirs);
-        else
-            model_keys[i].put(w);
+        model_keys[i].put(w);
     }
     for (size_t i = 0; client && i < json_count(client); i++) {
         const struct json_node *theirs = json_child(client, i);
-        if (model_key_find(json_key(theirs))) continue;
         pickle_put_string(p, json_key(theirs));
         ds_put_json(p, theirs);
     }
+    const struct pickle_part part = {.user = w, .place = place_tensor};
+    if (w->client_pickle) pickle_put_pairs(p, pickle_root(w->client_pickle), &part);
     pickle_dict_end(p);
 }

@@ -73,10 +73,7 @@ static void put_step(struct ckpt_writer *w, int file, const struct ckpt_group *g
     const struct pickle_tensor_desc t = {
         .dtype = DTYPE_F32, .storage_idx = storage, .storage_numel = 1};
     pickle_put_tensor(f->pickle, &t);
-    if (ds_grow((void **)&f->steps, &f->cap_steps, f->n_steps, sizeof *f->steps))
-        f->steps[f->n_steps++] = (struct ds_step){storage, (float)g->step};
-    else
-        w->failed = true;
+    ds_known(w, file, (struct ds_known){.storage_idx = storage, .step = (float)g->step});
 }
 
 /* Where the elements are that the optimizer sees as its idx-th tensor of the group. */

@@ -1,45 +1,16 @@
-/* A user's own values in a DeepSpeed checkpoint, as JSON. The file is a pickle of anything; what
- * has no JSON form (tensors, objects, NaN) is left out, and keys that DeepSpeed's engine writes
- * itself are not the user's. */
+/* A user's own values in a DeepSpeed checkpoint, as JSON or as a pickle. The file is a pickle of
+ * anything; what has no JSON form (tensors, objects, NaN) is left out there, and keys that
+ * DeepSpeed's engine writes itself are not the user's. */
 #include "engine/state/client_state_impl.h"
 
+#include "checkpoint/read/names.h"
 #include "formats/json/json_write.h"
 
 #include <math.h>
 #include <string.h>
 
-#define CLIENT_STATE_NBYTES_MAX ((size_t)64 << 20)
-
-/* docs/deepspeed-behaviour.md, "Model file" */
-static const char *const engine_keys[] = {"module",
-                                          "buffer_names",
-                                          "optimizer",
-                                          "param_shapes",
-                                          "frozen_param_shapes",
-                                          "shared_params",
-                                          "frozen_param_fragments",
-                                          "lr_scheduler",
-                                          "data_sampler",
-                                          "random_ltd",
-                                          "sparse_tensor_module_names",
-                                          "csr_tensor_module_names",
-                                          "skipped_steps",
-                                          "global_steps",
-                                          "global_samples",
-                                          "dp_world_size",
-                                          "mp_world_size",
-                                          "checkpoint_parallel_dimensions",
-                                          "ds_config",
-                                          "ds_version",
-                                          "universal_checkpoint_info"};
-
-/* Only at the top: a user's dictionary may use the same words. */
-static bool is_engine_key(const char *key)
-{
-    for (size_t i = 0; i < CZ_ARRAY_LEN(engine_keys); i++)
-        if (strcmp(engine_keys[i], key) == 0) return true;
-    return false;
-}
+#define CLIENT_STATE_NBYTES_MAX   ((size_t)64 << 20)
+#define CLIENT_TENSORS_NBYTES_MAX ((uint64_t)1 << 30)
 
 /* Whether the value, down to its leaves, can be said in JSON. */
 static bool has_json_form(const struct pickle_node *n)
@@ -85,7 +56,7 @@ static void put_dict(struct json_writer *w, const struct pickle_node *n, bool is
     json_begin_object(w);
     for (size_t i = 0; i < n->n_pairs; i++) {
         const char *key = pickle_to_string(n->pairs[i].key);
-        if (!key || !has_json_form(n->pairs[i].value) || (is_top && is_engine_key(key))) continue;
+        if (!key || !has_json_form(n->pairs[i].value) || (is_top && ckpt_is_own_key(key))) continue;
         json_write_key(w, key);
         put_value(w, n->pairs[i].value);
     }
@@ -123,4 +94,36 @@ cz_status client_state_json(const struct pickle_node *model_states, char **out)
         json_end_object(&w);
     }
     return json_writer_take(&w, out, NULL);
+}
+
+/* ---- as a pickle ---------------------------------------------------------------------------- */
+
+static bool is_users(const struct pickle_node *key)
+{
+    const char *text = pickle_to_string(key);
+    return !text || !ckpt_is_own_key(text);
+}
+
+static cz_status read_tensor(void *user, const struct pickle_tensor *t, void *dst)
+{
+    return ckpt_read_model_tensor(user, t, dst);
+}
+
+cz_status client_state_pickle(const struct ckpt *ck, void **out, size_t *nbytes)
+{
+    const struct pickle_part part = {.keeps = is_users,
+                                     .read = read_tensor,
+                                     .user = (void *)(uintptr_t)ck,
+                                     .nbytes_max = CLIENT_TENSORS_NBYTES_MAX};
+    const struct pickle_node *states = ckpt_model_states(ck);
+    struct pickle_writer *w = pickle_writer_create();
+    unsigned char *bytes = NULL;
+    if (!w) return err_set(CZ_NOMEM, 0, "no memory for a client state");
+    pickle_dict_begin(w);
+    if (states->kind == PICKLE_DICT) pickle_put_pairs(w, states, &part);
+    pickle_dict_end(w);
+    cz_status st = pickle_writer_take(w, &bytes, nbytes);
+    pickle_writer_destroy(w);
+    *out = bytes;
+    return st;
 }

@@ -182,7 +182,9 @@ static cz_status fill_result(const struct load *l, struct cz_load_result *r)
                                  .cursor = l->run.cursor};
     r->tag_dir = strdup(ckpt_get_info(l->ck)->tag_dir);
     if (!r->tag_dir) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    return client_state_json(ckpt_model_states(l->ck), &r->client_state_json);
+    TRY(client_state_json(ckpt_model_states(l->ck), &r->client_state_json));
+    if (!l->options->pickles_client_state) return CZ_OK;
+    return client_state_pickle(l->ck, &r->client_state_pickle, &r->client_state_nbytes);
 }
 
 /* Every step that can fail on one rank ends in an agreement; the run is changed only after all of
@@ -244,7 +246,10 @@ void cz_load_result_free(struct cz_load_result *r)
 {
     free(r->tag_dir);
     free(r->client_state_json);
+    free(r->client_state_pickle);
     r->tag_dir = r->client_state_json = NULL;
+    r->client_state_pickle = NULL;
+    r->client_state_nbytes = 0;
 }
 
 cz_status engine_load_checkpoint(struct cz_engine *e, const char *dir, const char *tag)

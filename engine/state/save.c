@@ -258,7 +258,7 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     if (st == CZ_OK) st = run_state_to_json(&state, s->tag, &s->state_json, &s->state_nbytes);
     run_state_free(&state);
     TRY(st);
-    TRY(save_describe(e, s->staging, o->client_state_json, o->exclude_frozen || adapts,
+    TRY(save_describe(e, s->staging, o, o->exclude_frozen || adapts,
                       &s->description));
     return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }

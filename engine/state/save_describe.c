@@ -55,7 +55,7 @@ static struct ckpt_scaler describe_scaler(const struct loss_scale *s)
 
 /* Everything that files repeat (config, settings, counters) is taken once, while the step stands
  * still. */
-cz_status save_describe(const struct cz_engine *e, const char *dir, const char *client_state_json,
+cz_status save_describe(const struct cz_engine *e, const char *dir, const struct cz_save_options *o,
                         bool exclude_frozen, struct save_description *d)
 {
     const struct ds_config *c = e->config;
@@ -101,7 +101,9 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const char *
                                     .schedule = e,
                                     .onebit = d->onebit.optimizer ? &d->onebit : NULL,
                                     .ds_config_json = d->config_json,
-                                    .client_state_json = client_state_json};
+                                    .client_state_json = o->client_state_json,
+                                    .client_state_pickle = o->client_state_pickle,
+                                    .client_state_nbytes = o->client_state_nbytes};
     return CZ_OK;
 }
 

@@ -26,8 +26,8 @@ struct save_description {
     struct ckpt_onebit_tensor *tensors; /* (n_params) */
 };
 
-/* dir and client_state_json are borrowed. */
-cz_status save_describe(const struct cz_engine *e, const char *dir, const char *client_state_json,
+/* dir and the client state are borrowed. */
+cz_status save_describe(const struct cz_engine *e, const char *dir, const struct cz_save_options *o,
                         bool exclude_frozen, struct save_description *out);
 void save_description_free(struct save_description *d); /* accepts zeroed */
 

@@ -211,5 +211,29 @@ void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc 
 /* A parsed value again, tensors excepted (CZ_INVALID at take). For state that is carried on. */
 void pickle_put_node(struct pickle_writer *w, const struct pickle_node *node);
 
+/* How the pairs of a parsed dict are written. What the writer of a file cannot hold becomes the
+ * call czero.client_state.tensor(dtype, shape, elements in row-major order), and back. Members may
+ * be NULL. */
+#define PICKLE_TENSOR_MODULE "czero.client_state"
+#define PICKLE_TENSOR_NAME   "tensor"
+struct pickle_part {
+    void *user;
+    bool (*keeps)(const struct pickle_node *key); /* NULL: all */
+
+    /* The elements of a tensor, which then becomes a call; elements beyond nbytes_max in all are
+     * None. A storage becomes the class torch.UntypedStorage, and a class loses its attributes.
+     * NULL: tensors are CZ_INVALID at take. */
+    cz_status (*read)(void *user, const struct pickle_tensor *t, void *dst);
+    uint64_t nbytes_max;
+
+    /* The tensor that such a call becomes: a storage of the file. */
+    cz_status (*place)(void *user, const struct pickle_dtype *dtype, const void *elements,
+                       size_t nbytes, size_t *storage_idx);
+};
+
+/* The pairs of a parsed DICT, into the dict that is open. part NULL: as pickle_put_node(). */
+void pickle_put_pairs(struct pickle_writer *w, const struct pickle_node *dict,
+                      const struct pickle_part *part);
+
 CZ_EXTERN_C_END
 #endif

@@ -473,6 +473,11 @@ void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc 
         return;
     }
     pickle_write_next(w);
+    pickle_write_tensor(w, t);
+}
+
+void pickle_write_tensor(struct pickle_writer *w, const struct pickle_tensor_desc *t)
+{
     if (t->ds_id) { /* _rebuild_from_type_v2(function, type, its arguments, attributes) */
         pickle_write_global(w, "torch._tensor", "_rebuild_from_type_v2");
         pickle_write_op(w, '(');

@@ -43,7 +43,9 @@ struct pickle_writer {
     uint32_t n_memo;
     size_t n_values; /* outside all containers */
     cz_status failed;
-    const char *why; /* a literal */
+    const char *why;                /* a literal */
+    const struct pickle_part *part; /* during pickle_put_pairs(); or NULL */
+    uint64_t nbytes_read;           /* of its tensors */
 };
 
 void pickle_write_fail(struct pickle_writer *w, cz_status status, const char *why);
@@ -61,6 +63,7 @@ void pickle_write_int(struct pickle_writer *w, int64_t value);
 void pickle_write_double(struct pickle_writer *w, double value);
 void pickle_write_text(struct pickle_writer *w, const char *utf8, size_t n);
 void pickle_write_global(struct pickle_writer *w, const char *module, const char *name);
+void pickle_write_tensor(struct pickle_writer *w, const struct pickle_tensor_desc *t);
 
 /* Nodes of one pickle_put_node(): fetch one that was written (true), or remember it. */
 bool pickle_write_get_node(struct pickle_writer *w, const struct pickle_node *node);

@@ -54,21 +54,21 @@ static void write_tuple(struct pickle_writer *w, const struct pickle_node *node)
 }
 
 /* bytes are spelled _codecs.encode(text, "latin1") in protocol 2. */
-static void write_bytes(struct pickle_writer *w, const struct pickle_node *node)
+static void write_bytes(struct pickle_writer *w, const void *bytes, size_t nbytes)
 {
-    if (node->n == 0) {
+    if (nbytes == 0) {
         pickle_write_global(w, "__builtin__", "bytes");
         pickle_write(w, ")R", 2);
         return;
     }
-    char *text = malloc(2 * node->n);
+    char *text = nbytes <= SIZE_MAX / 2 ? malloc(2 * nbytes) : NULL;
     if (!text) {
         pickle_write_fail(w, CZ_NOMEM, "no memory");
         return;
     }
     size_t n = 0;
-    for (size_t i = 0; i < node->n; i++) {
-        unsigned char c = (unsigned char)node->text[i];
+    for (size_t i = 0; i < nbytes; i++) {
+        const unsigned char c = ((const unsigned char *)bytes)[i];
         if (c >= 0x80) text[n++] = (char)(0xC0 | c >> 6);
         text[n++] = (char)(c >= 0x80 ? 0x80 | (c & 0x3F) : c);
     }
@@ -87,12 +87,97 @@ static void write_long(struct pickle_writer *w, const struct pickle_node *node)
     pickle_write(w, node->text, node->n);
 }
 
+static bool gives_tensors(const struct pickle_writer *w)
+{
+    return w->part && w->part->read;
+}
+
+/* Elements of a strided view may be far more than its storage has. */
+static void write_elements(struct pickle_writer *w, const struct pickle_tensor *t)
+{
+    const uint64_t left = w->part->nbytes_max - w->nbytes_read;
+    if (t->numel > left / t->dtype->size) {
+        pickle_write_op(w, 'N');
+        return;
+    }
+    const size_t nbytes = (size_t)(t->numel * t->dtype->size);
+    void *bytes = malloc(nbytes + 1);
+    cz_status st = bytes ? w->part->read(w->part->user, t, bytes) : CZ_NOMEM;
+    w->nbytes_read += nbytes;
+    if (st != CZ_OK)
+        pickle_write_fail(w, st, bytes ? "a tensor cannot be read" : "no memory");
+    else
+        write_bytes(w, bytes, nbytes);
+    free(bytes);
+}
+
+static void write_tensor(struct pickle_writer *w, const struct pickle_tensor *t)
+{
+    if (!gives_tensors(w)) {
+        pickle_write_fail(w, CZ_INVALID, "a tensor cannot be carried over");
+        return;
+    }
+    pickle_write_global(w, PICKLE_TENSOR_MODULE, PICKLE_TENSOR_NAME);
+    pickle_write_op(w, '(');
+    pickle_write_text(w, t->dtype->torch_name, strlen(t->dtype->torch_name));
+    pickle_write_op(w, '(');
+    for (int d = 0; d < t->ndim; d++) pickle_write_int(w, t->shape[d]);
+    pickle_write_op(w, 't');
+    write_elements(w, t);
+    pickle_write(w, "tR", 2);
+}
+
+/* The shape of a call's second argument, and its product; false: it is none. */
+static bool take_shape(const struct pickle_node *from, int64_t *shape, uint64_t *numel)
+{
+    *numel = 1;
+    if (from->kind != PICKLE_TUPLE || from->n > PICKLE_NDIM_MAX) return false;
+    for (uint32_t d = 0; d < from->n; d++) {
+        const struct pickle_node *dim = from->items[d];
+        if (dim->kind != PICKLE_INT || dim->integer < 0) return false;
+        shape[d] = dim->integer;
+        if (shape[d] > 0 && *numel > (uint64_t)PICKLE_NBYTES_MAX / (uint64_t)shape[d]) return false;
+        *numel *= (uint64_t)shape[d];
+    }
+    return true;
+}
+
+/* Whether the node is a call that becomes a tensor of the file; an error is in the writer. */
+static bool write_placed(struct pickle_writer *w, const struct pickle_node *node)
+{
+    const struct pickle_node *args = node->more->args;
+    int64_t shape[PICKLE_NDIM_MAX];
+    uint64_t numel;
+    if (!w->part || !w->part->place || strcmp(node->more->module, PICKLE_TENSOR_MODULE) != 0 ||
+        strcmp(node->more->name, PICKLE_TENSOR_NAME) != 0)
+        return false;
+    const struct pickle_dtype *dtype = NULL;
+    if (args->n == 3 && args->items[0]->kind == PICKLE_STRING)
+        dtype = pickle_dtype_find(args->items[0]->text);
+    if (!dtype || !pickle_storage_of_dtype(dtype) || args->items[2]->kind != PICKLE_BYTES ||
+        !take_shape(args->items[1], shape, &numel) || numel * dtype->size != args->items[2]->n) {
+        pickle_write_fail(w, CZ_INVALID, "a tensor's dtype, shape and elements do not agree");
+        return true;
+    }
+    struct pickle_tensor_desc t = {.torch_dtype = dtype,
+                                   .storage_numel = numel,
+                                   .ndim = (int)args->items[1]->n,
+                                   .shape = shape};
+    cz_status st = w->part->place(w->part->user, dtype, args->items[2]->text, args->items[2]->n,
+                                  &t.storage_idx);
+    if (st != CZ_OK) pickle_write_fail(w, st, "no memory");
+    pickle_write_tensor(w, &t);
+    return true;
+}
+
 /* NEWOBJ or REDUCE, as it was read; then items, pairs and state. */
 static void write_object(struct pickle_writer *w, const struct pickle_node *node)
 {
     const struct pickle_node *args = node->more->args;
+    if (write_placed(w, node)) return;
     if (pickle_storage_of(node)) {
-        pickle_write_fail(w, CZ_INVALID, "a storage cannot be carried over");
+        if (!gives_tensors(w)) pickle_write_fail(w, CZ_INVALID, "a storage cannot be carried over");
+        pickle_write_global(w, "torch", "UntypedStorage");
         return;
     }
     if (*node->more->name) {
@@ -115,7 +200,7 @@ static void write_shared(struct pickle_writer *w, const struct pickle_node *node
     if (pickle_write_get_node(w, node)) return;
     switch (node->kind) {
     case PICKLE_LONG: write_long(w, node); break;
-    case PICKLE_BYTES: write_bytes(w, node); break;
+    case PICKLE_BYTES: write_bytes(w, node->text, node->n); break;
     case PICKLE_TUPLE: write_tuple(w, node); break;
     case PICKLE_SET:
         pickle_write_global(w, "__builtin__", node->more->name);
@@ -147,7 +232,7 @@ static void write_shared(struct pickle_writer *w, const struct pickle_node *node
         pickle_write_op(w, ']');
         put_items(w, node);
         break;
-    default: pickle_write_fail(w, CZ_INVALID, "a tensor cannot be carried over"); break;
+    default: write_tensor(w, node->tensor); break;
     }
     pickle_write_put_node(w, node);
 }
@@ -165,7 +250,7 @@ static void write_node(struct pickle_writer *w, const struct pickle_node *node)
     case PICKLE_STRING: pickle_write_text(w, node->text, node->n); break;
     case PICKLE_DTYPE: pickle_write_global(w, "torch", node->more->name); break;
     case PICKLE_GLOBAL:
-        if (node->n > 0 || node->n_pairs > 0 || node->more->state)
+        if (!gives_tensors(w) && (node->n > 0 || node->n_pairs > 0 || node->more->state))
             pickle_write_fail(w, CZ_INVALID, "a class with attributes cannot be carried over");
         pickle_write_global(w, node->more->module, node->more->name);
         break;
@@ -178,4 +263,20 @@ void pickle_put_node(struct pickle_writer *w, const struct pickle_node *node)
     pickle_write_next(w);
     write_node(w, node);
     pickle_write_forget_nodes(w); /* their addresses may be others' later */
+}
+
+void pickle_put_pairs(struct pickle_writer *w, const struct pickle_node *dict,
+                      const struct pickle_part *part)
+{
+    w->part = part;
+    for (size_t i = 0; i < dict->n_pairs; i++) {
+        const struct pickle_pair *pair = &dict->pairs[i];
+        if (part && part->keeps && !part->keeps(pair->key)) continue;
+        pickle_write_next(w);
+        write_node(w, pair->key);
+        pickle_write_next(w);
+        write_node(w, pair->value);
+    }
+    w->part = NULL;
+    pickle_write_forget_nodes(w);
 }

@@ -227,6 +227,11 @@ struct cz_save_options {
     bool keep_latest;              /* save_latest=False: `latest` does not change */
     int64_t keep;                  /* > 0: afterwards remove all but the newest `keep` tags
                                       that czero wrote */
+    /* For programs in Python, instead of JSON: the same as a pickle (protocol 2) of a dictionary,
+     * in which a tensor is the call czero.client_state.tensor(dtype, shape, elements). NULL: none.
+     * Nothing in it is executed. */
+    const void *client_state_pickle;
+    size_t client_state_nbytes;
 };
 
 /* Start to write a checkpoint into dir/TAG. A thread of the engine writes the files straight from
@@ -261,14 +266,15 @@ CZ_API cz_status engine_save_16bit_model(struct cz_engine *engine, const char *d
 CZ_API cz_status engine_export_hf(struct cz_engine *engine, const char *dir, enum cz_dtype dtype);
 
 struct cz_load_options {
-    size_t size;              /* sizeof(struct cz_load_options) */
-    const char *tag;          /* NULL: latest */
-    bool lenient;             /* load_module_strict=False: missing parameters keep their weights,
-                                 unknown ones are ignored */
-    bool no_optimizer_states; /* load_optimizer_states=False */
-    bool no_lr_scheduler;     /* load_lr_scheduler_states=False */
-    bool module_only;         /* load_module_only: weights and nothing else of the run */
-    bool no_verify;           /* do not compare checksums first */
+    size_t size;               /* sizeof(struct cz_load_options) */
+    const char *tag;           /* NULL: latest */
+    bool lenient;              /* load_module_strict=False: missing parameters keep their weights,
+                                  unknown ones are ignored */
+    bool no_optimizer_states;  /* load_optimizer_states=False */
+    bool no_lr_scheduler;      /* load_lr_scheduler_states=False */
+    bool module_only;          /* load_module_only: weights and nothing else of the run */
+    bool no_verify;            /* do not compare checksums first */
+    bool pickles_client_state; /* give cz_load_result.client_state_pickle */
 };
 
 struct cz_load_result {
@@ -280,6 +286,10 @@ struct cz_load_result {
     bool has_states;              /* the optimizer's states were restored */
     bool has_cursor;
     struct cz_data_cursor cursor;
+    /* The same dictionary as a pickle, for programs in Python: everything that is in the file. A
+     * tensor is the same call, with None for elements beyond 1 GiB in all. NULL: not asked for. */
+    void *client_state_pickle;
+    size_t client_state_nbytes;
 };
 
 /* Weights, optimizer states, counters, loss scale, schedule and dropout's seed, from a checkpoint

@@ -15,11 +15,12 @@ be printed come through logging.getLogger("czero"). docs/python.md has the detai
 
 from ._library import C as _C
 from ._library import CorruptError, Error, InvalidError, NotFoundError, OutOfMemoryError, text
+from .client_state import UnknownObject
 from .checkpoints import Consolidated, load_state_dict_from_zero_checkpoint, zero_to_fp32
 from .engine import Engine, initialize
 from .plans import Plan, plan
 
 __version__ = text(_C.cz_version())
 __all__ = ["Consolidated", "CorruptError", "Engine", "Error", "InvalidError", "NotFoundError",
-           "OutOfMemoryError", "Plan", "initialize", "load_state_dict_from_zero_checkpoint",
-           "plan", "zero_to_fp32"]
+           "OutOfMemoryError", "Plan", "UnknownObject", "initialize",
+           "load_state_dict_from_zero_checkpoint", "plan", "zero_to_fp32"]

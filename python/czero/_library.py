@@ -85,13 +85,15 @@ class EngineOptions(ctypes.Structure):
 class SaveOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("tag", c_char_p), ("cursor", c_void_p),
                 ("client_state_json", c_char_p), ("exclude_frozen", c_bool),
-                ("keep_latest", c_bool), ("keep", c_int64)]
+                ("keep_latest", c_bool), ("keep", c_int64),
+                ("client_state_pickle", c_char_p), ("client_state_nbytes", c_size_t)]
 
 
 class LoadOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("tag", c_char_p), ("lenient", c_bool),
                 ("no_optimizer_states", c_bool), ("no_lr_scheduler", c_bool),
-                ("module_only", c_bool), ("no_verify", c_bool)]
+                ("module_only", c_bool), ("no_verify", c_bool),
+                ("pickles_client_state", c_bool)]
 
 
 class DataCursor(ctypes.Structure):
@@ -102,7 +104,8 @@ class DataCursor(ctypes.Structure):
 class LoadResult(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("tag_dir", c_char_p), ("client_state_json", c_char_p),
                 ("n_restored", c_size_t), ("n_tensors", c_size_t), ("has_states", c_bool),
-                ("has_cursor", c_bool), ("cursor", DataCursor)]
+                ("has_cursor", c_bool), ("cursor", DataCursor),
+                ("client_state_pickle", c_void_p), ("client_state_nbytes", c_size_t)]
 
 
 class PlanOptions(ctypes.Structure):
@@ -196,6 +199,7 @@ _CALLS = {
     "engine_world_create": (Status, [POINTER(_P)]),
     "engine_world_destroy": (None, [_P]),
     "engine_world_leave": (None, [_P, _S]),
+    "engine_world_agree": (Status, [_P, c_int, _P]),
     "engine_initialize_ex": (_P, [POINTER(EngineOptions), _P]),
     "engine_destroy": (None, [_P]),
     "engine_forward": (Status, [_P, POINTER(Batch), POINTER(c_float)]),

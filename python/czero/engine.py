@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
 from collections.abc import Iterable as AnIterable
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 from typing import Tuple, Union
 
 import numpy
 from numpy.typing import ArrayLike
 
 from . import _library as lib
+from . import client_state as client_state_module
 from ._library import C, PathLike
 from .checkpoints import dtype_number
 
@@ -413,15 +415,39 @@ class Engine(lib.Uncopied):
 
     # ---- checkpoints -------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """What fails here on one rank fails on all: the others do not wait for its save."""
+        failed: Optional[Exception] = None
+        try:
+            yield
+        except Exception as error:
+            failed = error
+        if self.world_size > 1:
+            if failed is not None:
+                C.cz_error(lib.INVALID, b"%s", str(failed).encode("utf-8", "replace"))
+            try:
+                C.engine_world_agree(lib.world(), lib.INVALID if failed else lib.OK, None)
+            except lib.Error:
+                if failed is None:
+                    raise
+        if failed is not None:
+            raise failed
+
     def save_checkpoint(self, save_dir: PathLike, tag: Optional[Union[str, int]] = None,
                         client_state: Optional[Mapping[str, Any]] = None,
                         save_latest: bool = True,
                         exclude_frozen_parameters: bool = False) -> bool:
         """Save to save_dir/tag (None: "global_step{N}") in DeepSpeed's format; durable on return.
-        client_state is merged into the checkpoint's dictionary; its values must be JSON."""
-        state = json.dumps(client_state).encode() if client_state else None
-        options = lib.new(lib.SaveOptions, tag=lib.tag_text(tag), client_state_json=state,
-                          exclude_frozen=exclude_frozen_parameters, keep_latest=not save_latest)
+        client_state is merged into the checkpoint's dictionary: docs/python.md has the types that
+        come back equal; others are a TypeError, and nothing is written."""
+        raw = name = None
+        with self._together():
+            name = lib.tag_text(tag)
+            raw = client_state_module.encode(client_state) if client_state else None
+        options = lib.new(lib.SaveOptions, tag=name, exclude_frozen=exclude_frozen_parameters,
+                          keep_latest=not save_latest, client_state_pickle=raw,
+                          client_state_nbytes=len(raw or b""))
         self._call(C.engine_save_checkpoint_ex, lib.path(save_dir), ctypes.byref(options))
         return True
 
@@ -433,6 +459,7 @@ class Engine(lib.Uncopied):
         stage and number of ranks. Returns the tag's folder and the client state. Unlike DeepSpeed,
         a folder without a checkpoint is a NotFoundError."""
         options = lib.new(lib.LoadOptions, tag=lib.tag_text(tag), lenient=not load_module_strict,
+                          pickles_client_state=True,
                           no_optimizer_states=not load_optimizer_states,
                           no_lr_scheduler=not load_lr_scheduler_states,
                           module_only=load_module_only)
@@ -440,8 +467,8 @@ class Engine(lib.Uncopied):
         try:
             self._call(C.engine_load_checkpoint_ex, lib.path(load_dir), ctypes.byref(options),
                                         ctypes.byref(result))
-            return (lib.text(result.tag_dir),
-                    json.loads(lib.text(result.client_state_json) or "{}"))
+            raw = ctypes.string_at(result.client_state_pickle, result.client_state_nbytes)
+            return lib.text(result.tag_dir), client_state_module.decode(raw)
         finally:
             C.cz_load_result_free(ctypes.byref(result))
 

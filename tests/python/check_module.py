@@ -4,21 +4,30 @@
 """
 
 import argparse
+import collections
 import copy
 import copyreg
 import ctypes
 import dataclasses
+import datetime
+import decimal
+import fractions
 import gc
+import http
 import json
 import os
+import pathlib
 import pickle
+import random
 import re
 import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
+import types
 import unittest
+import uuid
 from pathlib import Path
 
 import numpy
@@ -424,6 +433,208 @@ class Objects(Folder):
             with self.assertRaisesRegex(ValueError, "NUL"):
                 use()
         self.assertEqual(list(self.folder.iterdir()), [])
+
+
+def same(a, b):
+    """Equal, of one type, with the signs of zeros, NaN, orders of dictionaries and dtypes."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, numpy.ndarray):
+        return (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+                and (a.flags.f_contiguous or not b.flags.f_contiguous or a.ndim < 2))
+    if isinstance(a, numpy.generic):
+        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return (getattr(a, "default_factory", 0) is getattr(b, "default_factory", 0)
+                and same(list(a.items()), list(b.items())))
+    if isinstance(a, (list, tuple, collections.deque)):
+        return (len(a) == len(b) and getattr(a, "maxlen", 0) == getattr(b, "maxlen", 0)
+                and all(map(same, a, b)))
+    if isinstance(a, (argparse.Namespace, types.SimpleNamespace)):
+        return same(vars(a), vars(b))
+    return repr(a) == repr(b) if isinstance(a, (float, complex)) else a == b
+
+
+class Own:
+    """A class of a program."""
+
+
+class ClientState(Folder):
+    VALUES = {
+        "none": None, "bools": [True, False], "ints": [0, -1, 2**63 - 1, 2**63, -2**63, -2**63 - 1,
+                                                       2**64, 2**127 + 5, -2**2100, 10**30],
+        "floats": [0.0, -0.0, 1.5, float("inf"), -float("inf"), float("nan"), 5e-324],
+        "complex": [1 + 2j, complex(-0.0, float("inf"))],
+        "texts": ["", "ä\U0001f600", "a\0b", "\ud800", "x" * 300], "bytes": [b"", b"\0\xff\xe4" * 100],
+        "bytearray": [bytearray(), bytearray(b"\xff\0")], "tuple": (1, (2, ("a",)), ()),
+        "list": [[], [[]], list(range(2500))], "sets": [set(), {1, "a", (2, 3)}, frozenset({None})],
+        "dict": {1: 0.5, (1, 2): "b", None: 3, b"k": 4, True: 5, 2.5: {}, frozenset({1}): 6,
+                 "module": "of the user", 2**70: 7},
+        "range": range(3, 10, 2), "ordered": collections.OrderedDict([("b", 1), ("a", 2)]),
+        "default": [collections.defaultdict(list, {"a": [1]}), collections.defaultdict(None, {2: 3})],
+        "counter": collections.Counter("hello"),
+        "deque": [collections.deque([1, 2.5], maxlen=3), collections.deque()],
+        "times": [datetime.datetime(2026, 11, 27, 20, 1, 2, 3), datetime.date(1, 1, 1),
+                  datetime.time(23, 59, 59, 999999), datetime.timedelta(-1, 5, 7),
+                  datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc), datetime.timezone.utc],
+        "exact": [decimal.Decimal("1.10"), fractions.Fraction(-1, 3), uuid.UUID(int=7)],
+        "paths": [Path("/a/b"), pathlib.PurePosixPath("c"), pathlib.PureWindowsPath("d:/e")],
+        "names": [argparse.Namespace(lr=1e-4, tags=("a",)), types.SimpleNamespace(x=[1]),
+                  argparse.Namespace()],
+        "scalars": [numpy.float32(0.1), numpy.float64("inf"), numpy.float16(-0.0), numpy.int8(-5),
+                    numpy.uint64(2**64 - 1), numpy.bool_(True), numpy.complex64(1j),
+                    numpy.datetime64("2026-11-27"), numpy.timedelta64(5, "ms"), numpy.str_("ä"),
+                    numpy.bytes_(b"x"), numpy.str_(""), numpy.longdouble("0.1")],
+        "arrays": [numpy.arange(6.0).reshape(2, 3), numpy.asfortranarray(numpy.arange(6).reshape(2, 3)),
+                   numpy.array(5), numpy.empty((0, 3), numpy.int16), numpy.array(["a", "äöü"]),
+                   numpy.array([b"ab", b"c"]), numpy.arange(3, dtype=">i4"), numpy.zeros(2, bool),
+                   numpy.array(["2026-11-27T20", "NaT"], "datetime64[25m]"),
+                   numpy.arange(20, dtype=numpy.uint8)[::3], numpy.array([1 + 2j], numpy.complex64)],
+        "generators": [numpy.random.PCG64(1).state, numpy.random.MT19937(1).state,
+                       numpy.random.Philox(1).state, numpy.random.SFC64(1).state,
+                       numpy.random.RandomState(3).get_state(), random.Random(4).getstate()],
+        5: "an integer", ("a", 1): "a tuple", None: "none",
+    }
+
+    def save(self, state, engine=None, tag="t"):
+        engine = engine or self.engine()
+        engine.save_checkpoint(self.folder, tag=tag, client_state=state)
+        return engine.load_checkpoint(self.folder, tag=tag)[1]
+
+    def test_what_comes_back_is_what_was_given(self):
+        back = self.save(self.VALUES)
+        self.assertEqual(list(back), list(self.VALUES))
+        for name, value in self.VALUES.items():
+            self.assertTrue(same(value, back[name]), f"{name}: {value!r} came back as {back[name]!r}")
+
+    def test_other_stages_and_ends(self):
+        for stage in (0, 1, 3):
+            engine = self.engine(config=config(zero_optimization={"stage": stage}))
+            state = {"loss": train(engine, 1)[0], "n": 2**64}
+            self.assertEqual(self.save(state, engine), state)
+        for nothing in (None, {}, types.MappingProxyType({})):
+            self.assertEqual(self.save(nothing, engine), {})
+        self.assertEqual(self.save(types.MappingProxyType({"a": 1}), engine), {"a": 1})
+
+    def test_a_generator_goes_on(self):
+        first = numpy.random.Generator(numpy.random.PCG64(9))
+        first.random(3)
+        python = random.Random(2)
+        back = self.save({"rng": first.bit_generator.state, "python": python.getstate()})
+        second = numpy.random.Generator(numpy.random.PCG64())
+        second.bit_generator.state = back["rng"]
+        self.assertEqual(first.random(4).tolist(), second.random(4).tolist())
+        again = random.Random()
+        again.setstate(back["python"])
+        self.assertEqual(python.random(), again.random())
+
+    def test_others_are_refused_by_their_place(self):
+        engine = self.engine()
+        deep, cycle, shared = [], [], [Own()]
+        for _ in range(98):  # with `deep` itself and the dictionary 100
+            deep = [deep]
+        cycle.append({"a": cycle})
+        point = collections.namedtuple("point", "x")
+        refused = [
+            ({"a": [1, (2, Own())]}, r"client_state\['a'\]\[1\]\[1\]: .*Own is not stored"),
+            ({"a": {Own(): 1}}, r"client_state\['a'\], key .*Own is not stored"),
+            ({"f": print}, r"\['f'\]: .*function"), ({"c": Own}, r"\['c'\]: builtins.type"),
+            ({"c": int}, "type"), ({"p": point(1)}, "point"), ({"m": sys}, "module"),
+            ({"a": numpy.array([Own()], object)}, r"\['a'\]: an array of object"),
+            ({"a": numpy.zeros(2, "i4,f4")}, r"\['a'\]: an array"), ({"a": numpy.ma.array([1])}, "Masked"),
+            ({"g": numpy.random.default_rng(1)}, "Generator"), ({"r": random.Random(1)}, "Random"),
+            ({"d": collections.defaultdict(lambda: 1)}, r"\['d'\]: a default"),
+            ({"a": {"b": argparse.Namespace(x=[Own()])}}, r"\['a'\]\['b'\]\.x\[0\]: "),
+            ({"q": collections.deque([{Own()}])}, r"\['q'\]\[0\]\[0\]"),
+            ({"c": cycle}, r"\['c'\]\[0\]\['a'\]: contains itself"), ({"d": [deep]}, "nested deeper"),
+            ({"a": shared, "b": shared}, r"\['a'\]\[0\]"), ({"e": engine}, "Engine"),
+            ({"t": datetime.time(1, tzinfo=Zone())}, "time zone"),
+            ({"e": http.HTTPStatus.OK}, "HTTPStatus"), ([1], "dictionary"), ("a", "dictionary"), (5, "dict"),
+        ]
+        for state, sentence in refused:
+            with self.assertRaisesRegex(TypeError, sentence, msg=repr(state)[:80]):
+                engine.save_checkpoint(self.folder / "no", client_state=state)
+        for name in ("module", "global_steps", "ds_config", "universal_checkpoint_info"):
+            with self.assertRaisesRegex(czero.InvalidError, f"'{name}', which the checkpoint"):
+                engine.save_checkpoint(self.folder / "no", client_state={"a": 1, name: 1})
+        self.assertFalse(list((self.folder).glob("no/*")))
+        self.assertEqual(self.save({"d": deep}, engine), {"d": deep})
+        wide = [[1]]
+        for _ in range(90):
+            wide = [wide, wide]  # 2^90 lists, if each is visited
+        with self.assertRaises(czero.Error):
+            engine.save_checkpoint(self.folder / "no", client_state={"w": wide})
+
+    def test_tags(self):
+        engine = self.engine()
+        engine.save_checkpoint(self.folder, tag=5, client_state={"n": 1})
+        for tag in (5, "5", numpy.int64(5), None):
+            where, state = engine.load_checkpoint(self.folder, tag=tag)
+            self.assertEqual((where, state), (str(self.folder / "5"), {"n": 1}))
+        self.assertEqual(len(czero.load_state_dict_from_zero_checkpoint(self.folder, tag=5)), 29)
+        for tag in (True, 1.5, b"5", ["a"], float("nan")):
+            with self.assertRaisesRegex(TypeError, "tag .*string or an integer"):
+                engine.save_checkpoint(self.folder, tag=tag)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["5", "latest"])
+
+    def test_nothing_of_a_file_is_executed(self):
+        """The library's pickle of a checkpoint whose client state another program made."""
+        from czero import client_state
+
+        class Bomb:
+            def __init__(self, *call):
+                self.call = call
+
+            def __reduce__(self):
+                return self.call
+
+        target = self.folder / "executed"
+        bombs = {"open": Bomb(open, (str(target), "w")), "own": Own(), "ok": 1,
+                 "list": Bomb(list, (range(10**12),)), "bytes": Bomb(bytearray, (10**12,)),
+                 "fraction": Bomb(fractions.Fraction, ("1e1000000000",)),
+                 "getattr": Bomb(getattr, (1, "real")), "array": Bomb(numpy.ndarray, ((10**12,),)),
+                 "masked": numpy.ma.array([1, 2]), "function": json.dumps, "again": [Own(), (Own(),)]}
+        with self.assertLogs("czero", "WARNING") as logged:
+            back = client_state.decode(pickle.dumps(bombs, 2))
+        self.assertFalse(target.exists())
+        self.assertEqual(back["ok"], 1)
+        for name, value in back.items():
+            if name not in ("ok", "again"):
+                self.assertIsInstance(value, czero.UnknownObject, name)
+        self.assertRegex(back["own"].name, "Own$")
+        self.assertEqual(len(logged.output), 1)
+        self.assertRegex(logged.output[0], r"client_state\['open'\] \(io.open\).*"
+                                           r"client_state\['own'\] \(.*Own\).* and 1 more")
+        with self.assertRaisesRegex(TypeError, "UnknownObject is not stored"):
+            client_state.encode({"a": back["own"]})
+
+    def test_torch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no torch")
+        state = {"rng": torch.get_rng_state(), "half": torch.arange(4.0).to(torch.bfloat16),
+                 "t": torch.arange(6.0).reshape(2, 3).T, "bool": torch.tensor([True]),
+                 "scalar": torch.tensor(5), "none": torch.empty(0, 3), "c": torch.tensor([1j]).conj()}
+        more = {"size": torch.Size([2, 3]), "dtype": torch.float16, "device": torch.device("cuda", 1)}
+        engine = self.engine()
+        back = self.save({**state, **more}, engine)
+        for name, value in state.items():
+            self.assertEqual((value.dtype, value.shape), (back[name].dtype, back[name].shape))
+            self.assertTrue(torch.equal(value, back[name]), name)
+        for name, value in more.items():
+            self.assertEqual(value, back[name])
+        torch.set_rng_state(back["rng"])
+        for bad in (torch.ones(2).to_sparse(), torch.empty(2, device="meta")):
+            with self.assertRaisesRegex(TypeError, r"\['a'\]\[0\]: "):
+                engine.save_checkpoint(self.folder, client_state={"a": [bad]})
+
+
+class Zone(datetime.tzinfo):
+    """A time zone of a program."""
+
+    def utcoffset(self, dt):
+        return datetime.timedelta(0)
 
 
 class Checkpoints(Folder):

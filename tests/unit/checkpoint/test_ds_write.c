@@ -796,19 +796,20 @@ START_TEST(jobs_may_be_done_by_several_threads)
 }
 END_TEST
 
-START_TEST(client_state_is_merged_last)
+START_TEST(client_state_follows_the_engines_keys)
 {
     const char *dir = test_tmp_make();
     struct rig_case c = {.stage = 1, .world_size = 1, .step = 1};
     struct rig r;
     rig_init(&r, &c);
-    r.client_state = "{\"epoch\": 3, \"global_steps\": 99, \"args\": {\"lr\": [1, 2.0]}}";
+    r.client_state = "{\"epoch\": 3, \"args\": {\"lr\": [1, 2.0], \"module\": 1}}";
     rig_write(&r, dir, NULL);
     struct pt *pt = open_model(&r, dir, 0);
     const struct pickle_node *root = pt_root(pt);
     ck_assert_uint_eq(root->n_pairs, N_MODEL_KEYS + 2);
     ck_assert_str_eq(pickle_to_string(root->pairs[11].key), "global_steps");
-    ck_assert_int_eq(get_int(root, "global_steps"), 99);
+    ck_assert_int_eq(get_int(root, "global_steps"), 12);
+    ck_assert_str_eq(pickle_to_string(root->pairs[N_MODEL_KEYS].key), "epoch");
     ck_assert_int_eq(get_int(root, "epoch"), 3);
     ck_assert_int_eq(get(get(root, "args"), "lr")->items[1]->kind, PICKLE_FLOAT);
     pt_close(pt);
@@ -817,14 +818,16 @@ START_TEST(client_state_is_merged_last)
 }
 END_TEST
 
-START_TEST(client_state_must_not_replace_tensors)
+START_TEST(client_state_must_not_use_the_engines_keys)
 {
     static const char *const bad[] = {"[1]",
                                       "3",
                                       "{",
                                       "{\"checkpoint_parallel_dimensions\": {}}",
                                       "{\"a\": 1, \"module\": null}",
-                                      "{\"param_shapes\": []}"};
+                                      "{\"param_shapes\": []}",
+                                      "{\"global_steps\": 99}",
+                                      "{\"universal_checkpoint_info\": 1}"};
     const char *dir = test_tmp_make();
     struct rig_case c = {.stage = 1, .world_size = 1, .step = 1};
     struct rig r;
@@ -907,5 +910,5 @@ TEST_MAIN("checkpoint/ds_write", stage_0_keeps_torchs_dictionaries, stage_1_keep
           states_are_absent_before_the_first_step, states_may_be_one_or_none_without_a_step,
           frozen_parameters_can_be_left_out, large_tensors_are_cut_into_jobs,
           jobs_come_parameters_first_then_tile_by_tile, jobs_may_be_done_by_several_threads,
-          client_state_is_merged_last, client_state_must_not_replace_tensors,
+          client_state_follows_the_engines_keys, client_state_must_not_use_the_engines_keys,
           what_is_not_finished_leaves_nothing, a_rank_of_stage_0_writes_nothing)

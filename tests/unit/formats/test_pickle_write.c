@@ -311,6 +311,98 @@ START_TEST(trees_are_written_as_they_were)
 }
 END_TEST
 
+struct elements {
+    size_t n_read;
+    cz_status status;
+};
+
+static bool is_no_int(const struct pickle_node *key)
+{
+    return key->kind != PICKLE_INT;
+}
+
+/* 0, 1, … as int32. */
+static cz_status count_up(void *user, const struct pickle_tensor *t, void *dst)
+{
+    struct elements *e = user;
+    e->n_read++;
+    for (uint64_t i = 0; i < t->numel; i++) {
+        const int32_t value = (int32_t)i;
+        memcpy((char *)dst + i * sizeof value, &value, sizeof value);
+    }
+    return e->status;
+}
+
+/* {"t": tensor of 2×3 int32, 5: "dropped", "u": [the same tensor], "s": its storage} */
+static struct pickle *with_tensors(void)
+{
+    return PARSE("}(X\x01\x00\x00\x00tctorch._utils\n_rebuild_tensor_v2\n(("
+                 "X\x07\x00\x00\x00storagectorch\nIntStorage\nX\x01\x00\x00\x00"
+                 "0X\x03\x00\x00\x00"
+                 "cpuK\x06tQq\x01K\x00K\x02K\x03\x86K\x03K\x01\x86\x89NtRq\x00"
+                 "K\x05X\x07\x00\x00\x00"
+                 "droppedX\x01\x00\x00\x00u]h\x00"
+                 "aX\x01\x00\x00\x00sh\x01u");
+}
+
+static struct pickle_writer *part_of(const struct pickle *p, const struct pickle_part *part)
+{
+    struct pickle_writer *w = begin();
+    pickle_dict_begin(w);
+    pickle_put_string(w, "first");
+    pickle_put_bool(w, true);
+    pickle_put_pairs(w, pickle_root(p), part);
+    pickle_dict_end(w);
+    return w;
+}
+
+START_TEST(pairs_go_into_a_dict)
+{
+    struct pickle *p = with_tensors();
+    struct elements elements = {0};
+    struct pickle_part part = {
+        .keeps = is_no_int, .read = count_up, .user = &elements, .nbytes_max = 24};
+    struct pickle *again = take(part_of(p, &part));
+    const struct pickle_node *root = pickle_root(again), *t = pickle_get(root, "t");
+    ck_assert_uint_eq(root->n_pairs, 4);
+    ck_assert_ptr_nonnull(pickle_get(root, "first"));
+    ck_assert_ptr_null(pickle_get_int(root, 5));
+    ck_assert_int_eq(t->kind, PICKLE_OBJECT);
+    ck_assert_str_eq(t->more->module, "czero.client_state");
+    ck_assert_str_eq(t->more->name, "tensor");
+    is_string(t->more->args->items[0], "int32");
+    is_int(t->more->args->items[1]->items[0], 2);
+    is_int(t->more->args->items[1]->items[1], 3);
+    ck_assert_int_eq(t->more->args->items[2]->kind, PICKLE_BYTES);
+    ck_assert_uint_eq(t->more->args->items[2]->n, 24);
+    for (int32_t i = 0; i < 6; i++)
+        ck_assert_mem_eq(t->more->args->items[2]->text + (size_t)i * sizeof i, &i, sizeof i);
+    ck_assert_ptr_eq(pickle_get(root, "u")->items[0], t); /* read once */
+    ck_assert_uint_eq(elements.n_read, 1);
+    ck_assert_int_eq(pickle_get(root, "s")->kind, PICKLE_GLOBAL);
+    pickle_free(again);
+
+    part.nbytes_max = 23; /* one byte short */
+    again = take(part_of(p, &part));
+    ck_assert_int_eq(pickle_get(pickle_root(again), "t")->more->args->items[2]->kind, PICKLE_NONE);
+    ck_assert_uint_eq(elements.n_read, 1);
+    pickle_free(again);
+
+    part.nbytes_max = 24;
+    elements.status = CZ_INVALID;
+    fails(part_of(p, &part), "a tensor cannot be read");
+    fails(part_of(p, NULL), "a tensor cannot be carried over");
+    pickle_free(p);
+    p = PARSE("}(K\x05X\x01\x00\x00\x00"
+              "aX\x01\x00\x00\x00sctorch\nSize\nu");
+    again = take(part_of(p, NULL)); /* all of them */
+    is_string(pickle_get_int(pickle_root(again), 5), "a");
+    ck_assert_uint_eq(pickle_root(again)->n_pairs, 3);
+    pickle_free(again);
+    pickle_free(p);
+}
+END_TEST
+
 TEST_MAIN("formats/pickle_write", numbers_take_pythons_forms, ints_of_every_width_read_back,
           batches_hold_1000, classes_and_state, tensors_of_every_dtype, misuse_is_told_at_the_end,
-          trees_are_written_as_they_were)
+          trees_are_written_as_they_were, pairs_go_into_a_dict)

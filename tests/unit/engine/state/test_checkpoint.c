@@ -147,6 +147,63 @@ START_TEST(client_state_and_cursor_come_back)
 }
 END_TEST
 
+/* {"rng": 2**64, "epoch": 3}, as Python pickles it, and what is refused before anything is written.
+ */
+START_TEST(a_pickled_client_state_comes_back)
+{
+    static const char pickled[] = "\x80\x02}(X\x03\x00\x00\x00rng\x8a\x09\0\0\0\0\0\0\0\0\x01"
+                                  "X\x05\x00\x00\x00"
+                                  "epochK\x03u.";
+    static const char list[] = "\x80\x02].", open[] = "\x80\x02}(",
+                      own[] = "\x80\x02}X\x0c\x00\x00\x00global_stepsK\x03s.";
+    const char *dir = test_tmp_make();
+    struct cz_engine *e = trained(configured(1, leg_dtypes[0], 1), NULL, 1);
+    struct cz_save_options save = {.size = sizeof save,
+                                   .tag = "a",
+                                   .client_state_pickle = pickled,
+                                   .client_state_nbytes = sizeof pickled - 1};
+    ck_ok(engine_save_checkpoint_ex(e, dir, &save));
+    struct cz_load_options load = {.size = sizeof load, .tag = "a"};
+    struct cz_load_result result = {.size = sizeof result};
+    ck_ok(engine_load_checkpoint_ex(e, dir, &load, &result));
+    ck_assert_str_eq(result.client_state_json, "{\"epoch\": 3}");
+    ck_assert_ptr_null(result.client_state_pickle);
+    ck_assert_uint_eq(result.client_state_nbytes, 0);
+    cz_load_result_free(&result);
+    load.pickles_client_state = true;
+    ck_ok(engine_load_checkpoint_ex(e, dir, &load, &result));
+    struct pickle *p;
+    ck_ok(pickle_parse(result.client_state_pickle, result.client_state_nbytes, "client", &p));
+    ck_assert_uint_eq(pickle_root(p)->n_pairs, 2);
+    ck_assert_int_eq(pickle_get(pickle_root(p), "rng")->kind, PICKLE_LONG);
+    ck_assert_int_eq(pickle_get(pickle_root(p), "epoch")->integer, 3);
+    pickle_free(p);
+    cz_load_result_free(&result);
+    ck_assert_ptr_null(result.client_state_pickle);
+
+    save.tag = "b";
+    static const struct {
+        const char *bytes, *sentence;
+        size_t n;
+    } bad[] = {{list, "is a list, not a dict", sizeof list - 1},
+               {open, "client state", sizeof open - 1},
+               {own, "'global_steps', which the checkpoint", sizeof own - 1}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bad); i++) {
+        save.client_state_pickle = bad[i].bytes;
+        save.client_state_nbytes = bad[i].n;
+        ck_fails(engine_save_checkpoint_ex(e, dir, &save), CZ_INVALID);
+        ck_assert_msg(strstr(cz_last_error(), bad[i].sentence), "%s", cz_last_error());
+    }
+    save.client_state_json = "{}";
+    ck_fails(engine_save_checkpoint_ex(e, dir, &save), CZ_INVALID);
+    ck_assert_msg(strstr(cz_last_error(), "as JSON and as a pickle"), "%s", cz_last_error());
+    load.tag = "b";
+    ck_fails(engine_load_checkpoint_ex(e, dir, &load, &result), CZ_NOTFOUND);
+    engine_destroy(e);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(a_save_waits_for_the_boundary)
 {
     static struct replay_batch b;
@@ -374,7 +431,7 @@ END_TEST
 
 TEST_MAIN("engine/checkpoint", schedules_of_torch_are_saved_as_torch_does_and_go_on,
           loads_take_what_their_options_say, masters_may_begin_as_the_16_bit_weights,
-          client_state_and_cursor_come_back, a_save_waits_for_the_boundary,
-          bad_folders_and_tags_are_refused_and_the_run_goes_on, a_strict_load_names_what_is_missing,
-          a_flipped_bit_is_found_before_it_is_loaded, sixteen_bit_weights_are_one_file,
-          a_schedule_is_saved_as_its_kind_saves_it)
+          client_state_and_cursor_come_back, a_pickled_client_state_comes_back,
+          a_save_waits_for_the_boundary, bad_folders_and_tags_are_refused_and_the_run_goes_on,
+          a_strict_load_names_what_is_missing, a_flipped_bit_is_found_before_it_is_loaded,
+          sixteen_bit_weights_are_one_file, a_schedule_is_saved_as_its_kind_saves_it)
