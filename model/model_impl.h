@@ -114,6 +114,9 @@ cz_status model_build(const struct model_desc *desc, struct cz_model **out);
 cz_status options_write(const struct cz_model_options *options, const struct model_head *head,
                         bool is_preset, const char *place, struct json_doc **config);
 
+/* "tie_word_embeddings": false, in *config, which is replaced. */
+cz_status options_untie(const char *place, struct json_doc **config);
+
 /* Name the classes: by m->config, or LABEL_0 …. Errors: CZ_NOMEM. */
 cz_status labels_init(struct cz_model *m);
 
@@ -126,9 +129,15 @@ cz_status labels_init(struct cz_model *m);
 cz_status weights_bind(struct cz_model *m, struct tensor_files *files, const char *place,
                        bool head_is_foreign);
 
-/* Whether a folder's config.json, if it has one, names a head for another task than the model's. A
- * warning says when its head is for classes that the caller calls otherwise. */
-cz_status head_compare(const struct cz_model *m, const char *dir, bool *is_foreign);
+/* Whether a folder's config.json, if it has one, names a head for another task than the model's.
+ * `says`: a warning says when its head is for classes that the caller calls otherwise. */
+cz_status head_compare(const struct cz_model *m, const char *dir, bool says, bool *is_foreign);
+
+/* *name: the first name that the config ties to another parameter (the decoder of a language model)
+ * and for which the files hold other values than for that one; NULL: there is none. Borrowed from
+ * the files. Errors: those of reading. */
+cz_status weights_find_own_head(const struct cz_model *m, const struct tensor_files *files,
+                                bool head_is_foreign, const char **name);
 
 /* One declared tensor, in pieces; `piece` holds EXPORT_PIECE_NUMEL. */
 enum { EXPORT_PIECE_NUMEL = 1 << 20 };

@@ -9,6 +9,7 @@
 #include "model/lora/lora_impl.h"
 #include "model/model_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,17 +151,78 @@ static cz_status find_either(const struct binding *b, const char *name,
     return tensor_files_find(b->files, name + n, out);
 }
 
-/* Under the parameter's name or a tied one; *out is NULL when there is none. */
+/* Under the parameter's name or a tied one; *out is NULL when there is none. Of the two names of a
+ * decoder's bias, transformers computes with the other one, which its files may hold beside. */
 static cz_status find_param(const struct binding *b, size_t idx, const struct tensor_entry **out)
 {
     const struct param_table *t = &b->m->params;
-    TRY(find_either(b, t->params[idx].name, out));
+    *out = NULL;
+    for (size_t i = 0; t->params[idx].ndim == 1 && !*out && i < t->n_aliases; i++)
+        if (t->aliases[i].param_idx == idx && !t->aliases[i].is_stored)
+            TRY(find_either(b, t->aliases[i].name, out));
+    if (!*out) TRY(find_either(b, t->params[idx].name, out));
     for (size_t i = 0; !*out && i < t->n_aliases; i++)
         if (t->aliases[i].param_idx == idx) TRY(find_either(b, t->aliases[i].name, out));
     const struct model_family *f = b->m->family;
     if (*out || !f || !f->tied_param || strcmp(t->params[idx].name, f->tied_param) != 0)
         return CZ_OK;
     return tensor_files_find(b->files, f->tied_elsewhere, out);
+}
+
+/* torch.save() writes tied tensors as one storage under two names: nothing is read. */
+static bool is_same_storage(const struct tensor_entry *a, const struct tensor_entry *b)
+{
+    const struct pickle_tensor *x = a->tensor, *y = b->tensor;
+    return x && y && a->pt == b->pt && x->dtype == y->dtype && x->off == y->off &&
+           x->is_contiguous && y->is_contiguous && strcmp(x->key, y->key) == 0;
+}
+
+/* As PyTorch compares them: NaN equals nothing. */
+static cz_status is_equal(const struct tensor_files *files, const struct tensor_entry *a,
+                          const struct tensor_entry *b, bool *out)
+{
+    enum { PIECE = 1 << 16 };
+    size_t numel = 1;
+    *out = a == b;
+    if (*out || a->ndim != b->ndim || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) != 0)
+        return CZ_OK;
+    *out = is_same_storage(a, b);
+    if (*out) return CZ_OK;
+    for (size_t d = 0; d < a->ndim; d++) numel *= (size_t)a->shape[d];
+    float *x = malloc(2 * PIECE * sizeof *x);
+    if (!x) return err_set(CZ_NOMEM, 0, "no memory to compare tensors");
+    cz_status st = CZ_OK;
+    *out = true;
+    for (size_t off = 0, n; off < numel && *out && st == CZ_OK; off += n) {
+        n = numel - off < PIECE ? numel - off : PIECE;
+        st = tensor_files_read(files, a, off, n, x);
+        if (st == CZ_OK) st = tensor_files_read(files, b, off, n, x + PIECE);
+        for (size_t i = 0; i < n && st == CZ_OK && *out; i++)
+            *out = !(x[i] < x[PIECE + i]) && !(x[i] > x[PIECE + i]) && !isnan(x[i]) &&
+                   !isnan(x[PIECE + i]);
+    }
+    free(x);
+    return st;
+}
+
+cz_status weights_find_own_head(const struct cz_model *m, const struct tensor_files *files,
+                                bool head_is_foreign, const char **name)
+{
+    const struct binding b = {.m = m, .files = files};
+    const struct param_table *t = &m->params;
+    *name = NULL;
+    for (size_t i = 0; i < t->n_aliases && !head_is_foreign && !*name; i++) {
+        const struct param_info *p = &t->params[t->aliases[i].param_idx];
+        const struct tensor_entry *own, *other;
+        bool equal;
+        if (t->aliases[i].is_stored || p->ndim == 1) continue;
+        TRY(find_either(&b, p->name, &own));
+        TRY(find_either(&b, t->aliases[i].name, &other));
+        if (!own || !other) continue;
+        TRY(is_equal(files, own, other, &equal));
+        if (!equal) *name = other->stored_name;
+    }
+    return CZ_OK;
 }
 
 static bool shape_matches(const struct param_info *p, const struct tensor_entry *e)
@@ -407,9 +469,16 @@ cz_status cz_model_init_from(struct cz_model *m, const char *dir, uint64_t seed)
         cz_model_set_seed(m, seed);
         return CZ_OK;
     }
-    TRY(head_compare(m, dir, &head_is_foreign));
+    const char *own = NULL;
+    TRY(head_compare(m, dir, true, &head_is_foreign));
     TRY(tensor_files_open(dir, true, &files));
-    cz_status st = weights_bind(m, files, dir, head_is_foreign);
+    cz_status st = weights_find_own_head(m, files, head_is_foreign, &own);
+    if (st == CZ_OK && own)
+        st = err_set(CZ_UNSUPPORTED, 0,
+                     "%s: %s has values of its own, but the model's config.json ties it: write "
+                     "\"tie_word_embeddings\": false there",
+                     dir, own);
+    if (st == CZ_OK) st = weights_bind(m, files, dir, head_is_foreign);
     if (st == CZ_OK)
         cz_model_set_seed(m, seed);
     else

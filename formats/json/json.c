@@ -284,7 +284,9 @@ const struct json_node *json_child(const struct json_node *node, size_t idx)
 const struct json_node *json_get(const struct json_node *node, const char *key)
 {
     if (!node || node->type != JSON_OBJECT) return NULL;
-    return find_among(doc_of(node), node, node->n_children, key);
+    const struct json_node *member = find_among(doc_of(node), node, node->n_children, key);
+    if (member) json_watch_note(doc_of(node), member);
+    return member;
 }
 
 const char *json_key(const struct json_node *node)

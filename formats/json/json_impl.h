@@ -58,6 +58,9 @@ cz_status json_scan(struct json_doc *doc);
 cz_status json_fail(const struct json_doc *doc, size_t off, cz_status status, const char *fmt, ...)
     CZ_PRINTF(4, 5);
 
+/* For json_unread.h: a reader asked for this member. */
+void json_watch_note(const struct json_doc *doc, const struct json_node *node);
+
 void json_locate(const struct json_doc *doc, size_t off, int *line, int *column);
 
 #endif

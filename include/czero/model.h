@@ -50,8 +50,9 @@ struct cz_model_options {
     /* The tokenizer's vocabulary; 0: not given. A preset takes this size. A folder has its own,
      * which must not be smaller. */
     int64_t vocab_size;
-    /* Read config.json but no weight file: weights then follow the init rules, and nothing is
-     * logged. */
+    /* Read config.json but no weights: these then follow the init rules, and nothing is logged. Of
+     * a model with a tied head, weight files that are there are still asked whether they hold a
+     * head of its own, as they decide about the model's parameters. */
     bool config_only;
     /* The token that fills up rows (cz_tokenizer_padding_id()): a classifier that reads the last
      * token of a row, as decoders do, names it in config.json where that names none. */
@@ -60,13 +61,16 @@ struct cz_model_options {
     /* Classification of rows: what is learnt, stored as problem_type. CZ_PROBLEM_REGRESSION without
      * labels has one value. CZ_PROBLEM_AUTO: one class with labels, the config's own without. */
     enum cz_problem problem;
+    /* With config_only: config.json decides about a tied head, whatever the weight files hold. */
+    bool tied_by_config;
 };
 
 /* config.json and weights (model.safetensors or pytorch_model.bin, single or sharded) of a Hugging
  * Face folder. Without any weight file, weights follow the init rules. Weights of the trunk must be
  * complete; a head that the files lack (another task, other classes) starts from the init rules,
- * which is logged when it is first read, unless an adapter brought it before. options NULL:
- * defaults. NULL on error: CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED (model_type, head or activation;
+ * which is logged when it is first read, unless an adapter brought it before. A head that
+ * config.json ties to the embedding is untied where the files hold other values for it, with a
+ * warning. options NULL: defaults. NULL on error: CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED (model_type, head or activation;
  * the sentence lists what is supported). */
 CZ_API struct cz_model *cz_model_from_hf(const char *dir);
 CZ_API struct cz_model *cz_model_from_hf_ex(const char *dir,

@@ -49,4 +49,11 @@ cz_status config_n_classes(const struct json_node *config, enum cz_task task, in
 /* The dropout in front of a decoder's classifier of tokens, as transformers finds it. */
 cz_status config_token_dropout(const struct json_node *config, double *out);
 
+/* Add the keys of a config.json of `model_type` that no reader asked for to `unread`, but for those
+ * that are known to mean nothing here: config_unread.c. */
+struct json_watch;
+struct unread;
+void config_collect_unread(const struct json_watch *watch, const char *model_type,
+                           struct unread *unread);
+
 #endif

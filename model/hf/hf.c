@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
+#include "formats/json/json_unread.h"
 #include "model/families.h"
 #include "model/hf/config_impl.h"
 #include "model/hf/tensor_files_impl.h"
@@ -175,7 +176,7 @@ static void warn_renamed(const struct json_node *config, const struct cz_model *
     }
 }
 
-cz_status head_compare(const struct cz_model *m, const char *dir, bool *is_foreign)
+cz_status head_compare(const struct cz_model *m, const char *dir, bool says, bool *is_foreign)
 {
     struct json_doc *config;
     *is_foreign = false;
@@ -183,7 +184,7 @@ cz_status head_compare(const struct cz_model *m, const char *dir, bool *is_forei
     if (!beneath_is_there(dir, "config.json")) return CZ_OK;
     TRY(json_load_in(dir, "config.json", JSON_STRICT, &config));
     *is_foreign = names_other_head(json_root(config), m->family, m->task);
-    if (!*is_foreign) warn_renamed(json_root(config), m, dir);
+    if (!*is_foreign && says) warn_renamed(json_root(config), m, dir);
     json_free(config);
     return CZ_OK;
 }
@@ -207,11 +208,13 @@ static cz_status head_of(const struct json_node *config, const struct model_fami
 }
 
 /* A model from a parsed config, which is its own afterwards, also on failure. `path`: of
- * config.json; NULL: of a preset. */
+ * config.json; NULL: of a preset. unread, unless NULL, takes the keys that nothing asked for. */
 static cz_status model_from_config(struct json_doc *config, const char *path, const char *name,
-                                   const struct cz_model_options *options, struct cz_model **out)
+                                   const struct cz_model_options *options, struct unread *unread,
+                                   struct cz_model **out)
 {
     const struct model_family *family = NULL;
+    struct json_watch *watch = NULL;
     enum cz_task task;
     const char *place = path ? path : name;
     cz_status st;
@@ -219,6 +222,7 @@ static cz_status model_from_config(struct json_doc *config, const char *path, co
     TRY_GOTO(family_of(json_root(config), &family), done);
     TRY_GOTO(head_of(json_root(config), family, options, &task), done);
     TRY_GOTO(options_write(options, head_for_task(family, task), !path, place, &config), done);
+    if (unread) TRY_GOTO(json_watch_begin(config, &watch), done);
     TRY_GOTO(family->build(json_root(config), name, task, out), done);
     (*out)->family = family;
     (*out)->task = task;
@@ -226,10 +230,12 @@ static cz_status model_from_config(struct json_doc *config, const char *path, co
     (*out)->config = config;
     config = NULL;
     TRY_GOTO(labels_init(*out), done);
+    if (unread) config_collect_unread(watch, family->model_type, unread);
     if (options->vocab_size > (*out)->vocab_size)
         st = err_set(CZ_INVALID, 0, "%s: a vocabulary of %lld tokens does not fit the model's %lld",
                      place, (long long)options->vocab_size, (long long)(*out)->vocab_size);
 done:
+    json_watch_end(watch);
     json_free(config);
     if (st != CZ_OK) {
         cz_model_destroy(*out);
@@ -261,6 +267,62 @@ static cz_status take_generation(struct cz_model *m, const char *dir)
     return CZ_OK;
 }
 
+/* Whether the config ties names of a parameter, which files may contradict. */
+static bool has_ties(const struct cz_model *m)
+{
+    for (size_t i = 0; i < m->params.n_aliases; i++)
+        if (!m->params.aliases[i].is_stored) return true;
+    return false;
+}
+
+/* Weight files of the folder; with config_only, those that could contradict a tie, if they open. */
+static cz_status open_weights(const struct cz_model *m, const char *dir,
+                              const struct cz_model_options *options, struct tensor_files **out)
+{
+    *out = NULL;
+    if (options->config_only && (options->tied_by_config || !has_ties(m))) return CZ_OK;
+    cz_status st = tensor_files_open(dir, false, out);
+    if (st == CZ_OK || st == CZ_NOMEM || !options->config_only) return st;
+    err_clear();
+    return CZ_OK;
+}
+
+/* transformers 5 keeps a head that differs from the embedding to which the config ties it: so does
+ * the model, whose config then says so. */
+static cz_status untie(struct cz_model **m, const char *path, const char *dir,
+                       const struct cz_model_options *options)
+{
+    struct json_doc *config = (*m)->config;
+    (*m)->config = NULL;
+    cz_model_destroy(*m);
+    *m = NULL;
+    cz_status st = options_untie(path, &config);
+    if (st == CZ_OK) return model_from_config(config, path, dir, options, NULL, m);
+    json_free(config);
+    return st;
+}
+
+/* Binds the files to the model, which another takes the place of where they have a head of their
+ * own; with config_only, only that. */
+static cz_status take_weights(struct cz_model **m, struct tensor_files **files, const char *path,
+                              const char *dir, const struct cz_model_options *options)
+{
+    const char *own;
+    bool head_is_foreign = false;
+    TRY(head_compare(*m, dir, !options->config_only, &head_is_foreign));
+    TRY(weights_find_own_head(*m, *files, head_is_foreign, &own));
+    if (own && !options->config_only)
+        LOGV(LOG_WARN, SUB_MODEL,
+             "%s: %s is tied by config.json, but the files hold other values for it: it is kept, "
+             "and trained, apart; \"tie_word_embeddings\": false in config.json says so",
+             dir, own);
+    if (own) TRY(untie(m, path, dir, options));
+    if (options->config_only) return CZ_OK;
+    TRY(weights_bind(*m, *files, dir, head_is_foreign));
+    *files = NULL;
+    return CZ_OK;
+}
+
 static cz_status hf_open(const char *dir, const struct cz_model_options *options,
                          struct cz_model **out)
 {
@@ -269,7 +331,7 @@ static cz_status hf_open(const char *dir, const struct cz_model_options *options
     struct json_doc *config = NULL;
     struct tensor_files *files = NULL;
     struct cz_model *m = NULL;
-    bool head_is_foreign = false;
+    struct unread unread = {.what = "keys"};
     char *path = file_join(dir, "config.json");
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
     if (!beneath_is_there(dir, "config.json")) {
@@ -277,16 +339,16 @@ static cz_status hf_open(const char *dir, const struct cz_model_options *options
         goto done;
     }
     TRY_GOTO(json_load_in(dir, "config.json", JSON_STRICT, &config), done);
-    TRY_GOTO(model_from_config(config, path, dir, options, &m), done);
+    TRY_GOTO(
+        model_from_config(config, path, dir, options, options->config_only ? NULL : &unread, &m),
+        done);
+    TRY_GOTO(unread_report(&unread, path), done);
+    TRY_GOTO(open_weights(m, dir, options, &files), done);
+    if (files)
+        TRY_GOTO(take_weights(&m, &files, path, dir, options), done);
+    else if (!options->config_only)
+        LOGV(LOG_INFO, SUB_MODEL, "%s: there are no weights beside config.json", dir);
     TRY_GOTO(take_generation(m, dir), done);
-    if (!options->config_only) TRY_GOTO(tensor_files_open(dir, false, &files), done);
-    if (files) {
-        TRY_GOTO(head_compare(m, dir, &head_is_foreign), done);
-        TRY_GOTO(weights_bind(m, files, dir, head_is_foreign), done);
-        files = NULL;
-    } else if (!options->config_only) {
-        LOGV(LOG_INFO, SUB_MODEL, "%s has no weights: starting with random weights", dir);
-    }
     *out = m;
     m = NULL;
 done:
@@ -337,7 +399,7 @@ static cz_status preset_open(const char *name, const struct cz_model_options *op
     cz_status st = json_parse(text, strlen(text), name, JSON_STRICT, &config);
     free(text);
     if (st != CZ_OK) return st;
-    return model_from_config(config, NULL, name, options, out);
+    return model_from_config(config, NULL, name, options, NULL, out);
 }
 
 struct cz_model *cz_model_from_preset(const char *name)

@@ -278,3 +278,15 @@ done:
     edits_free(&e);
     return st;
 }
+
+cz_status options_untie(const char *place, struct json_doc **config)
+{
+    struct edits e = {.n = 0};
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_write_bool(&w, false);
+    cz_status st = edits_add(&e, "tie_word_embeddings", &w);
+    if (st == CZ_OK) st = edits_apply(&e, place, config);
+    edits_free(&e);
+    return st;
+}

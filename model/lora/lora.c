@@ -344,15 +344,25 @@ static cz_status choose(const struct cz_model *m, const struct cz_lora_options *
 
 /* ---- modules that are trained whole ---------------------------------------------------------- */
 
-/* Another name of it would have to be trained and stored along. */
-static cz_status check_not_tied(const struct cz_model *m, size_t param_idx)
+/* PEFT trains a copy of one of two tied modules and leaves the other as it is: two weights where
+ * this model has one. */
+static cz_status refuse_tied(const struct cz_model *m, const struct param_alias *alias)
 {
-    for (size_t i = 0; i < m->params.n_aliases; i++)
-        if (m->params.aliases[i].param_idx == param_idx)
-            return err_set(CZ_UNSUPPORTED, 0,
-                           "modules_to_save: %s is tied to %s; a tied module cannot be trained "
-                           "beside an adapter",
-                           m->params.params[param_idx].name, m->params.aliases[i].name);
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "modules_to_save: %s is tied to %s in %s; a tied module cannot be trained "
+                   "beside an adapter. Untie the model first: store both, with "
+                   "\"tie_word_embeddings\": false",
+                   m->params.params[alias->param_idx].name, alias->name, m->name);
+}
+
+cz_status lora_check_untied(const struct cz_model *m, const struct lora_names *saved)
+{
+    for (size_t i = 0; i < m->params.n_aliases; i++) {
+        const struct param_alias *alias = &m->params.aliases[i];
+        if (lora_names_hold(saved, m->params.params[alias->param_idx].name) ||
+            lora_names_hold(saved, alias->name))
+            return refuse_tied(m, alias);
+    }
     return CZ_OK;
 }
 
@@ -373,11 +383,9 @@ static cz_status take_saved(const struct cz_model *m, const char *wanted, struct
         bool found = false, repeated = false;
         for (size_t i = 0; i < n_kept; i++)
             repeated = repeated || strcmp(saved->name[i], saved->name[k]) == 0;
-        for (size_t i = 0; i < m->params.n_params; i++) {
-            if (!lora_names_hold(&one, m->params.params[i].name)) continue;
-            TRY(check_not_tied(m, i));
-            found = true;
-        }
+        for (size_t i = 0; i < m->params.n_params; i++)
+            found = found || lora_names_hold(&one, m->params.params[i].name);
+        TRY(lora_check_untied(m, &one));
         const bool is_ours = classifies && (strcmp(saved->name[k], "classifier") == 0 ||
                                             strcmp(saved->name[k], "score") == 0);
         if (!found && !is_ours)

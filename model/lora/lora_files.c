@@ -5,8 +5,10 @@
  * computation is refused by name. */
 #include "base/hash.h"
 #include "base/host/entry.h"
+#include "base/log.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
+#include "formats/json/json_unread.h"
 #include "formats/json/json_write.h"
 #include "model/lora/lora_impl.h"
 
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char config_name[] = "adapter_config.json";
 static const char tensors_name[] = "adapter_model.safetensors";
@@ -58,6 +61,8 @@ static cz_status refuse_variants(const struct json_node *root)
         {"velora_config", "VeLoRA is not supported"},
         {"monteclora_config", "MonteCLoRA is not supported"},
         {"kasa_config", "KaSA is not supported"},
+        {"ensure_weight_tying", "an embedding that is trained together with its head is not "
+                                "supported"},
     };
     const char *bias;
     for (size_t i = 0; i < CZ_ARRAY_LEN(variants); i++) {
@@ -68,6 +73,55 @@ static cz_status refuse_variants(const struct json_node *root)
     if (strcmp(bias, "none") == 0) return CZ_OK;
     return refuse(json_get(root, "bias"), "trained biases are not supported: \"none\" would work");
 }
+
+/* How A and B began. Some methods take away from the base's weights what A and B begin with, and
+ * PEFT does so again whenever it loads the adapter: A and B mean nothing to the weights as stored.
+ * MiCA leaves the base alone, but trains A only. */
+static cz_status read_init(const struct json_node *root, struct model_lora *lora)
+{
+    static const char *const plain[] = {"gaussian", "eva", "orthogonal"};
+    const struct json_node *node = json_get(root, "init_lora_weights");
+    const char *name;
+    char why[256];
+    if (!node || json_type(node) == JSON_NULL || json_type(node) == JSON_BOOL) return CZ_OK;
+    TRY(json_as_string(node, &name));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(plain); i++)
+        if (strcasecmp(name, plain[i]) == 0) return CZ_OK;
+    if (strcasecmp(name, "mica") == 0)
+        return lora->trained ? refuse(node, "\"mica\": only A of such an adapter is trained, which "
+                                            "is not supported; it can be merged")
+                             : CZ_OK;
+    snprintf(why, sizeof why,
+             "\"%.40s\" changes the base's weights when PEFT loads the adapter: merge it there "
+             "(merge_and_unload), or convert it (save_pretrained with "
+             "path_initial_model_for_weight_conversion)",
+             name);
+    return refuse(node, why);
+}
+
+/* Keys of PEFT's that are not asked for. */
+static const struct json_harmless harmless[] = {
+    {"auto_mapping", NULL, NULL},            /* a class of the base, by name */
+    {"base_model_name_or_path", NULL, NULL}, /* the caller names the base */
+    {"revision", NULL, NULL},
+    {"inference_mode", NULL, NULL}, /* whether it is trained is the caller's choice */
+    {"task_type", NULL, NULL},
+    {"peft_version", NULL, NULL},
+    {"target_modules", NULL, NULL}, /* the tensors show which modules have a branch … */
+    {"exclude_modules", NULL, NULL},
+    {"layers_to_transform", NULL, NULL},
+    {"layers_pattern", NULL, NULL},
+    {"rank_pattern", NULL, NULL},      /* … and its rank */
+    {"fan_in_fan_out", NULL, NULL},    /* the base's layers show it */
+    {"megatron_core", NULL, NULL},     /* a module's name, for megatron_config */
+    {"qalora_group_size", NULL, NULL}, /* only with use_qalora */
+    {"runtime_config", NULL, NULL},    /* where PEFT computes */
+    /* how A and B began, where the base is left as it was */
+    {"loftq_config", NULL, NULL},
+    {"eva_config", NULL, NULL},
+    {"corda_config", NULL, NULL},
+    {"lora_ga_config", NULL, NULL},
+};
 
 /* A list of names, or null, as names of a struct lora_names. */
 static cz_status read_names(const struct json_node *list, struct lora_names *out)
@@ -92,9 +146,11 @@ static cz_status read_names(const struct json_node *list, struct lora_names *out
     return st;
 }
 
-/* Python's classes, which POSIX does not know, would match other modules. */
+/* Python's classes, which POSIX does not know, would match other modules. Counts such as {1,255}
+ * are copies for regcomp(): nested ones take all memory. */
 static bool is_posix(const char *pattern)
 {
+    if (strchr(pattern, '{')) return false;
     for (const char *c = strchr(pattern, '\\'); c; c = strchr(c + 1 + (c[1] != 0), '\\'))
         if (c[1] != '.' && c[1] != '\\') return false;
     return !strstr(pattern, "(?") && !strstr(pattern, "*?") && !strstr(pattern, "+?");
@@ -115,7 +171,8 @@ static cz_status read_alphas(const struct json_node *patterns, struct model_lora
         if (!(fabs(a->alpha) <= 1e9) || a->alpha == 0)
             return refuse(node, "an alpha of 0, or beyond 1e9, is not supported");
         if (!is_posix(json_key(node)))
-            return refuse(node, "an expression of Python's, not of POSIX, is not supported");
+            return refuse(node, "an expression of Python's, not of POSIX, or with {counts}, is not "
+                                "supported");
         a->pattern = strdup(json_key(node));
         if (!a->pattern) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
         lora->n_alphas++;
@@ -130,6 +187,7 @@ static cz_status config_read(const struct json_node *root, struct model_lora *lo
     if (strcmp(kind, "LORA") != 0)
         return refuse(json_get(root, "peft_type"), "only LORA adapters are supported");
     TRY(refuse_variants(root));
+    TRY(read_init(root, lora));
     TRY(json_opt_int(root, "r", 8, &lora->rank));
     TRY(json_opt_double(root, "lora_alpha", 8, &lora->alpha));
     TRY(json_opt_double(root, "lora_dropout", 0, &lora->dropout));
@@ -270,6 +328,20 @@ static cz_status bind_sources(const struct cz_model *m, struct model_lora *lora,
     return CZ_OK;
 }
 
+/* Why no module takes a tensor, as far as its name tells. */
+static const char *why_unused(const struct cz_model *m, const struct safetensors_info *t)
+{
+    const char *name = t->name, *prefix = LORA_PREFIX;
+    if (strncmp(name, prefix, strlen(prefix)) == 0) name += strlen(prefix);
+    for (size_t i = 0; i < m->params.n_aliases; i++)
+        if (strcmp(name, m->params.aliases[i].name) == 0)
+            return ": the model ties it to its embedding, so it has none of its own";
+    if (strstr(name, ".lora_embedding_")) return ": branches of embeddings are not supported";
+    if (strstr(name, ".lora_A.") || strstr(name, ".lora_B."))
+        return ": the model has no such linear map, or none that takes a branch (docs/lora.md)";
+    return "";
+}
+
 /* A tensor that nothing here takes would be lost silently. */
 static cz_status report_unused(const struct cz_model *m, const struct model_lora *lora)
 {
@@ -280,23 +352,82 @@ static cz_status report_unused(const struct cz_model *m, const struct model_lora
         if (!used)
             return err_set(CZ_CORRUPT, 0,
                            "%s: tensor %s belongs to no module of %s that takes an "
-                           "adapter",
-                           t->path, t->name, m->name);
+                           "adapter%s",
+                           t->path, t->name, m->name, why_unused(m, t));
     }
+    return CZ_OK;
+}
+
+/* A module that was trained whole, and is not in the file, would be the base's. */
+static cz_status check_saved(const struct cz_model *m, const struct model_lora *lora,
+                             const char *dir)
+{
+    for (size_t i = 0; i < m->params.n_params; i++) {
+        const struct param_info *p = &m->params.params[i];
+        if (p->is_adapter || lora->source[i] || !lora_names_hold(&lora->saved, p->name)) continue;
+        return err_set(CZ_CORRUPT, 0, "%s: modules_to_save names %s, which is not in %s", dir,
+                       p->name, tensors_name);
+    }
+    return CZ_OK;
+}
+
+static cz_status is_zero(const struct model_lora *lora, const struct safetensors_info *t, bool *out)
+{
+    float piece[1024];
+    *out = true;
+    for (uint64_t off = 0, n; off < t->numel && *out; off += n) {
+        n = t->numel - off < CZ_ARRAY_LEN(piece) ? t->numel - off : CZ_ARRAY_LEN(piece);
+        TRY(safetensors_read_f32(lora->files, t, off, (size_t)n, piece));
+        for (size_t i = 0; i < n && *out; i++) *out = fpclassify(piece[i]) == FP_ZERO;
+    }
+    return CZ_OK;
+}
+
+/* A run that trained nothing writes B as it began. An adapter at rest that adds nothing is
+ * reported; one to be trained may begin so. */
+static cz_status warn_of_zeros(const struct model_lora *lora, const struct lora_target *targets,
+                               size_t n, const char *dir)
+{
+    bool a_is_zero, b_is_zero;
+    if (lora->trained || lora->dora) return CZ_OK; /* lengths of rows may have been trained */
+    for (size_t i = 0; i < n; i++) {
+        if (targets[i].rank == 0) continue;
+        TRY(is_zero(lora, find_part(lora, &targets[i], "lora_A.weight"), &a_is_zero));
+        TRY(is_zero(lora, find_part(lora, &targets[i], "lora_B.weight"), &b_is_zero));
+        if (!a_is_zero && !b_is_zero) return CZ_OK;
+    }
+    log_line(LOG_WARN,
+             "%s: A or B of every branch is all zeros: the branches change nothing. Was it "
+             "trained?",
+             dir);
     return CZ_OK;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* The config, and in one warning the keys of it that were not asked for. */
+static cz_status open_config(const char *dir, struct model_lora *lora)
+{
+    struct unread unread = {.what = "keys of adapter_config.json"};
+    struct json_doc *config;
+    struct json_watch *watch = NULL;
+    TRY(json_load_in(dir, config_name, JSON_STRICT, &config));
+    cz_status st = json_watch_begin(config, &watch);
+    if (st == CZ_OK) st = config_read(json_root(config), lora);
+    if (st == CZ_OK) {
+        json_watch_collect(watch, harmless, CZ_ARRAY_LEN(harmless), NULL, &unread);
+        st = unread_report(&unread, dir);
+    }
+    json_watch_end(watch);
+    json_free(config);
+    return st;
+}
+
 static cz_status open_files(const char *dir, struct model_lora *lora)
 {
-    struct json_doc *config;
     if (!beneath_is_there(dir, config_name))
         return err_set(CZ_NOTFOUND, 0, "%s has no %s: it is no adapter's folder", dir, config_name);
-    TRY(json_load_in(dir, config_name, JSON_STRICT, &config));
-    cz_status st = config_read(json_root(config), lora);
-    json_free(config);
-    TRY(st);
+    TRY(open_config(dir, lora));
     if (!beneath_is_there(dir, tensors_name) && beneath_is_there(dir, "adapter_model.bin"))
         return err_set(CZ_UNSUPPORTED, 0,
                        "%s: adapter_model.bin is not supported; PEFT writes %s with "
@@ -317,6 +448,7 @@ cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained
     if (!lora) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
     lora->trained = trained;
     TRY_GOTO(open_files(dir, lora), done);
+    TRY_GOTO(lora_check_untied(m, &lora->saved), done);
     TRY_GOTO(lora_targets_list(m, &targets, &n), done);
     TRY_GOTO(find_branches(lora, targets, n, &n_used), done);
     if (n_used == 0) {
@@ -325,10 +457,12 @@ cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained
         goto done;
     }
     TRY_GOTO(find_alphas(lora, dir, targets, n), done);
+    TRY_GOTO(warn_of_zeros(lora, targets, n, dir), done);
     lora = NULL;
     TRY_GOTO(lora_attach(m, made, targets, n), done);
     TRY_GOTO(bind_sources(m, made, &n_used), done);
-    if (n_used != safetensors_count(made->files)) st = report_unused(m, made);
+    if (n_used != safetensors_count(made->files)) TRY_GOTO(report_unused(m, made), done);
+    st = check_saved(m, made, dir);
 done:
     free(targets);
     lora_free(lora);

@@ -84,6 +84,9 @@ cz_status lora_attach(struct cz_model *m, struct model_lora *lora,
 /* CZ_INVALID when the model has an adapter already. */
 cz_status lora_check_none(const struct cz_model *m);
 
+/* CZ_UNSUPPORTED when a module of the list is tied to another. */
+cz_status lora_check_untied(const struct cz_model *m, const struct lora_names *saved);
+
 /* Whether a parameter belongs to a module of the list. */
 bool lora_names_hold(const struct lora_names *names, const char *param_name);
 

@@ -2,6 +2,8 @@
  * expression or by blocks, and everything else is frozen but modules_to_save; a mistyped target is
  * named. PEFT's files give the same branches back with every value; files that are cut, of another
  * shape or of another kind of adapter are refused by name, and the model stays as it was. */
+#include "base/log.h"
+#include "base/text/unread.h"
 #include "formats/file_io.h"
 #include "formats/safetensors/safetensors.h"
 #include "model/model.h"
@@ -337,6 +339,22 @@ START_TEST(other_files_are_refused)
          CZ_CORRUPT, "lora_alpha"},
         {"[]", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "peft_type"},
         {"{", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "adapter_config.json:1"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"a{1,255}\": 2}}", NULL, NULL,
+         SAFETENSORS_F32, CZ_UNSUPPORTED, "with {counts}"},
+        {"{\"peft_type\": \"LORA\", \"ensure_weight_tying\": true}", NULL, NULL, SAFETENSORS_F32,
+         CZ_UNSUPPORTED, "ensure_weight_tying"},
+        {"{\"peft_type\": \"LORA\", \"modules_to_save\": [\"embed_tokens\"]}", NULL, NULL,
+         SAFETENSORS_F32, CZ_UNSUPPORTED, "is tied to lm_head.weight"},
+        {"{\"peft_type\": \"LORA\", \"modules_to_save\": [\"lm_head\"]}", NULL, NULL,
+         SAFETENSORS_F32, CZ_UNSUPPORTED, "is tied to lm_head.weight"},
+        {"{\"peft_type\": \"LORA\", \"modules_to_save\": [\"model.norm\"]}", NULL, NULL,
+         SAFETENSORS_F32, CZ_CORRUPT, "modules_to_save names model.norm.weight, which is not in"},
+        {sound, "base_model.model.lm_head.weight", wide, SAFETENSORS_F32, CZ_CORRUPT,
+         "the model ties it to its embedding"},
+        {sound, "base_model.model.model.embed_tokens.lora_embedding_A", a_shape, SAFETENSORS_F32,
+         CZ_CORRUPT, "branches of embeddings"},
+        {sound, "base_model.model.model.layers.0.mlp.gate.lora_A.weight", a_shape, SAFETENSORS_F32,
+         CZ_CORRUPT, "no such linear map"},
         {sound, v_a, a_shape, SAFETENSORS_F32, CZ_CORRUPT, "has no partner"},
         {sound, "base_model.model.model.layers.9.self_attn.v_proj.lora_A.weight", a_shape,
          SAFETENSORS_F32, CZ_CORRUPT, "belongs to no module"},
@@ -365,6 +383,138 @@ START_TEST(other_files_are_refused)
     ck_assert_int_eq(cz_model_add_adapter(m, dir, false), CZ_NOTFOUND);
     cz_model_destroy(m);
     test_tmp_remove(dir);
+}
+END_TEST
+
+/* Methods that take from the base what A and B begin with mean nothing to the base as stored. */
+START_TEST(beginnings_that_change_the_base_are_refused)
+{
+    static const struct {
+        const char *init;
+        bool rests, trains;
+    } cases[] = {
+        {"true", true, true},           {"false", true, true},
+        {"null", true, true},           {"\"gaussian\"", true, true},
+        {"\"orthogonal\"", true, true}, {"\"eva\"", true, true},
+        {"\"Gaussian\"", true, true},   {"\"mica\"", true, false},
+        {"\"pissa\"", false, false},    {"\"pissa_niter_4\"", false, false},
+        {"\"olora\"", false, false},    {"\"OLoRA\"", false, false},
+        {"\"corda\"", false, false},    {"\"loftq\"", false, false},
+        {"\"lora_ga\"", false, false},  {"\"of_tomorrow\"", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int trained = 0; trained < 2; trained++) {
+            char room[64], config[200];
+            const char *dir = folder(room);
+            const bool fits = trained ? cases[i].trains : cases[i].rests;
+            struct cz_model *m = small_model(small_llama);
+            snprintf(config, sizeof config, "{\"peft_type\": \"LORA\", \"init_lora_weights\": %s}",
+                     cases[i].init);
+            write_adapter(dir, config, NULL, NULL, SAFETENSORS_F32);
+            const cz_status st = cz_model_add_adapter(m, dir, trained);
+            ck_assert_msg(st == (fits ? CZ_OK : CZ_UNSUPPORTED), "%s: %s", cases[i].init,
+                          cz_last_error());
+            if (!fits) ck_assert_ptr_nonnull(strstr(cz_last_error(), "init_lora_weights"));
+            cz_model_destroy(m);
+            test_tmp_remove(dir);
+        }
+    char room[64];
+    const char *dir = folder(room);
+    struct cz_model *m = small_model(small_llama);
+    write_adapter(dir, "{\"peft_type\": \"LORA\", \"init_lora_weights\": 3}", NULL, NULL,
+                  SAFETENSORS_F32);
+    ck_assert_int_eq(cz_model_add_adapter(m, dir, false), CZ_CORRUPT);
+    cz_model_destroy(m);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+static char warned[4096];
+
+static void keep_warnings(enum cz_log_level level, const char *line, void *user)
+{
+    (void)user;
+    const size_t n = strlen(warned);
+    if (level == LOG_WARN) snprintf(warned + n, sizeof warned - n, "%s\n", line);
+}
+
+/* What is logged when an adapter is added whose A and B have one number each, at `at`; 0: none. */
+static const char *said_of(const char *config, size_t a_at, size_t b_at, bool trained)
+{
+    static const char *const name[] = {
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"};
+    static const int64_t shape[][2] = {{60, 24}, {24, 60}};
+    const size_t at[] = {a_at, b_at};
+    float values[60 * 24];
+    char room[64], path[512];
+    const char *dir = folder(room);
+    struct safetensors_decl decls[2];
+    struct safetensors_writer *w;
+    struct cz_model *m = small_model(small_llama);
+    for (size_t i = 0; i < 2; i++)
+        decls[i] = (struct safetensors_decl){name[i], SAFETENSORS_F32, shape[i], 2};
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    ck_ok(safetensors_create(path, decls, 2, NULL, 0, &w));
+    for (size_t i = 0; i < 2; i++) {
+        memset(values, 0, sizeof values);
+        if (at[i]) values[at[i] - 1] = -1e-30f;
+        ck_ok(safetensors_write(w, i, 0, 60 * 24, values));
+    }
+    ck_ok(safetensors_finish(w));
+    safetensors_writer_destroy(w);
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    ck_ok(file_save(path, config, strlen(config)));
+    warned[0] = '\0';
+    cz_log_set_sink(keep_warnings, NULL);
+    const cz_status st = cz_model_add_adapter(m, dir, trained);
+    cz_log_set_sink(NULL, NULL);
+    ck_assert_msg(st == CZ_OK || unread_is_strict(), "%s", cz_last_error());
+    cz_model_destroy(m);
+    test_tmp_remove(dir);
+    return warned;
+}
+
+START_TEST(an_adapter_that_adds_nothing_is_named)
+{
+    static const char sound[] = "{\"peft_type\": \"LORA\", \"r\": 60}";
+    static const char zeros[] = "A or B of every branch is all zeros";
+    ck_assert_str_eq(said_of(sound, 1, 1, false), "");
+    ck_assert_str_eq(said_of(sound, 60 * 24, 60 * 24, false), "");
+    ck_assert_str_eq(said_of(sound, 1025, 1024, false), "");
+    ck_assert_ptr_nonnull(strstr(said_of(sound, 1, 0, false), zeros));
+    ck_assert_ptr_nonnull(strstr(said_of(sound, 0, 1, false), zeros));
+    ck_assert_str_eq(said_of(sound, 1, 0, true), "");
+}
+END_TEST
+
+START_TEST(keys_that_nothing_reads_are_named)
+{
+    /* as PEFT 0.21 writes them, and what it says of target modules and the like */
+    static const char known[] =
+        "{\"alora_invocation_tokens\": null, \"alpha_pattern\": {}, \"arrow_config\": null, "
+        "\"auto_mapping\": {\"base_model_class\": \"M\"}, \"base_model_name_or_path\": \"base\", "
+        "\"bias\": \"none\", \"corda_config\": null, \"ensure_weight_tying\": false, "
+        "\"eva_config\": {\"rho\": 2.0}, \"exclude_modules\": \"lm_head\", \"fan_in_fan_out\": "
+        "true, "
+        "\"inference_mode\": true, \"init_lora_weights\": true, \"layers_pattern\": \"h\", "
+        "\"layers_to_transform\": [0], \"loftq_config\": {\"bits\": 4}, \"lora_alpha\": 8, "
+        "\"lora_bias\": false, \"lora_dropout\": 0.0, \"megatron_config\": null, "
+        "\"megatron_core\": \"megatron.core\", \"modules_to_save\": null, \"peft_type\": \"LORA\", "
+        "\"peft_version\": \"0.21.2\", \"qalora_group_size\": 16, \"r\": 60, "
+        "\"rank_pattern\": {\"q_proj\": 60}, \"revision\": \"main\", "
+        "\"target_modules\": [\"q_proj\"], \"task_type\": \"CAUSAL_LM\", \"use_dora\": false, "
+        "\"use_rslora\": false}";
+    static const char more[] = "{\"peft_type\": \"LORA\",\n\"use_magic\": true,\n\"r\": 60, "
+                               "\"idle\": false, \"scale_by\": 2}";
+    ck_assert_str_eq(said_of(known, 1, 1, false), "");
+    const char *said = said_of(more, 1, 1, false);
+    ck_assert_ptr_nonnull(strstr(said, "keys of adapter_config.json that czero does not use: "
+                                       "use_magic (line 2), scale_by (line 3)\n"));
+    cz_set_strict(true);
+    ck_assert_str_eq(said_of(more, 1, 1, false), "");
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "use_magic (line 2)"));
+    cz_set_strict(false);
 }
 END_TEST
 
@@ -456,4 +606,6 @@ END_TEST
 TEST_MAIN("model/lora", targets_are_names_expressions_or_all, shapes_scales_and_init_rules,
           lengths_begin_as_those_of_the_weight, modules_to_save_stay_trained, mistakes_are_named,
           files_give_the_adapter_back, other_files_are_refused,
-          alphas_of_modules_are_found_as_peft_does, a_matrix_of_another_shape_is_refused)
+          beginnings_that_change_the_base_are_refused, an_adapter_that_adds_nothing_is_named,
+          keys_that_nothing_reads_are_named, alphas_of_modules_are_found_as_peft_does,
+          a_matrix_of_another_shape_is_refused)

@@ -200,7 +200,10 @@ static cz_status model_make(struct run *r)
     const bool weights_come_later =
         r->resume.dir || o->init; /* those in the folder are not asked for */
     struct cz_model_options options = {
-        .size = sizeof options, .task = r->task->model_task, .config_only = weights_come_later};
+        .size = sizeof options,
+        .task = r->task->model_task,
+        .config_only = weights_come_later,
+        .tied_by_config = o->init != NULL};
     if (r->texts) {
         options.labels = cz_texts_labels(r->texts);
         options.n_labels = cz_texts_n_labels(r->texts);
