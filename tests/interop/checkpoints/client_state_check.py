@@ -37,12 +37,12 @@ VALUES = {**check_module.ClientState.VALUES, "rng": random.Random(7).getstate(),
 TENSORS = {"bf16": torch.arange(4.0).to(torch.bfloat16), "t": torch.arange(6.0).reshape(2, 3).T, "n": torch.tensor(5)}
 
 
-def compare(given, back, who):
+def compare(given, back, reader):
     """The names whose values differ."""
     bad = [name for name, value in given.items() if name not in back or not (
         torch.equal(value, back[name]) and value.dtype == back[name].dtype if isinstance(value, torch.Tensor)
         else check_module.same(value, back[name]))]
-    print(f"{who}: {len(given) - len(bad)} of {len(given)} values are equal")
+    print(f"{reader}: {len(given) - len(bad)} of {len(given)} values are equal")
     for name in bad:
         print("  given", given[name], "\n  back ", back.get(name))
     return len(bad)
