@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import math
+import os
 from collections.abc import Iterable as AnIterable
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 from typing import Tuple, Union
@@ -24,6 +25,7 @@ IGNORE_LABEL = -100  # takes no part in the loss, as in torch
 _TASKS = {"auto": 0, "causal_lm": 1, "masked_lm": 2, "classification": 3,
           "replaced_tokens": 4, "token_classification": 5}
 _NEXT, _SAME, _CLASS, _REPLACED, _TOKEN_CLASS, _VALUES, _MULTI = range(7)  # enum cz_labels
+_CONFIG_DEPTH_MAX = 64
 _OF_ROWS = (_CLASS, _VALUES, _MULTI)  # the head has a row of outputs per row, not per token
 
 
@@ -52,12 +54,49 @@ def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "a
     return opened
 
 
-def engine_options(config: Config, **members: Any) -> Any:
+def _plain(value: Any, path: str, depth: int = 0) -> Any:
+    """A config's value as JSON has it; a TypeError or ValueError names its key."""
+    if value is None or isinstance(value, (bool, numpy.bool_)):
+        return None if value is None else bool(value)
+    if isinstance(value, (str, os.PathLike)):
+        return str.__str__(value) if isinstance(value, str) else os.fspath(value)
+    if isinstance(value, (int, numpy.integer)):
+        return int(value)
+    if isinstance(value, (float, numpy.floating)):
+        if path == "steps_per_print" and value == math.inf:  # as accelerate says never
+            return None
+        if not math.isfinite(value):
+            raise ValueError(f"config: {path}: {value} is not a value that JSON has")
+        return float(value)
+    if depth == _CONFIG_DEPTH_MAX:
+        raise ValueError(f"config: {path[:80]}: is nested deeper than {depth} levels")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"config: {path or 'the dictionary'}: the key {key!r} is no string")
+        return {str.__str__(key): _plain(item, f"{path}.{key}" if path else key, depth + 1)
+                for key, item in value.items()}
+    if isinstance(value, numpy.ndarray):
+        value = value.tolist() if value.ndim else [value.item()]
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{path}[{idx}]", depth + 1) for idx, item in enumerate(value)]
+    raise TypeError(f"config: {path}: a {type(value).__name__} has no form in JSON")
+
+
+def engine_options(config: Config, lora: Optional[Mapping[str, Any]] = None, **members: Any) -> Any:
     """A config is a file, or a dictionary, which is passed on as JSON."""
     if isinstance(config, Mapping):
-        members["config_json"] = json.dumps(config).encode()
-    else:
+        members["config_json"] = json.dumps(_plain(config, "")).encode()
+    elif isinstance(config, (str, os.PathLike)):
         members["config_path"] = lib.path(config)
+    else:
+        raise TypeError(f"config: a file or a dictionary is needed, not {type(config).__name__}")
+    if lora is not None:
+        if not isinstance(lora, Mapping):
+            raise TypeError(f"lora: a dictionary such as {{'rank': 8}} is needed, not {lora!r}")
+        texts = [f"czero.lora.{key}={json.dumps(value)}".encode()
+                 for key, value in _plain(lora, "lora").items()] or [b"czero.lora.rank=8"]
+        members["option_values"] = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
     members["device"] = lib.optional(members.get("device"))
     return lib.new(lib.EngineOptions, **members)
 
@@ -67,6 +106,7 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
                freeze: Optional[str] = None, seed: int = 0, total_steps: int = 0,
                weight_decay_groups: bool = False,
                adapter: Optional[PathLike] = None,
+               lora: Optional[Mapping[str, Any]] = None,
                trains_batches: bool = False) -> Tuple["Engine", None, None, None]:
     """Create an engine, as deepspeed.initialize() does: `engine, _, _, _ = czero.initialize(…)`.
 
@@ -80,8 +120,8 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
     seed        of dropout, and of weights that the folder does not have
     total_steps for schedules with "auto"; 0: unknown
     weight_decay_groups  no weight decay for biases and norms
-    adapter     the folder of an adapter (docs/lora.md) to train further, the model frozen; a new
-                one is made where the config has "czero": {"lora": {…}}
+    adapter     the folder of an adapter (docs/lora.md) to train further, the model frozen
+    lora        a new adapter, as the config's "czero": {"lora": {…}}: {"rank": 16, "alpha": 32}
     trains_batches  the program trains with train_batch() alone: micro-batches of a step may go
                 through each layer together (docs/offload.md, "Layer by layer")
 
@@ -93,7 +133,7 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
     opened = open_model(model, seq_len=seq_len, task=task, labels=labels, freeze=freeze,
                         adapter=adapter, seed=seed)
     try:
-        options = engine_options(config, device=device, world=world, seed=seed,
+        options = engine_options(config, lora, device=device, world=world, seed=seed,
                                  total_steps=total_steps, groups_hf=weight_decay_groups,
                                  trains_batches=trains_batches)
         handle = C.engine_initialize_ex(ctypes.byref(options), opened)

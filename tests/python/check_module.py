@@ -637,6 +637,63 @@ class Zone(datetime.tzinfo):
         return datetime.timedelta(0)
 
 
+class Configs(Folder):
+    def test_values_that_json_does_not_have(self):
+        kinds = {"steps_per_print": float("inf"), "gradient_clipping": numpy.float32(0.5),
+                 "train_micro_batch_size_per_gpu": numpy.int64(4), "wall_clock_breakdown": numpy.bool_(0),
+                 "zero_optimization": types.MappingProxyType({"stage": numpy.uint8(1)}),
+                 "optimizer": {"type": "AdamW", "params": {"lr": numpy.float64(1e-2),
+                                                           "betas": (0.9, numpy.float32(0.5))}},
+                 "csv_monitor": {"enabled": True, "output_path": self.folder / "csv",
+                                 "job_name": numpy.str_("job")}}
+        engine = self.engine(config=config(**kinds))
+        self.assertEqual((engine.get_lr(), engine.train_micro_batch_size_per_gpu()), ([0.01], 4))
+        train(engine, 1)
+        self.assertTrue((self.folder / "csv").exists())
+        self.engine(config=config(optimizer={"type": "AdamW", "params": {
+            "lr": 1e-2, "betas": numpy.array([0.9, 0.95])}}))
+        self.assertTrue(czero.plan("gpt2-tiny", config(steps_per_print=float("inf")), seq_len=16).fits)
+
+    def test_other_values_are_named(self):
+        params = {"lr": float("nan")}
+        cycle = {}
+        cycle["a"] = cycle
+        for error, changes, sentence in (
+                (ValueError, {"optimizer": {"type": "AdamW", "params": params}}, "optimizer.params.lr: nan"),
+                (ValueError, {"steps_per_print": float("nan")}, "steps_per_print: nan"),
+                (ValueError, {"steps_per_print": -float("inf")}, "steps_per_print: -inf"),
+                (ValueError, {"gradient_clipping": float("inf")}, "gradient_clipping: inf"),
+                (ValueError, {"a": {"steps_per_print": float("inf")}}, "a.steps_per_print: inf"),
+                (ValueError, {"a": cycle}, "a.a.*nested deeper"), (TypeError, {"a": {1: 2}}, "a: the key 1"),
+                (TypeError, {5: 1}, "the dictionary: the key 5"), (TypeError, {"a": [0, {1}]}, r"a\[1\]: a set"),
+                (TypeError, {"a": {"b": object()}}, "a.b: a object"), (TypeError, {"a": b"x"}, "a: a bytes"),
+                (TypeError, {"a": 1j}, "a: a complex")):
+            for use in (lambda c: self.engine(config=c), lambda c: czero.plan("gpt2-tiny", c)):
+                with self.assertRaisesRegex(error, "config: " + sentence):
+                    use(config(**{str(k) if isinstance(k, str) else k: v for k, v in changes.items()})
+                        if 5 not in changes else changes)
+        for bad in (None, 5, [config()], {1, 2}):
+            with self.assertRaisesRegex(TypeError, "config: a file or a dictionary"):
+                self.engine(config=bad)
+
+    def test_a_new_adapter(self):
+        name = "transformer.h.0.attn.c_attn.lora_A.weight"
+        path = self.folder / "ds.json"
+        path.write_text(json.dumps(config()))
+        for source in (config(), path):
+            engine = self.engine(config=source, lora={"rank": 3, "targets": ["c_attn"], "alpha": 6.0})
+            self.assertEqual(engine.get_parameter(name).shape[0], 3)
+            self.assertEqual(len(engine.parameter_names(trainable_only=True)), 4)
+        self.assertEqual(self.engine(lora={}).get_parameter(name).shape[0], 8)
+        with self.assertRaisesRegex(czero.InvalidError, "rank"):
+            self.engine(lora={"rank": 3}, config=config(czero={"lora": {"rank": 2}}))
+        with self.assertRaisesRegex(czero.Error, "rnk"):
+            self.engine(lora={"rnk": 3})
+        for bad in (8, True, "rank=8"):
+            with self.assertRaisesRegex(TypeError, "lora: a dictionary"):
+                self.engine(lora=bad)
+
+
 class Checkpoints(Folder):
     def test_recorded_checkpoints_are_what_deepspeeds_script_made(self):
         n = 0
