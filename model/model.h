@@ -102,7 +102,8 @@ cz_status model_read_weights(struct cz_model *m, size_t param_idx, size_t elem_o
 void model_trained_come_later(struct cz_model *m);
 
 /* Write a Hugging Face folder that transformers loads: config.json (the original with dtype set, or
- * one made for a preset), generation_config.json where the model's folder had one, and
+ * one made for a preset), generation_config.json where the model's folder had one
+ * or model_add_end() asks for one, and
  * model.safetensors in `dtype`. `fetch` supplies fp32 pieces of each
  * parameter. The folder is created; files appear under their names only when complete.
  * Errors: CZ_IO (with path; nothing partial is left), CZ_UNSUPPORTED for a user's own chain. */
@@ -129,6 +130,30 @@ cz_status model_export_adapter(const struct cz_model *m, const char *dir, enum c
  * above, of the weights apart. Errors: those of both. */
 cz_status model_export_merged(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
                               model_fetch fetch, void *user);
+
+/* Ids of the tokens that end a text. */
+#define MODEL_ENDS_MAX 32
+struct model_ends {
+    int64_t ids[MODEL_ENDS_MAX];
+    size_t n;
+};
+
+/* Adds an id, once. Ids after the first MODEL_ENDS_MAX are left out. */
+void model_ends_add(struct model_ends *ends, int64_t id);
+
+/* Adds eos_token_id, a number or several, of a JSON file of the folder. A folder without that file
+ * adds none. Errors: CZ_IO, CZ_CORRUPT (no integer, or no JSON: the sentence has file and place).
+ */
+cz_status model_read_ends(const char *dir, const char *name, struct model_ends *out);
+
+/* Whether transformers ends a text at this token: eos_token_id of generation_config.json or,
+ * without that file, of config.json. */
+bool model_ends_at(const struct cz_model *m, int64_t id);
+
+/* Exports name this token as an end of text, too: first of the list in generation_config.json, and
+ * in config.json, as transformers' Trainer writes a tokenizer's new eos_token. An export of an
+ * adapter has that generation_config.json beside adapter_config.json. */
+void model_add_end(struct cz_model *m, int64_t id);
 
 /* The type of the weights in the files that it was opened with: bf16 or fp16 when all are, else
  * fp32, also for a model without files. */

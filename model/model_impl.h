@@ -102,6 +102,7 @@ struct cz_model {
     struct json_doc *config; /* config.json with the options in it, or as made for a preset */
     struct json_doc
         *generation;   /* generation_config.json of its folder, for exports; may be NULL */
+    struct model_ends new_ends; /* model_add_end() */
     bool labels_given; /* the caller named the classes: files may have a head for others */
 };
 
@@ -138,6 +139,9 @@ cz_status head_compare(const struct cz_model *m, const char *dir, bool says, boo
  * the files. Errors: those of reading. */
 cz_status weights_find_own_head(const struct cz_model *m, const struct tensor_files *files,
                                 bool head_is_foreign, const char **name);
+
+/* generation_config.json: what was read, with model_add_end()'s; nothing where there is neither. */
+cz_status generation_write(const struct cz_model *m, const char *dir);
 
 /* One declared tensor, in pieces; `piece` holds EXPORT_PIECE_NUMEL. */
 enum { EXPORT_PIECE_NUMEL = 1 << 20 };

@@ -66,6 +66,7 @@ cz_status chat_cache_open(const char *dir, const struct chat_encoder *e, struct 
         hash_both(c->key, &of_template, sizeof of_template);
         hash_both(c->key, &e->loss, sizeof e->loss);
         hash_both(c->key, e->end, strlen(e->end) + 1);
+        hash_both(c->key, e->turn_end, strlen(e->turn_end) + 1);
         st = hash_tokenizer(c, e->tokenizer);
     }
     if (st != CZ_OK) {

@@ -34,13 +34,131 @@ static cz_status find_end_token(struct chat_encoder *e)
     return st;
 }
 
+/* The last place in s where `what` of m > 0 bytes stands. Mostly little follows it, so the last
+ * places are tried first; beyond them memmem() is safe from texts that repeat themselves. */
+static const char *find_last(const char *s, size_t n, const char *what, size_t m)
+{
+    enum { TRIES = 64 };
+    const char *found = NULL;
+    for (int i = 0; i < TRIES; i++, n--) {
+        if (n < m) return NULL;
+        if (memcmp(s + n - m, what, m) == 0) return s + n - m;
+    }
+    for (const char *end = s + n; (size_t)(end - s) >= m; s++) {
+        s = memmem(s, (size_t)(end - s), what, m);
+        if (!s) break;
+        found = s;
+    }
+    return found;
+}
+
+/* ---- the end of a turn ------------------------------------------------------------------------
+ */
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+#define PROBE "qzAnswerzq" /* a text that no template has or changes */
+
+/* Whether a token is cut out of texts whole, so that it can end an answer. */
+static bool is_apart(const struct cz_tokenizer *tok, int64_t id)
+{
+    for (int i = 0; i < CZ_SPECIAL_COUNT; i++)
+        if (tok->special[i] == id) return true;
+    return tok->cls->is_added && tok->cls->is_added(tok, id);
+}
+
+/* The first such token of a text, of its first n_looked; −1: none. */
+static cz_status find_apart(const struct cz_tokenizer *tok, const char *text, size_t n,
+                            size_t n_looked, int64_t *id)
+{
+    int32_t *ids;
+    size_t n_ids;
+    *id = -1;
+    TRY(cz_tokenizer_encode(tok, text, n, &ids, &n_ids));
+    for (size_t i = 0; i < n_ids && i < n_looked && *id < 0; i++)
+        if (is_apart(tok, ids[i])) *id = ids[i];
+    free(ids);
+    return CZ_OK;
+}
+
+static void keep_turn_end(struct chat_encoder *e, const char *text, size_t n)
+{
+    if (n >= sizeof e->turn_end) n = 0;
+    memcpy(e->turn_end, text, n);
+    e->turn_end[n] = '\0';
+}
+
+/* What follows the answer PROBE in a rendered conversation, without white space in front. */
+static cz_status render_probe(const struct chat_encoder *e, const char *json, struct jinja_text *to,
+                              const char **rest, size_t *n_rest)
+{
+    struct chat_row row;
+    cz_status st = chat_row_read(json, strlen(json), "", &row);
+    if (st == CZ_OK)
+        st = chat_template_render(e->chat, &row.chat, row.n_messages, false, e->now, to);
+    chat_row_free(&row);
+    *n_rest = 0;
+    if (st != CZ_OK || to->text.n == 0) return st;
+    const char *end = to->text.s + to->text.n;
+    const char *at = find_last(to->text.s, to->text.n, PROBE, sizeof PROBE - 1);
+    if (!at) return CZ_OK;
+    for (at += sizeof PROBE - 1; at < end && strchr(" \t\r\n", *at);) at++;
+    *rest = at;
+    *n_rest = (size_t)(end - at);
+    return CZ_OK;
+}
+
+/* The end of the last answer; where a template writes none, what begins the next message tells that
+ * the model has ended its own. */
+static cz_status probe_turn_end(struct chat_encoder *e, struct jinja_text *text)
+{
+    static const char last[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "
+                               "{\"role\": \"assistant\", \"content\": \"" PROBE "\"}]}";
+    static const char inner[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "
+                                "{\"role\": \"assistant\", \"content\": \"" PROBE "\"}, "
+                                "{\"role\": \"user\", \"content\": \"Hi\"}]}";
+    const char *rest;
+    size_t n, piece = 0;
+    TRY(render_probe(e, last, text, &rest, &n));
+    if (n > 0) {
+        TRY(find_apart(e->tokenizer, rest, n, n, &e->turn_id));
+        while (piece < n && !is_space(rest[piece])) piece++;
+        if (e->turn_id < 0) {
+            keep_turn_end(e, rest, piece);
+            return CZ_OK;
+        }
+        char *token = malloc(e->tokenizer->piece_nbytes_max + 1);
+        if (!token) return err_set(CZ_NOMEM, 0, "no memory for the text of a token");
+        keep_turn_end(e, token, e->tokenizer->cls->piece(e->tokenizer, e->turn_id, true, token));
+        free(token);
+        return CZ_OK;
+    }
+    TRY(render_probe(e, inner, text, &rest, &n));
+    return n > 0 ? find_apart(e->tokenizer, rest, n, 2, &e->turn_id) : CZ_OK;
+}
+
+/* A template may refuse such a conversation: then nothing is known. */
+static cz_status find_turn_end(struct chat_encoder *e)
+{
+    struct jinja_text text = {0};
+    if (!e->chat) return CZ_OK;
+    cz_status st = probe_turn_end(e, &text);
+    jinja_text_free(&text);
+    if (st == CZ_OK || st == CZ_NOMEM) return st;
+    err_clear();
+    return CZ_OK;
+}
+
 cz_status chat_encoder_open(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
                             const char *given, const char *loss)
 {
     static const char *const names[] = {[CHAT_LOSS_ASSISTANT] = "assistant",
                                         [CHAT_LOSS_COMPLETION] = "completion",
                                         [CHAT_LOSS_ALL] = "all"};
-    *e = (struct chat_encoder){.tokenizer = tokenizer, .now = (int64_t)time(NULL)};
+    *e = (struct chat_encoder){.tokenizer = tokenizer, .now = (int64_t)time(NULL), .turn_id = -1};
     for (int i = 1; loss && i < (int)CZ_ARRAY_LEN(names); i++)
         if (strcmp(loss, names[i]) == 0) e->loss = (enum chat_loss)i;
     cz_status st = chat_template_open(tokenizer->dir, given, &e->chat);
@@ -49,7 +167,8 @@ cz_status chat_encoder_open(struct chat_encoder *e, const struct cz_tokenizer *t
         st = CZ_OK;
     }
     TRY(st);
-    return find_end_token(e);
+    TRY(find_end_token(e));
+    return find_turn_end(e);
 }
 
 void chat_encoder_close(struct chat_encoder *e)
@@ -178,12 +297,20 @@ static cz_status train_span(struct work *w, size_t begin, size_t end)
     return CZ_OK;
 }
 
-/* An answer that the end-of-text token follows without being trained never learns to stop. */
+static bool stands_at(const struct text_buf *text, size_t at, const char *what)
+{
+    const size_t n = strlen(what);
+    return n > 0 && text->n - at >= n && memcmp(text->s + at, what, n) == 0;
+}
+
+/* An answer whose end follows it without being trained never learns to stop: the end-of-text token,
+ * or the token that the template ends answers with. */
 static bool lacks_end(const struct work *w, size_t end)
 {
-    size_t n = strlen(w->e->end);
     const struct text_buf *text = &w->text.text;
-    return n > 0 && end < text->n && text->n - end >= n && memcmp(text->s + end, w->e->end, n) == 0;
+    while (end < text->n && is_space(text->s[end])) end++;
+    return end < text->n && (stands_at(text, end, w->e->end) ||
+                             (w->e->turn_id >= 0 && stands_at(text, end, w->e->turn_end)));
 }
 
 /* ---- answers without marks
@@ -244,24 +371,6 @@ static bool find_call_end(const struct work *w, size_t i, size_t begin, size_t *
         return memmem(alone->s + at, n, name, strlen(name)) != NULL;
     }
     return false;
-}
-
-/* The last place in s where `what` of m > 0 bytes stands. Mostly little follows it, so the last
- * places are tried first; beyond them memmem() is safe from texts that repeat themselves. */
-static const char *find_last(const char *s, size_t n, const char *what, size_t m)
-{
-    enum { TRIES = 64 };
-    const char *found = NULL;
-    for (int i = 0; i < TRIES; i++, n--) {
-        if (n < m) return NULL;
-        if (memcmp(s + n - m, what, m) == 0) return s + n - m;
-    }
-    for (const char *end = s + n; (size_t)(end - s) >= m; s++) {
-        s = memmem(s, (size_t)(end - s), what, m);
-        if (!s) break;
-        found = s;
-    }
-    return found;
 }
 
 /* The end of an answer that begins at `begin`, although the messages up to it (w->part) are not a
@@ -376,10 +485,10 @@ static cz_status train_spans(struct work *w)
 /* A template that takes texts alone writes nothing for a content of parts
  * ([{"type": "text", "text": "…"}]): such a row would silently train on an empty answer. Looked for
  * is the beginning of each part, up to a character that templates may escape. */
-static cz_status check_parts(const struct work *w)
+static cz_status check_parts(const struct work *w, size_t n_messages)
 {
     const struct text_buf *text = &w->text.text;
-    for (size_t i = 0; i < w->row->n_messages; i++) {
+    for (size_t i = 0; i < n_messages; i++) {
         const struct json_node *message = json_child(w->row->chat.messages, i);
         const struct json_node *content = json_get(message, "content");
         const bool is_list = content && json_type(content) == JSON_ARRAY;
@@ -402,22 +511,27 @@ static cz_status check_parts(const struct work *w)
     return CZ_OK;
 }
 
+/* A conversation needs a template: the error says where one is looked for. */
+static cz_status need_template(const struct chat_encoder *e, const char *where)
+{
+    struct chat_template *none;
+    if (e->chat) return CZ_OK;
+    TRY(chat_template_open(e->tokenizer->dir, NULL, &none));
+    chat_template_close(none);
+    return err_set(CZ_BUSY, 0, "%s: the chat template appeared while it was read", where);
+}
+
 static cz_status encode_chat(struct work *w)
 {
     const struct chat_encoder *e = w->e;
     const struct chat_row *row = w->row;
-    if (!e->chat) {
-        struct chat_template *none; /* its sentence says where one is looked for */
-        TRY(chat_template_open(e->tokenizer->dir, NULL, &none));
-        chat_template_close(none);
-        return err_set(CZ_BUSY, 0, "%s: the chat template appeared while it was read", w->where);
-    }
+    TRY(need_template(e, w->where));
     enum chat_loss loss = e->loss;
     if (loss == CHAT_LOSS_FORM) loss = row->has_prompt ? CHAT_LOSS_COMPLETION : CHAT_LOSS_ASSISTANT;
     cz_status st =
         chat_template_render(e->chat, &row->chat, row->n_messages, false, e->now, &w->text);
     if (st != CZ_OK) return err_prefix("%s", w->where);
-    TRY(check_parts(w));
+    TRY(check_parts(w, row->n_messages));
     bool marks = chat_template_marks_answers(e->chat, row->chat.tools != NULL);
     if (loss == CHAT_LOSS_COMPLETION && row->has_prompt) {
         st = chat_template_render(e->chat, &row->chat, row->n_prompt, true, e->now, &w->part);
@@ -480,6 +594,35 @@ cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder
     cz_status st = row->form == CHAT_MESSAGES ? encode_chat(&w) : encode_plain(&w);
     for (size_t i = 1; st == CZ_OK && i < out->n; i++) out->n_trained += out->trained[i];
     *scratch = (struct chat_scratch){w.text, w.part, w.ends.ids, w.ends.cap};
+    return st;
+}
+
+size_t chat_n_asked(const struct chat_row *row)
+{
+    size_t n = row->has_prompt ? row->n_prompt : row->n_messages;
+    while (!row->has_prompt && n > 0 && chat_row_is_answer(row, n - 1)) n--;
+    return n;
+}
+
+cz_status chat_encode_prompt(const struct chat_encoder *e, const struct chat_row *row,
+                             const char *where, struct text_buf *text, int32_t **ids, size_t *n)
+{
+    struct work w = {.e = e, .row = row, .where = where, .text.text = *text};
+    const size_t n_asked = chat_n_asked(row);
+    *ids = NULL;
+    *n = 0;
+    if (row->form != CHAT_MESSAGES)
+        return ROW_FAIL(where, "plain text: --prompt and --prompts take it");
+    if (n_asked == 0) return ROW_FAIL(where, "no message asks for an answer");
+    TRY(need_template(e, where));
+    cz_status st = chat_template_render(e->chat, &row->chat, n_asked, true, e->now, &w.text);
+    if (st != CZ_OK) err_prefix("%s", where);
+    if (st == CZ_OK) st = check_parts(&w, n_asked);
+    if (st == CZ_OK) st = text_buf_reserve(&w.text.text, 1);
+    if (st == CZ_OK) st = cz_tokenizer_encode(e->tokenizer, w.text.text.s, w.text.text.n, ids, n);
+    *text = w.text.text;
+    w.text.text = (struct text_buf){0};
+    jinja_text_free(&w.text);
     return st;
 }
 

@@ -20,6 +20,11 @@ struct chat_encoder {
     enum chat_loss loss;
     int64_t now;   /* for strftime_now() */
     char end[256]; /* the end-of-text token, put behind plain texts; "": none */
+    /* What the template writes directly after the last answer: a token that is never part of a word
+     * ("<|im_end|>"), or without one a word ("###"). "": nothing. turn_id: the token, or the one
+     * that begins the next message; −1: none. */
+    char turn_end[256];
+    int64_t turn_id;
 };
 
 /* The encoder of a tokenizer (lent until close) with the chat template of its folder, or `given`
@@ -29,6 +34,17 @@ struct chat_encoder {
 cz_status chat_encoder_open(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
                             const char *given, const char *loss);
 void chat_encoder_close(struct chat_encoder *e); /* accepts a zeroed one */
+
+/* The prompt that asks for the next answer of a conversation: the template's text with the
+ * beginning of an answer (add_generation_prompt), and its ids, as transformers'
+ * apply_chat_template() gives them. Answers at the conversation's end, or a completion, are left
+ * out. text and *ids are the caller's, also after an error. Errors: as chat_encode(); CZ_INVALID
+ * (plain text, no message is left). */
+cz_status chat_encode_prompt(const struct chat_encoder *e, const struct chat_row *row,
+                             const char *where, struct text_buf *text, int32_t **ids, size_t *n);
+
+/* How many messages of a conversation its prompt has. */
+size_t chat_n_asked(const struct chat_row *row);
 
 /* Tokens of a row. trained[i]: whether the loss counts it. */
 struct chat_tokens {

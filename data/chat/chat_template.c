@@ -31,6 +31,8 @@ struct chat_template {
     size_t n_vars;
     uint64_t hash;
     bool tells_time;
+    char *file_text; /* of a file of the user's, where the folder has no template; NULL */
+    size_t n_file_text;
 };
 
 /* While one is opened. */
@@ -192,15 +194,30 @@ static cz_status add_config(struct search *s, const struct json_doc *config)
     return CZ_OK;
 }
 
-/* A file of the user's. */
-static cz_status open_file(struct search *s, const char *path, struct jinja_template **out)
+/* A file of the user's. Its text is kept for exports of a folder that has no template. */
+static cz_status open_file(struct chat_template *t, struct search *s, const char *path)
 {
     char *text;
     size_t n;
     TRY(file_load_named(path, JINJA_TEMPLATE_NBYTES_MAX, &text, &n));
     note_text(s, text, n);
-    cz_status st = jinja_parse(text, n, path, out);
+    cz_status st = jinja_parse(text, n, path, &t->plain);
+    if (st == CZ_OK && s->n == 0) {
+        t->file_text = text;
+        t->n_file_text = n;
+        return CZ_OK;
+    }
     free(text);
+    return st;
+}
+
+cz_status chat_template_export(const struct chat_template *t, const char *dir)
+{
+    if (!t->file_text) return CZ_OK;
+    char *path = file_join(dir, TEMPLATE_FILE);
+    cz_status st = path ? file_save(path, t->file_text, t->n_file_text)
+                        : err_set(CZ_NOMEM, 0, "no memory for a path");
+    free(path);
     return st;
 }
 
@@ -239,7 +256,7 @@ static cz_status choose(struct chat_template *t, struct search *s)
         t->plain = plain->jinja;
         plain->jinja = NULL;
     } else if (s->given && stat(s->given, &info) == 0) {
-        TRY(open_file(s, s->given, &t->plain));
+        TRY(open_file(t, s, s->given));
     } else {
         return fail_missing(s);
     }
@@ -290,6 +307,7 @@ void chat_template_close(struct chat_template *t)
     jinja_free(t->plain);
     json_free(t->config);
     json_free(t->map);
+    free(t->file_text);
     free(t);
 }
 

@@ -200,3 +200,10 @@ bool added_tokens_touch(const struct added_tokens *set, const char *text, size_t
     }
     return false;
 }
+
+bool added_tokens_have(const struct added_tokens *set, int64_t id)
+{
+    for (size_t i = 0; i < set->n; i++)
+        if (set->tokens[i].id == id) return true;
+    return false;
+}

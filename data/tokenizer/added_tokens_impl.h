@@ -45,6 +45,9 @@ void added_tokens_free(struct added_tokens *set); /* accepts a zeroed set */
 cz_status added_tokens_add(struct added_tokens *set, const char *content, size_t nbytes,
                            const struct added_token *token);
 
+/* Whether it has a token with this id. */
+bool added_tokens_have(const struct added_tokens *set, int64_t id);
+
 /* The token with this content, NULL: none. */
 const struct added_token *added_tokens_find(const struct added_tokens *set, const char *content,
                                             size_t nbytes);

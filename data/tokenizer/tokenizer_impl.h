@@ -53,6 +53,9 @@ struct tokenizer_class {
      * nothing stands before it in the text (WordPiece puts a space in front of whole words). Pieces
      * are bytes, not characters: the decoder joins them. */
     size_t (*piece)(const struct cz_tokenizer *tok, int64_t id, bool first, char *dst);
+    /* Whether a token is one of those that are cut out of a text before all else, as <|im_end|>
+     * is. NULL: there are none. */
+    bool (*is_added)(const struct cz_tokenizer *tok, int64_t id);
     /* Instead of piece, where what a token stands for depends on others: a text's state, one id
      * (−1: the end, after which another text may begin) to valid UTF-8, owned by the state until
      * the next call. NULL: pieces are joined. */

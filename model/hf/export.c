@@ -27,19 +27,24 @@ static const char *torch_name(enum cz_dtype dtype)
 
 /* The config with its dtype replaced, under the key it uses: transformers 5 writes "dtype", older
  * versions "torch_dtype"; both read the latter. */
-static cz_status config_write(struct json_writer *w, const struct json_node *config,
-                              const char *dtype)
+static cz_status config_write(struct json_writer *w, const struct cz_model *m, const char *dtype)
 {
-    const char *key = json_get(config, "dtype") ? "dtype" : "torch_dtype";
+    const struct json_node *config = json_root(m->config);
+    const char *key = json_get(config, "dtype") ? "dtype" : "torch_dtype", *eos = "eos_token_id";
     json_begin_object(w);
     for (size_t i = 0; i < json_count(config); i++) {
         const struct json_node *child = json_child(config, i);
         const char *name = json_key(child);
         if (strcmp(name, "dtype") == 0 || strcmp(name, "torch_dtype") == 0) continue;
         if (json_is_trace(child)) continue;
+        if (m->new_ends.n > 0 && strcmp(name, eos) == 0) {
+            json_put_int(w, eos, m->new_ends.ids[0]);
+            continue;
+        }
         json_write_key(w, name);
         TRY(json_write_node(w, child, json_is_trace));
     }
+    if (m->new_ends.n > 0 && !json_get(config, eos)) json_put_int(w, eos, m->new_ends.ids[0]);
     json_put_string(w, key, dtype);
     json_end_object(w);
     return CZ_OK;
@@ -51,7 +56,7 @@ static cz_status config_text(const struct cz_model *m, enum cz_dtype dtype, char
 {
     struct json_writer w;
     json_writer_init(&w, 2);
-    cz_status st = config_write(&w, json_root(m->config), torch_name(dtype));
+    cz_status st = config_write(&w, m, torch_name(dtype));
     if (st != CZ_OK) {
         json_writer_free(&w);
         return st;
@@ -80,28 +85,6 @@ static cz_status config_prepare(const struct cz_model *m, const char *dir, enum 
 done:
     free(text);
     free(path);
-    return st;
-}
-
-/* What transformers generates with, as it was read (json_is_trace() left out). */
-static cz_status generation_write(const struct cz_model *m, const char *dir)
-{
-    struct json_writer w;
-    char *text = NULL, *path;
-    size_t nbytes;
-    if (!m->generation) return CZ_OK;
-    json_writer_init(&w, 2);
-    cz_status st = json_write_node(&w, json_root(m->generation), json_is_trace);
-    json_write_text(&w, "\n");
-    if (st != CZ_OK) {
-        json_writer_free(&w);
-        return st;
-    }
-    TRY(json_writer_take(&w, &text, &nbytes));
-    path = file_join(dir, "generation_config.json");
-    st = path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
-    free(path);
-    free(text);
     return st;
 }
 

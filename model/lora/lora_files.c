@@ -579,7 +579,8 @@ cz_status model_export_adapter_config(const struct cz_model *m, const char *dir)
         path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
     free(path);
     free(text);
-    return st;
+    if (st != CZ_OK || m->new_ends.n == 0) return st;
+    return generation_write(m, dir); /* what the adapter has learnt to end with */
 }
 
 static bool is_stored(const struct cz_model *m, const struct param_info *p)

@@ -341,6 +341,12 @@ static size_t bpe_piece(const struct cz_tokenizer *tok, int64_t id, bool first, 
     return n_space + n;
 }
 
+static bool bpe_is_added(const struct cz_tokenizer *tok, int64_t id)
+{
+    const struct bpe *b = (const struct bpe *)tok;
+    return added_tokens_have(&b->raw, id) || added_tokens_have(&b->normalized, id);
+}
+
 static void bpe_close(struct cz_tokenizer *tok)
 {
     struct bpe *b = (struct bpe *)tok;
@@ -364,4 +370,5 @@ const struct tokenizer_class bpe_class = {.name = "bpe",
                                           .encode_ends = bpe_encode_ends,
                                           .cut = bpe_cut,
                                           .piece = bpe_piece,
+                                          .is_added = bpe_is_added,
                                           .close = bpe_close};

@@ -145,6 +145,12 @@ static size_t pipe_piece_of(const struct cz_tokenizer *tok, int64_t id, bool fir
     return v->lens[id];
 }
 
+static bool pipe_is_added(const struct cz_tokenizer *tok, int64_t id)
+{
+    const struct pipe *p = (const struct pipe *)tok;
+    return added_tokens_have(&p->raw, id) || added_tokens_have(&p->normalized, id);
+}
+
 static void pipe_close(struct cz_tokenizer *tok)
 {
     struct pipe *p = (struct pipe *)tok;
@@ -176,6 +182,7 @@ const struct tokenizer_class pipe_class = {.name = "steps",
                                            .encode_rest = pipe_encode_rest,
                                            .cut = pipe_cut,
                                            .piece = pipe_piece_of,
+                                           .is_added = pipe_is_added,
                                            .decode_create = pipe_decode_create,
                                            .decode_destroy = pipe_decode_destroy,
                                            .decode = pipe_decode,

@@ -7,7 +7,8 @@ A small byte-level tokenizer is trained, and given every chat template of the in
 transformers. Rows are the conversations of conversations.py and N random ones a template: ids must be equal, and where the
 template has {% generation %} the mask of the assistant's tokens, too. Where it has none, czero finds
 answers by rendering beginnings of the conversation: the mask must be what transformers gives for the
-same beginnings. Prompts with completions are compared with TRL's way of making them. Ends with status
+same beginnings. Prompts with completions are compared with TRL's way of making them, and prompts alone with
+apply_chat_template(add_generation_prompt=True). Ends with status
 1 if anything differs."""
 
 import argparse
@@ -32,7 +33,11 @@ SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>", "<|user|>", "<|
 
 
 class Encoder(ctypes.Structure):
-    _fields_ = [("tokenizer", ctypes.c_void_p), ("chat", ctypes.c_void_p), ("loss", ctypes.c_int), ("now", ctypes.c_int64), ("end", ctypes.c_char * 256)]
+    _fields_ = [("tokenizer", ctypes.c_void_p), ("chat", ctypes.c_void_p), ("loss", ctypes.c_int), ("now", ctypes.c_int64), ("end", ctypes.c_char * 256), ("turn_end", ctypes.c_char * 256), ("turn_id", ctypes.c_int64)]
+
+
+class TextBuf(ctypes.Structure):
+    _fields_ = [("s", ctypes.c_void_p), ("n", ctypes.c_size_t), ("cap", ctypes.c_size_t)]
 
 
 class Tokens(ctypes.Structure):
@@ -70,6 +75,17 @@ class Ours:
 
     def close(self):
         self.lib.chat_encoder_close(ctypes.byref(self.encoder))
+
+    def prompt(self, row):
+        data, read, text = json.dumps(row).encode(), ctypes.create_string_buffer(1024), TextBuf()
+        ids, n = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
+        try:
+            self.check(self.lib.chat_row_read(data, ctypes.c_size_t(len(data)), b"row", read))
+            self.check(self.lib.chat_encode_prompt(ctypes.byref(self.encoder), read, b"row", ctypes.byref(text), ctypes.byref(ids), ctypes.byref(n)))
+            return ids[: n.value]
+        finally:
+            self.lib.text_buf_free(ctypes.byref(text))
+            self.lib.chat_row_free(read)
 
     def encode(self, row):
         data, out, read = json.dumps(row).encode(), Tokens(), ctypes.create_string_buffer(1024)
@@ -141,7 +157,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     rng = random.Random(args.seed)
-    marked, unmarked, pairs = Report(), Report(), Report()
+    marked, unmarked, pairs, asked = Report(), Report(), Report(), Report()
     with tempfile.TemporaryDirectory() as folder:
         tok = make_tokenizer(folder)
         ours = Ours(args.library, folder)
@@ -189,6 +205,9 @@ def main():
                         error = None  # found behind the beginning of the answer
                         expected = got
                     unmarked.compare(f"{path.name}, case {i}", expected, error, got, refusal)
+                if case["messages"][-1].get("role") not in ("assistant", "model"):
+                    asked.compare(f"{path.name}, prompt {i}", *outcome(lambda: apply(tok, case["messages"], case, add_generation_prompt=True)["input_ids"]),
+                                  *outcome(lambda: ours.prompt(row_of(case, messages=case["messages"]))))
             ours.close()
             ours.open(path, "completion")
             for i, case in enumerate(cases):
@@ -209,7 +228,7 @@ def main():
             ours.close()
     print(f"seed {args.seed}: {n_templates} templates, {n_cases / max(n_templates, 1):.0f} conversations each")
     bad = 0
-    for name, report in (("templates with generation blocks", marked), ("templates without", unmarked), ("prompts and completions", pairs)):
+    for name, report in (("templates with generation blocks", marked), ("templates without", unmarked), ("prompts and completions", pairs), ("prompts alone", asked)):
         print(f"{name}: {dict(report.counts)}")
         bad += report.counts["differ"]
     sys.exit(1 if bad else 0)

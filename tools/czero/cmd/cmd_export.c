@@ -320,18 +320,24 @@ static cz_status write_adapter(const struct export_options *o, struct ckpt *ck, 
 
 /* Trainers write it beside their checkpoints, czero train --save into model/. *text is the
  * caller's. */
-static cz_status read_adapter_config(const struct export_options *o, char **text, size_t *nbytes)
+static bool find_adapter_config(const struct export_options *o, char folder[PATH_MAX])
 {
     static const char *const places[] = {"", "model/", "../", "../model/", "../../"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++)
+        if (snprintf(folder, PATH_MAX, "%s/%s", o->dir, places[i]) < PATH_MAX &&
+            beneath_is_there(folder, "adapter_config.json"))
+            return true;
+    return false;
+}
+
+static cz_status read_adapter_config(const struct export_options *o, char **text, size_t *nbytes)
+{
     const size_t most = JSON_NAMED_NBYTES_MAX;
     char folder[PATH_MAX];
     if (o->adapter_config) return file_load_named(o->adapter_config, most, text, nbytes);
-    for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++) {
+    if (find_adapter_config(o, folder)) {
         int fd;
         uint64_t size;
-        if (snprintf(folder, sizeof folder, "%s/%s", o->dir, places[i]) >= PATH_MAX ||
-            !beneath_is_there(folder, "adapter_config.json"))
-            continue;
         TRY(beneath_open(folder, "adapter_config.json", &fd, &size));
         return file_load_opened(fd, folder, size, most, text, nbytes);
     }
@@ -339,6 +345,23 @@ static cz_status read_adapter_config(const struct export_options *o, char **text
                    "--adapter: there is no adapter_config.json in %s or beside it, which says what "
                    "the adapter's alpha is; --adapter-config names one",
                    o->dir);
+}
+
+/* The end tokens that the run's answers taught, where there are any beside adapter_config.json. */
+static cz_status export_generation(const struct export_options *o)
+{
+    char folder[PATH_MAX];
+    char *text = NULL, *path;
+    size_t nbytes;
+    if (o->adapter_config || !find_adapter_config(o, folder)) return CZ_OK;
+    if (!beneath_is_there(folder, "generation_config.json")) return CZ_OK;
+    TRY(beneath_load(folder, "generation_config.json", JSON_NAMED_NBYTES_MAX, &text, &nbytes));
+    path = file_join(o->out_dir, "generation_config.json");
+    cz_status st =
+        path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
+    free(path);
+    free(text);
+    return st;
 }
 
 /* --adapter: the config last, as in all folders. */
@@ -359,6 +382,7 @@ static cz_status export_adapter(const struct export_options *o)
     path = file_join(o->out_dir, "adapter_model.safetensors");
     if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
     TRY_GOTO(write_adapter(o, ck, path, &n), done);
+    TRY_GOTO(export_generation(o), done);
     free(path);
     path = file_join(o->out_dir, "adapter_config.json");
     if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
@@ -384,6 +408,7 @@ static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t 
 /* --merge: an adapter and its model become a model. */
 static cz_status merge(const struct export_options *o)
 {
+    struct model_ends ends = {0};
     const int64_t begin = clock_now_ns();
     if (!o->model)
         return err_set(CZ_INVALID, 0, "--merge needs --model, the folder of the adapter's model");
@@ -392,10 +417,12 @@ static cz_status merge(const struct export_options *o)
                        "--merge takes no --tag, --verify, --max-shard-size and --json");
     struct cz_model *m = adapter_open(o->model, o->dir);
     if (!m) return cz_last_status();
+    cz_status st = model_read_ends(o->dir, "generation_config.json", &ends);
+    for (size_t i = 0; i < ends.n; i++) model_add_end(m, ends.ids[i]);
     const enum cz_dtype dtype = o->dtype ? parse_dtype(o->dtype) : model_weights_dtype(m);
-    cz_status st = cz_model_has_weights(m)
-                       ? model_export_merged(m, o->out_dir, dtype, fetch_weights, m)
-                       : err_set(CZ_NOTFOUND, 0, "%s has no weights to merge into", o->model);
+    if (st == CZ_OK && !cz_model_has_weights(m))
+        st = err_set(CZ_NOTFOUND, 0, "%s has no weights to merge into", o->model);
+    if (st == CZ_OK) st = model_export_merged(m, o->out_dir, dtype, fetch_weights, m);
     cz_model_destroy(m);
     if (st == CZ_OK) st = export_tokenizer(o);
     if (st != CZ_OK || o->quiet) return st;

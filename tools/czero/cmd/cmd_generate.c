@@ -1,8 +1,11 @@
-/* czero generate: text that continues a prompt, printed token by token. */
+/* czero generate: text that continues a prompt, or answers a chat, printed token by token. */
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "data/chat/chat_encode.h"
+#include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
+#include "formats/beneath.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
@@ -10,6 +13,7 @@
 #include <czero/data.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +22,8 @@
 
 struct generate_cli {
     const char *model, *adapter, *file, *tokenizer, *dtype, *device, *encoding;
-    struct arg_list prompts, stops;
+    const char *system, *messages, *chat_template;
+    struct arg_list prompts, chats, stops;
     int64_t max_new_tokens, top_k, seed;
     double temperature, top_p, penalty;
     bool no_cache, no_echo, no_end, raw, json;
@@ -32,6 +37,14 @@ static const struct arg_spec specs[] = {
     {"--prompts", ARG_STRING, AT(file), "FILE",
      "texts to continue, one per line; -: standard input", 0, false},
     ENCODING_OPTION(AT(encoding)),
+    {"--chat", ARG_LIST, AT(chats), "TEXT",
+     "message to answer, by the model's chat template; repeatable", 0, false},
+    {"--system", ARG_STRING, AT(system), "TEXT", "system message in front of each --chat", 0,
+     false},
+    {"--messages", ARG_STRING, AT(messages), "FILE",
+     "conversations to answer: JSON (docs/chat.md); -: standard input", 0, false},
+    {"--chat-template", ARG_STRING, AT(chat_template), "NAME|FILE",
+     "chat template (default: that of the tokenizer's folder)", 0, false},
     {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder, else bytes)", 0, false},
     {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N",
@@ -65,10 +78,10 @@ static const struct arg_spec specs[] = {
 
 const struct arg_command generate_command = {
     .name = "czero generate",
-    .summary = "Generate text from prompts.",
+    .summary = "Generate text from prompts, or answers to chats.",
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
-    .one_of = "--prompt|--prompts",
+    .one_of = "--prompt|--prompts|--chat|--messages",
     .epilogue =
         "The text goes to standard output as it is generated. Control characters other\n"
         "than line feeds and tabs, and marks that turn the direction of text, are printed\n"
@@ -76,8 +89,10 @@ const struct arg_command generate_command = {
         "the text as it is. When the model's context is full, czero drops its older half.\n"
         "Texts of several prompts follow each other with an empty line between them;\n"
         "each is what its prompt alone would give. Logits pass through the repetition\n"
-        "penalty, the temperature, --top-k and --top-p, in this order.",
-    .examples = "  czero generate --model trained/ --prompt \"Once upon a time\"",
+        "penalty, the temperature, --top-k and --top-p, in this order.\n"
+        "Of --chat and --messages only the answers are printed, up to the end of the turn.",
+    .examples = "  czero generate --model trained/ --prompt \"Once upon a time\"\n"
+                "  czero generate --model tuned/ --chat \"Where is the Louvre?\"",
 };
 
 /* Texts on their way to standard output. A prompt is printed with the first text that follows it: a
@@ -87,6 +102,8 @@ struct printer {
     const struct generate_cli *o;
     const char *const *prompts;
     size_t n_prompts;
+    struct arg_list stops; /* --stop, and the text that ends a turn */
+    bool echoes;
     struct cz_tokenizer_decoder *decoder;
     size_t now;   /* the prompt under way */
     bool begun;   /* its prompt is printed */
@@ -130,7 +147,7 @@ static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
     const char *prompt = p->prompts[p->now];
     if (p->o->json) return append(&p->text, &p->n_text, &p->text_room, text, nbytes);
     if (!p->begun && p->now > 0) putchar('\n');
-    if (!p->begun && !p->o->no_echo) put_text(p, prompt, strlen(prompt));
+    if (!p->begun && p->echoes) put_text(p, prompt, strlen(prompt));
     p->begun = true;
     put_text(p, text, nbytes);
     return fflush(stdout) == 0 ? CZ_OK : err_set(CZ_IO, errno, "cannot write to standard output");
@@ -139,7 +156,7 @@ static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
 /* Where the first stop word begins in the held text; n_held: nowhere. */
 static size_t find_stop(const struct printer *p)
 {
-    const struct arg_list *stops = &p->o->stops;
+    const struct arg_list *stops = &p->stops;
     for (size_t at = 0; at < p->n_held; at++)
         for (size_t i = 0; i < stops->n; i++) {
             const size_t n = strlen(stops->items[i]);
@@ -151,7 +168,7 @@ static size_t find_stop(const struct printer *p)
 /* How many bytes of the held text are in front of what may become a stop word. */
 static size_t count_settled(const struct printer *p)
 {
-    const struct arg_list *stops = &p->o->stops;
+    const struct arg_list *stops = &p->stops;
     for (size_t at = 0; at < p->n_held; at++)
         for (size_t i = 0; i < stops->n; i++) {
             const size_t n = strlen(stops->items[i]), rest = p->n_held - at;
@@ -217,42 +234,177 @@ static enum cz_dtype dtype_of(const char *name)
     return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
+/* ---- prompts -------------------------------------------------------------------------------- */
+
+/* Where they come from, as texts and as ids. */
+struct source {
+    struct cz_texts *lines;      /* of --prompts */
+    struct chat_prompts chats;   /* of --chat and --messages */
+    struct chat_encoder encoder; /* for these */
+    struct text_buf *rendered;   /* (n) of these */
+    const char **texts;          /* (n) */
+    struct cz_prompt *prompts;   /* (n) */
+    size_t n;
+};
+
+static void source_free(struct source *s)
+{
+    for (size_t i = 0; s->prompts && i < s->n; i++) free((void *)(uintptr_t)s->prompts[i].ids);
+    for (size_t i = 0; s->rendered && i < s->n; i++) text_buf_free(&s->rendered[i]);
+    free(s->rendered);
+    free(s->prompts);
+    free(s->texts);
+    chat_encoder_close(&s->encoder);
+    chat_prompts_free(&s->chats);
+    cz_texts_close(s->lines);
+}
+
+static bool is_chat(const struct generate_cli *o)
+{
+    return o->chats.n > 0 || o->messages;
+}
+
+/* The lines of --prompts. */
+static cz_status read_lines(struct source *s, const struct generate_cli *o)
+{
+    const struct cz_texts_options options = {.size = sizeof options,
+                                             .paths = &o->file,
+                                             .n_paths = 1,
+                                             .plain = true,
+                                             .encoding = o->encoding,
+                                             .labels_optional = true,
+                                             .labels_ignored = true};
+    TRY(cz_texts_open(&options, &s->lines));
+    s->n = cz_texts_count(s->lines);
+    return CZ_OK;
+}
+
+static cz_status read_chats(struct source *s, const struct generate_cli *o)
+{
+    size_t n_answered = 0;
+    if (o->messages) TRY(chat_prompts_read(o->messages, o->encoding, &s->chats));
+    for (size_t i = 0; i < o->chats.n; i++) {
+        const struct chat_message messages[] = {{"system", o->system}, {"user", o->chats.items[i]}};
+        const size_t first = o->system ? 0 : 1;
+        TRY(chat_prompts_add(&s->chats, messages + first, 2 - first));
+    }
+    s->n = s->chats.n;
+    for (size_t i = 0; i < s->n; i++)
+        n_answered += chat_n_asked(&s->chats.rows[i]) < s->chats.rows[i].n_messages;
+    if (n_answered > 0)
+        tool_complain("czero generate",
+                      "%s: %zu of %zu conversations end with an answer, which czero replaces",
+                      o->messages, n_answered, s->n);
+    return CZ_OK;
+}
+
+/* Before the model is opened: an error in a file needs no weights. */
+static cz_status source_read(struct source *s, const struct generate_cli *o)
+{
+    s->n = o->prompts.n;
+    for (size_t i = 0; i < s->n; i++) TRY(tool_check_text("--prompt", o->prompts.items[i]));
+    for (size_t i = 0; i < o->chats.n; i++) TRY(tool_check_text("--chat", o->chats.items[i]));
+    if (o->system) TRY(tool_check_text("--system", o->system));
+    if (o->file) TRY(read_lines(s, o));
+    if (is_chat(o)) TRY(read_chats(s, o));
+    s->rendered = calloc(s->n, sizeof *s->rendered);
+    s->texts = calloc(s->n, sizeof *s->texts);
+    s->prompts = calloc(s->n, sizeof *s->prompts);
+    if (!s->rendered || !s->texts || !s->prompts)
+        return err_set(CZ_NOMEM, 0, "no memory for %zu prompts", s->n);
+    for (size_t i = 0; i < s->n && !is_chat(o); i++)
+        s->texts[i] = o->file ? cz_texts_at(s->lines, i).text : o->prompts.items[i];
+    return CZ_OK;
+}
+
 /* The prompt with the special tokens that the tokenizer puts around a text. */
-static cz_status encode_prompt(const struct cz_tokenizer *tokenizer, const char *prompt,
-                               int32_t **ids, int64_t *n_ids)
+static cz_status encode_text(const struct cz_tokenizer *tokenizer, const char *prompt,
+                             int32_t **ids, size_t *n_ids)
 {
     const struct cz_tokenizer_input input = {.text = prompt, .nbytes = strlen(prompt)};
     const int64_t max_special = 16;
-    size_t n;
-    TRY(cz_tokenizer_encode(tokenizer, prompt, strlen(prompt), ids, &n));
+    int64_t n_all = 0;
+    TRY(cz_tokenizer_encode(tokenizer, prompt, strlen(prompt), ids, n_ids));
     free(*ids);
-    *ids = malloc((n + (size_t)max_special) * sizeof **ids);
+    *ids = malloc((*n_ids + (size_t)max_special) * sizeof **ids);
     if (!*ids) return err_set(CZ_NOMEM, 0, "no memory for the prompt's tokens");
-    cz_status st = cz_tokenizer_encode_input(tokenizer, &input, (int64_t)n + max_special, *ids,
-                                             NULL, n_ids, NULL);
-    if (st != CZ_OK) free(*ids);
-    return st;
+    TRY(cz_tokenizer_encode_input(tokenizer, &input, (int64_t)*n_ids + max_special, *ids, NULL,
+                                  &n_all, NULL));
+    *n_ids = (size_t)n_all;
+    return CZ_OK;
 }
 
-/* Ids that end a text: the tokenizer's and those of generation_config.json; config.json, which
- * often holds another tokenizer's, is asked when neither names one. Bytes end nowhere. */
-static cz_status find_ends(const struct generate_cli *o, const struct cz_tokenizer *tokenizer,
-                           struct generate_ends *ends)
+/* A conversation, of which --json shows the text. */
+static cz_status encode_chat(struct source *s, const struct generate_cli *o, size_t i,
+                             int32_t **ids, size_t *n_ids)
 {
-    ends->n = 0;
+    char where[600] = "--chat";
+    if (o->messages)
+        snprintf(where, sizeof where, "%s:%llu",
+                 strcmp(o->messages, "-") == 0 ? "standard input" : o->messages,
+                 (unsigned long long)s->chats.lines[i]);
+    TRY(chat_encode_prompt(&s->encoder, &s->chats.rows[i], where, &s->rendered[i], ids, n_ids));
+    TRY(text_buf_put_char(&s->rendered[i], '\0'));
+    s->texts[i] = s->rendered[i].s;
+    return CZ_OK;
+}
+
+/* A folder whose tokenizer is "bytes" may still have a template. */
+static cz_status open_template(struct source *s, const struct generate_cli *o,
+                               const struct cz_tokenizer *tokenizer)
+{
+    char own[PATH_MAX];
+    const char *given = o->chat_template;
+    if (!given && !cz_tokenizer_is_in(o->model) &&
+        beneath_is_there(o->model, "chat_template.jinja") &&
+        snprintf(own, sizeof own, "%s/chat_template.jinja", o->model) < (int)sizeof own)
+        given = own;
+    return chat_encoder_open(&s->encoder, tokenizer, given, NULL);
+}
+
+static cz_status source_encode(struct source *s, const struct generate_cli *o,
+                               const struct cz_tokenizer *tokenizer)
+{
+    if (is_chat(o)) TRY(open_template(s, o, tokenizer));
+    for (size_t i = 0; i < s->n; i++) {
+        int32_t *ids = NULL;
+        size_t n = 0;
+        cz_status st = is_chat(o) ? encode_chat(s, o, i, &ids, &n)
+                                  : encode_text(tokenizer, s->texts[i], &ids, &n);
+        s->prompts[i] = (struct cz_prompt){ids, n};
+        TRY(st);
+    }
+    return CZ_OK;
+}
+
+/* ---- the run -------------------------------------------------------------------------------- */
+
+/* Ids that end a text: the tokenizer's and those of generation_config.json, of the adapter's
+ * folder, too; config.json, which often holds another tokenizer's, is asked when none names one. An
+ * answer ends with its turn. Bytes end nowhere. */
+static cz_status find_ends(const struct generate_cli *o, const struct cz_tokenizer *tokenizer,
+                           const struct source *s, struct model_ends *ends)
+{
+    *ends = (struct model_ends){0};
     if (o->no_end || strcmp(cz_tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
-    TRY(generate_read_ends(o->model, "generation_config.json", ends));
-    int64_t id = cz_tokenizer_end_id(tokenizer);
-    if (id >= 0) ends->ids[ends->n++] = id;
-    return ends->n > 0 ? CZ_OK : generate_read_ends(o->model, "config.json", ends);
+    TRY(model_read_ends(o->model, "generation_config.json", ends));
+    if (o->adapter) TRY(model_read_ends(o->adapter, "generation_config.json", ends));
+    model_ends_add(ends, cz_tokenizer_end_id(tokenizer));
+    if (ends->n == 0) TRY(model_read_ends(o->model, "config.json", ends));
+    if (is_chat(o)) model_ends_add(ends, s->encoder.turn_id);
+    return CZ_OK;
 }
 
 static cz_status generate(const struct generate_cli *o, struct cz_model *model,
-                          const struct cz_tokenizer *tokenizer, struct printer *printer,
-                          struct cz_prompt *prompts)
+                          const struct cz_tokenizer *tokenizer, const struct source *s,
+                          struct printer *printer)
 {
-    struct generate_ends ends;
-    TRY(find_ends(o, tokenizer, &ends));
+    struct model_ends ends;
+    const struct chat_encoder *e = &s->encoder;
+    TRY(find_ends(o, tokenizer, s, &ends));
+    if (is_chat(o) && !o->no_end && e->turn_id < 0 && *e->turn_end &&
+        printer->stops.n < ARG_LIST_MAX)
+        printer->stops.items[printer->stops.n++] = e->turn_end;
     const struct cz_generate_options options = {.size = sizeof options,
                                                 .max_new_tokens = o->max_new_tokens,
                                                 .temperature = (float)o->temperature,
@@ -267,87 +419,61 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
                                                 .dtype = dtype_of(o->dtype),
                                                 .no_cache = o->no_cache,
                                                 .device = o->device};
-    TRY(cz_generate_all(model, &options, prompts, printer->n_prompts, print_token, printer));
+    TRY(cz_generate_all(model, &options, s->prompts, s->n, print_token, printer));
     while (printer->now < printer->n_prompts) TRY(end_text(printer));
-    return CZ_OK;
-}
-
-static cz_status generate_prompts(const struct generate_cli *o, struct cz_model *model,
-                                  const struct cz_tokenizer *tokenizer, struct printer *printer)
-{
-    const size_t n = printer->n_prompts;
-    struct cz_prompt *prompts = calloc(n, sizeof *prompts);
-    cz_status st = prompts ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu prompts", n);
-    for (size_t i = 0; i < n && st == CZ_OK; i++) {
-        int32_t *ids = NULL;
-        int64_t n_ids = 0;
-        st = encode_prompt(tokenizer, printer->prompts[i], &ids, &n_ids);
-        if (st == CZ_OK) prompts[i] = (struct cz_prompt){ids, (size_t)n_ids};
-    }
-    if (st == CZ_OK) st = generate(o, model, tokenizer, printer, prompts);
-    for (size_t i = 0; prompts && i < n; i++) free((void *)(uintptr_t)prompts[i].ids);
-    free(prompts);
-    return st;
-}
-
-/* The lines of --prompts; *texts, which owns them, is closed by the caller. */
-static cz_status read_prompts(const struct generate_cli *o, struct cz_texts **texts,
-                              const char ***out, size_t *n)
-{
-    const struct cz_texts_options options = {.size = sizeof options,
-                                             .paths = &o->file,
-                                             .n_paths = 1,
-                                             .plain = true,
-                                             .encoding = o->encoding,
-                                             .labels_optional = true,
-                                             .labels_ignored = true};
-    TRY(cz_texts_open(&options, texts));
-    *n = cz_texts_count(*texts);
-    *out = calloc(*n, sizeof **out);
-    if (!*out) return err_set(CZ_NOMEM, 0, "no memory for %zu prompts", *n);
-    for (size_t i = 0; i < *n; i++) (*out)[i] = cz_texts_at(*texts, i).text;
     return CZ_OK;
 }
 
 static cz_status run(const struct generate_cli *o)
 {
     struct cz_tokenizer *tokenizer = NULL;
-    struct printer printer = {.o = o, .prompts = o->prompts.items, .n_prompts = o->prompts.n};
-    struct cz_texts *texts = NULL;
-    const char **lines = NULL;
+    struct printer printer = {.o = o, .stops = o->stops, .echoes = !o->no_echo && !is_chat(o)};
+    struct source source = {0};
+    struct cz_model *model = NULL;
     cz_status st = CZ_OK;
-    for (size_t i = 0; i < o->prompts.n; i++) TRY(tool_check_text("--prompt", o->prompts.items[i]));
-    if (o->file) TRY_GOTO(read_prompts(o, &texts, &lines, &printer.n_prompts), closed);
-    if (o->file) printer.prompts = lines;
+    TRY_GOTO(source_read(&source, o), done);
+    printer.prompts = source.texts;
+    printer.n_prompts = source.n;
     const char *own = cz_tokenizer_is_in(o->model) ? o->model : "bytes";
-    struct cz_model *model = adapter_open(o->model, o->adapter);
-    if (!model) TRY_GOTO(cz_last_status(), closed);
+    model = adapter_open(o->model, o->adapter);
+    if (!model) TRY_GOTO(cz_last_status(), done);
     TRY_GOTO(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
     /* Bytes may be more than a small model knows: the prompt shows whether that matters. */
     if (strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0)
         TRY_GOTO(cz_tokenizer_check_vocab(tokenizer, cz_model_vocab_size(model), o->model), done);
     TRY_GOTO(cz_tokenizer_decoder_create(tokenizer, &printer.decoder), done);
-    TRY_GOTO(generate_prompts(o, model, tokenizer, &printer), done);
+    TRY_GOTO(source_encode(&source, o, tokenizer), done);
+    TRY_GOTO(generate(o, model, tokenizer, &source, &printer), done);
     if (!cz_model_has_weights(model))
         LOGV(LOG_WARN, SUB_MODEL, "%s %s: the text comes from RANDOM weights", o->model,
              access(o->model, F_OK) == 0 ? "has no weights" : "is a preset, without weights");
 done:
     cz_tokenizer_decoder_destroy(printer.decoder);
+    source_free(&source);
     cz_tokenizer_close(tokenizer);
     cz_model_destroy(model);
-closed:
     printer_free(&printer);
-    free(lines);
-    cz_texts_close(texts);
     return st;
+}
+
+/* Of --prompt, --prompts, --chat and --messages one is given. */
+static const char *check_sources(const struct generate_cli *o)
+{
+    const int n = (o->prompts.n > 0) + (o->file != NULL) + (o->chats.n > 0) + (o->messages != NULL);
+    if (n > 1) return "--prompt, --prompts, --chat and --messages exclude each other: give one";
+    if (o->system && o->chats.n == 0)
+        return "--system goes with --chat: a file of --messages has its own";
+    if (o->chat_template && !is_chat(o)) return "--chat-template goes with --chat or --messages";
+    return NULL;
 }
 
 /* What is wrong with a number or a combination; NULL: nothing. */
 static const char *check_options(const struct generate_cli *o)
 {
+    const char *wrong = check_sources(o);
+    if (wrong) return wrong;
     for (size_t i = 0; i < o->stops.n; i++)
         if (!*o->stops.items[i]) return "--stop: an empty text would end every text at once";
-    if (o->prompts.n > 0 && o->file) return "--prompt and --prompts exclude each other: give one";
     if (o->temperature < 0) return "--temperature must be at least 0";
     if (o->top_p < 0 || o->top_p > 1) return "--top-p must be above 0 and at most 1";
     if (o->penalty <= 0) return "--repetition-penalty must be above 0";

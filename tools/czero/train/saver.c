@@ -44,7 +44,7 @@ cz_status saver_check_unused(const struct saver *s)
 /* config.json and tokenizer next to the checkpoints: DeepSpeed's files hold neither, and `czero
  * export` needs both. */
 cz_status saver_describe(const struct saver *s, const struct cz_model *model,
-                         const struct cz_tokenizer *tokenizer)
+                         const struct cz_tokenizer *tokenizer, const struct chat_template *chat)
 {
     char dir[PATH_MAX];
     if (!s->dir) return CZ_OK;
@@ -54,7 +54,8 @@ cz_status saver_describe(const struct saver *s, const struct cz_model *model,
         return err_set(CZ_IO, errno, "--save: cannot create %s", dir);
     TRY(model_export_config(model, dir, DTYPE_F32));
     if (cz_model_has_adapter(model)) TRY(model_export_adapter_config(model, dir));
-    return cz_tokenizer_export(tokenizer, dir);
+    TRY(cz_tokenizer_export(tokenizer, dir));
+    return chat ? chat_template_export(chat, dir) : CZ_OK;
 }
 
 /* Whether `latest` in dir names the folder tag_dir; compared by inode, because paths to one folder

@@ -3,6 +3,7 @@
 #define CZ_TOOLS_CZERO_TRAIN_SAVER_H
 
 #include "base/status.h"
+#include "data/chat/chat_template.h"
 #include "engine/engine.h"
 #include <czero/data.h>
 #include <czero/engine.h>
@@ -20,11 +21,11 @@ cz_status saver_check(const struct saver *s);
  * its own. */
 cz_status saver_check_unused(const struct saver *s);
 
-/* DIR/model: what shards do not tell, the model's config.json (heads, names of classes) and its
- * tokenizer, so that czero export needs no more than the folder. */
+/* DIR/model: what shards do not tell, the model's config.json (heads, names of classes), its
+ * tokenizer, and the template of its chats (NULL: none), so that czero export needs no more than the folder. */
 #define SAVER_MODEL_FOLDER "model"
 cz_status saver_describe(const struct saver *s, const struct cz_model *model,
-                         const struct cz_tokenizer *tokenizer);
+                         const struct cz_tokenizer *tokenizer, const struct chat_template *chat);
 
 /* A run continues from tag_dir: when that is what the folder's `latest` names, this step is saved
  * already. Collective. Errors: CZ_PEER, CZ_COMM. */

@@ -65,12 +65,75 @@ static void say_data(const struct run *r, double seconds)
          s->n_kept > 0 ? ", tokens from --token-cache" : "");
 }
 
+/* ---- what ends an answer -------------------------------------------------------------------- */
+
+/* Examples with this token among those that are trained. */
+static size_t count_trained(const struct chat_set *s, int64_t id)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_examples; i++) {
+        const struct chat_example *e = &s->examples[i];
+        bool found = false;
+        for (size_t t = e->begin + 1; t < e->begin + e->n && !found; t++)
+            found = s->tokens[t] < 0 && (s->tokens[t] & INT32_MAX) == id;
+        n += found;
+    }
+    return n;
+}
+
+static void say_end(const struct run *r, const char *text, int64_t id)
+{
+    const struct train_options *o = r->options;
+    if (!run_is_first_rank(r) || (!o->export_dir && !o->save)) return;
+    LOGV(LOG_INFO, SUB_DATA,
+         "data: answers end with %s (token %lld); %s does not list it as an end token, so exports "
+         "do (%s)",
+         *text ? text : "the next message", (long long)id, o->model,
+         r->adapts ? "generation_config.json" : "generation_config.json and config.json");
+}
+
+static void warn_of_no_end(const struct run *r)
+{
+    const char *end = r->chat.turn_end;
+    if (!run_is_first_rank(r) || r->chats->n_without_end > 0) return;
+    if (*end && r->chat.turn_id < 0)
+        LOGV(LOG_WARN, SUB_DATA,
+             "data: answers end with \"%s\", which is no single token of the tokenizer: exports "
+             "cannot list it as an end token, and programs need it as a stop text (--stop)",
+             end);
+    else
+        LOGV(LOG_WARN, SUB_DATA,
+             "data: no answer ends with a special token that is trained: generation does not stop "
+             "after an answer; have the template write one, such as {{ eos_token }}");
+}
+
+/* The tokens that end the answers of the data are end tokens of what is exported. A cut row has no
+ * end. The bytes tokenizer has no token that could end anything. */
+static void take_ends(struct run *r)
+{
+    const int64_t text_id = cz_tokenizer_end_id(r->tokenizer), turn_id = r->chat.turn_id;
+    const int64_t ids[] = {turn_id, text_id != turn_id ? text_id : -1};
+    const char *const texts[] = {r->chat.turn_end, r->chat.end};
+    size_t n_ended = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(ids); i++) {
+        const size_t n = ids[i] >= 0 ? count_trained(r->chats, ids[i]) : 0;
+        n_ended += n;
+        if (n == 0 || model_ends_at(r->model, ids[i])) continue;
+        say_end(r, texts[i], ids[i]);
+        model_add_end(r->model, ids[i]);
+    }
+    if (n_ended == 0 && r->chats->n_cut < r->chats->n_rows &&
+        strcmp(cz_tokenizer_name(r->tokenizer), "bytes") != 0)
+        warn_of_no_end(r);
+}
+
 static cz_status sft_open_data(struct run *r)
 {
     const struct train_options *o = r->options;
     const int64_t start = clock_now_ns();
     TRY(open_set(r, &o->data, &r->chats));
     if (run_is_first_rank(r)) say_data(r, (double)(clock_now_ns() - start) * 1e-9);
+    take_ends(r);
     if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, &r->eval_chats));
     return open_loader(r, r->chats, false, &r->chat_loader);
 }

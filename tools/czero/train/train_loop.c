@@ -316,6 +316,7 @@ cz_status run_train(struct run *r)
     if (dir) {
         TRY(engine_export_hf(r->engine, dir, export_dtype(r)));
         if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
+        if (run_is_first_rank(r) && r->chat.chat) TRY(chat_template_export(r->chat.chat, dir));
     }
     run_say_end(r, false);
     return CZ_OK;

@@ -409,7 +409,7 @@ static cz_status open_run(struct run *r)
     if (o->export_dir) TRY(check_export(r));
     TRY(saver_check(&r->saver));
     if (!o->force && !r->resume.dir) TRY(saver_check_unused(&r->saver));
-    return saver_describe(&r->saver, run_model(r), r->tokenizer);
+    return saver_describe(&r->saver, run_model(r), r->tokenizer, r->chat.chat);
 }
 
 /* DeepSpeed's checkpoints say how many samples they have seen once they are loaded. */
