@@ -340,7 +340,7 @@ static const char *said_of(const struct json_node *message, size_t *n)
     if (!content || json_type(content) != JSON_STRING || json_as_string(content, &text) != CZ_OK)
         return NULL;
     for (const char *next; (next = strstr(text, ends)); text = next + sizeof ends - 1) continue;
-    struct jv said = str_strip(jv_of_str(text, strlen(text)), STR_LEFT | STR_RIGHT, NULL);
+    struct jv said = str_strip(jv_of_str(text, strlen(text)), STR_LEFT | STR_RIGHT);
     *n = said.n;
     return said.s;
 }
@@ -499,8 +499,8 @@ static cz_status check_parts(const struct work *w, size_t n_messages)
             if (!value || json_type(value) != JSON_STRING) continue;
             TRY(json_as_string(value, &said));
             said += strspn(said, " \t\r\n");
-            const struct jv bare = str_strip(jv_of_str(said, strcspn(said, "\"\\<>&'\t\r\n")),
-                                             STR_LEFT | STR_RIGHT, NULL);
+            const struct jv bare =
+                str_strip(jv_of_str(said, strcspn(said, "\"\\<>&'\t\r\n")), STR_LEFT | STR_RIGHT);
             if (bare.n > 0 && !memmem(text->s, text->n, bare.s, bare.n))
                 return ROW_FAIL(w->where,
                                 "the template does not write the content of message %zu, a list of "

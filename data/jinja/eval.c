@@ -34,27 +34,50 @@ cz_status run_lacks(struct jinja_run *r, const char *fmt, ...)
 
 cz_status run_steps(struct jinja_run *r, uint64_t n)
 {
-    r->steps += n;
+    r->steps = n > JINJA_STEPS_MAX ? n : r->steps + n; /* no sum wraps: one of them ends the run */
     if (r->steps <= JINJA_STEPS_MAX) return CZ_OK;
     return run_fail(r, "the template takes more than %" PRIu64 " steps", JINJA_STEPS_MAX);
+}
+
+cz_status run_deeper(struct jinja_run *r)
+{
+    if (++r->depth > JINJA_DEPTH_MAX)
+        return run_fail(r, "expressions, calls and values are nested deeper than %d levels",
+                        JINJA_DEPTH_MAX);
+    return run_steps(r, 1);
 }
 
 static cz_status enter(struct jinja_run *r, const struct jn *node)
 {
     r->line = node->line;
-    if (++r->depth > JINJA_DEPTH_MAX)
-        return run_fail(r, "expressions and calls are nested deeper than %d levels",
-                        JINJA_DEPTH_MAX);
-    return run_steps(r, 1);
+    return run_deeper(r);
+}
+
+cz_status run_put(struct jinja_run *r, struct text_buf *out, const char *s, size_t n)
+{
+    if (n > JINJA_NBYTES_MAX - r->text_nbytes)
+        return run_fail(r, "the text is longer than %zu bytes", JINJA_NBYTES_MAX);
+    TRY(run_steps(r, 1 + n / 64));
+    TRY(text_buf_put(out, s, n));
+    r->text_nbytes += n;
+    return CZ_OK;
+}
+
+void run_drop(struct jinja_run *r, struct text_buf *b)
+{
+    r->text_nbytes -= b->n;
+    text_buf_free(b);
 }
 
 /* ---- variables
  * ----------------------------------------------------------------------------------- */
 
+/* The steps that it takes are checked by the next run_steps(), of which each lookup has one. */
 static struct jv *find_var(struct jinja_run *r, uint32_t name)
 {
     for (struct jinja_scope *s = r->scope; s; s = s->parent) {
         if (!s->parent) return r->globals[name].type == JV_MISSING ? NULL : &r->globals[name];
+        r->steps += s->n / 8;
         for (size_t i = 0; i < s->n; i++)
             if (s->at[i].name == name) return &s->at[i].value;
     }
@@ -68,6 +91,7 @@ static cz_status set_var(struct jinja_run *r, uint32_t name, struct jv value)
         r->globals[name] = value;
         return CZ_OK;
     }
+    TRY(run_steps(r, s->n / 8));
     for (size_t i = 0; i < s->n; i++)
         if (s->at[i].name == name) {
             s->at[i].value = value;
@@ -118,18 +142,62 @@ static cz_status assign(struct jinja_run *r, const struct jn *target, struct jv 
 /* ---- expressions
  * --------------------------------------------------------------------------------- */
 
-static cz_status eval_args(struct jinja_run *r, const struct jn *node, struct jinja_args *out)
+static const struct jv *find_kw(const struct jinja_args *args, struct jv name)
 {
-    *out = (struct jinja_args){.n = node->list.n, .n_kw = node->n_kw};
-    if (out->n > 0) out->at = jinja_take(&r->pool, out->n * sizeof *out->at);
-    if (out->n_kw > 0) out->kw = jinja_take(&r->pool, out->n_kw * sizeof *out->kw);
-    if ((out->n > 0 && !out->at) || (out->n_kw > 0 && !out->kw)) return run_no_memory(r);
-    for (size_t i = 0; i < out->n; i++) TRY(eval(r, node->list.at[i], &out->at[i]));
-    for (size_t i = 0; i < out->n_kw; i++) {
-        out->kw[i].key = node->kw[i].name;
-        TRY(eval(r, node->kw[i].value, &out->kw[i].value));
+    for (size_t i = 0; i < args->n_kw; i++)
+        if (args->kw[i].key.n == name.n && memcmp(args->kw[i].key.s, name.s, name.n) == 0)
+            return &args->kw[i].value;
+    return NULL;
+}
+
+/* Space for arguments, with what *list and **dict add. */
+static cz_status take_args(struct jinja_run *r, size_t n, size_t n_kw, struct jinja_args *out)
+{
+    if (n > 0) out->at = jinja_take(&r->pool, n * sizeof *out->at);
+    if (n_kw > 0) out->kw = jinja_take(&r->pool, n_kw * sizeof *out->kw);
+    return (n > 0 && !out->at) || (n_kw > 0 && !out->kw) ? run_no_memory(r) : CZ_OK;
+}
+
+/* Named arguments of **dict: Python wants strings that are new. */
+static cz_status add_named(struct jinja_run *r, const struct jv_dict *dict, struct jinja_args *out)
+{
+    for (size_t i = 0; i < dict->n; i++) {
+        const struct jv_pair *pair = &dict->at[i];
+        if (pair->key.type != JV_STR) return run_fail(r, "names of ** arguments are strings");
+        TRY(run_steps(r, 1 + out->n_kw / 8));
+        if (find_kw(out, pair->key)) return run_fail(r, "an argument is given twice");
+        out->kw[out->n_kw++] = *pair;
     }
     return CZ_OK;
+}
+
+static cz_status eval_args(struct jinja_run *r, const struct jn *node, struct jinja_args *out)
+{
+    static const struct jv_list no_items = {0};
+    static const struct jv_dict no_names = {0};
+    const struct jv_dict *names = &no_names;
+    const struct jv_list *items = &no_items;
+    struct jv_list *given;
+    struct jv v;
+    *out = (struct jinja_args){0};
+    if (node->b) {
+        TRY(eval(r, node->b, &v));
+        TRY(jv_iterate(r, v, &given));
+        items = given;
+    }
+    if (node->c) {
+        TRY(eval(r, node->c, &v));
+        if (v.type != JV_DICT) return run_fail(r, "** takes a dict, not %s", jv_type_name(v));
+        names = v.dict;
+    }
+    TRY(take_args(r, node->list.n + items->n, node->n_kw + names->n, out));
+    for (; out->n < node->list.n; out->n++) TRY(eval(r, node->list.at[out->n], &out->at[out->n]));
+    for (size_t i = 0; i < items->n; i++) out->at[out->n++] = items->at[i];
+    for (; out->n_kw < node->n_kw; out->n_kw++) {
+        out->kw[out->n_kw].key = node->kw[out->n_kw].name;
+        TRY(eval(r, node->kw[out->n_kw].value, &out->kw[out->n_kw].value));
+    }
+    return add_named(r, names, out);
 }
 
 static cz_status eval_list(struct jinja_run *r, const struct jn *node, struct jv *out)
@@ -237,7 +305,7 @@ static cz_status eval_filter(struct jinja_run *r, const struct jn *node, struct 
     struct jv result = {0};
     TRY(eval_args(r, node, &args));
     r->line = node->line;
-    TRY(node->filter->run(r, v, &args, &result));
+    TRY(jinja_filter_run(r, node->filter, v, &args, &result));
     *out = result;
     return CZ_OK;
 }
@@ -347,30 +415,10 @@ static cz_status capture(struct jinja_run *r, const struct jn_list *body, struct
     cz_status st = exec_list(r, body);
     r->out = outer;
     if (st != CZ_OK) {
-        text_buf_free(&b);
+        run_drop(r, &b);
         return st;
     }
     return jv_take_buf(r, &b, out);
-}
-
-static const struct jv *find_kw(const struct jinja_args *args, struct jv name)
-{
-    for (size_t i = 0; i < args->n_kw; i++)
-        if (args->kw[i].key.n == name.n && memcmp(args->kw[i].key.s, name.s, name.n) == 0)
-            return &args->kw[i].value;
-    return NULL;
-}
-
-/* The number of a name that the template mentions somewhere; true if it does. */
-static bool name_number(const struct jinja_run *r, const char *name, uint32_t *out)
-{
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < r->t->n_names; i++)
-        if (r->t->names[i].n == n && memcmp(r->t->names[i].s, name, n) == 0) {
-            *out = (uint32_t)i;
-            return true;
-        }
-    return false;
 }
 
 /* Arguments without a parameter: varargs and kwargs, where the macro reads them. */
@@ -381,7 +429,7 @@ static cz_status bind_rest(struct jinja_run *r, const struct jn *m, const struct
     if (args->n > m->n_names && !m->takes_varargs)
         return run_fail(r, "the macro %.*s takes %zu arguments, not %zu", (int)name.n, name.s,
                         m->n_names, args->n);
-    if (m->takes_varargs && name_number(r, "varargs", &number)) {
+    if (m->takes_varargs && jinja_name_find(r->t, "varargs", 7, &number)) {
         TRY(jv_list_new(r, JV_TUPLE, 0, &rest));
         for (size_t i = m->n_names; i < args->n; i++) TRY(jv_list_add(r, rest, args->at[i]));
         TRY(set_var(r, number, rest));
@@ -390,6 +438,7 @@ static cz_status bind_rest(struct jinja_run *r, const struct jn *m, const struct
     for (size_t i = 0; i < args->n_kw; i++) {
         struct jv key = args->kw[i].key;
         size_t at = 0;
+        TRY(run_steps(r, 1 + m->n_names / 8));
         while (at < m->n_names && (r->t->names[m->names[at]].n != key.n ||
                                    memcmp(r->t->names[m->names[at]].s, key.s, key.n) != 0))
             at++;
@@ -402,7 +451,8 @@ static cz_status bind_rest(struct jinja_run *r, const struct jn *m, const struct
                             (int)key.n, key.s);
         TRY(jv_dict_put(r, rest, key, args->kw[i].value));
     }
-    if (m->takes_kwargs && name_number(r, "kwargs", &number)) TRY(set_var(r, number, rest));
+    if (m->takes_kwargs && jinja_name_find(r->t, "kwargs", 6, &number))
+        TRY(set_var(r, number, rest));
     return CZ_OK;
 }
 
@@ -415,6 +465,7 @@ static cz_status call_macro(struct jinja_run *r, const struct jv_macro *macro,
     TRY(bind_rest(r, m, args));
     for (size_t i = 0; i < m->n_names; i++) {
         struct jv name = r->t->names[m->names[i]];
+        TRY(run_steps(r, 1 + args->n_kw / 8));
         const struct jv *given = i < args->n ? &args->at[i] : find_kw(args, name);
         size_t first = m->n_names - m->list.n; /* with a default */
         struct jv value = jv_undefined(name.s, name.n);
@@ -534,10 +585,7 @@ cz_status jinja_call(struct jinja_run *r, struct jv callee, const struct jinja_a
 
 static cz_status write_text(struct jinja_run *r, const char *s, size_t n)
 {
-    if (n > JINJA_NBYTES_MAX - r->out->n)
-        return run_fail(r, "the text is longer than %zu bytes", JINJA_NBYTES_MAX);
-    TRY(text_buf_put(r->out, s, n));
-    return run_steps(r, 1 + n / 64);
+    return run_put(r, r->out, s, n);
 }
 
 static cz_status exec_if(struct jinja_run *r, const struct jn *node)
@@ -743,7 +791,7 @@ static cz_status exec_list(struct jinja_run *r, const struct jn_list *list)
 static cz_status set_given(struct jinja_run *r, const struct jinja_var *var)
 {
     uint32_t name;
-    if (!name_number(r, var->name, &name)) return CZ_OK;
+    if (!jinja_name_find(r->t, var->name, strlen(var->name), &name)) return CZ_OK;
     struct jv *v = &r->globals[name];
     if (var->node) return jv_from_json(r, var->node, var->is_cut ? var->n_items : SIZE_MAX, v);
     *v = var->text      ? jv_of_str(var->text, strlen(var->text))

@@ -55,8 +55,7 @@ static cz_status filter_trim(struct jinja_run *r, struct jv v, const struct jinj
     if (set && set->type == JV_NONE) set = NULL;
     TRY(arg_str(r, set, "trim"));
     TRY(jv_to_str(r, v, &v));
-    *out = str_strip(v, STR_LEFT | STR_RIGHT, set);
-    return CZ_OK;
+    return str_strip_set(r, v, STR_LEFT | STR_RIGHT, set, out);
 }
 
 static cz_status set_case(struct jinja_run *r, struct jv v, const struct jinja_args *args,
@@ -92,6 +91,7 @@ static cz_status filter_title(struct jinja_run *r, struct jv v, const struct jin
 {
     TRY(jinja_args_check(r, "title", args, 0, 0, NULL));
     TRY(jv_to_str(r, v, &v));
+    TRY(run_chars(r, v.n));
     struct jv all = JV_TEXT("");
     size_t begin = 0, len, first = 0;
     for (size_t at = 0; at <= v.n; at += len) {
@@ -213,7 +213,7 @@ static cz_status filter_tojson(struct jinja_run *r, struct jv v, const struct ji
     }
     cz_status st = jv_to_json(r, v, &form, 0, &b);
     if (st != CZ_OK) {
-        text_buf_free(&b);
+        run_drop(r, &b);
         return st;
     }
     return jv_take_buf(r, &b, out);
@@ -247,6 +247,7 @@ static cz_status filter_int(struct jinja_run *r, struct jv v, const struct jinja
         if (base && base->type != JV_INT) return run_fail(r, "int: the base is no integer");
         if (base && base->i != 10 && base->i != 16 && base->i != 8 && base->i != 2)
             return run_lacks(r, "int in this base is not supported");
+        TRY(run_chars(r, v.n));
         if (str_to_int(v.s, v.n, base ? (int)base->i : 10, &out->i)) {
             out->type = JV_INT;
             return CZ_OK;
@@ -264,6 +265,7 @@ static cz_status filter_float(struct jinja_run *r, struct jv v, const struct jin
     double f;
     *out = fallback ? *fallback : jv_of_float(0);
     if (v.type == JV_UNDEFINED) return run_fail(r, "float: the value is undefined");
+    TRY(run_chars(r, v.type == JV_STR ? v.n : 0));
     if (jv_is_number(v))
         *out = jv_of_float(jv_number(v));
     else if (v.type == JV_STR && str_to_float(v.s, v.n, &f))
@@ -395,9 +397,12 @@ static cz_status reach(struct jinja_run *r, struct jv v, const struct jv *path, 
     const char *s = path->s, *end = s + path->n;
     for (;;) {
         const char *dot = memchr(s, '.', (size_t)(end - s));
-        size_t n = (size_t)((dot ? dot : end) - s);
+        size_t n = (size_t)((dot ? dot : end) - s), n_digits = 0;
         struct jv part = jv_of_str(s, n);
-        bool is_number = n > 0 && n < 18 && strspn(s, "0123456789") >= n;
+        TRY(run_steps(r, 1 + n / 64));
+        while (n_digits < n && n_digits < 18 && s[n_digits] >= '0' && s[n_digits] <= '9')
+            n_digits++;
+        bool is_number = n > 0 && n < 18 && n_digits == n;
         int64_t place;
         if (is_number && str_to_int(s, n, 10, &place)) part = jv_of_int(place);
         TRY(jv_item(r, *out, part, out));
@@ -556,7 +561,7 @@ static cz_status filter_map(struct jinja_run *r, struct jv v, const struct jinja
     TRY(jv_list_new(r, JV_ITER, items->n, out));
     for (size_t i = 0; i < items->n; i++) {
         struct jv item;
-        TRY(filter ? filter->run(r, items->at[i], &rest, &item)
+        TRY(filter ? jinja_filter_run(r, filter, items->at[i], &rest, &item)
                    : reach(r, items->at[i], attribute, &item));
         if (fallback && item.type == JV_UNDEFINED) item = *fallback;
         TRY(jv_list_add(r, *out, item));
@@ -672,6 +677,15 @@ static cz_status filter_max(struct jinja_run *r, struct jv v, const struct jinja
                             struct jv *out)
 {
     return extreme(r, v, args, 1, out);
+}
+
+cz_status jinja_filter_run(struct jinja_run *r, const struct jinja_filter *filter, struct jv v,
+                           const struct jinja_args *args, struct jv *out)
+{
+    TRY(run_deeper(r));
+    TRY(filter->run(r, v, args, out));
+    r->depth--;
+    return CZ_OK;
 }
 
 const struct jinja_filter *jinja_filter_find(struct jv name)

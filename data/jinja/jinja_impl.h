@@ -6,6 +6,7 @@
 #ifndef CZ_DATA_JINJA_JINJA_IMPL_H
 #define CZ_DATA_JINJA_JINJA_IMPL_H
 
+#include "base/hash.h"
 #include "data/jinja/jinja.h"
 
 #include <inttypes.h>
@@ -17,6 +18,8 @@ struct jinja_pool {
     struct jinja_block *blocks;
     char *at, *end;
     size_t nbytes, nbytes_max;
+    bool lacks_memory; /* the system gave none: what NULL means otherwise is that nbytes_max is
+                          reached */
 };
 /* Begin with a block of JINJA_BLOCK_NBYTES that stays the caller's; NULL: none. */
 #define JINJA_BLOCK_NBYTES ((size_t)64 << 10)
@@ -190,8 +193,8 @@ struct jn {
     bool is_plain;                    /* JN_ATTR: of a dict no method, so a member */
     bool takes_varargs, takes_kwargs; /* JN_MACRO */
     int line;
-    uint32_t name; /* JN_NAME, JN_MACRO */
-    struct jn *a, *b, *c;
+    uint32_t name;        /* JN_NAME, JN_MACRO */
+    struct jn *a, *b, *c; /* JN_CALL, JN_FILTER, JN_TEST: b is *b, c is **c among the arguments */
     struct jn_list list, body, orelse;
     struct jn_keyword *kw;
     size_t n_kw;
@@ -203,15 +206,14 @@ struct jn {
     const struct jinja_test *test;
 };
 
-enum { JINJA_NAMES_MAX = 1 << 16 };
-
 struct jinja_template {
     char *name;
     struct jinja_pool pool;
     struct jn_list body;
     struct jv *names; /* of variables, by number */
     size_t n_names, names_cap;
-    uint32_t loop_name; /* of `loop`; UINT32_MAX: it is not read */
+    struct hash_index name_index; /* of names */
+    uint32_t loop_name;           /* of `loop`; UINT32_MAX: it is not read */
     bool marks_generation;
 };
 
@@ -244,7 +246,11 @@ struct jinja_tokens {
 /* err_set with "NAME:LINE: " in front. */
 cz_status jinja_fail(const char *name, int line, cz_status status, const char *fmt, ...)
     CZ_PRINTF(4, 5);
-cz_status jinja_no_memory(const char *name, int line);
+/* After a NULL of its pool: CZ_NOMEM where the system gave none, CZ_INVALID where the template is
+ * too large. */
+cz_status jinja_no_memory(const struct jinja_template *t, int line);
+/* The number of a variable's name; false: the template has no such name. */
+bool jinja_name_find(const struct jinja_template *t, const char *name, size_t n, uint32_t *out);
 
 /* The tokens of a template; their texts are in its pool. To be released by free(out->at), also on
  * error. */
@@ -272,6 +278,7 @@ struct jinja_run {
     struct jv *globals; /* by name */
     struct jinja_scope root, *scope;
     struct text_buf *out;    /* where statements write now */
+    size_t text_nbytes;      /* in all buffers that are written now */
     struct jinja_text *text; /* the caller's */
     int64_t now;
     uint64_t steps;
@@ -289,8 +296,29 @@ struct jinja_args {
 /* ---- state ---- */
 cz_status run_fail(struct jinja_run *r, const char *fmt, ...) CZ_PRINTF(2, 3);
 cz_status run_lacks(struct jinja_run *r, const char *fmt, ...) CZ_PRINTF(2, 3);
-cz_status run_no_memory(struct jinja_run *r);
+cz_status run_no_memory(struct jinja_run *r); /* after a NULL of the pool */
+
+/* Work is counted before it is done: a step is about 60 ns of it. run_steps: calls, values;
+ * run_bytes: n bytes that are copied, compared or searched as memory; run_chars: n bytes that are
+ * decoded character by character. CZ_INVALID beyond JINJA_STEPS_MAX steps. */
 cz_status run_steps(struct jinja_run *r, uint64_t n);
+static inline cz_status run_bytes(struct jinja_run *r, size_t n)
+{
+    return run_steps(r, n / 64);
+}
+static inline cz_status run_chars(struct jinja_run *r, size_t n)
+{
+    return run_steps(r, n / 8);
+}
+
+/* Append to a buffer of this rendering: the one way to make text. A step, and n bytes. CZ_INVALID
+ * where all buffers together would hold more than JINJA_NBYTES_MAX bytes. */
+cz_status run_put(struct jinja_run *r, struct text_buf *out, const char *s, size_t n);
+/* Free such a buffer. */
+void run_drop(struct jinja_run *r, struct text_buf *b);
+/* A level deeper: filters and values that contain each other. CZ_INVALID beyond JINJA_DEPTH_MAX;
+ * the caller takes r->depth down again. */
+cz_status run_deeper(struct jinja_run *r);
 
 /* ---- values.c ---- */
 const char *jv_type_name(struct jv v);
@@ -341,14 +369,18 @@ bool str_is_space(int32_t c);
 enum str_case { STR_UPPER, STR_LOWER, STR_TITLE, STR_CAPITAL };
 cz_status str_set_case(struct jinja_run *r, enum str_case how, struct jv v, struct jv *out);
 enum { STR_LEFT = 1, STR_RIGHT = 2 };
-/* Without the characters of `set` (NULL: white space) at its ends. */
-struct jv str_strip(struct jv v, int sides, const struct jv *set);
+/* Without white space at its ends. */
+struct jv str_strip(struct jv v, int sides);
+/* The same of the characters of `set`, NULL: of white space, with the work counted. */
+cz_status str_strip_set(struct jinja_run *r, struct jv v, int sides, const struct jv *set,
+                        struct jv *out);
 const char *str_find(const char *s, size_t n, const char *what, size_t m);
 cz_status str_replace(struct jinja_run *r, struct jv v, struct jv old, struct jv with, int64_t max,
                       struct jv *out);
 cz_status str_escape_html(struct jinja_run *r, struct jv v, struct jv *out);
-cz_status str_repr(const char *s, size_t n, struct text_buf *out);
-cz_status str_json(const char *s, size_t n, bool escapes_wide, struct text_buf *out);
+cz_status str_repr(struct jinja_run *r, const char *s, size_t n, struct text_buf *out);
+cz_status str_json(struct jinja_run *r, const char *s, size_t n, bool escapes_wide,
+                   struct text_buf *out);
 bool str_to_int(const char *s, size_t n, int base, int64_t *out);
 bool str_to_float(const char *s, size_t n, double *out);
 
@@ -359,7 +391,7 @@ typedef cz_status jinja_test_fn(struct jinja_run *r, struct jv v, const struct j
                                 bool *out);
 struct jinja_filter {
     const char *name;
-    jinja_filter_fn *run;
+    jinja_filter_fn *run; /* called by jinja_filter_run() alone, which counts the depth */
 };
 struct jinja_test {
     const char *name;
@@ -367,6 +399,8 @@ struct jinja_test {
     int n_args;
 };
 const struct jinja_filter *jinja_filter_find(struct jv name); /* NULL: none */
+cz_status jinja_filter_run(struct jinja_run *r, const struct jinja_filter *filter, struct jv v,
+                           const struct jinja_args *args, struct jv *out);
 const struct jinja_test *jinja_test_find(struct jv name);
 /* The number of a function that templates may call without defining it, or -1. */
 int jinja_func_find(struct jv name);

@@ -25,9 +25,12 @@ cz_status jinja_fail(const char *name, int line, cz_status status, const char *f
     return err_prefix("%s:%d", name, line);
 }
 
-cz_status jinja_no_memory(const char *name, int line)
+cz_status jinja_no_memory(const struct jinja_template *t, int line)
 {
-    return jinja_fail(name, line, CZ_NOMEM, "no memory is left for the template");
+    if (t->pool.lacks_memory)
+        return jinja_fail(t->name, line, CZ_NOMEM, "no memory is left for the template");
+    return jinja_fail(t->name, line, CZ_INVALID, "the template needs more than %zu bytes of memory",
+                      t->pool.nbytes_max);
 }
 
 #define LEX_FAIL(x, ...) jinja_fail((x)->t->name, (x)->line, CZ_INVALID, __VA_ARGS__)
@@ -38,7 +41,8 @@ static cz_status push(struct lexer *x, struct jinja_token token)
     if (o->n == o->cap) {
         size_t cap = o->cap ? 2 * o->cap : 256;
         struct jinja_token *at = realloc(o->at, cap * sizeof *at);
-        if (!at) return jinja_no_memory(x->t->name, x->line);
+        x->t->pool.lacks_memory = !at;
+        if (!at) return jinja_no_memory(x->t, x->line);
         o->at = at;
         o->cap = cap;
     }
@@ -88,7 +92,7 @@ static cz_status push_text(struct lexer *x, const char *tag, char sign, bool is_
     const char *s = x->at;
     size_t n = (size_t)(tag - s);
     if (sign == '-') {
-        n = str_strip(jv_of_str(s, n), STR_RIGHT, NULL).n;
+        n = str_strip(jv_of_str(s, n), STR_RIGHT).n;
     } else if (sign != '+' && is_block) { /* lstrip_blocks */
         const char *start = tag;
         while (start > s && start[-1] != '\n') start--;
@@ -159,7 +163,7 @@ static cz_status lex_string(struct lexer *x)
     if (end >= x->end) return LEX_FAIL(x, "a string does not end");
     /* "\0" is the shortest escape; no escape is shorter than the character it stands for. */
     char *text = jinja_take_text(&x->t->pool, (size_t)(end - s) + 1), *dst = text;
-    if (!text) return jinja_no_memory(x->t->name, x->line);
+    if (!text) return jinja_no_memory(x->t, x->line);
     while (s < end) {
         if (*s != '\\') {
             *dst++ = *s++;
@@ -215,8 +219,9 @@ static cz_status lex_number(struct lexer *x)
         if (n == sizeof digits || !str_to_float(digits, n, &token.value.f))
             return LEX_FAIL(x, "a number is too long");
     } else {
-        if (*s == '0' && strspn(s, "0_") < (size_t)(p - s))
-            return LEX_FAIL(x, "an integer begins with 0");
+        const char *zeros = s;
+        while (zeros < p && (*zeros == '0' || *zeros == '_')) zeros++;
+        if (*s == '0' && zeros < p) return LEX_FAIL(x, "an integer begins with 0");
         token.value.type = JV_INT;
         if (n == sizeof digits || !str_to_int(digits, n, 10, &token.value.i))
             return LEX_FAIL(x, "an integer is outside of 64 bits");
@@ -347,7 +352,7 @@ static cz_status lex_raw(struct lexer *x, char sign, bool *is_raw)
 static cz_status normalize(struct jinja_template *t, const char *text, size_t n, struct jv *out)
 {
     char *copy = jinja_take_text(&t->pool, n + 1), *dst = copy;
-    if (!copy) return jinja_no_memory(t->name, 1);
+    if (!copy) return jinja_no_memory(t, 1);
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '\r') {
             *dst++ = '\n';

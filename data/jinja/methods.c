@@ -43,8 +43,7 @@ static cz_status strip(struct jinja_run *r, struct jv self, const struct jinja_a
     const struct jv *set = args->n > 0 && args->at[0].type != JV_NONE ? &args->at[0] : NULL;
     if (set && set->type != JV_STR)
         return run_fail(r, "strip() takes a string, not %s", jv_type_name(*set));
-    *out = str_strip(self, sides, set);
-    return CZ_OK;
+    return str_strip_set(r, self, sides, set, out);
 }
 
 static cz_status str_strip_both(struct jinja_run *r, struct jv self, const struct jinja_args *args,
@@ -107,8 +106,9 @@ static struct jv part_of(struct jv self, const char *begin, const char *end)
 static cz_status split_words(struct jinja_run *r, struct jv self, int64_t max, struct jv *out)
 {
     const char *s = self.s, *end = s + self.n;
+    TRY(run_chars(r, self.n));
     for (int64_t count = 0;; count++) {
-        struct jv rest = str_strip(part_of(self, s, end), STR_LEFT, NULL);
+        struct jv rest = str_strip(part_of(self, s, end), STR_LEFT);
         if (rest.n == 0) return CZ_OK;
         if (max >= 0 && count >= max)
             return jv_list_add(r, *out, rest); /* with the white space at its end, as Python */
@@ -129,11 +129,11 @@ static cz_status str_split(struct jinja_run *r, struct jv self, const struct jin
     TRY(int_arg(r, args, 1, "maxsplit", -1, &max));
     const struct jv *sep = jinja_arg(args, 0, "sep");
     TRY(jv_list_new(r, JV_LIST, 0, out));
-    TRY(run_steps(r, self.n / 64));
     if (!sep || sep->type == JV_NONE) return split_words(r, self, max, out);
     if (sep->type != JV_STR)
         return run_fail(r, "split() takes a string, not %s", jv_type_name(*sep));
     if (sep->n == 0) return run_fail(r, "split() takes no empty separator");
+    TRY(run_bytes(r, self.n + sep->n));
     const char *s = self.s, *end = s + self.n, *found;
     for (; max != 0 && (found = str_find(s, (size_t)(end - s), sep->s, sep->n)); max--) {
         TRY(jv_list_add(r, *out, part_of(self, s, found)));
@@ -142,12 +142,25 @@ static cz_status str_split(struct jinja_run *r, struct jv self, const struct jin
     return jv_list_add(r, *out, part_of(self, s, end));
 }
 
-/* The last place of `what`, or NULL. */
-static const char *find_last(const char *s, size_t n, struct jv what)
+/* *out: the last place of `what`, or NULL. Every place where its first byte is costs a comparison.
+ */
+static cz_status find_last(struct jinja_run *r, const char *s, size_t n, struct jv what,
+                           const char **out)
 {
-    for (size_t at = n >= what.n ? n - what.n + 1 : 0; at-- > 0;)
-        if (memcmp(s + at, what.s, what.n) == 0) return s + at;
-    return NULL;
+    *out = what.n == 0 ? s + n : NULL;
+    if (what.n == 0 || what.n > n) return CZ_OK;
+    for (size_t at = n - what.n + 1; at > 0;) {
+        const char *first = memrchr(s, what.s[0], at);
+        const size_t passed = first ? (size_t)(s + at - first) : at;
+        TRY(run_bytes(r, passed + 64 + what.n));
+        if (!first) return CZ_OK;
+        if (memcmp(first, what.s, what.n) == 0) {
+            *out = first;
+            return CZ_OK;
+        }
+        at = (size_t)(first - s);
+    }
+    return CZ_OK;
 }
 
 static cz_status str_rsplit(struct jinja_run *r, struct jv self, const struct jinja_args *args,
@@ -165,8 +178,9 @@ static cz_status str_rsplit(struct jinja_run *r, struct jv self, const struct ji
     size_t n = self.n;
     const char *found;
     TRY(jv_list_new(r, JV_LIST, 0, &reversed));
-    for (; max != 0 && (found = find_last(self.s, n, *sep)); max--) {
-        TRY(run_steps(r, 1 + n / 64));
+    for (; max != 0; max--) {
+        TRY(find_last(r, self.s, n, *sep, &found));
+        if (!found) break;
         TRY(jv_list_add(r, reversed, part_of(self, found + sep->n, self.s + n)));
         n = (size_t)(found - self.s);
     }
@@ -184,6 +198,7 @@ static cz_status str_splitlines(struct jinja_run *r, struct jv self, const struc
     TRY(jinja_args_check(r, "splitlines", args, 0, 1, names));
     const struct jv *keep = jinja_arg(args, 0, "keepends");
     TRY(jv_list_new(r, JV_LIST, 0, out));
+    TRY(run_chars(r, self.n));
     size_t begin = 0, len;
     for (size_t at = 0; at < self.n; at += len) {
         int32_t c = chars_at(self.s + at, self.n - at, &len);
@@ -212,7 +227,9 @@ static cz_status starts_or_ends(struct jinja_run *r, struct jv self, const struc
         if (x.type != JV_STR)
             return run_fail(r, "%s() takes a string, not %s", starts ? "startswith" : "endswith",
                             jv_type_name(x));
-        if (x.n > self.n) continue;
+        TRY(run_steps(r, 1));
+        if (x.n > self.n || out->b) continue;
+        TRY(run_bytes(r, x.n));
         const char *place = starts ? self.s : self.s + (self.n - x.n);
         if (x.n == 0 || memcmp(place, x.s, x.n) == 0) out->b = true;
     }
@@ -269,10 +286,15 @@ static cz_status find_place(struct jinja_run *r, struct jv self, const struct ji
                             bool last, struct jv *out)
 {
     TRY(need_str(r, "find", args, 1, 1));
-    const char *found = last ? find_last(self.s, self.n, args->at[0])
-                             : str_find(self.s, self.n, args->at[0].s, args->at[0].n);
+    const struct jv what = args->at[0];
+    const char *found;
+    TRY(run_bytes(r, self.n + what.n));
+    if (last)
+        TRY(find_last(r, self.s, self.n, what, &found));
+    else
+        found = str_find(self.s, self.n, what.s, what.n);
     *out = jv_of_int(found ? (int64_t)str_length(self.s, (size_t)(found - self.s)) : -1);
-    return run_steps(r, self.n / 64);
+    return CZ_OK;
 }
 
 static cz_status str_find_method(struct jinja_run *r, struct jv self, const struct jinja_args *args,
@@ -301,10 +323,13 @@ static cz_status str_count(struct jinja_run *r, struct jv self, const struct jin
     struct jv what = args->at[0];
     const char *s = self.s, *end = s + self.n, *found;
     *out = jv_of_int(0);
+    TRY(run_bytes(r, self.n + what.n));
     if (what.n == 0) out->i = (int64_t)str_length(self.s, self.n) + 1;
-    for (; what.n > 0 && (found = str_find(s, (size_t)(end - s), what.s, what.n)); out->i++)
+    for (; what.n > 0 && (found = str_find(s, (size_t)(end - s), what.s, what.n)); out->i++) {
+        TRY(run_steps(r, 1));
         s = found + what.n;
-    return run_steps(r, self.n / 64);
+    }
+    return CZ_OK;
 }
 
 static cz_status str_join(struct jinja_run *r, struct jv self, const struct jinja_args *args,
@@ -332,6 +357,7 @@ static cz_status all_of(struct jinja_run *r, struct jv self, const struct jinja_
                         unsigned classes, struct jv *out)
 {
     TRY(jinja_args_check(r, "the method", args, 0, 0, NULL));
+    TRY(run_chars(r, self.n));
     *out = jv_of_bool(self.n > 0);
     for (size_t at = 0, len; at < self.n; at += len) {
         int32_t c = chars_at(self.s + at, self.n - at, &len);
@@ -341,7 +367,7 @@ static cz_status all_of(struct jinja_run *r, struct jv self, const struct jinja_
             return run_lacks(r, "isdigit() outside of ASCII is not supported");
         if (!is_in) out->b = false;
     }
-    return run_steps(r, self.n / 16);
+    return CZ_OK;
 }
 
 static cz_status str_isspace(struct jinja_run *r, struct jv self, const struct jinja_args *args,

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+enum { KEYWORDS_MAX = 255 }; /* each is compared with those before it */
+
 struct parser {
     struct jinja_template *t;
     const struct jinja_token *at;
@@ -92,7 +94,7 @@ static cz_status expect_block_end(struct parser *p)
 static cz_status node_new(struct parser *p, enum jn_kind kind, int line, struct jn **out)
 {
     struct jn *node = jinja_take(&p->t->pool, sizeof *node);
-    if (!node) return jinja_no_memory(p->t->name, line);
+    if (!node) return jinja_no_memory(p->t, line);
     node->kind = (uint8_t)kind;
     node->line = line;
     *out = node;
@@ -104,7 +106,7 @@ static cz_status list_add(struct parser *p, struct jn_list *list, struct jn *nod
     if (list->n == list->cap) {
         size_t cap = list->cap ? 2 * list->cap : 4;
         struct jn **at = jinja_take(&p->t->pool, cap * sizeof(struct jn *));
-        if (!at) return jinja_no_memory(p->t->name, p->at->line);
+        if (!at) return jinja_no_memory(p->t, p->at->line);
         if (list->n > 0) memcpy(at, list->at, list->n * sizeof(struct jn *));
         list->at = at;
         list->cap = cap;
@@ -113,26 +115,44 @@ static cz_status list_add(struct parser *p, struct jn_list *list, struct jn *nod
     return CZ_OK;
 }
 
-/* The number of a variable's name. */
+struct name_key {
+    const struct jinja_template *t;
+    const char *s;
+    size_t n;
+};
+
+static bool is_name(const void *key, size_t item)
+{
+    const struct name_key *k = key;
+    const struct jv *name = &k->t->names[item];
+    return name->n == k->n && memcmp(name->s, k->s, k->n) == 0;
+}
+
+bool jinja_name_find(const struct jinja_template *t, const char *name, size_t n, uint32_t *out)
+{
+    const struct name_key key = {t, name, n};
+    const size_t item = hash_index_find(&t->name_index, hash_bytes(name, n), is_name, &key);
+    *out = (uint32_t)item;
+    return item != HASH_NONE;
+}
+
+/* The number of a variable's name, which may be new. */
 static cz_status name_number(struct parser *p, struct jv name, uint32_t *out)
 {
     struct jinja_template *t = p->t;
-    for (size_t i = 0; i < t->n_names; i++)
-        if (t->names[i].n == name.n && memcmp(t->names[i].s, name.s, name.n) == 0) {
-            *out = (uint32_t)i;
-            return CZ_OK;
-        }
+    if (jinja_name_find(t, name.s, name.n, out)) return CZ_OK;
     if (t->n_names == 4096) return PARSE_FAIL(p, "the template has more than 4096 names");
     if (t->n_names == t->names_cap) {
         size_t cap = t->names_cap ? 2 * t->names_cap : 64;
         struct jv *names = realloc(t->names, cap * sizeof *names);
-        if (!names) return jinja_no_memory(t->name, p->at->line);
+        t->pool.lacks_memory = !names;
+        if (!names) return jinja_no_memory(t, p->at->line);
         t->names = names;
         t->names_cap = cap;
     }
     *out = (uint32_t)t->n_names;
-    t->names[t->n_names++] = name;
-    return CZ_OK;
+    t->names[t->n_names] = name;
+    return hash_index_add(&t->name_index, hash_bytes(name.s, name.n), t->n_names++);
 }
 
 static cz_status enter(struct parser *p)
@@ -143,6 +163,16 @@ static cz_status enter(struct parser *p)
 
 /* ---- expressions -------------------------------------------------------------------------------
  */
+
+/* *list or **dict, of which a call takes one each. */
+static cz_status parse_star(struct parser *p, struct jn *node)
+{
+    struct jn **to = is_op(p, "**") ? &node->c : &node->b;
+    if (*to || (to == &node->b && node->c))
+        return PARSE_FAIL(p, "a call takes one * argument, and one ** argument after it");
+    p->at++;
+    return parse_expression(p, true, to);
+}
 
 /* a list of call arguments, from '(' to ')' */
 static cz_status parse_args(struct parser *p, struct jn *node)
@@ -155,26 +185,31 @@ static cz_status parse_args(struct parser *p, struct jn *node)
             TRY(expect_op(p, ","));
             if (is_op(p, ")")) break;
         }
-        if (is_op(p, "*") || is_op(p, "**"))
-            return PARSE_LACKS(p, "arguments by * and ** are not supported");
+        if (is_op(p, "*") || is_op(p, "**")) {
+            TRY(parse_star(p, node));
+            continue;
+        }
         struct jn *value = NULL;
         if (p->at->type == JT_NAME && p->at[1].type == JT_OP && strcmp(p->at[1].op, "=") == 0) {
             struct jv name = p->at->value;
+            if (node->c) return PARSE_FAIL(p, "an argument follows a ** argument");
             p->at += 2;
             TRY(parse_expression(p, true, &value));
             if (node->n_kw == cap) {
                 cap = cap ? 2 * cap : 4;
                 kw = jinja_take(&p->t->pool, cap * sizeof *kw);
-                if (!kw) return jinja_no_memory(p->t->name, p->at->line);
+                if (!kw) return jinja_no_memory(p->t, p->at->line);
                 if (node->n_kw > 0) memcpy(kw, node->kw, node->n_kw * sizeof *kw);
                 node->kw = kw;
             }
+            if (node->n_kw == KEYWORDS_MAX)
+                return PARSE_LACKS(p, "a call has more than %d named arguments", KEYWORDS_MAX);
             for (size_t i = 0; i < node->n_kw; i++)
                 if (node->kw[i].name.n == name.n && memcmp(node->kw[i].name.s, name.s, name.n) == 0)
                     return PARSE_FAIL(p, "an argument is given twice");
             node->kw[node->n_kw++] = (struct jn_keyword){name, value};
         } else {
-            if (node->n_kw > 0)
+            if (node->n_kw > 0 || node->b || node->c)
                 return PARSE_FAIL(p, "an argument without a name follows one with a name");
             TRY(parse_expression(p, true, &value));
             TRY(list_add(p, &node->list, value));
@@ -255,7 +290,7 @@ static cz_status parse_strings(struct parser *p, struct jn **out)
     const struct jinja_token *t = p->at;
     for (; t->type == JT_STR; t++) n += t->value.n;
     char *text = jinja_take_text(&p->t->pool, n + 1);
-    if (!text) return jinja_no_memory(p->t->name, p->at->line);
+    if (!text) return jinja_no_memory(p->t, p->at->line);
     for (; p->at < t; p->at++) {
         memcpy(text + at, p->at->value.s, p->at->value.n);
         at += p->at->value.n;
@@ -420,7 +455,8 @@ static cz_status parse_test(struct parser *p, struct jn *of, struct jn **out)
             TRY(list_add(p, &(*out)->list, arg));
         }
     }
-    if ((*out)->list.n != (size_t)(*out)->test->n_args || (*out)->n_kw > 0)
+    if ((*out)->list.n != (size_t)(*out)->test->n_args || (*out)->n_kw > 0 || (*out)->b ||
+        (*out)->c)
         return jinja_fail(p->t->name, line, CZ_INVALID, "the test %s takes %d arguments",
                           (*out)->test->name, (*out)->test->n_args);
     return CZ_OK;
@@ -694,7 +730,7 @@ static cz_status parse_macro(struct parser *p, struct jn *node)
         if (node->n_names == cap) {
             cap = cap ? 2 * cap : 8;
             uint32_t *names = jinja_take(&p->t->pool, cap * sizeof *names);
-            if (!names) return jinja_no_memory(p->t->name, p->at->line);
+            if (!names) return jinja_no_memory(p->t, p->at->line);
             if (node->n_names > 0) memcpy(names, node->names, node->n_names * sizeof *names);
             node->names = names;
         }
@@ -835,9 +871,7 @@ cz_status jinja_parse(const char *text, size_t n, const char *name, struct jinja
     cz_status st = jinja_lex(t, text, n, &tokens);
     if (st == CZ_OK) st = jinja_parse_tokens(t, &tokens);
     free(tokens.at);
-    t->loop_name = UINT32_MAX;
-    for (size_t i = 0; i < t->n_names; i++)
-        if (jv_is(t->names[i], "loop")) t->loop_name = (uint32_t)i;
+    if (!jinja_name_find(t, "loop", 4, &t->loop_name)) t->loop_name = UINT32_MAX;
     if (st != CZ_OK) {
         jinja_free(t);
         return st;
@@ -850,6 +884,7 @@ void jinja_free(struct jinja_template *t)
 {
     if (!t) return;
     jinja_pool_free(&t->pool);
+    hash_index_free(&t->name_index);
     free(t->names);
     free(t->name);
     free(t);
@@ -862,7 +897,6 @@ bool jinja_marks_generation(const struct jinja_template *t)
 
 bool jinja_reads(const struct jinja_template *t, const char *name)
 {
-    for (size_t i = 0; i < t->n_names; i++)
-        if (jv_is(t->names[i], name)) return true;
-    return false;
+    uint32_t number;
+    return jinja_name_find(t, name, strlen(name), &number);
 }

@@ -31,23 +31,48 @@ bool str_is_space(int32_t c)
     return (c >= 0x1C && c <= 0x1F) || chars_is_space(c);
 }
 
-static bool set_has(const struct jv *set, int32_t c)
-{
-    if (!set) return str_is_space(c);
-    for (size_t at = 0, len; at < set->n; at += len)
-        if (chars_at(set->s + at, set->n - at, &len) == c) return true;
-    return false;
-}
-
-struct jv str_strip(struct jv v, int sides, const struct jv *set)
+struct jv str_strip(struct jv v, int sides)
 {
     size_t len;
-    while ((sides & STR_LEFT) && v.n > 0 && set_has(set, chars_at(v.s, v.n, &len))) {
+    while ((sides & STR_LEFT) && v.n > 0 && str_is_space(chars_at(v.s, v.n, &len))) {
         v.s += len;
         v.n -= len;
     }
-    while ((sides & STR_RIGHT) && v.n > 0 && set_has(set, chars_before(v.s, v.n, &len))) v.n -= len;
+    while ((sides & STR_RIGHT) && v.n > 0 && str_is_space(chars_before(v.s, v.n, &len))) v.n -= len;
     return v;
+}
+
+/* *out: the length of the character at an end of v if it is to go, else 0. */
+static cz_status strip_one(struct jinja_run *r, struct jv v, bool left, const struct jv *set,
+                           size_t *out)
+{
+    size_t len, set_len;
+    const int32_t c = left ? chars_at(v.s, v.n, &len) : chars_before(v.s, v.n, &len);
+    *out = 0;
+    TRY(run_chars(r, 8 + (set ? set->n : 0)));
+    if (!set && str_is_space(c)) *out = len;
+    for (size_t at = 0; set && at < set->n && *out == 0; at += set_len)
+        if (chars_at(set->s + at, set->n - at, &set_len) == c) *out = len;
+    return CZ_OK;
+}
+
+cz_status str_strip_set(struct jinja_run *r, struct jv v, int sides, const struct jv *set,
+                        struct jv *out)
+{
+    size_t len = 1;
+    while ((sides & STR_LEFT) && v.n > 0) {
+        TRY(strip_one(r, v, true, set, &len));
+        if (len == 0) break;
+        v.s += len;
+        v.n -= len;
+    }
+    while ((sides & STR_RIGHT) && v.n > 0) {
+        TRY(strip_one(r, v, false, set, &len));
+        if (len == 0) break;
+        v.n -= len;
+    }
+    *out = v;
+    return CZ_OK;
 }
 
 const char *str_find(const char *s, size_t n, const char *what, size_t m)
@@ -61,27 +86,22 @@ cz_status str_replace(struct jinja_run *r, struct jv v, struct jv old, struct jv
 {
     struct text_buf b = {0};
     const char *s = v.s, *end = v.s + v.n;
-    cz_status st = CZ_OK;
+    cz_status st = run_bytes(r, v.n + old.n);
     for (; max != 0 && st == CZ_OK; max--) {
         const char *found = str_find(s, (size_t)(end - s), old.s, old.n);
         if (!found) break;
-        if (with.n > JINJA_NBYTES_MAX - b.n) {
-            st = run_fail(r, "the text is longer than %zu bytes", JINJA_NBYTES_MAX);
-            break;
-        }
-        st = text_buf_put(&b, s, (size_t)(found - s));
-        if (st == CZ_OK) st = text_buf_put(&b, with.s, with.n);
-        if (st == CZ_OK) st = run_steps(r, 1 + with.n / 64);
+        st = run_put(r, &b, s, (size_t)(found - s));
+        if (st == CZ_OK) st = run_put(r, &b, with.s, with.n);
         s = found + old.n;
         if (old.n > 0) continue;
         if (s == end) break;
         size_t len = str_offset(s, (size_t)(end - s), 1); /* between all characters */
-        if (st == CZ_OK) st = text_buf_put(&b, s, len);
+        if (st == CZ_OK) st = run_put(r, &b, s, len);
         s += len;
     }
-    if (st == CZ_OK) st = text_buf_put(&b, s, (size_t)(end - s));
+    if (st == CZ_OK) st = run_put(r, &b, s, (size_t)(end - s));
     if (st != CZ_OK) {
-        text_buf_free(&b);
+        run_drop(r, &b);
         return st;
     }
     return jv_take_buf(r, &b, out);
@@ -91,15 +111,20 @@ cz_status str_escape_html(struct jinja_run *r, struct jv v, struct jv *out)
 {
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
     struct text_buf b = {0};
-    cz_status st = CZ_OK;
+    size_t plain = 0; /* where the characters begin that stay and are not written yet */
+    cz_status st = run_chars(r, v.n);
     for (size_t i = 0; i < v.n && st == CZ_OK; i++) {
         static const char special[] = "&<>\"'";
         const char *found = v.s[i] ? strchr(special, v.s[i]) : NULL;
-        const char *text = found ? names[found - special] : v.s + i;
-        st = text_buf_put(&b, text, found ? strlen(text) : 1);
+        if (!found) continue;
+        st = run_put(r, &b, v.s + plain, i - plain);
+        const char *text = names[found - special];
+        if (st == CZ_OK) st = run_put(r, &b, text, strlen(text));
+        plain = i + 1;
     }
+    if (st == CZ_OK) st = run_put(r, &b, v.s + plain, v.n - plain);
     if (st != CZ_OK) {
-        text_buf_free(&b);
+        run_drop(r, &b);
         return st;
     }
     TRY(jv_take_buf(r, &b, out));
@@ -230,46 +255,46 @@ static bool is_final_sigma(const char *s, size_t n, size_t at)
     return !c || !is_cased(c);
 }
 
-static cz_status put_char(struct text_buf *b, uint32_t c)
+static cz_status put_char(struct jinja_run *r, struct text_buf *b, uint32_t c)
 {
     char bytes[4];
-    return text_buf_put(b, bytes, utf8_encode(c, bytes));
+    return run_put(r, b, bytes, utf8_encode(c, bytes));
 }
 
-static cz_status put_upper(struct text_buf *b, int32_t c, bool is_title)
+static cz_status put_upper(struct jinja_run *r, struct text_buf *b, int32_t c, bool is_title)
 {
     const struct special_case *special = c < 0x80 ? NULL : special_case_find(c);
     if (!special)
-        return put_char(b, (uint32_t)(is_title ? utf8proc_totitle(c) : utf8proc_toupper(c)));
+        return put_char(r, b, (uint32_t)(is_title ? utf8proc_totitle(c) : utf8proc_toupper(c)));
     const uint16_t *to = is_title ? special->title : special->upper;
-    for (int i = 0; i < 3 && to[i]; i++) TRY(put_char(b, to[i]));
+    for (int i = 0; i < 3 && to[i]; i++) TRY(put_char(r, b, to[i]));
     return CZ_OK;
 }
 
-static cz_status put_lower(struct text_buf *b, int32_t c, const char *s, size_t n, size_t at)
+static cz_status put_lower(struct jinja_run *r, struct text_buf *b, int32_t c, const char *s,
+                           size_t n, size_t at)
 {
     if (c == 0x130) {
-        TRY(put_char(b, 'i'));
-        return put_char(b, 0x307);
+        TRY(put_char(r, b, 'i'));
+        return put_char(r, b, 0x307);
     }
-    if (c == 0x3A3 && is_final_sigma(s, n, at)) return put_char(b, 0x3C2);
-    return put_char(b, (uint32_t)utf8proc_tolower(c));
+    if (c == 0x3A3 && is_final_sigma(s, n, at)) return put_char(r, b, 0x3C2);
+    return put_char(r, b, (uint32_t)utf8proc_tolower(c));
 }
 
 cz_status str_set_case(struct jinja_run *r, enum str_case how, struct jv v, struct jv *out)
 {
     struct text_buf b = {0};
     bool begins = true;
-    TRY(run_steps(r, v.n / 16));
-    cz_status st = text_buf_reserve(&b, v.n + 1);
+    cz_status st = CZ_OK;
     for (size_t at = 0, len; at < v.n && st == CZ_OK; at += len) {
         int32_t c = chars_at(v.s + at, v.n - at, &len);
         bool raises = how == STR_UPPER || (how != STR_LOWER && begins);
-        st = raises ? put_upper(&b, c, how != STR_UPPER) : put_lower(&b, c, v.s, v.n, at);
+        st = raises ? put_upper(r, &b, c, how != STR_UPPER) : put_lower(r, &b, c, v.s, v.n, at);
         begins = how == STR_TITLE && !is_cased(c);
     }
     if (st != CZ_OK) {
-        text_buf_free(&b);
+        run_drop(r, &b);
         return st;
     }
     TRY(jv_take_buf(r, &b, out));
@@ -296,10 +321,22 @@ static bool is_printable(int32_t c)
     }
 }
 
-cz_status str_repr(const char *s, size_t n, struct text_buf *out)
+/* Where escapes stand, the characters before them are written together. */
+static cz_status put_escape(struct jinja_run *r, const char *s, size_t *plain, size_t at,
+                            size_t len, const char *code, struct text_buf *out)
 {
+    if (!code[0]) return CZ_OK;
+    TRY(run_put(r, out, s + *plain, at - *plain));
+    *plain = at + len;
+    return run_put(r, out, code, strlen(code));
+}
+
+cz_status str_repr(struct jinja_run *r, const char *s, size_t n, struct text_buf *out)
+{
+    TRY(run_chars(r, n));
     char quote = memchr(s, '\'', n) && !memchr(s, '"', n) ? '"' : '\'';
-    TRY(text_buf_put_char(out, quote));
+    size_t plain = 0;
+    TRY(run_put(r, out, &quote, 1));
     for (size_t at = 0, len; at < n; at += len) {
         int32_t c = chars_at(s + at, n - at, &len);
         char code[16] = "";
@@ -313,14 +350,18 @@ cz_status str_repr(const char *s, size_t n, struct text_buf *out)
                      : c < 0x10000 ? "\\u%04x"
                                    : "\\U%08x",
                      (unsigned)c);
-        TRY(code[0] ? text_buf_put(out, code, strlen(code)) : text_buf_put(out, s + at, len));
+        TRY(put_escape(r, s, &plain, at, len, code, out));
     }
-    return text_buf_put_char(out, quote);
+    TRY(run_put(r, out, s + plain, n - plain));
+    return run_put(r, out, &quote, 1);
 }
 
-cz_status str_json(const char *s, size_t n, bool escapes_wide, struct text_buf *out)
+cz_status str_json(struct jinja_run *r, const char *s, size_t n, bool escapes_wide,
+                   struct text_buf *out)
 {
-    TRY(text_buf_put_char(out, '"'));
+    size_t plain = 0;
+    TRY(run_chars(r, n));
+    TRY(run_put(r, out, "\"", 1));
     for (size_t at = 0, len; at < n; at += len) {
         static const char letters[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
         int32_t c = chars_at(s + at, n - at, &len);
@@ -333,9 +374,10 @@ cz_status str_json(const char *s, size_t n, bool escapes_wide, struct text_buf *
         else if (escapes_wide && c >= 0x10000)
             snprintf(code, sizeof code, "\\u%04x\\u%04x", 0xD800u + ((unsigned)(c - 0x10000) >> 10),
                      0xDC00u + ((unsigned)(c - 0x10000) & 0x3FF));
-        TRY(code[0] ? text_buf_put(out, code, strlen(code)) : text_buf_put(out, s + at, len));
+        TRY(put_escape(r, s, &plain, at, len, code, out));
     }
-    return text_buf_put_char(out, '"');
+    TRY(run_put(r, out, s + plain, n - plain));
+    return run_put(r, out, "\"", 1);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------
@@ -344,7 +386,7 @@ cz_status str_json(const char *s, size_t n, bool escapes_wide, struct text_buf *
 /* As int(text, base): white space around it, a sign, single underscores between digits. */
 bool str_to_int(const char *s, size_t n, int base, int64_t *out)
 {
-    struct jv v = str_strip(jv_of_str(s, n), STR_LEFT | STR_RIGHT, NULL);
+    struct jv v = str_strip(jv_of_str(s, n), STR_LEFT | STR_RIGHT);
     bool is_negative = v.n > 0 && v.s[0] == '-', after_digit = false;
     uint64_t value = 0;
     size_t i = v.n > 0 && (v.s[0] == '-' || v.s[0] == '+') ? 1 : 0;
@@ -372,7 +414,7 @@ bool str_to_int(const char *s, size_t n, int base, int64_t *out)
 /* As float(text), without underscores. */
 bool str_to_float(const char *s, size_t n, double *out)
 {
-    struct jv v = str_strip(jv_of_str(s, n), STR_LEFT | STR_RIGHT, NULL);
+    struct jv v = str_strip(jv_of_str(s, n), STR_LEFT | STR_RIGHT);
     char text[512], *end;
     if (v.n == 0 || v.n >= sizeof text || memchr(v.s, 'x', v.n) || memchr(v.s, 'X', v.n) ||
         memchr(v.s, '(', v.n) || memchr(v.s, '\0', v.n))

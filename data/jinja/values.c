@@ -1,6 +1,6 @@
 /* Values as Python has them: lists, dicts, numbers and strings from JSON and from templates, their
- * equality, order, text, JSON, operators and members. Whatever walks a value counts steps, because
- * lists may hold the same list twice, many times over. */
+ * equality, order, text, JSON, operators and members. Whatever walks a value counts its work first,
+ * because lists may hold the same list twice, many times over. */
 #include "data/jinja/jinja_impl.h"
 
 #include "formats/json/json_write.h"
@@ -32,6 +32,7 @@ char *jinja_take_text(struct jinja_pool *p, size_t n)
         if (size < JINJA_BLOCK_NBYTES) size = JINJA_BLOCK_NBYTES;
         if (n > p->nbytes_max || size > p->nbytes_max - p->nbytes) return NULL;
         struct jinja_block *block = malloc(size);
+        p->lacks_memory = !block;
         if (!block) return NULL;
         block->next = p->blocks;
         p->blocks = block;
@@ -70,9 +71,9 @@ void jinja_pool_free(struct jinja_pool *p)
 
 cz_status run_no_memory(struct jinja_run *r)
 {
-    if (r->pool.nbytes > r->pool.nbytes_max / 2)
-        return run_fail(r, "the template makes more than %zu bytes of values", r->pool.nbytes_max);
-    return jinja_fail(r->t->name, r->line, CZ_NOMEM, "no memory is left for the template");
+    if (r->pool.lacks_memory)
+        return jinja_fail(r->t->name, r->line, CZ_NOMEM, "no memory is left for the template");
+    return run_fail(r, "the template makes more than %zu bytes of values", r->pool.nbytes_max);
 }
 
 /* ---- making values -----------------------------------------------------------------------------
@@ -85,17 +86,18 @@ struct jv jv_undefined(const char *what, size_t n)
 
 cz_status jv_of_bytes(struct jinja_run *r, const char *s, size_t n, struct jv *out)
 {
+    TRY(run_bytes(r, n));
     char *copy = jinja_take_text(&r->pool, n);
     if (!copy) return run_no_memory(r);
     if (n > 0) memcpy(copy, s, n);
     *out = jv_of_str(copy, n);
-    return run_steps(r, n / 64);
+    return CZ_OK;
 }
 
 cz_status jv_take_buf(struct jinja_run *r, struct text_buf *b, struct jv *out)
 {
     cz_status st = jv_of_bytes(r, b->s, b->n, out);
-    text_buf_free(b);
+    run_drop(r, b);
     return st;
 }
 
@@ -154,9 +156,11 @@ cz_status jv_dict_get(struct jinja_run *r, const struct jv_dict *d, struct jv ke
     for (size_t i = 0; i < d->n; i++) {
         const struct jv *k = &d->at[i].key;
         bool equal;
-        if (key.type == JV_STR && k->type == JV_STR)
-            equal = k->n == key.n && memcmp(k->s, key.s, key.n) == 0;
-        else
+        if (key.type == JV_STR && k->type == JV_STR) {
+            if (k->n != key.n) continue;
+            TRY(run_bytes(r, key.n));
+            equal = memcmp(k->s, key.s, key.n) == 0;
+        } else
             TRY(jv_equal(r, *k, key, &equal));
         if (!equal) continue;
         *out = &d->at[i].value;
@@ -297,15 +301,10 @@ double jv_number(struct jv v)
     return v.type == JV_FLOAT ? v.f : (double)whole(v);
 }
 
-static cz_status go_deeper(struct jinja_run *r)
-{
-    if (++r->depth > JINJA_DEPTH_MAX) return run_fail(r, "values are nested too deeply");
-    return run_steps(r, 1);
-}
-
 cz_status jv_equal(struct jinja_run *r, struct jv a, struct jv b, bool *out)
 {
     *out = false;
+    TRY(run_steps(r, 1));
     if (jv_is_number(a) && jv_is_number(b)) {
         bool both_whole = a.type != JV_FLOAT && b.type != JV_FLOAT;
         *out = both_whole ? whole(a) == whole(b) : jv_number(a) == jv_number(b);
@@ -317,12 +316,14 @@ cz_status jv_equal(struct jinja_run *r, struct jv a, struct jv b, bool *out)
     case JV_UNDEFINED:
     case JV_NONE: *out = true; return CZ_OK;
     case JV_STR:
-        *out = a.n == b.n && (a.n == 0 || memcmp(a.s, b.s, a.n) == 0);
-        return run_steps(r, a.n / 64);
+        if (a.n != b.n) return CZ_OK;
+        TRY(run_bytes(r, a.n));
+        *out = a.n == 0 || memcmp(a.s, b.s, a.n) == 0;
+        return CZ_OK;
     case JV_LIST:
     case JV_TUPLE:
         if (a.list->n != b.list->n) return CZ_OK;
-        TRY(go_deeper(r));
+        TRY(run_deeper(r));
         *out = true;
         for (size_t i = 0; i < a.list->n && *out; i++)
             TRY(jv_equal(r, a.list->at[i], b.list->at[i], out));
@@ -330,7 +331,7 @@ cz_status jv_equal(struct jinja_run *r, struct jv a, struct jv b, bool *out)
         return CZ_OK;
     case JV_DICT:
         if (a.dict->n != b.dict->n) return CZ_OK;
-        TRY(go_deeper(r));
+        TRY(run_deeper(r));
         *out = true;
         for (size_t i = 0; i < a.dict->n && *out; i++) {
             const struct jv *other;
@@ -359,12 +360,13 @@ cz_status jv_order(struct jinja_run *r, struct jv a, struct jv b, int *out)
     }
     if (a.type == JV_STR && b.type == JV_STR) {
         size_t n = a.n < b.n ? a.n : b.n;
+        TRY(run_bytes(r, n));
         int c = n > 0 ? memcmp(a.s, b.s, n) : 0;
         *out = c ? c : (a.n > b.n) - (a.n < b.n);
-        return run_steps(r, n / 64);
+        return CZ_OK;
     }
     if (a.type == b.type && (a.type == JV_LIST || a.type == JV_TUPLE)) {
-        TRY(go_deeper(r));
+        TRY(run_deeper(r));
         size_t i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
         for (; i < n; i++) {
             bool equal;
@@ -406,6 +408,7 @@ cz_status jv_iterate(struct jinja_run *r, struct jv v, struct jv_list **out)
         for (size_t i = 0; i < v.dict->n; i++) TRY(jv_list_add(r, list, v.dict->at[i].key));
         break;
     case JV_STR:
+        TRY(run_bytes(r, v.n));
         TRY(jv_list_new(r, JV_LIST, str_length(v.s, v.n), &list));
         for (size_t at = 0, len; at < v.n; at += len) {
             len = str_offset(v.s + at, v.n - at, 1);
@@ -424,8 +427,9 @@ cz_status jv_contains(struct jinja_run *r, struct jv item, struct jv in, bool *o
     *out = false;
     if (in.type == JV_STR) {
         if (item.type != JV_STR) return fail_type(r, item, "a string, which `in` wants here");
+        TRY(run_bytes(r, in.n + item.n));
         *out = str_find(in.s, in.n, item.s, item.n) != NULL;
-        return run_steps(r, in.n / 64);
+        return CZ_OK;
     }
     if (in.type == JV_DICT) {
         const struct jv *found;
@@ -443,7 +447,10 @@ cz_status jv_length(struct jinja_run *r, struct jv v, int64_t *out)
 {
     switch (v.type) {
     case JV_UNDEFINED: *out = 0; return CZ_OK;
-    case JV_STR: *out = (int64_t)str_length(v.s, v.n); return run_steps(r, v.n / 64);
+    case JV_STR:
+        TRY(run_bytes(r, v.n));
+        *out = (int64_t)str_length(v.s, v.n);
+        return CZ_OK;
     case JV_LIST:
     case JV_TUPLE:
     case JV_VIEW: *out = (int64_t)v.list->n; return CZ_OK;
@@ -455,15 +462,7 @@ cz_status jv_length(struct jinja_run *r, struct jv v, int64_t *out)
 /* ---- text and JSON -----------------------------------------------------------------------------
  */
 
-static cz_status put(struct jinja_run *r, struct text_buf *out, const char *s, size_t n)
-{
-    if (n > JINJA_NBYTES_MAX - out->n)
-        return run_fail(r, "the text is longer than %zu bytes", JINJA_NBYTES_MAX);
-    TRY(text_buf_put(out, s, n));
-    return run_steps(r, 1 + n / 64);
-}
-
-#define PUT(text) put(r, out, text, sizeof(text) - 1)
+#define PUT(text) run_put(r, out, text, sizeof(text) - 1)
 
 /* For JSON: NaN, Infinity; for people: nan, inf. */
 static cz_status put_number(struct jinja_run *r, struct jv v, bool is_json, struct text_buf *out)
@@ -476,15 +475,15 @@ static cz_status put_number(struct jinja_run *r, struct jv v, bool is_json, stru
     } else {
         snprintf(text, sizeof text, "%s", isnan(v.f) ? "nan" : v.f < 0 ? "-inf" : "inf");
     }
-    return put(r, out, text, strlen(text));
+    return run_put(r, out, text, strlen(text));
 }
 
 static cz_status print_items(struct jinja_run *r, struct jv v, struct text_buf *out)
 {
     bool is_dict = v.type == JV_DICT, is_tuple = v.type == JV_TUPLE;
     size_t n = is_dict ? v.dict->n : v.list->n;
-    TRY(go_deeper(r));
-    TRY(put(r, out, is_dict ? "{" : is_tuple ? "(" : "[", 1));
+    TRY(run_deeper(r));
+    TRY(run_put(r, out, is_dict ? "{" : is_tuple ? "(" : "[", 1));
     for (size_t i = 0; i < n; i++) {
         if (i > 0) TRY(PUT(", "));
         TRY(jv_print(r, is_dict ? v.dict->at[i].key : v.list->at[i], true, out));
@@ -494,7 +493,7 @@ static cz_status print_items(struct jinja_run *r, struct jv v, struct text_buf *
     }
     if (is_tuple && n == 1) TRY(PUT(","));
     r->depth--;
-    return put(r, out, is_dict ? "}" : is_tuple ? ")" : "]", 1);
+    return run_put(r, out, is_dict ? "}" : is_tuple ? ")" : "]", 1);
 }
 
 cz_status jv_print(struct jinja_run *r, struct jv v, bool is_repr, struct text_buf *out)
@@ -506,11 +505,10 @@ cz_status jv_print(struct jinja_run *r, struct jv v, bool is_repr, struct text_b
     case JV_INT:
     case JV_FLOAT: return put_number(r, v, false, out);
     case JV_STR:
-        if (!is_repr) return put(r, out, v.s, v.n);
-        TRY(run_steps(r, v.n / 16));
+        if (!is_repr) return run_put(r, out, v.s, v.n);
         if (v.is_safe) TRY(PUT("Markup("));
-        TRY(str_repr(v.s, v.n, out));
-        return v.is_safe ? PUT(")") : put(r, out, "", 0);
+        TRY(str_repr(r, v.s, v.n, out));
+        return v.is_safe ? PUT(")") : CZ_OK;
     case JV_LIST:
     case JV_TUPLE:
     case JV_DICT: return print_items(r, v, out);
@@ -529,7 +527,7 @@ cz_status jv_to_str(struct jinja_run *r, struct jv v, struct jv *out)
     }
     cz_status st = jv_print(r, v, false, &b);
     if (st != CZ_OK) {
-        text_buf_free(&b);
+        run_drop(r, &b);
         return st;
     }
     return jv_take_buf(r, &b, out);
@@ -540,7 +538,7 @@ static cz_status json_break(struct jinja_run *r, const struct jv_json_form *f, i
 {
     if (!f->is_indented) return CZ_OK;
     TRY(PUT("\n"));
-    for (int i = 0; i < level; i++) TRY(put(r, out, f->indent.s, f->indent.n));
+    for (int i = 0; i < level; i++) TRY(run_put(r, out, f->indent.s, f->indent.n));
     return CZ_OK;
 }
 
@@ -548,7 +546,7 @@ static cz_status json_key_text(struct jinja_run *r, struct jv key, const struct 
                                struct text_buf *out)
 {
     switch (key.type) {
-    case JV_STR: return str_json(key.s, key.n, f->escapes_wide, out);
+    case JV_STR: return str_json(r, key.s, key.n, f->escapes_wide, out);
     case JV_NONE: return PUT("\"null\"");
     case JV_BOOL: return key.b ? PUT("\"true\"") : PUT("\"false\"");
     case JV_INT:
@@ -585,20 +583,20 @@ static cz_status json_items(struct jinja_run *r, struct jv v, const struct jv_js
     bool is_dict = v.type == JV_DICT;
     size_t n = is_dict ? v.dict->n : v.list->n;
     const struct jv_pair **sorted = NULL;
-    TRY(put(r, out, is_dict ? "{" : "[", 1));
+    TRY(run_put(r, out, is_dict ? "{" : "[", 1));
     if (is_dict && f->sorts_keys) TRY(sort_keys(r, v.dict, &sorted));
     for (size_t i = 0; i < n; i++) {
-        if (i > 0) TRY(put(r, out, f->item_separator.s, f->item_separator.n));
+        if (i > 0) TRY(run_put(r, out, f->item_separator.s, f->item_separator.n));
         TRY(json_break(r, f, level + 1, out));
         const struct jv_pair *pair = sorted ? sorted[i] : is_dict ? &v.dict->at[i] : NULL;
         if (pair) {
             TRY(json_key_text(r, pair->key, f, out));
-            TRY(put(r, out, f->key_separator.s, f->key_separator.n));
+            TRY(run_put(r, out, f->key_separator.s, f->key_separator.n));
         }
         TRY(jv_to_json(r, pair ? pair->value : v.list->at[i], f, level + 1, out));
     }
     if (n > 0) TRY(json_break(r, f, level, out));
-    return put(r, out, is_dict ? "}" : "]", 1);
+    return run_put(r, out, is_dict ? "}" : "]", 1);
 }
 
 cz_status jv_to_json(struct jinja_run *r, struct jv v, const struct jv_json_form *f, int level,
@@ -609,11 +607,11 @@ cz_status jv_to_json(struct jinja_run *r, struct jv v, const struct jv_json_form
     case JV_BOOL: return v.b ? PUT("true") : PUT("false");
     case JV_INT:
     case JV_FLOAT: return put_number(r, v, true, out);
-    case JV_STR: TRY(str_json(v.s, v.n, f->escapes_wide, out)); return put(r, out, "", 0);
+    case JV_STR: return str_json(r, v.s, v.n, f->escapes_wide, out);
     case JV_LIST:
     case JV_TUPLE:
     case JV_DICT:
-        TRY(go_deeper(r));
+        TRY(run_deeper(r));
         TRY(json_items(r, v, f, level, out));
         r->depth--;
         return CZ_OK;
@@ -717,19 +715,19 @@ static cz_status concat(struct jinja_run *r, struct jv a, struct jv b, struct jv
 {
     if (a.is_safe != b.is_safe) TRY(str_escape_html(r, a.is_safe ? b : a, a.is_safe ? &b : &a));
     bool is_safe = a.is_safe;
-    TRY(run_steps(r, b.n / 64));
+    TRY(run_bytes(r, b.n));
     if (a.n > 0 && jinja_extend(&r->pool, a.s, a.n, b.n)) {
         memmove((char *)a.s + a.n, b.s, b.n);
         *out = jv_of_str(a.s, a.n + b.n);
     } else {
         size_t n = a.n + b.n, spare = n < 1024 ? 0 : n / 2;
+        TRY(run_bytes(r, a.n));
         char *s = jinja_take_text(&r->pool, n + spare);
         if (!s) return run_no_memory(r);
         r->pool.at -= spare; /* for what follows */
         if (a.n > 0) memcpy(s, a.s, a.n);
         if (b.n > 0) memcpy(s + a.n, b.s, b.n);
         *out = jv_of_str(s, n);
-        TRY(run_steps(r, a.n / 64));
     }
     out->is_safe = is_safe;
     return CZ_OK;
@@ -871,8 +869,9 @@ cz_status jv_item(struct jinja_run *r, struct jv v, struct jv key, struct jv *ou
     const struct jv *found = NULL;
     if (v.type == JV_UNDEFINED) return fail_undefined(r, v);
     if (is_series(v) && (key.type == JV_INT || key.type == JV_BOOL)) {
+        TRY(run_bytes(r, v.type == JV_STR ? v.n : 0));
         *out = item_at(v, whole(key));
-        return run_steps(r, v.type == JV_STR ? v.n / 64 : 0);
+        return CZ_OK;
     }
     if (key.type == JV_STR) return jv_attr(r, v, key, true, out);
     if (v.type == JV_DICT && jv_is_key(key)) TRY(jv_dict_get(r, v.dict, key, &found));
@@ -893,6 +892,7 @@ cz_status jv_slice(struct jinja_run *r, struct jv v, const struct jv bounds[3], 
 {
     int64_t begin, end, step;
     if (!is_series(v)) return fail_type(r, v, "something that can be cut");
+    TRY(run_bytes(r, v.type == JV_STR ? v.n : 0));
     int64_t n = v.type == JV_STR ? (int64_t)str_length(v.s, v.n) : (int64_t)v.list->n;
     TRY(bound(r, bounds[2], 1, &step));
     if (step == 0) return run_fail(r, "a slice has a step of 0");
@@ -910,7 +910,7 @@ cz_status jv_slice(struct jinja_run *r, struct jv v, const struct jv bounds[3], 
         size_t at = str_offset(v.s, v.n, (size_t)begin);
         *out = jv_of_str(v.s + at, str_offset(v.s + at, v.n - at, (size_t)(end - begin)));
         out->is_safe = v.is_safe;
-        return run_steps(r, v.n / 64);
+        return CZ_OK;
     }
     struct jv_list *items;
     TRY(jv_iterate(r, v, &items));
@@ -919,9 +919,9 @@ cz_status jv_slice(struct jinja_run *r, struct jv v, const struct jv bounds[3], 
     for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
         struct jv item = items->at[i];
         cz_status st =
-            v.type == JV_STR ? put(r, &text, item.s, item.n) : jv_list_add(r, *out, item);
+            v.type == JV_STR ? run_put(r, &text, item.s, item.n) : jv_list_add(r, *out, item);
         if (st != CZ_OK) {
-            text_buf_free(&text);
+            run_drop(r, &text);
             return st;
         }
     }

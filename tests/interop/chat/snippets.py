@@ -52,7 +52,7 @@ b'
 d.b.c | d.c.0 | d.c.1 | d.c.5 | people[0].at.x | people[0]['at']['x'] | people.0.n | messages[0].role | messages[-1]['content'] | messages[0]['get'] is callable | messages[0].get('role')
 i|string + 'x' | f|string | nil|string | l|string | yes|string | missing|string | s|string
 strftime_now('%Y-%m-%d') | strftime_now('%d %b %Y %H:%M:%S') | strftime_now('') | strftime_now(1) | strftime_now('%%') | raise_exception('no') | raise_exception(missing) | raise_exception() | loop | loop.index | varargs | true | True | TRUE | none | None | False
-1 + | + | (1 | [1 | {1 | 'a | 1 2 | a b | | (1, | s| | s|5 | s is | s is 5 | a. | a.( | a[ | a[] | f(a=1, 2) | f(a=1, a=2) | f(*l) | f(**d) | a if | ~ | 1 ~ | not | in l | a = 1 | 0x10 | 0b11 | 00 | 01 | 1__0 | 1_ | 5.a | 1.5.2 | ! | a ! b | $ | a && b | a ? b
+1 + | + | (1 | [1 | {1 | 'a | 1 2 | a b | | (1, | s| | s|5 | s is | s is 5 | a. | a.( | a[ | a[] | f(a=1, 2) | f(a=1, a=2) | f(*l) | f(**d) | dict(*[d]) | dict(**d) | dict(*[d], **{'z': 1}) | dict(z=1, **{'z': 2}) | dict(**l) | dict(*1) | dict(*[d], *[d]) | dict(**d, z=1) | dict(*[d], z=1) | dict(*[d], 1) | s.split(*['l', 1]) | l \| sort(**{'reverse': true}) | s.replace(*['l', 'm']) | a if | ~ | 1 ~ | not | in l | a = 1 | 0x10 | 0b11 | 00 | 01 | 1__0 | 1_ | 5.a | 1.5.2 | ! | a ! b | $ | a && b | a ? b
 """
 
 

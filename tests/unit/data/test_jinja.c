@@ -117,6 +117,14 @@ START_TEST(statements_and_scopes_are_jinjas)
          "11x 112"},
         {"{% macro m(n) %}{{ n }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(3) }}",
          "3210"},
+        {"{% macro m(a, b=2, c=3) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(*l) }} {{ m(1, *[5], "
+         "c=6) "
+         "}} {{ m(**{'a': 7, 'c': 8}) }} {{ m(*[1], **{'b': 9}) }}",
+         "312 156 728 193"},
+        {"{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(*'ab', x=1, **{'y': 2}) }}",
+         "('a', 'b'){'x': 1, 'y': 2}"},
+        {"{{ 'a-b-c'.split(*['-', 1]) }} {{ [3, 1] | sort(**{'reverse': true}) }}",
+         "['a', 'b-c'] [3, 1]"},
         {"{% with a = 1 %}{{ a }}{% endwith %}{{ a }}{% filter upper %}abc{% endfilter %}", "1ABC"},
         {"{% if no %}a{% elif i == 7 %}b{% else %}c{% endif %}", "b"},
         {"{% raw %}{{ x }}{% endraw %}{# gone #}", "{{ x }}"},
@@ -183,9 +191,32 @@ START_TEST(refusals_name_the_line)
     check_refused("{{ range(100001) }}", CZ_INVALID, "more than 100000 steps");
     check_refused("{{ 1 // 0 }}", CZ_INVALID, "division by zero");
     check_refused("{% break %}", CZ_INVALID, "break is outside of a loop");
+    check_refused("{{ dict(*l, *l) }}", CZ_INVALID, "one * argument");
+    check_refused("{{ dict(**d, *l) }}", CZ_INVALID, "one * argument");
+    check_refused("{{ dict(**d, a=1) }}", CZ_INVALID, "an argument follows a ** argument");
+    check_refused("{{ dict(*l, 1) }}", CZ_INVALID, "an argument without a name follows");
+    check_refused("{{ dict(**l) }}", CZ_INVALID, "** takes a dict, not a list");
+    check_refused("{{ dict(**{1: 2}) }}", CZ_INVALID, "names of ** arguments are strings");
+    check_refused("{{ dict(b=1, **d) }}", CZ_INVALID, "an argument is given twice");
+    check_refused("{{ 1 is eq(*l) }}", CZ_INVALID, "the test eq takes 1 arguments");
     check_refused("\xff", CZ_INVALID, "t:1: it is not UTF-8");
 }
 END_TEST
+
+/* Rendering one of these within what a template may use: a second, and 300 MB. */
+static void check_ends(const char *text, const char *sentence)
+{
+    const clock_t begin = clock();
+    if (sentence) {
+        check_refused(text, CZ_INVALID, sentence);
+    } else {
+        struct jinja_text out = {0};
+        ck_ok(render(text, &out));
+        jinja_text_free(&out);
+    }
+    const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    ck_assert_msg(seconds < 10, "%.80s: %.1f s", text, seconds);
+}
 
 /* Each would take a year, a terabyte or the whole stack. */
 START_TEST(hostile_templates_end)
@@ -211,12 +242,7 @@ START_TEST(hostile_templates_end)
         {"{% for i in range(100000) %}{{ ('a' * 1000000).split('b') | length }}{% endfor %}", ""},
         {"{% set n = namespace() %}{% set n.n = n %}{{ n.n.n.n | tojson }}", "not a value of JSON"},
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        clock_t begin = clock();
-        check_refused(table[i][0], CZ_INVALID, table[i][1]);
-        double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
-        ck_assert_msg(seconds < 20, "%s: %.1f s", table[i][0], seconds);
-    }
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_ends(table[i][0], table[i][1]);
     char text[40000];
     memset(text, '(', sizeof text);
     memcpy(text, "{{ ", 3);
@@ -229,6 +255,121 @@ START_TEST(hostile_templates_end)
     for (int i = 0; i < 9000; i++) n += (size_t)sprintf(text + n, "not ");
     sprintf(text + n, "1 }}");
     check_refused(text, CZ_INVALID, "nested deeper");
+}
+END_TEST
+
+/* Functions that look at all of a value, or at one value for each part of another. */
+START_TEST(work_is_counted)
+{
+    static const char steps[] = "more than 16777216 steps";
+    static const char *const table[] = {
+        "{{ ('a' * 4000000).strip('b' * 4000000 ~ 'a') }}",
+        "{{ ('a' * 4000000) | trim('b' * 4000000 ~ 'a') }}",
+        "{{ ('a' * 4000000).rstrip('b' * 4000000 ~ 'a') }}",
+        "{{ ('a' * 20000000).rfind('a' * 10000000 ~ 'b') }}",
+        "{{ ('a' * 20000000).rsplit('a' * 10000000 ~ 'b', 1) }}",
+        "{% set s = 'a' * 10000000 %}{% set x = 'a' * 9999999 ~ 'b' %}"
+        "{{ s.startswith((x,) * 1000000) }}",
+        "{% set l = [0] * 1000000 %}{% for i in range(100000) %}{% set c = l.count(1) %}{% endfor "
+        "%}",
+        "{% set l = [0] * 1000000 %}{% for i in range(100000) %}{% set c = 1 in l %}{% endfor %}",
+        "{% set l = [0] * 1000000 %}{% set m = [0] * 1000000 %}{% for i in range(100000) %}"
+        "{% set c = l == m %}{% endfor %}",
+        "{% set l = [0] * 1000000 %}{% set m = [0] * 1000000 %}{% for i in range(100000) %}"
+        "{% set c = l < m %}{% endfor %}",
+        "{% set s = ' ' * 30000000 %}{% for i in range(100000) %}{% set c = s.strip() %}{% endfor "
+        "%}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = s.splitlines() %}"
+        "{% endfor %}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = s.split() %}{% endfor "
+        "%}",
+        "{% set s = ' ' * 30000000 %}{% for i in range(100000) %}{% set c = s | int %}{% endfor %}",
+        "{% set s = ' ' * 30000000 %}{% for i in range(100000) %}{% set c = s | float %}{% endfor "
+        "%}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = s is lower %}{% endfor "
+        "%}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = s.isalpha() %}{% "
+        "endfor %}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = s | length %}{% endfor "
+        "%}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = s[29999999] %}{% "
+        "endfor %}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = 'b' in s %}{% endfor "
+        "%}",
+        "{% set s = 'a' * 30000000 %}{% for i in range(100000) %}{% set c = s.find('b') %}{% "
+        "endfor %}",
+        "{% set p = 'a' * 2000000 %}{% set d = {p ~ '1': 1, p ~ '2': 1, p ~ '3': 1} %}"
+        "{% set k = p ~ 'x' %}{% for i in range(100000) %}{% set c = d.get(k) %}{% endfor %}",
+        "{% set p = 'a' * 15000000 %}{% set q = p ~ 'a' %}{% set p = p ~ 'b' %}"
+        "{% for i in range(100000) %}{% set c = p == q or p < q %}{% endfor %}",
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_ends(table[i], steps);
+
+    /* 4000 names in a scope, before the one that all look for */
+    static char text[80000];
+    size_t n = (size_t)sprintf(text, "{%% macro m(v");
+    for (int i = 0; i < 4000; i++) n += (size_t)sprintf(text + n, ",v%d", i);
+    sprintf(text + n,
+            ") %%}{%% for a in range(100000) %%}{%% for b in range(100) %%}{{ zz }}{{ zz }}"
+            "{%% endfor %%}{%% endfor %%}{%% endmacro %%}{{ m() }}");
+    check_ends(text, steps);
+
+    check_ends("{{ ('a' * 1000000).strip('ba') ~ ('a' * 1000000).rfind('b') }}", NULL); /* few */
+}
+END_TEST
+
+START_TEST(every_value_is_bounded)
+{
+    static const char *const texts[] = {
+        "{% set s = '\\x01' * 12000000 %}{% set x = ([s] * 40) | tojson %}",
+        "{% set s = '\\x01' * 20000000 %}{{ [s] * 12 }}",
+        "{{ ('&' * 60000000) | escape | length }}",
+        "{{ ('\\u0149' * 20000000) | upper | length }}",
+        "{% set s = 'a' * 12000000 %}{% macro m() %}{{ s }}{{ s }}{{ s }}{% endmacro %}"
+        "{% set t %}{{ s }}{{ s }}{{ m() }}{{ s }}{% endset %}{{ t | length }}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        check_ends(texts[i], "than"); /* steps, or bytes */
+    check_ends("{{ (range(100000) | list * 40) | sort }}", "more than 67108864 bytes of values");
+    check_ends("{{ 'x' * 60000000 }}{{ 'x' * 60000000 }}", "more than 67108864 bytes of values");
+    check_ends("{% set s = 'x' * 33000000 %}{{ s }}{{ s }}{{ s }}", "longer than 67108864 bytes");
+    check_ends("{% set s = 'x' * 33000000 %}{{ s }}{{ s }}", NULL);
+}
+END_TEST
+
+/* A filter that calls a filter, 40,000 levels; named arguments, each compared with those before it.
+ */
+START_TEST(parsing_and_filters_have_a_depth)
+{
+    enum { N = 40000 };
+    static char text[N * 16];
+    size_t n = (size_t)sprintf(text, "{{ 'a' | map('map'");
+    for (int i = 0; i < N; i++) n += (size_t)sprintf(text + n, ",'map'");
+    sprintf(text + n, ",'upper') | list }}");
+    check_ends(text, "nested deeper than 1200 levels");
+    n = (size_t)sprintf(text, "{{ dict(a=1");
+    for (int i = 0; i < 254; i++) n += (size_t)sprintf(text + n, ",a%d=1", i);
+    sprintf(text + n, ") | length }}");
+    check_text(text, "255");
+    sprintf(text + n, ",b=1) | length }}");
+    check_refused(text, CZ_UNSUPPORTED, "more than 255 named arguments");
+    n = (size_t)sprintf(text, "{%% set a = 1 %%}");
+    for (int i = 0; i < 4095; i++) n += (size_t)sprintf(text + n, "{{ n%d }}", i);
+    check_text(text, "");
+    sprintf(text + n, "{{ one_more }}");
+    check_refused(text, CZ_INVALID, "more than 4096 names");
+}
+END_TEST
+
+/* Texts end where they end: nothing behind them is read as part of a number. */
+START_TEST(numbers_end_with_their_text)
+{
+    check_text("{% set x = '1' * 20 ~ '0' %}{{ [[1, 2]] | map(attribute=x[-2:-1]) | list }}",
+               "[2]");
+    check_text("{{ [[1, 2]] | map(attribute='00000000000000001') | list }}", "[2]");
+    check_text("{{ 0_0 }}{{ 00 }}", "00");
+    check_refused("{{ 007 }}", CZ_INVALID, "an integer begins with 0");
+    check_refused("{{ 0", CZ_INVALID, "a tag does not end");
 }
 END_TEST
 
@@ -246,4 +387,6 @@ END_TEST
 TEST_MAIN("data/jinja", expressions_give_what_python_gives, statements_and_scopes_are_jinjas,
           white_space_goes_as_with_trim_blocks_and_lstrip_blocks,
           spans_of_generation_blocks_are_counted_in_bytes, refusals_name_the_line,
-          hostile_templates_end, long_texts_take_linear_time)
+          hostile_templates_end, work_is_counted, every_value_is_bounded,
+          parsing_and_filters_have_a_depth, numbers_end_with_their_text,
+          long_texts_take_linear_time)
