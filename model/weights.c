@@ -5,6 +5,7 @@
  * is added before may bring the head. */
 #include "base/host/entry.h"
 #include "base/log.h"
+#include "base/text/unread.h"
 #include "model/hf/tensor_files_impl.h"
 #include "model/lora/lora_impl.h"
 #include "model/model_impl.h"
@@ -264,6 +265,7 @@ static cz_status bind_param(struct binding *b, size_t idx)
     else if (may_differ && b->m->labels_given && !shape_matches(p, e))
         b->absent[idx] = OTHER_SHAPE;
     if (b->absent[idx]) return CZ_OK;
+    if (!e->is_weight) return tensor_files_read(b->files, e, 0, 0, NULL);
     /* Both shapes: a transposed weight is recognized by them. */
     if (!shape_matches(p, e)) {
         char have[96], want[96];
@@ -272,7 +274,7 @@ static cz_status bind_param(struct binding *b, size_t idx)
                        shape_text(p->shape, (size_t)p->ndim, want, sizeof want));
     }
     b->tensor[idx] = e;
-    return e->is_weight ? CZ_OK : tensor_files_read(b->files, e, 0, 0, NULL);
+    return CZ_OK;
 }
 
 /* Every absent tensor of the trunk, in one sentence. */
@@ -315,8 +317,11 @@ static bool is_known_extra(const struct cz_model *m, const char *name)
                                            "rotary_emb.inv_freq", "attn.masked_bias"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(suffixes); i++)
         if (has_suffix(name, suffixes[i])) return true;
-    for (size_t i = 0; i < m->params.n_aliases; i++)
-        if (strcmp(name, m->params.aliases[i].name) == 0) return true;
+    for (size_t i = 0; i < m->params.n_aliases; i++) { /* under both names */
+        const struct param_alias *alias = &m->params.aliases[i];
+        if (strcmp(name, alias->name) == 0) return true;
+        if (strcmp(name, m->params.params[alias->param_idx].name) == 0) return true;
+    }
     if (!m->family) return false;
     for (const char *const *suffix = m->family->ignored_suffixes; *suffix; suffix++)
         if (has_suffix(name, *suffix)) return true;
@@ -333,24 +338,74 @@ static int by_address(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* List the unused tensors of the files: another head, or a sign that the config does
- * not fit. */
-static void report_unused(const struct binding *b)
+/* Whether a tensor is a head's: its name begins with no part of the trunk ("encoder", "layers"),
+ * which files of bare models name without the family's prefix. */
+static bool is_elsewhere(const struct cz_model *m, const char *name)
+{
+    const size_t n_prefix = strlen(m->family->base_prefix), n = strcspn(name, ".");
+    if (is_of_base(m, name)) return false;
+    for (size_t i = 0; i < m->params.n_params; i++) {
+        const char *own = m->params.params[i].name;
+        if (!is_of_base(m, own)) continue;
+        own += n_prefix;
+        if (strcspn(own, ".") == n && strncmp(own, name, n) == 0) return false;
+    }
+    return true;
+}
+
+/* Name the tensors that no parameter takes, but for a head of another task, which is expected to
+ * stay behind: layers beyond the config's number, a second head, another model's. */
+static cz_status report_unused(const struct binding *b)
 {
     const size_t n = b->m->params.n_params;
-    if (!log_enabled(LOG_INFO, SUB_MODEL)) return;
     const struct tensor_entry **used = malloc(n * sizeof *used);
-    if (!used) return; /* only the list is lost */
+    if (!used) return err_set(CZ_NOMEM, 0, "no memory for a list of tensors");
     memcpy(used, b->tensor, n * sizeof *used);
     qsort(used, n, sizeof *used, by_address);
-    struct name_list list = {.n = 0};
+    struct unread unread = {.what = "tensors"};
+    struct name_list heads = {.n = 0};
     for (size_t i = 0; i < tensor_files_count(b->files); i++) {
         const struct tensor_entry *e = tensor_files_at(b->files, i);
-        if (is_known_extra(b->m, e->name)) continue;
-        if (!bsearch(&e, used, n, sizeof *used, by_address)) list_add(&list, e->stored_name);
+        if (is_known_extra(b->m, e->name) || bsearch(&e, used, n, sizeof *used, by_address))
+            continue;
+        if (b->head_is_foreign && is_elsewhere(b->m, e->name))
+            list_add(&heads, e->stored_name);
+        else
+            unread_add(&unread, e->stored_name, "%s", "");
     }
     free(used);
-    if (list.n) log_line(LOG_INFO, "%s: not used by this model: %s", b->place, list_end(&list));
+    if (heads.n)
+        LOGV(LOG_INFO, SUB_MODEL, "%s: of another head, and left out: %s", b->place,
+             list_end(&heads));
+    return unread_report(&unread, b->place);
+}
+
+/* ---- quantized weights ---------------------------------------------------------------------- */
+
+/* Scales and packed codes, by the endings that quantizers give them. */
+static bool is_of_quantized(const char *name)
+{
+    static const char *const suffixes[] = {
+        ".weight_scale_inv", ".weight_scale", ".input_scale",   ".weight_zero_point", ".SCB",
+        ".weight_format",    ".absmax",       ".quant_map",     ".nested_absmax",     ".qweight",
+        ".qzeros",           ".scales",       ".weight_packed", ".weight_shape",      "_scales"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(suffixes); i++)
+        if (has_suffix(name, suffixes[i])) return true;
+    return strstr(name, ".quant_state.") != NULL;
+}
+
+/* Their weights would be read without them, and mean something else. */
+static cz_status check_unquantized(const struct tensor_files *files)
+{
+    for (size_t i = 0; i < tensor_files_count(files); i++) {
+        const struct tensor_entry *e = tensor_files_at(files, i);
+        if (is_of_quantized(e->name))
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s: tensor %s belongs to quantized weights, which are not read: save "
+                           "the model unquantized (dequantize() of transformers)",
+                           e->path, e->stored_name);
+    }
+    return CZ_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */
@@ -358,10 +413,10 @@ static void report_unused(const struct binding *b)
 /* All parameters are looked at before an error is reported, so that it names all of them. */
 static cz_status bind_all(struct binding *b)
 {
+    TRY(check_unquantized(b->files));
     for (size_t i = 0; i < b->m->params.n_params; i++) TRY(bind_param(b, i));
     TRY(check_trunk(b));
-    report_unused(b);
-    return CZ_OK;
+    return report_unused(b);
 }
 
 /* The files stay open with the model: weights are read when ranks ask for them. */

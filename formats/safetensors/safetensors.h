@@ -107,6 +107,10 @@ size_t safetensors_n_metadata(const struct safetensors *st);
 void safetensors_metadata_at(const struct safetensors *st, size_t idx, const char **key,
                              const char **value);
 
+/* CZ_UNSUPPORTED when __metadata__ names another framework's format than PyTorch's, NumPy's or
+ * MLX's, whose names and layouts are the same; one that names none is taken for PyTorch's. */
+cz_status safetensors_check_format(const struct safetensors *st);
+
 /* Elements [elem_off, elem_off + numel) of a tensor, as stored (little endian), into dst.
  * F4 and F6: both bounds must fall on whole bytes. Errors: CZ_INVALID (outside the tensor),
  * CZ_IO, CZ_CORRUPT (the file shrank). */

@@ -575,3 +575,16 @@ cz_status safetensors_read_f32(const struct safetensors *st, const struct safete
                        info->path, info->name, safetensors_dtype_name(info->dtype));
     }
 }
+
+cz_status safetensors_check_format(const struct safetensors *st)
+{
+    static const char *const known[] = {"pt", "np", "mlx"};
+    const char *format = safetensors_metadata(st, "format");
+    for (size_t i = 0; format && i < CZ_ARRAY_LEN(known); i++)
+        if (strcmp(format, known[i]) == 0) return CZ_OK;
+    if (!format) return CZ_OK;
+    return err_set(CZ_UNSUPPORTED, 0,
+                   "%s: its tensors are of the format \"%.40s\" (\"format\" in __metadata__); save "
+                   "them from PyTorch (\"pt\")",
+                   st->files[0].path, format);
+}

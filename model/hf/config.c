@@ -94,6 +94,27 @@ cz_status config_refuse_true(const struct json_node *config, const char *key)
               : CZ_OK;
 }
 
+/* By the name of the method, as far as the file has one. */
+static cz_status refuse_quantized(const struct json_node *config)
+{
+    /* of transformers, of compressed-tensors before, of MLX */
+    static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++) {
+        const struct json_node *node = config_either(config, keys[i], NULL);
+        const struct json_node *method = node ? json_get(node, "quant_method") : NULL;
+        const char *name = "";
+        char why[200];
+        if (!node) continue;
+        if (method && json_type(method) == JSON_STRING) TRY(json_as_string(method, &name));
+        snprintf(why, sizeof why,
+                 "quantized weights%s%.40s%s are not supported: save the model unquantized "
+                 "(dequantize() of transformers)",
+                 *name ? " (" : "", name, *name ? ")" : "");
+        return config_refuse(node, CZ_UNSUPPORTED, why);
+    }
+    return CZ_OK;
+}
+
 /* Variants that any family may ask for. */
 cz_status config_refuse_variants(const struct json_node *config)
 {
@@ -102,10 +123,7 @@ cz_status config_refuse_variants(const struct json_node *config)
     const struct json_node *pruned = json_get(config, "pruned_heads");
     if (pruned && json_count(pruned) > 0)
         return config_refuse(pruned, CZ_UNSUPPORTED, "pruned heads are not supported");
-    const struct json_node *quantized = config_either(config, "quantization_config", NULL);
-    if (quantized)
-        return config_refuse(quantized, CZ_UNSUPPORTED, "quantized weights are not supported");
-    return CZ_OK;
+    return refuse_quantized(config);
 }
 
 /* A remainder would silently cut the last head. */

@@ -174,6 +174,18 @@ static void sort_entries(struct tensor_files *files)
     if (files->n) qsort(files->entries, files->n, sizeof *files->entries, by_name);
 }
 
+/* A tensor that the index does not place may be in one file only. */
+static cz_status check_once(const struct tensor_files *files)
+{
+    for (size_t i = 1; i < files->n; i++) {
+        const struct tensor_entry *a = &files->entries[i - 1], *b = &files->entries[i];
+        if (strcmp(a->stored_name, b->stored_name) == 0)
+            return err_set(CZ_CORRUPT, 0, "%s: tensor %s is also in %s", b->path, b->stored_name,
+                           a->path);
+    }
+    return CZ_OK;
+}
+
 /* The index tells which file holds what; both must agree. */
 static cz_status open_pt_index(struct tensor_files *files, const char *dir, const char *name)
 {
@@ -184,6 +196,7 @@ static cz_status open_pt_index(struct tensor_files *files, const char *dir, cons
     for (size_t i = 0; i < index.n_files; i++)
         TRY_GOTO(open_pt(files, i, dir, &index, index.files[i]), done);
     sort_entries(files);
+    TRY_GOTO(check_once(files), done);
     /* The index must agree with the files: a half-copied folder would otherwise load with holes. */
     for (size_t i = 0; i < json_count(index.map); i++) {
         const char *tensor = json_key(json_child(index.map, i));
@@ -217,6 +230,7 @@ static bool looks_like_weights(const char *name)
 static cz_status open_safetensors(struct tensor_files *files, const char *dir)
 {
     TRY(safetensors_dir_open(dir, &files->st));
+    TRY(safetensors_check_format(files->st));
     /* All tensors are listed, also those of types that are no weights: they are refused by name
      * when they are needed. */
     for (size_t i = 0; i < safetensors_count(files->st); i++) {

@@ -433,7 +433,8 @@ static cz_status open_files(const char *dir, struct model_lora *lora)
                        "%s: adapter_model.bin is not supported; PEFT writes %s with "
                        "safe_serialization=True",
                        dir, tensors_name);
-    return safetensors_open_in(dir, tensors_name, &lora->files);
+    TRY(safetensors_open_in(dir, tensors_name, &lora->files));
+    return safetensors_check_format(lora->files);
 }
 
 /* The file is fully checked before the model changes. */

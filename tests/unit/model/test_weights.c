@@ -128,18 +128,24 @@ static void rename_items(struct items *s, const char *from, const char *to, bool
     }
 }
 
-static void write_safetensors(const char *dir, const struct items *s)
+static void write_with(const char *dir, const struct items *s,
+                       const struct safetensors_metadata *meta)
 {
     struct safetensors_decl decls[128];
     struct safetensors_writer *w;
     for (size_t i = 0; i < s->n; i++)
         decls[i] = (struct safetensors_decl){s->at[i].name, SAFETENSORS_F32, s->at[i].shape,
                                              (size_t)s->at[i].ndim};
-    ck_ok(safetensors_dir_create(dir, 0, decls, s->n, NULL, 0, &w));
+    ck_ok(safetensors_dir_create(dir, 0, decls, s->n, meta, meta != NULL, &w));
     for (size_t i = 0; i < s->n; i++)
         ck_ok(safetensors_write(w, i, 0, s->at[i].numel, s->at[i].values));
     ck_ok(safetensors_finish(w));
     safetensors_writer_destroy(w);
+}
+
+static void write_safetensors(const char *dir, const struct items *s)
+{
+    write_with(dir, s, NULL);
 }
 
 /* Those of one file, as torch.save writes a state dict. `inside`: under this key of another. */
@@ -372,8 +378,12 @@ START_TEST(every_form_is_read)
             struct cz_model *m = open_as(folder, NULL);
             ck_assert(cz_model_has_weights(m));
             same_weights(want, m);
-            not_logged("warning");
-            if (edits[i] != edit_extras) not_logged("not used");
+            if (edits[i] != edit_extras)
+                ck_assert_str_eq(lines, "");
+            else
+                ck_assert_ptr_nonnull(strstr(lines, ": tensors that czero does not use: "
+                                                    "module.bert.encoder.layer.0.output.dense"
+                                                    ".weight\n"));
             free_items(&s);
             cz_model_destroy(m);
             test_tmp_remove(folder);
@@ -456,7 +466,7 @@ START_TEST(bare_models_get_a_new_head)
     logged("warning: ");
     logged(": classifier.weight, classifier.bias: not in the files: start from random values; "
            "train before you use them\n");
-    not_logged("not used");
+    not_logged("does not use");
     ck_assert(cz_model_has_weights(m));
     ck_assert(same_weight(want, m, "bert.pooler.dense.weight"));
     ck_assert(!same_weight(want, m, "classifier.weight")); /* the seed is another */
@@ -484,7 +494,7 @@ START_TEST(bare_models_get_a_new_head)
     read_all(m);
     logged("bert.pooler.dense.weight, bert.pooler.dense.bias, classifier.weight, classifier.bias: "
            "not in the files");
-    logged(": not used by this model: cls.predictions.bias\n");
+    logged(": of another head, and left out: cls.predictions.bias\n");
     cz_model_destroy(m);
     free_items(&s);
     cz_model_destroy(want);
@@ -620,7 +630,8 @@ START_TEST(heads_of_other_tasks_are_left_out)
     struct cz_model *m = open_as(dir, &o);
     read_all(m);
     logged("classifier.weight, classifier.bias: of another head in the files: start from random");
-    logged(": not used by this model: classifier.bias, classifier.weight, qa_outputs.weight\n");
+    logged(": of another head, and left out: classifier.bias, classifier.weight, "
+           "qa_outputs.weight\n");
     ck_assert(!same_weight(want, m, "classifier.weight"));
     ck_assert(same_weight(want, m, "bert.pooler.dense.weight"));
     cz_model_destroy(m);
@@ -715,8 +726,8 @@ START_TEST(missing_and_extra_weights_are_listed)
     write_safetensors(dir, &s);
     struct cz_model *m = open_as(dir, NULL); /* a config of fewer layers than the files */
     logged(", bert.encoder.layer.10.output.dense.weight, ");
-    logged(" and 5 more\n");
-    logged(": not used by this model: \\x1b[2Jcls, "); /* a terminal does not obey names */
+    logged(", bert.encoder.layer.9.output.dense.weight\n");
+    logged(": tensors that czero does not use: \\x1b[2Jcls, "); /* a terminal does not obey names */
     cz_model_destroy(m);
     drop_items(&s, "embeddings.LayerNorm.bias");
     write_safetensors(dir, &s);
@@ -727,6 +738,87 @@ START_TEST(missing_and_extra_weights_are_listed)
                "lack 17 of the model's tensors: bert.embeddings.LayerNorm.bias, bert.encoder.layer."
                "0.attention.self.query.weight, ");
     ck_assert(strstr(cz_last_error(), " more") != NULL);
+    free_items(&s);
+    cz_model_destroy(want);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Codes without their scales, and numbers that are no weights, would be read as something else. */
+START_TEST(quantized_and_foreign_files_are_refused)
+{
+    static const char *const names[] = {"bert.pooler.dense.weight_scale_inv",
+                                        "bert.pooler.dense.weight_scale",
+                                        "bert.pooler.dense.input_scale",
+                                        "bert.pooler.dense.weight_zero_point",
+                                        "bert.pooler.dense.SCB",
+                                        "bert.pooler.dense.weight_format",
+                                        "bert.pooler.dense.weight.absmax",
+                                        "bert.pooler.dense.weight.quant_map",
+                                        "bert.pooler.dense.qweight",
+                                        "bert.pooler.dense.qzeros",
+                                        "bert.pooler.dense.scales",
+                                        "bert.pooler.dense.weight_packed",
+                                        "bert.pooler.dense.weight_shape",
+                                        "bert.experts.down_proj_scales",
+                                        "bert.pooler.dense.weight.quant_state.bitsandbytes__nf4",
+                                        "bert.pooler.dense.weight.nested_absmax"};
+    static const char *const formats[] = {"pt", "np", "mlx", NULL, "tf", "flax", "p"};
+    const char *dir = test_tmp_make();
+    struct cz_model *want = source(dir, CLASSIFIER, "");
+    struct items s;
+    take_items(&s, want);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        free(add_item(&s, names[i], 16, 0)->values);
+        s.at[s.n - 1].values = calloc(16, sizeof(float));
+        write_safetensors(dir, &s);
+        open_fails(dir, NULL, CZ_UNSUPPORTED, names[i]);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "belongs to quantized weights"));
+        free(s.at[--s.n].values);
+    }
+    write_safetensors(dir, &s);
+    write_config(dir, CLASSIFIER, ", \"quantization_config\": {\"quant_method\": \"gptq\"}");
+    open_fails(dir, NULL, CZ_UNSUPPORTED, "quantized weights (gptq) are not supported");
+    write_config(dir, CLASSIFIER, ", \"quantization\": {\"bits\": 4}");
+    open_fails(dir, NULL, CZ_UNSUPPORTED, "quantization: quantized weights are not supported");
+    write_config(dir, CLASSIFIER, ", \"compression_config\": {\"quant_method\": 3}");
+    open_fails(dir, NULL, CZ_UNSUPPORTED, "compression_config: quantized weights are not");
+    write_config(dir, CLASSIFIER, "");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(formats); i++) {
+        const struct safetensors_metadata meta = {formats[i] ? "format" : "other",
+                                                  formats[i] ? formats[i] : "tf"};
+        write_with(dir, &s, &meta);
+        if (i < 4)
+            cz_model_destroy(open_as(dir, NULL));
+        else
+            open_fails(dir, NULL, CZ_UNSUPPORTED,
+                       "model.safetensors: its tensors are of the format");
+    }
+    free_items(&s);
+    cz_model_destroy(want);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Where the index is silent, two files may not disagree. */
+START_TEST(a_tensor_of_two_bins_is_an_error)
+{
+    const char *dir = test_tmp_make();
+    struct cz_model *want = source(dir, CLASSIFIER, "");
+    struct items s;
+    take_items(&s, want);
+    write_bin_shards(dir, &s);
+    cz_model_destroy(open_as(dir, NULL));
+    add_item(&s, "stray.weight", 2, 2);
+    s.at[s.n - 1].file = "pytorch_model-00001-of-00002.bin";
+    write_bin(dir, "pytorch_model-00001-of-00002.bin", &s, "pytorch_model-00001-of-00002.bin",
+              NULL);
+    cz_model_destroy(open_as(dir, NULL));
+    logged(": tensors that czero does not use: stray.weight\n");
+    s.at[s.n - 1].file = "pytorch_model-00002-of-00002.bin";
+    write_bin(dir, "pytorch_model-00002-of-00002.bin", &s, "pytorch_model-00002-of-00002.bin",
+              NULL);
+    open_fails(dir, NULL, CZ_CORRUPT, "tensor stray.weight is also in");
     free_items(&s);
     cz_model_destroy(want);
     test_tmp_remove(dir);
@@ -811,4 +903,5 @@ TEST_MAIN("model/weights", every_form_is_read, pieces_of_a_bin_are_what_the_whol
           a_head_that_an_adapter_brings_is_not_random, labels_decide_about_the_head,
           heads_of_other_tasks_are_left_out, pretraining_folders_are_masked_language_models,
           exports_open_under_the_same_head, missing_and_extra_weights_are_listed,
+          quantized_and_foreign_files_are_refused, a_tensor_of_two_bins_is_an_error,
           bad_bins_are_named)
