@@ -1,8 +1,8 @@
 /* Looking at a run from outside: evaluation, single tensors, getters. Everything here leaves the
  * run as it was: an evaluation between two training steps changes no later bit of them (weights and
  * states that a caller sets are the exception). */
-#include "engine/state/save_impl.h"
 #include "base/host/entry.h"
+#include "engine/state/save_impl.h"
 
 #include <string.h>
 
@@ -19,6 +19,7 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
      * or behind the last one. */
     comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), "evaluation");
     TRY(batch_stage_copy(e->stages, e->model, batch, BATCH_EVAL | (loss ? BATCH_LOSS : 0u)));
+    if (loss) engine_warn_labels(e, 0);
     const struct chain_run run = {.stream = e->stream,
                                   .batch = &e->stages->batch,
                                   .mode = LAYER_EVAL,

@@ -105,3 +105,16 @@ cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch
     TRY(check_ids(model, batch, n));
     return labels_wanted || batch->labels || batch->targets ? check_labels(model, batch, n) : CZ_OK;
 }
+
+bool batch_has_labels(const struct cz_model *model, const struct cz_batch *batch)
+{
+    const int64_t K = model_n_targets(model);
+    const size_t n = model_n_labels(model, batch->B, batch->T);
+    for (int64_t b = 0; K > 0 && b < batch->B; b++)
+        if (!isnan(batch->targets[b * K])) return true;
+    for (size_t i = 0; i < n; i++)
+        if (batch->labels[i] != CZ_IGNORE_LABEL &&
+            (!batch->loss_weights || batch->loss_weights[i] != 0))
+            return true;
+    return false;
+}

@@ -13,5 +13,8 @@ CZ_EXTERN_C_BEGIN
 cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch,
                       bool labels_wanted);
 
+/* Whether a label or target of a batch that was checked counts for the loss. */
+bool batch_has_labels(const struct cz_model *model, const struct cz_batch *batch);
+
 CZ_EXTERN_C_END
 #endif

@@ -336,6 +336,7 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
                        "the batch has %lld tokens per row; the model was bounded to %lld",
                        (long long)b->T, (long long)s->T);
     TRY(batch_check(model, b, results & BATCH_LOSS));
+    s->lacks_labels = (results & BATCH_LOSS) && b->loss_divisor == 0 && !batch_has_labels(model, b);
     /* The copy out of this place two batches ago must be over before it is written again. */
     if (s->device->ops->kind != DEVICE_HOST) {
         struct device *device = s->device;

@@ -36,6 +36,8 @@ struct batch_stage {
     struct batch_labelled labelled;
     struct batch_texts texts;
     bool unpads, fills_sizes; /* see batch_stage_unpad() */
+    bool lacks_labels;        /* no label of the last batch counts, and it is no part of several
+                                 that share a divisor */
 };
 
 /* What a pass over a batch gives back. */

@@ -104,6 +104,7 @@ struct cz_engine {
     double *losses;  /* (world_size) of the last boundary */
     double *metrics; /* (world_size, METRICS_CHUNK) of engine_gather_metrics() */
     int64_t n_skipped_in_a_row;
+    bool has_warned_labels; /* that a micro-batch had none */
     double scale_history[SCALE_HISTORY]; /* scales of the last boundaries, a ring */
     int64_t n_scales;
     struct save *save;     /* a checkpoint that is being written; NULL: none (save_impl.h) */
@@ -113,6 +114,9 @@ struct cz_engine {
     int64_t comm_ns;                   /* waited for other ranks during the pass in work */
     struct throughput throughput;
 };
+
+/* Once per engine, if no label of the micro-batch that was staged counts: its loss is 0. */
+void engine_warn_labels(struct cz_engine *e, size_t stage);
 
 /* ---- setup.c: from options to everything but memory ------------------------------------------ */
 

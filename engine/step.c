@@ -38,6 +38,17 @@ static bool is_last_known(const struct cz_engine *e)
     return e->config->managed_gradient_accumulation && engine_is_gradient_accumulation_boundary(e);
 }
 
+/* Otherwise a run that has lost its labels looks like one that has learned everything. */
+void engine_warn_labels(struct cz_engine *e, size_t stage)
+{
+    if (!e->stages[stage].lacks_labels || e->has_warned_labels) return;
+    e->has_warned_labels = true;
+    LOGV(LOG_WARN, SUB_ENGINE,
+         "step %lld: all labels of a micro-batch are %d, which the loss ignores: its loss is 0 and "
+         "teaches nothing; check labels, masks and truncation (this is said once)",
+         (long long)e->global_steps + 1, CZ_IGNORE_LABEL);
+}
+
 /* The layers' forward, profiled when this is the step to profile. Several micro-batches are all of
  * a step. */
 static cz_status walk_forward(struct cz_engine *e, const struct chain_run *runs, size_t n)
@@ -102,6 +113,7 @@ static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, floa
         return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
     report_memory(e, "Engine before forward");
     TRY(batch_stage_copy(e->stages, e->model, batch, BATCH_LOSS | (logits ? BATCH_LOGITS : 0u)));
+    engine_warn_labels(e, 0);
     return forward_staged(e, 1, loss, logits, 0);
 }
 
@@ -420,8 +432,10 @@ static cz_status take_batch(struct cz_engine *e, const struct batch_source *sour
 {
     struct cz_batch batch = {.size = sizeof batch};
     TRY(source->next(source->user, &batch));
-    return batch_stage_copy(&e->stages[stage], e->model, &batch,
-                            BATCH_LOSS | (source->logits ? BATCH_LOGITS : 0u));
+    TRY(batch_stage_copy(&e->stages[stage], e->model, &batch,
+                         BATCH_LOSS | (source->logits ? BATCH_LOGITS : 0u)));
+    engine_warn_labels(e, stage);
+    return CZ_OK;
 }
 
 /* All micro-batches through each layer. A rank without data says so before any layer runs. */

@@ -207,6 +207,34 @@ class Training(Folder):
         self.assertLess(losses[-1], losses[0])
         self.assertEqual(engine.predict(ids).shape, (4, 2))
 
+    def test_labels_that_do_not_count(self):
+        none = numpy.full((4, 16), -100)
+        some = none.copy()
+        some[3, 15] = 5  # of the last token alone
+
+        def one(engine, labels):
+            loss = engine(batch(0), labels)
+            engine.backward()
+            engine.step()
+            return loss
+
+        for use in (one, lambda e, y: e.eval()(batch(0), y),
+                    lambda e, y: e.train_batch([(batch(0), y), (batch(1), y)])):
+            engine = self.engine()
+            with self.assertLogs("czero", "WARNING") as logged:
+                _library.log.warning("before")
+                self.assertGreater(use(engine, some), 0)
+                self.assertEqual(len(logged.output), 1)
+                engine = self.engine()
+                self.assertEqual(use(engine, none), 0)
+                self.assertEqual(use(engine, none), 0)
+            self.assertEqual(len(logged.output), 2, logged.output)
+            self.assertRegex(logged.output[1], "step 1: all labels of a micro-batch are -100.*loss is 0")
+        engine = self.engine(model="bert-tiny", task="classification", labels=["no", "yes"])
+        with self.assertLogs("czero", "WARNING") as logged:
+            self.assertEqual(engine(batch(0), [-100] * 4), 0)
+        self.assertEqual(len(logged.output), 1)
+
     def test_exports(self):
         engine = self.engine(config=config(bf16={"enabled": True}))
         engine.export_hf(self.folder / "hf", dtype="bf16")

@@ -152,5 +152,42 @@ START_TEST(other_batches_stay_as_they_are)
 }
 END_TEST
 
+static bool lacks(struct rig *r, unsigned results)
+{
+    ck_ok(batch_stage_copy(&r->stage, r->model, &r->batch, results));
+    return r->stage.lacks_labels;
+}
+
+START_TEST(labels_that_do_not_count_are_noticed)
+{
+    static float weights[N];
+    static const int32_t none[B] = {CZ_IGNORE_LABEL, CZ_IGNORE_LABEL, CZ_IGNORE_LABEL,
+                                    CZ_IGNORE_LABEL};
+    static const int32_t last[B] = {CZ_IGNORE_LABEL, CZ_IGNORE_LABEL, CZ_IGNORE_LABEL, 0};
+    struct rig r;
+    rig_open(&r, small_bert);
+    ck_assert(!lacks(&r, BATCH_LOSS));
+    for (int i = 0; i < N; i++) r.labels[i] = CZ_IGNORE_LABEL;
+    ck_assert(lacks(&r, BATCH_LOSS));
+    ck_assert(!lacks(&r, BATCH_LOGITS)); /* no loss is wanted */
+    r.batch.loss_divisor = 2;            /* other micro-batches of the step have some */
+    ck_assert(!lacks(&r, BATCH_LOSS));
+    r.batch.loss_divisor = 0;
+    r.labels[N - 1] = 0;
+    ck_assert(!lacks(&r, BATCH_LOSS));
+    r.batch.loss_weights = weights; /* all 0 */
+    ck_assert(lacks(&r, BATCH_LOSS));
+    weights[N - 1] = 0.5f;
+    ck_assert(!lacks(&r, BATCH_LOSS));
+    rig_close(&r);
+    rig_open(&r, small_classifier);
+    r.batch.labels = none;
+    ck_assert(lacks(&r, BATCH_LOSS));
+    r.batch.labels = last;
+    ck_assert(!lacks(&r, BATCH_LOSS));
+    rig_close(&r);
+}
+END_TEST
+
 TEST_MAIN("engine/batch_stage", padding_is_left_out, what_a_row_has_one_of_stays_in_order,
-          other_batches_stay_as_they_are)
+          other_batches_stay_as_they_are, labels_that_do_not_count_are_noticed)
