@@ -127,3 +127,11 @@ cz_status client_state_pickle(const struct ckpt *ck, void **out, size_t *nbytes)
     *out = bytes;
     return st;
 }
+
+cz_status client_state_value_json(const struct pickle_node *value, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    put_value(&w, value);
+    return json_writer_take(&w, out, NULL);
+}

@@ -13,4 +13,7 @@ cz_status client_state_json(const struct pickle_node *model_states, char **out);
  * tensors reports. */
 cz_status client_state_pickle(const struct ckpt *ck, void **out, size_t *nbytes);
 
+/* One value, the same way, as text that the caller releases by free(). */
+cz_status client_state_value_json(const struct pickle_node *value, char **out);
+
 #endif

@@ -19,6 +19,7 @@
 static void load_free(struct load *l)
 {
     ckpt_close(l->ck);
+    load_names_free(l);
     free(l->tensor_of);
     free(l->weights);
     run_state_free(&l->run);
@@ -73,14 +74,10 @@ static cz_status verify(const struct load *l, const char *dir)
  * groups have equal shapes and values: then this run's own are taken, as DeepSpeed does. */
 static size_t group_of_name(const char *name, void *user)
 {
-    const struct cz_engine *e = user;
-    const struct param_table *table = model_params(e->model);
+    const struct load *l = user;
     size_t idx;
-    if (param_table_find(table, name, &idx) != CZ_OK) {
-        err_clear();
-        return SIZE_MAX;
-    }
-    return table->params[idx].trainable ? e->group_of[idx] : SIZE_MAX;
+    if (!load_param_of(l, name, &idx)) return SIZE_MAX;
+    return model_params(l->e->model)->params[idx].trainable ? l->e->group_of[idx] : SIZE_MAX;
 }
 
 /* An adapter on another model than its own would train, but from a far higher loss. */
@@ -112,7 +109,7 @@ static cz_status open_checkpoint(struct load *l, const char *dir)
                                               .weights_only = l->options->no_optimizer_states ||
                                                               l->options->module_only,
                                               .group_of = group_of_name,
-                                              .user = l->e};
+                                              .user = l};
     l->tensor_of = calloc(n, sizeof *l->tensor_of);
     l->weights = calloc(n, sizeof *l->weights);
     if (!l->tensor_of || !l->weights) return err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
@@ -161,13 +158,18 @@ static cz_status restore_tensors(struct load *l)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
+static bool has_states(const struct load *l)
+{
+    return l->with_states && !l->drops_states;
+}
+
 static void say(const struct load *l)
 {
     const struct ckpt_info *info = ckpt_get_info(l->ck);
     if (l->e->comm->rank != 0) return;
     LOGV(LOG_INFO, SUB_CKPT,
          "restored %zu of %zu tensors%s from %s (stage %d, %d rank%s), step %lld", l->n_restored,
-         model_params(l->e->model)->n_params, l->with_states ? " and the optimizer's states" : "",
+         model_params(l->e->model)->n_params, has_states(l) ? " and the optimizer's states" : "",
          info->tag_dir, info->stage, info->world_size, info->world_size == 1 ? "" : "s",
          (long long)l->e->global_steps);
 }
@@ -177,7 +179,7 @@ static cz_status fill_result(const struct load *l, struct cz_load_result *r)
 {
     *r = (struct cz_load_result){.n_restored = l->n_restored,
                                  .n_tensors = model_params(l->e->model)->n_params,
-                                 .has_states = l->with_states,
+                                 .has_states = has_states(l),
                                  .has_cursor = l->has_run_state && l->run.has_cursor,
                                  .cursor = l->run.cursor};
     r->tag_dir = strdup(ckpt_get_info(l->ck)->tag_dir);
@@ -213,6 +215,7 @@ static cz_status load(struct load *l, const char *dir, struct cz_load_result *re
     e->boundary_loss = NAN;
     log_set_step(e->global_steps);
     say(l);
+    TRY(comm_agree(e->comm, load_compare(l)));
     return comm_agree(e->comm, fill_result(l, result));
 }
 

@@ -14,7 +14,7 @@
 
 /* PEFT's names, under which DeepSpeed stores an adapter that it trains: "<prefix>X.lora_A.default.
  * weight", "<prefix>X.base_layer.weight", "<prefix>X.modules_to_save.default.weight". */
-static size_t find_by_peft_name(const struct ckpt *ck, const char *name)
+static size_t find_by_peft_name(const struct load *l, const char *name)
 {
     static const char prefix[] = "base_model.model.";
     static const char *const inserts[] = {"", "default.", "base_layer.",
@@ -24,10 +24,10 @@ static size_t find_by_peft_name(const struct ckpt *ck, const char *name)
     for (size_t i = 0; dot && i < CZ_ARRAY_LEN(inserts); i++) {
         snprintf(peft, sizeof peft, "%s%.*s%s%s", prefix, (int)(dot + 1 - name), name, inserts[i],
                  dot + 1);
-        const size_t idx = ckpt_find(ck, peft);
-        if (idx < ckpt_count(ck)) return idx;
+        const size_t idx = load_find(l, peft);
+        if (idx < ckpt_count(l->ck)) return idx;
     }
-    return ckpt_count(ck);
+    return ckpt_count(l->ck);
 }
 
 /* What modules_to_save stand for in PEFT's models is stored beside them. */
@@ -40,12 +40,11 @@ static bool is_replaced_module(const char *name)
 static size_t find_tensor(const struct load *l, size_t param_idx)
 {
     const struct param_table *table = model_params(l->e->model);
-    size_t idx = ckpt_find(l->ck, table->params[param_idx].name);
+    size_t idx = load_find(l, table->params[param_idx].name);
     for (size_t a = 0; idx == ckpt_count(l->ck) && a < table->n_aliases; a++)
-        if (table->aliases[a].param_idx == param_idx)
-            idx = ckpt_find(l->ck, table->aliases[a].name);
+        if (table->aliases[a].param_idx == param_idx) idx = load_find(l, table->aliases[a].name);
     if (idx == ckpt_count(l->ck) && cz_model_has_adapter(l->e->model))
-        idx = find_by_peft_name(l->ck, table->params[param_idx].name);
+        idx = find_by_peft_name(l, table->params[param_idx].name);
     return idx;
 }
 
@@ -56,12 +55,21 @@ static bool may_be_missing(const struct load *l, size_t param_idx)
            !model_params(l->e->model)->params[param_idx].trainable;
 }
 
+static bool lacks_some(const struct load *l)
+{
+    for (size_t i = 0; i < model_params(l->e->model)->n_params; i++)
+        if (find_tensor(l, i) == ckpt_count(l->ck) && !may_be_missing(l, i)) return true;
+    return false;
+}
+
 /* Others may be missing only in a lenient load. */
 static cz_status find_weights(struct load *l)
 {
     const struct param_table *table = model_params(l->e->model);
     size_t n_missing = 0;
     const char *missing = NULL;
+    TRY(load_names(l, false));
+    if (lacks_some(l)) TRY(load_names(l, true));
     for (size_t i = 0; i < table->n_params; i++) {
         l->tensor_of[i] = find_tensor(l, i);
         l->weights[i] = l->tensor_of[i] < ckpt_count(l->ck);
@@ -106,24 +114,36 @@ static bool find_state(const struct ckpt_info *info, const char *name, size_t *i
     return false;
 }
 
+static bool is_taken(const struct load *l, size_t saved_state)
+{
+    const struct cz_engine *e = l->e;
+    for (size_t g = 0; g < e->n_groups; g++)
+        for (size_t s = 0; s < optim_n_states(&e->groups[g].hyper); s++)
+            if (l->state_of[g][s] == saved_state) return true;
+    return false;
+}
+
 /* A state that is left over tells of another optimizer: it may mean something else by the names
  * that both have. */
 static void warn_of_others(const struct load *l)
 {
     const struct cz_engine *e = l->e;
     const struct ckpt_info *info = ckpt_get_info(l->ck);
-    char names[256];
+    char names[256], dropped[256] = "";
+    size_t n = 0, at = 0;
     for (size_t i = 0; i < info->n_states; i++) {
-        bool used = false;
-        for (size_t g = 0; g < e->n_groups; g++)
-            for (size_t s = 0; s < optim_n_states(&e->groups[g].hyper); s++)
-                used |= l->state_of[g][s] == i;
-        if (used || e->comm->rank != 0) continue;
-        LOGV(LOG_WARN, SUB_CKPT,
-             "%s has the optimizer state %s, which %s does not: did another optimizer save it?",
-             info->tag_dir, info->states[i],
-             optim_group_names(e->groups, e->n_groups, names, sizeof names));
+        if (is_taken(l, i)) continue;
+        if (at < sizeof dropped)
+            at += (size_t)snprintf(dropped + at, sizeof dropped - at, "%s%s", n > 0 ? ", " : "",
+                                   info->states[i]);
+        n++;
     }
+    if (n == 0 || e->comm->rank != 0) return;
+    LOGV(LOG_WARN, SUB_CKPT,
+         "%s has the optimizer state%s %s, which %s does not keep: dropped; did another optimizer "
+         "save %s?",
+         info->tag_dir, n == 1 ? "" : "s", dropped,
+         optim_group_names(e->groups, e->n_groups, names, sizeof names), n == 1 ? "it" : "them");
 }
 
 /* Under the class' name, or, alone there, under the one that another of its forms gives the first
@@ -198,6 +218,8 @@ static cz_status plan_states(struct load *l)
     if (!l->with_states) return CZ_OK;
     bool no_update_yet = l->has_run_state ? l->run.n_updates == 0 : !info->has_states;
     l->fresh_states = no_update_yet || !keeps_states(l->e);
+    l->drops_states = !keeps_states(l->e) && info->has_states && info->n_states > 0;
+    if (l->drops_states) warn_of_others(l);
     if (l->fresh_states) return CZ_OK;
     if (!info->has_states)
         return err_set(CZ_INVALID, 0,

@@ -206,6 +206,28 @@ static cz_status restore_scale(struct load *l)
     return CZ_OK;
 }
 
+/* A schedule that is not the saved run's gives another rate for the next update: it counts, not the
+ * rate that the old one left. Both are functions of the place; those of torch may differ in
+ * rounding.
+ */
+static bool is_other_rate(const struct load *l, size_t g, double saved)
+{
+    const double ours = schedule_lr(&l->e->schedule, l->e->schedule.last_batch_iteration, g);
+    return fabs(ours - saved) > 1e-9 * fmax(fabs(ours), fabs(saved));
+}
+
+static void take_own_rates(struct load *l, size_t g, double saved)
+{
+    struct optim_group *group = &l->e->groups[g];
+    const struct schedule *s = &l->e->schedule;
+    schedule_write_lr(s, g, group);
+    schedule_write_betas(&l->e->schedule, g, group);
+    if (g == 0 && l->e->comm->rank == 0)
+        LOGV(LOG_WARN, SUB_CKPT,
+             "the next step has the rate %g of the config's schedule; the checkpoint's had left %g",
+             group->lr, saved);
+}
+
 /* Counters and schedule belong to the model; the optimizer's settings come with its states only. */
 cz_status load_run(struct load *l)
 {
@@ -249,6 +271,9 @@ cz_status load_run(struct load *l)
         l->e->groups[g].lr = l->run.lrs[g];
         memcpy(l->e->groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
     }
+    for (size_t g = 0;
+         l->e->config->scheduler.usable && !l->options->no_lr_scheduler && g < l->e->n_groups; g++)
+        if (is_other_rate(l, g, l->e->groups[g].lr)) take_own_rates(l, g, l->e->groups[g].lr);
     /* The rules are those for a config. A schedule that cycles momentum may have left a beta1 that
      * it would not set here. */
     for (size_t g = 0; g < l->e->n_groups; g++) {

@@ -275,6 +275,10 @@ struct cz_load_options {
     bool module_only;          /* load_module_only: weights and nothing else of the run */
     bool no_verify;            /* do not compare checksums first */
     bool pickles_client_state; /* give cz_load_result.client_state_pickle */
+    /* Substitutions for the checkpoint's names, applied in order: "s/REGEX/REPLACEMENT/", with
+     * POSIX extended expressions, \1 to \9 and &, any delimiter, and g at the end for all matches.
+     * Ends with NULL; NULL: none. Prefixes of wrappers ("module.") are taken off without them. */
+    const char *const *renames;
 };
 
 struct cz_load_result {

@@ -93,7 +93,7 @@ class LoadOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("tag", c_char_p), ("lenient", c_bool),
                 ("no_optimizer_states", c_bool), ("no_lr_scheduler", c_bool),
                 ("module_only", c_bool), ("no_verify", c_bool),
-                ("pickles_client_state", c_bool)]
+                ("pickles_client_state", c_bool), ("renames", POINTER(c_char_p))]
 
 
 class DataCursor(ctypes.Structure):

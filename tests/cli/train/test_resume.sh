@@ -204,7 +204,9 @@ expect 0 "lr: using 0.003 from the checkpoint; the config has 0.001" "${resume[@
   --config plain.json --resume plain --steps 3 --set optimizer.params.lr=0.001
 expect 0 "betas[1]: using 0.999 from the checkpoint" "${resume[@]}" \
   --config plain.json --resume plain --steps 3 --set 'optimizer.params.betas=[0.9, 0.95]'
-"${resume[@]}" --resume kept --steps 10 --set optimizer.params.lr=0.001 2>err.txt # a schedule moves it
+expect 0 "optimizer.params.lr: 0.003 in the checkpoint; the config's 0.001 is used" "${resume[@]}" --resume kept --steps 10 \
+  --set optimizer.params.lr=0.001 # a schedule begins from it
+"${resume[@]}" --resume kept --steps 10 2>err.txt # the same config
 test ! -s err.txt
 
 # Adam's exp_avg_sq is no sum of Adagrad's; what Lion makes of Adam's exp_avg is worth a warning.

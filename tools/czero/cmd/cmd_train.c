@@ -117,6 +117,8 @@ static const struct arg_spec train_specs[] = {
      "is "
      "none",
      .alone = "auto"},
+    {"--rename", ARG_LIST, FIELD(renames), "s/REGEX/REPL/",
+     "change the checkpoint's tensor names, as sed -E does; repeatable"},
     {"--force", ARG_FLAG, FIELD(force), NULL,
      "save into a folder with checkpoints of another run, and export over another model"},
     CONFIG_ARGS_VALUES(VALUE),

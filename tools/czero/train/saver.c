@@ -170,7 +170,8 @@ void resume_free(struct resume_point *p)
 cz_status resume_load(const struct resume_point *p, struct cz_engine *engine,
                       struct cz_load_result *result)
 {
-    const struct cz_load_options options = {.size = sizeof options, .tag = p->tag};
+    const struct cz_load_options options = {
+        .size = sizeof options, .tag = p->tag, .renames = p->renames};
     return engine_load_checkpoint_ex(engine, p->dir, &options, result);
 }
 
@@ -187,9 +188,10 @@ bool is_checkpoint(const char *dir)
 }
 
 /* Weights only: optimizer state and counters belong to the earlier run. */
-cz_status init_weights(const char *dir, struct cz_engine *engine)
+cz_status init_weights(const char *dir, const char *const *renames, struct cz_engine *engine)
 {
-    const struct cz_load_options options = {.size = sizeof options, .module_only = true};
+    const struct cz_load_options options = {
+        .size = sizeof options, .module_only = true, .renames = renames};
     return engine_load_checkpoint_ex(engine, dir, &options, NULL);
 }
 

@@ -45,8 +45,9 @@ cz_status saver_end(struct saver *s, struct cz_engine *engine, const struct cz_d
 
 /* "DIR" or "DIR:TAG". */
 struct resume_point {
-    char *dir, *tag; /* tag NULL: latest */
-    bool has_run;    /* saved by czero: */
+    char *dir, *tag;            /* tag NULL: latest */
+    const char *const *renames; /* as cz_load_options has them */
+    bool has_run;               /* saved by czero: */
     struct cz_saved_run run;
 };
 cz_status resume_parse(const char *text, struct resume_point *out);
@@ -59,8 +60,8 @@ cz_status resume_load(const struct resume_point *p, struct cz_engine *engine,
 /* Whether a folder holds checkpoints (and not a Hugging Face model). */
 bool is_checkpoint(const char *dir);
 
-/* The weights of a folder's latest checkpoint, and nothing else of it. */
-cz_status init_weights(const char *dir, struct cz_engine *engine);
+/* The weights of a folder's latest checkpoint, and nothing else of it; renames as above. */
+cz_status init_weights(const char *dir, const char *const *renames, struct cz_engine *engine);
 
 /* Put the data where the run stopped. A checkpoint without a cursor (DeepSpeed's) has seen
  * global_samples rows. */

@@ -36,7 +36,7 @@ struct train_options {
     const char *save, *resume, *export_dir, *export_dtype, *curve, *groups;
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
     struct config_args values; /* for the config */
-    struct arg_list data, eval_data;
+    struct arg_list data, eval_data, renames;
     int64_t seq_len, steps, seed, save_interval, save_keep, early_stopping;
     double epochs, mask_probability; /* NAN: not given */
     bool log_json, quiet, strip_spaces, packing, per_document, dry_run_lr, force;
@@ -66,7 +66,8 @@ struct train_task {
     /* Rows in their order; r->micro, r->accumulation and the model are known. */
     cz_status (*open_data)(struct run *r);
     uint64_t (*rows_per_epoch)(const struct run *r);
-    /* Steps continue with rows of the next epoch; otherwise the last step of each epoch is short. */
+    /* Steps continue with rows of the next epoch; otherwise the last step of each epoch is short.
+     */
     bool crosses_epochs;
     cz_status (*train_step)(struct run *r); /* all of its micro-batches, and the update */
     cz_status (*evaluate)(struct run *r, struct evaluation *out);

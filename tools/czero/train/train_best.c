@@ -137,5 +137,5 @@ cz_status run_take_best(struct run *r)
              r->best.metric, r->best.value, (long long)r->best.step);
     r->last_step = -1; /* of other weights */
     r->went_back = true;
-    return init_weights(dir, r->engine);
+    return init_weights(dir, NULL, r->engine);
 }

@@ -58,6 +58,8 @@ static cz_status check_options(const struct train_options *o)
     if (o->resume && strcmp(o->resume, "auto") == 0 && !o->save)
         return err_set(CZ_INVALID, 0,
                        "--resume auto needs --save, the folder whose newest state it continues");
+    if (o->renames.n > 0 && !o->resume && !o->init)
+        return err_set(CZ_INVALID, 0, "--rename needs --resume or --init, whose names it changes");
     if (o->adapter && o->values.lora)
         return err_set(CZ_INVALID, 0,
                        "--adapter trains an adapter further, --lora begins one: give one of them");
@@ -424,8 +426,10 @@ static void steps_from_here(struct run *r)
 static cz_status resume(struct run *r)
 {
     struct cz_load_result result = {.size = sizeof result};
-    if (r->init_from_checkpoint) TRY(init_weights(r->options->init, r->engine));
+    if (r->init_from_checkpoint)
+        TRY(init_weights(r->options->init, r->options->renames.items, r->engine));
     if (!r->resume.dir) return CZ_OK;
+    r->resume.renames = r->options->renames.items;
     TRY(resume_load(&r->resume, r->engine, &result));
     cz_status st = saver_resumed(&r->saver, r->engine, result.tag_dir);
     if (st == CZ_OK) st = r->task->seek(r, &result);
