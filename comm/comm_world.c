@@ -2,6 +2,8 @@
 #include "comm/comm_impl.h"
 #include "comm/shm/transport_shm_impl.h"
 
+#include "base/host/launchers.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -79,5 +81,6 @@ cz_status comm_create_world(struct comm **out)
         TRY(comm_mpi_transport_create(&transport));
         return comm_over_transport(transport, out);
     }
+    TRY(launchers_check_world());
     return comm_self_create(0, 1, out);
 }

@@ -2,6 +2,7 @@
  * is allocated once, weights are streamed. Every step that one rank alone can fail at ends in
  * comm_agree(): a rank that continued would wait for the others forever. */
 #include "base/host/entry.h"
+#include "base/host/launchers.h"
 #include "base/options.h"
 #include "comm/device/device_comm.h"
 #include "engine/launch/world_impl.h"
@@ -310,6 +311,7 @@ struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
         return NULL;
     }
     if (OPTIONS_TAKE(cz_engine_options, &ours, options) != CZ_OK) return NULL;
+    if (!ours.world && !world_has_been_made() && launchers_check_alone() != CZ_OK) return NULL;
     if (ours.world &&
         entry_check_process(world_comm(ours.world)->generation, "this world") != CZ_OK)
         return NULL;

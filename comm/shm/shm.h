@@ -6,15 +6,12 @@
 #ifndef CZ_COMM_SHM_SHM_H
 #define CZ_COMM_SHM_SHM_H
 
+#include "base/host/launchers.h" /* COMM_ENV_… */
 #include "base/status.h"
 
 CZ_EXTERN_C_BEGIN
 
 struct comm;
-
-#define COMM_ENV_SHM_FD     "CZERO_SHM_FD" /* descriptor of the segment, inherited */
-#define COMM_ENV_RANK       "CZERO_RANK"   /* 0 … world size − 1 */
-#define COMM_ENV_WORLD_SIZE "CZERO_WORLD_SIZE"
 
 #define COMM_SHM_WORLD_MAX 1024
 

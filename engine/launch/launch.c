@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/host/cgroup.h"
+#include "base/host/launchers.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "comm/shm/shm.h"
@@ -104,6 +105,7 @@ static cz_status prepare(struct launch *l)
 {
     const struct launch_options *o = l->options;
     const char *asked = getenv("OMP_NUM_THREADS");
+    TRY(launchers_check_only());
     TRY(launch_find(o->program, l->program, sizeof l->program));
     TRY(launch_divide_here(o->bind, asked ? atoi(asked) : 0, o->n_ranks, &l->shares));
     /* More ranks than cores is likely a mistake, and worth a line by default. */

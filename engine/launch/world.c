@@ -12,6 +12,7 @@
 #include "comm/shm/shm.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,11 +124,19 @@ static cz_status size_pool(struct comm *comm)
 
 /* ---- joining and leaving -------------------------------------------------------------------- */
 
+static atomic_bool world_was_made;
+
+bool world_has_been_made(void)
+{
+    return atomic_load(&world_was_made);
+}
+
 /* A half-joined world is left with a reason, so that other ranks end with this rank's message and
  * not with a timeout. */
 cz_status engine_world_create(struct cz_world **out)
 {
     API_ENTRY;
+    atomic_store(&world_was_made, true);
     /* Started by a script that the launcher started: end with the script. */
     if (getenv(COMM_ENV_RANK)) prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct comm *comm;
@@ -163,17 +172,9 @@ int engine_world_size(const struct cz_world *world)
     return world ? world_comm_const(world)->world_size : 1;
 }
 
-/* For messages before the world exists: launchers tell ranks their number by environment only. */
 int engine_world_started_as(void)
 {
-    /* czero launch; OpenMPI; MPICH and PMI; Slurm */
-    static const char *const names[] = {COMM_ENV_RANK, "OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
-        const char *text = getenv(names[i]);
-        if (text) return atoi(text);
-    }
-    return 0;
+    return launchers_rank();
 }
 
 void engine_world_interrupt(void)

@@ -23,6 +23,9 @@ int world_threads(const struct world_seat *seats, int n_ranks);
 cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
                       struct world_seat **out);
 
+/* Whether this process has called engine_world_create(): an engine without a world is meant then. */
+bool world_has_been_made(void);
+
 /* ---- world_place.c -------------------------------------------------------------------------- */
 
 /* Choose this rank's cores and nodes among the ranks of its machine, near its GPU (pci_bus_id; "":

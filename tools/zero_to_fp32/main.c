@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include "base/dtype.h"
+#include "base/host/launchers.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
@@ -103,6 +104,7 @@ int main(int argc, char **argv)
     enum args_result parsed = args_parse(&zero_to_fp32_command, argc, argv, &o);
     if (parsed == ARGS_HELP) return tool_finish_stdout(EXIT_OK);
     if (parsed != ARGS_OK) return EXIT_USAGE;
+    if (launchers_rank() > 0) return EXIT_OK; /* rank 0 does it for all */
     tool_log_init(o.quiet);
     allow_many_files();
     return tool_finish_stdout(run(&o));
