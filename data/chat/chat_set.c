@@ -3,6 +3,7 @@
  * the result does not depend on the threads. */
 #include "data/chat/chat_set.h"
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "data/chat/chat_cache.h"
 #include "data/source/json_stream.h"
@@ -516,4 +517,15 @@ void chat_set_close(struct chat_set *s)
     free(s->order);
     free(s->bins);
     free(s);
+}
+
+uint64_t chat_set_hash(const struct chat_set *s)
+{
+    uint64_t h = hash_fixed(HASH_FIXED_BEGIN, &s->n_examples, sizeof s->n_examples);
+    for (size_t i = 0; i < s->n_examples; i++) {
+        const struct chat_example *e = &s->examples[i];
+        h = hash_fixed(h, &e->n, sizeof e->n);
+        h = hash_fixed(h, s->tokens + e->begin, e->n * sizeof *s->tokens);
+    }
+    return h;
 }

@@ -75,6 +75,9 @@ struct chat_set {
 cz_status chat_set_open(const struct chat_set_options *options, struct chat_set **out);
 void chat_set_close(struct chat_set *s); /* accepts NULL */
 
+/* A number of the examples, their tokens and what is trained of them. */
+uint64_t chat_set_hash(const struct chat_set *s);
+
 /* Fill order and bins, of examples with something to train. */
 cz_status chat_set_pack(struct chat_set *s, int64_t max_len, bool packs);
 

@@ -3,6 +3,7 @@
  * A running number counts samples over all ranks and epochs; row_of() maps it to a row of the data.
  * So the order depends on the seed alone, not on the number of ranks or on how often the run was
  * resumed, and a cursor is one number. */
+#include "base/hash.h"
 #include "base/host/entry.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -378,6 +379,30 @@ cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
     l->next = next;
     l->in_step = 0;
     return CZ_OK;
+}
+
+#define HASH_PIECE    4096 /* tokens */
+#define HASH_N_PIECES 1024
+
+/* All pieces of few tokens; evenly spread ones, the first and the last among them, of many. */
+cz_status cz_data_hash(struct cz_data_loader *l, uint64_t *hash)
+{
+    API_ENTRY;
+    const uint64_t n = l->store.n_tokens, n_pieces = (n + HASH_PIECE - 1) / HASH_PIECE;
+    const uint64_t n_taken = n_pieces < HASH_N_PIECES ? n_pieces : HASH_N_PIECES;
+    int32_t *tokens = malloc(HASH_PIECE * sizeof *tokens);
+    if (!tokens) return err_set(CZ_NOMEM, 0, "no memory to compare data");
+    cz_status st = CZ_OK;
+    *hash = hash_fixed(HASH_FIXED_BEGIN, &n, sizeof n);
+    for (uint64_t i = 0; i < n_taken && st == CZ_OK; i++) {
+        const uint64_t piece = n_taken > 1 ? i * (n_pieces - 1) / (n_taken - 1) : 0;
+        const uint64_t left = n - piece * HASH_PIECE;
+        const size_t n_here = left < HASH_PIECE ? (size_t)left : HASH_PIECE;
+        st = store_read(&l->store, piece * HASH_PIECE, n_here, l->vocab_size, tokens);
+        if (st == CZ_OK) *hash = hash_fixed(*hash, tokens, n_here * sizeof *tokens);
+    }
+    free(tokens);
+    return st;
 }
 
 uint64_t cz_data_n_tokens(const struct cz_data_loader *l)

@@ -1,6 +1,7 @@
 /* Labelled texts in memory: columns by their names, examples in blocks, what a loader asks for. */
 #include "data/labelled/texts_impl.h"
 
+#include "base/hash.h"
 #include "base/host/entry.h"
 #include "base/log.h"
 
@@ -238,6 +239,33 @@ size_t cz_texts_n_labels(const struct cz_texts *t)
 const char *const *cz_texts_labels(const struct cz_texts *t)
 {
     return (const char *const *)t->names;
+}
+
+#define HASH_NBYTES_MAX ((uint64_t)64 << 20) /* of texts that are hashed as a whole */
+#define HASH_BEGINNING  256                  /* of each, where there are more */
+
+static uint64_t hash_part(uint64_t h, const char *text, size_t nbytes, bool whole)
+{
+    h = hash_fixed(h, &nbytes, sizeof nbytes);
+    return hash_fixed(h, text, whole || nbytes < HASH_BEGINNING ? nbytes : HASH_BEGINNING);
+}
+
+/* Words are their place in the text and their label. */
+uint64_t cz_texts_hash(const struct cz_texts *t)
+{
+    API_ENTRY;
+    const bool whole = t->nbytes <= HASH_NBYTES_MAX;
+    uint64_t h = hash_fixed(HASH_FIXED_BEGIN, &t->n, sizeof t->n);
+    for (size_t k = 0; k < t->n_labels; k++) h = hash_fixed(h, t->names[k], strlen(t->names[k]) + 1);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct cz_tokenizer_input in = cz_texts_at(t, i);
+        h = hash_part(h, in.text, in.nbytes, whole);
+        if (in.pair) h = hash_part(h, in.pair, in.pair_nbytes, whole);
+        h = hash_fixed(h, &t->examples[i].label, sizeof t->examples[i].label);
+    }
+    h = hash_fixed(h, t->words, t->n_words * sizeof *t->words);
+    h = hash_fixed(h, t->sets, t->n_sets * sizeof *t->sets);
+    return t->values ? hash_fixed(h, t->values, t->n * sizeof *t->values) : h;
 }
 
 size_t cz_texts_n_of_label(const struct cz_texts *t, size_t k)

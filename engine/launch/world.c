@@ -228,6 +228,16 @@ static bool is_first_to_say(struct comm *world)
     return is_first;
 }
 
+cz_status engine_world_same(struct cz_world *world, const char *what, const char *text)
+{
+    API_ENTRY;
+    if (!what || !text)
+        return err_set(CZ_INVALID, 0, "engine_world_same needs a text, and its name");
+    if (!world) return CZ_OK;
+    TRY(entry_check_process(world_comm(world)->generation, "this world"));
+    return comm_same(world_comm(world), what, text);
+}
+
 cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *reports)
 {
     API_ENTRY;

@@ -343,6 +343,11 @@ CZ_API int engine_world_size(const struct cz_world *world); /* NULL: 1 */
  * report, numbers aside. */
 CZ_API cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *reports);
 
+/* All ranks must pass the same text (lines, such as "rows 100\n", of what each has read).
+ * Otherwise CZ_INVALID on every rank: the message names `what`, each rank that differs from rank 0,
+ * and the first line in which it does. Collective; NULL is a world of one. CZ_PEER. */
+CZ_API cz_status engine_world_same(struct cz_world *world, const char *what, const char *text);
+
 /* This rank gives up: ranks that wait for it get CZ_PEER with its reason instead of hanging. For a
  * failure that the others do not know of; cz_last_error() stays. Accepts NULL. */
 CZ_API void engine_world_leave(struct cz_world *world, const char *reason);

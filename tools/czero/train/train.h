@@ -171,6 +171,12 @@ void run_count_epochs(const struct run *r, struct cz_data_cursor *cursor);
 cz_status run_open(struct run *r);
 void run_close(struct run *r);
 
+/* ---- train_same.c --------------------------------------------------------------------------- */
+
+/* CZ_INVALID where ranks have other data, classes, tokenizers, steps or seeds. Collective, once the
+ * data are open. */
+cz_status run_check_same(const struct run *r);
+
 /* ---- train_config.c ------------------------------------------------------------------------- */
 
 /* Load the config once on its own for what data and progress need. */

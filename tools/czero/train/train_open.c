@@ -458,6 +458,7 @@ cz_status run_open(struct run *r)
 {
     TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
     if (r->options->dry_run_lr) return CZ_OK;
+    TRY(engine_world_agree(r->world, run_check_same(r), &r->speaks));
     TRY(engine_world_agree(r->world, open_run(r), &r->speaks));
     TRY(engine_world_agree(r->world, resume(r), &r->speaks));
     return engine_world_agree(r->world, open_logs(r), &r->speaks);

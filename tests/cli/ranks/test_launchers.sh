@@ -7,9 +7,9 @@ printf 'some words to train on, again and again and again\n%.0s' {1..20} >t.txt
 run=(train --config ds.json --model gpt2-tiny --data t.txt --tokenizer bytes --seq-len 16 --steps 1)
 
 export RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 TORCHELASTIC_RUN_ID=x
-refused 2 "started by torchrun as rank 1 of 2 (RANK, WORLD_SIZE): use czero launch -n 2" "${run[@]}" --export out
+refused 2 "started by torchrun as rank 1 of 2 (RANK, WORLD_SIZE): use czero launch -n 2" "${run[@]}" --export exported
 refused 2 "started by torchrun" launch -n 2 "${run[@]}"
-[ ! -e out ] || fail "a refused run wrote its export"
+[ ! -e exported ] || fail "a refused run wrote its export"
 "$czero" plan --config ds.json --model gpt2-tiny --seq-len 16 >out 2>err
 [ ! -s out ] || fail "rank 1 printed a plan"
 RANK=0 "$czero" plan --config ds.json --model gpt2-tiny --seq-len 16 >out 2>err
