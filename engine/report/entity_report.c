@@ -3,7 +3,6 @@
  * tags and types alone. Hence F1 from the quotients and not from counts, as seqeval has it. */
 #include "engine/report/entity_report.h"
 
-#include "base/utf8.h"
 #include "engine/report/text_width.h"
 
 #include <errno.h>
@@ -13,7 +12,7 @@
 
 /* ---- what names mean ------------------------------------------------------------------------- */
 
-/* A class: the character of its tag, '?' for any that has no rule of its own, and its type. */
+/* A class: its tag, one of "BIESO", and its type. */
 struct tagged {
     char tag;
     size_t type;
@@ -29,14 +28,32 @@ struct entity_scheme {
 
 static const char no_type[] = "_";
 
-/* What is behind the first "-" after the first character, or all that is behind that. */
-static const char *type_of(const char *name)
+/* Letters in front of a "-" and the tags that they are: L and U of BILOU, M and W of BMEWO. */
+static const char letters[] = "BIESOLUMW", tags_of_letters[] = "BIESOESIS";
+
+static bool is_there(const char *const *names, size_t n, const char *tag, const char *type)
 {
-    const int len = utf8_length(name, strlen(name));
-    const char *rest = name + (len > 0 ? len : name[0] != '\0');
-    const char *dash = strchr(rest, '-');
-    if (dash) rest = dash + 1;
-    return *rest ? rest : no_type;
+    for (size_t k = 0; k < n; k++)
+        if (strncmp(names[k], tag, 2) == 0 && strcmp(names[k] + 2, type) == 0) return true;
+    return false;
+}
+
+/* What a name means. Without a letter and a dash the whole name is the type, and words of one class
+ * that follow each other are one entity, as in transformers' pipeline; seqeval would cut the first
+ * letter off (ADV would be "DV"). M and W are letters where the type has a B, too: they may begin
+ * other names. */
+static char read_name(const char *name, const char *const *names, size_t n, const char **type)
+{
+    const char *letter = name[0] ? strchr(letters, name[0]) : NULL;
+    *type = name[0] ? name : no_type;
+    if (strcmp(name, "O") == 0) {
+        *type = no_type;
+        return 'O';
+    }
+    if (!letter || name[1] != '-') return 'I';
+    if ((*letter == 'M' || *letter == 'W') && !is_there(names, n, "B-", name + 2)) return 'I';
+    *type = name[2] ? name + 2 : no_type;
+    return tags_of_letters[letter - letters];
 }
 
 static int by_text(const void *left, const void *right)
@@ -55,7 +72,9 @@ static void list_types(struct entity_scheme *s, const char *const *names, size_t
 {
     char *at = s->text;
     for (size_t k = 0; k <= n; k++) {
-        s->types[k] = strcpy(at, k < n ? type_of(names[k]) : no_type);
+        const char *type = no_type;
+        if (k < n) read_name(names[k], names, n, &type);
+        s->types[k] = strcpy(at, type);
         at += strlen(at) + 1;
     }
     qsort(s->types, n + 1, sizeof *s->types, by_text);
@@ -82,9 +101,8 @@ cz_status entity_scheme_create(const char *const *names, size_t n, struct entity
     list_types(s, names, n);
     s->no_type = find_type(s, no_type);
     for (size_t k = 0; k < n; k++) {
-        const char tag = names[k][0];
-        s->classes[k] = (struct tagged){tag && strchr("BIESO.", tag) ? tag : '?',
-                                        find_type(s, type_of(names[k]))};
+        const char *type, tag = read_name(names[k], names, n, &type);
+        s->classes[k] = (struct tagged){tag, find_type(s, type)};
     }
     *out = s;
     return CZ_OK;
@@ -120,14 +138,14 @@ static bool ends_between(struct tagged before, struct tagged now)
 {
     if (is_any(before.tag, "ES")) return true;
     if (is_any(before.tag, "BI") && is_any(now.tag, "BSO")) return true;
-    return !is_any(before.tag, "O.") && before.type != now.type;
+    return before.tag != 'O' && before.type != now.type;
 }
 
 static bool begins_between(struct tagged before, struct tagged now)
 {
     if (is_any(now.tag, "BS")) return true;
     if (is_any(before.tag, "ESO") && is_any(now.tag, "EI")) return true;
-    return !is_any(now.tag, "O.") && before.type != now.type;
+    return now.tag != 'O' && before.type != now.type;
 }
 
 size_t entity_find(const struct entity_scheme *s, const int32_t *classes, size_t n,

@@ -1,12 +1,14 @@
 /* What a tagger found: entities from the classes of words, and how many of them are right, as
  * seqeval's classification_report defines both (mode None, zero_division 0).
  *
- * A class is a tag and a type: "B-LOC" is B and LOC; in general its first character, and what is
- * behind the first "-" after that (or all of it; "_" where that is empty). An entity begins at B or
- * S, at I or E behind O, E or S, and where the type changes; it ends before one that begins, before
- * O, behind E and S, and where the type changes. So IOB1, IOB2, IOE and IOBES are all understood.
- * It is right if type, first and last word are. Precision = right / found, recall = right / there,
- * F1 = 2·p·r / (p + r); a quotient by zero is 0. Pure functions. */
+ * A class is a tag and a type: "B-LOC" is B and LOC. Tags are B, I, E, S and O, and of other
+ * schemes L (E), U (S), and M (I) and W (S) where B has the same type. A name without one of these
+ * letters and "-" is a type ("ADV", "LABEL_1"), with the tag I; there seqeval cuts off the first
+ * letter. An entity begins at B or S, at I or E after O, E or S, and where the type changes; it
+ * ends before one that begins, before O, after E and S, and where the type changes. So IOB1, IOB2,
+ * IOE, IOBES, BILOU and BMEWO are all understood. It is right if type, first and last word are.
+ * Precision = right / found, recall = right / there, F1 = 2·p·r / (p + r); a quotient by zero is 0.
+ * Pure functions. */
 #ifndef CZ_ENGINE_REPORT_ENTITY_REPORT_H
 #define CZ_ENGINE_REPORT_ENTITY_REPORT_H
 

@@ -84,14 +84,14 @@ static struct entity_scheme *scheme_of(void)
 
 START_TEST(types_are_behind_the_dash)
 {
-    static const char *const want[] = {"A", "B-2", "ER", "_"};
+    static const char *const want[] = {"A", "B", "B-2", "PER", "_"};
     struct entity_scheme *s = scheme_of();
-    ck_assert_uint_eq(entity_scheme_n_types(s), 4);
-    for (size_t i = 0; i < 4; i++) ck_assert_str_eq(entity_scheme_type(s, i), want[i]);
+    ck_assert_uint_eq(entity_scheme_n_types(s), 5);
+    for (size_t i = 0; i < 5; i++) ck_assert_str_eq(entity_scheme_type(s, i), want[i]);
     /* a type that changes is another entity, also without a B; a word without a class is outside */
     static const int32_t classes[] = {1, 2, 3, 3, -1, 2, 4, 4, 0, 5};
     static const struct entity want_found[] = {
-        {0, 0, 1}, {1, 2, 3}, {0, 5, 5}, {2, 6, 7}, {3, 9, 9}};
+        {0, 0, 1}, {2, 2, 3}, {0, 5, 5}, {3, 6, 7}, {1, 9, 9}};
     struct entity found[10];
     ck_assert_uint_eq(entity_find(s, classes, 10, found), 5);
     for (size_t i = 0; i < 5; i++) {
@@ -101,6 +101,52 @@ START_TEST(types_are_behind_the_dash)
     }
     ck_assert_uint_eq(entity_find(s, classes, 0, found), 0);
     entity_scheme_destroy(s);
+}
+END_TEST
+
+/* The entities of one sentence, as "TYPE first-last" between spaces. */
+static void check_found(const char *tags, const char *want)
+{
+    char text[256], found_text[256] = "";
+    int32_t classes[N_WORDS];
+    struct entity found[N_WORDS];
+    struct entity_scheme *s;
+    n_names = 0;
+    snprintf(text, sizeof text, "%s", tags);
+    const size_t n = read_tags(text, classes);
+    ck_ok(entity_scheme_create(names, n_names, &s));
+    const size_t n_found = entity_find(s, classes, n, found);
+    for (size_t i = 0, used = 0; i < n_found; i++)
+        used += (size_t)snprintf(found_text + used, sizeof found_text - used, "%s%s %zu-%zu",
+                                 i ? ", " : "", entity_scheme_type(s, found[i].type),
+                                 found[i].first, found[i].last);
+    ck_assert_msg(strcmp(found_text, want) == 0, "%s: %s instead of %s", tags, found_text, want);
+    entity_scheme_destroy(s);
+}
+
+START_TEST(names_without_a_letter_and_a_dash_are_types)
+{
+    check_found("ADV ADV ADJ O ADV", "ADV 0-1, ADJ 2-2, ADV 4-4");
+    check_found("LABEL_1 LABEL_0 LABEL_1", "LABEL_1 0-0, LABEL_0 1-1, LABEL_1 2-2");
+    check_found("X O X X", "X 0-0, X 2-3");
+    check_found("B I E S", "B 0-0, I 1-1, E 2-2, S 3-3");
+    check_found("PER B-PER I-PER PER", "PER 0-0, PER 1-3");
+    check_found("B_PER I_PER", "B_PER 0-0, I_PER 1-1");
+    check_found("PER-B -LOC BB-LOC", "PER-B 0-0, -LOC 1-1, BB-LOC 2-2");
+    check_found("O. . O , 名", "O. 0-0, . 1-1, , 3-3, 名 4-4");
+    check_found("_ O _ B-", "_ 0-0, _ 2-2, _ 3-3");
+    check_found("X-LOC Y-LOC b-LOC", "X-LOC 0-0, Y-LOC 1-1, b-LOC 2-2");
+    check_found("O-LOC B-LOC O-LOC", "LOC 1-1");
+}
+END_TEST
+
+START_TEST(letters_of_other_schemes_are_tags)
+{
+    check_found("U-PER U-PER B-LOC L-LOC L-LOC", "PER 0-0, PER 1-1, LOC 2-3, LOC 4-4");
+    check_found("B-PER I-PER L-PER I-PER", "PER 0-2, PER 3-3");
+    check_found("B-NAME M-NAME E-NAME W-NAME W-NAME", "NAME 0-2, NAME 3-3, NAME 4-4");
+    check_found("M-NAME W-NAME B-NAM", "M-NAME 0-0, W-NAME 1-1, NAM 2-2");
+    check_found("S-PER S-PER E-PER E-PER", "PER 0-0, PER 1-1, PER 2-2, PER 3-3");
 }
 END_TEST
 
@@ -131,7 +177,7 @@ END_TEST
 START_TEST(failures_are_named)
 {
     struct entity_scheme *s = scheme_of();
-    static const struct entity_counts counts[4];
+    static const struct entity_counts counts[5];
     FILE *full = fopen("/dev/full", "w");
     ck_assert_ptr_nonnull(full);
     ck_fails(entity_report_print(full, s, counts, 2), CZ_IO);
@@ -142,4 +188,5 @@ START_TEST(failures_are_named)
 END_TEST
 
 TEST_MAIN("engine/entity_report", reports_are_seqevals, types_are_behind_the_dash,
+          names_without_a_letter_and_a_dash_are_types, letters_of_other_schemes_are_tags,
           metrics_go_by_name, failures_are_named)
