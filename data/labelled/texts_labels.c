@@ -2,6 +2,7 @@
 #include "data/labelled/texts_impl.h"
 
 #include "base/hash.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -58,9 +59,8 @@ static size_t position_of(const struct label_table *l, const char *name)
     return hash_index_find(&l->known, hash_text(name), is_label, &(struct wanted){l->o, name});
 }
 
-/* "LABEL_0", "LABEL_1", … are the names that transformers gives classes which have none. Integers
- * in the data then mean positions in the list. */
-static bool is_numbered(const struct cz_texts_options *o)
+/* "LABEL_0", "LABEL_1", … are the names that transformers gives classes which have none. */
+static bool are_default_names(const struct cz_texts_options *o)
 {
     char name[32];
     for (size_t k = 0; k < o->n_labels; k++) {
@@ -70,7 +70,7 @@ static bool is_numbered(const struct cz_texts_options *o)
     return true;
 }
 
-/* Names of entities' classes are no integers: an integer in the data is a place among them. */
+/* Then an integer in the data is a place in the list, as transformers reads it by id2label. */
 static bool has_no_integer(const struct cz_texts_options *o)
 {
     int64_t value;
@@ -87,7 +87,7 @@ static bool find_known(const struct label_table *l, const char *name, int32_t *c
     return true;
 }
 
-/* In this order: the name itself, then an integer as a position (numbered classes only), then
+/* In this order: the name itself, then an integer as a position (of names without integers), then
  * Python's spelling of a boolean. A label that matches nothing is an error with the list: a silent
  * new class would change the model's output. */
 static cz_status match_known(const struct label_table *l, const struct text_source *at,
@@ -108,9 +108,12 @@ static cz_status match_known(const struct label_table *l, const struct text_sour
     for (; k < l->o->n_labels && n + NAME_SHOWN + 8 < sizeof list; k++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", k ? ", " : "",
                               shown(l->o->labels[k]), l->o->labels[k]);
+    char places[64] = "";
+    if (may_count && e->is_integer && l->known_is_numbered)
+        snprintf(places, sizeof places, "; integers number them from 0 to %zu", l->o->n_labels - 1);
     return text_source_fail(
-        at, CZ_INVALID, "the label \"%.*s\" is not one of the %zu known classes: %s%s",
-        shown(e->name), e->name, l->o->n_labels, list, k < l->o->n_labels ? ", …" : "");
+        at, CZ_INVALID, "the label \"%.*s\" is not one of the %zu known classes: %s%s%s",
+        shown(e->name), e->name, l->o->n_labels, list, k < l->o->n_labels ? ", …" : "", places);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -133,7 +136,7 @@ cz_status label_table_init(struct label_table *l, const struct cz_texts_options 
             TRY(hash_index_add(&l->known, hash_text(name), k));
         }
     }
-    l->known_is_numbered = is_numbered(o) || (o->words && has_no_integer(o));
+    l->known_is_numbered = has_no_integer(o);
     return CZ_OK;
 }
 
@@ -333,12 +336,47 @@ static cz_status collect(struct label_table *l, struct label_entry **sorted, con
     return label_names_copy(src, *n_classes, names);
 }
 
-/* Known names keep their order: it is the order of the model's outputs. */
+/* "0", "1", …: what data call classes that have no names. */
+static cz_status integer_names(size_t n, char ***names)
+{
+    const size_t width = 24;
+    char *texts = malloc(n * width);
+    const char **src = malloc(n * sizeof *src);
+    cz_status st = texts && src ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    for (size_t k = 0; st == CZ_OK && k < n; k++) {
+        snprintf(texts + k * width, width, "%zu", k);
+        src[k] = texts + k * width;
+    }
+    if (st == CZ_OK) st = label_names_copy(src, n, names);
+    free(src);
+    free(texts);
+    return st;
+}
+
+/* Known names keep their order: it is the order of the model's outputs. Names that say nothing give
+ * way to the integers of the data. */
+static cz_status take_known(const struct label_table *l, char ***names)
+{
+    const struct cz_texts_options *o = l->o;
+    size_t n_places = 0;
+    for (size_t i = 0; i < l->n; i++)
+        n_places += l->entries[i].is_integer && l->entries[i].kind != LABEL_STRING;
+    if (n_places == 0 || !l->known_is_numbered)
+        return label_names_copy(o->labels, o->n_labels, names);
+    if (are_default_names(o))
+        return n_places == l->n ? integer_names(o->n_labels, names)
+                                : label_names_copy(o->labels, o->n_labels, names);
+    LOGV(LOG_INFO, SUB_DATA, "data: integers number the classes: 0 is \"%.*s\", %zu is \"%.*s\"",
+         shown(o->labels[0]), o->labels[0], o->n_labels - 1, shown(o->labels[o->n_labels - 1]),
+         o->labels[o->n_labels - 1]);
+    return label_names_copy(o->labels, o->n_labels, names);
+}
+
 cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_classes)
 {
     if (l->o->n_labels > 0) {
         *n_classes = l->o->n_labels;
-        return label_names_copy(l->o->labels, l->o->n_labels, names);
+        return take_known(l, names);
     }
     struct label_entry **sorted = calloc(l->n + 1, sizeof *sorted);
     const char **src = calloc(l->n + 1, sizeof *src);

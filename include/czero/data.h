@@ -301,14 +301,13 @@ struct cz_texts_options {
     bool plain;        /* every file is one text per line */
     /* The known classes (a model's), in order: another label is CZ_INVALID. n_labels 0: classes are
      * collected from the data: integers in numeric order, other labels in the order of their bytes.
-     * A JSON integer k also names class k when the known names are LABEL_0, LABEL_1, … or 0, 1, …
-     */
+     * An integer k also names class k when none of the known names is an integer. Where these are
+     * LABEL_0, LABEL_1, … and all labels are integers, cz_texts_labels() gives 0, 1, … */
     const char *const *labels;
     size_t n_labels;
     bool labels_optional; /* accept rows without a label (label -1) */
     bool labels_ignored;  /* with labels_optional: read no label, all are -1 */
-    /* Every example is words with a class each. An integer names class k of the known ones when
-     * none of these is an integer. */
+    /* Every example is words with a class each. */
     bool words;
     /* What the labels are. CZ_PROBLEM_AUTO: values where all are numbers and some have a fraction,
      * sets of classes where they are lists, else one class each; with known names one class each.

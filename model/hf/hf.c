@@ -155,19 +155,35 @@ static bool names_other_head(const struct json_node *config, const struct model_
     return true;
 }
 
-/* The files' head has as many classes as the caller named, but they were others. */
+/* Whether the files hold this head, and not the model below it alone. */
+static bool names_this_head(const struct json_node *config, const struct cz_model *m)
+{
+    const struct model_head *head = head_for_task(m->family, m->task);
+    const struct json_node *list = config_either(config, "architectures", NULL);
+    const char *name;
+    return head && list && json_count(list) > 0 && json_type(json_child(list, 0)) == JSON_STRING &&
+           json_as_string(json_child(list, 0), &name) == CZ_OK &&
+           strcmp(name, head->architecture) == 0;
+}
+
+/* The files' head has as many classes as the caller named, but they were others. Classes without a
+ * name are called LABEL_0 …, or by their number. */
 static void warn_renamed(const struct json_node *config, const struct cz_model *m, const char *dir)
 {
     const struct json_node *id2label = json_get(config, "id2label");
+    const bool is_trained = names_this_head(config, m);
     char key[24], unnamed[32];
-    if (!m->labels_given || !id2label || json_count(id2label) != (size_t)m->n_classes) return;
+    if (!m->labels_given || (id2label && json_count(id2label) != (size_t)m->n_classes)) return;
+    if (!id2label && m->n_classes != 2) return; /* transformers' default, which is not written */
     for (int64_t k = 0; k < m->n_classes; k++) {
         snprintf(key, sizeof key, "%lld", (long long)k);
         snprintf(unnamed, sizeof unnamed, "LABEL_%lld", (long long)k);
-        const struct json_node *node = json_get(id2label, key);
-        const char *old = NULL, *now = m->label_names[k];
-        if (!node || json_type(node) != JSON_STRING || json_as_string(node, &old) != CZ_OK ||
-            strcmp(old, now) == 0 || strcmp(old, unnamed) == 0)
+        const struct json_node *node = id2label ? json_get(id2label, key) : NULL;
+        const char *old = unnamed, *now = m->label_names[k];
+        if (node && (json_type(node) != JSON_STRING || json_as_string(node, &old) != CZ_OK))
+            continue;
+        const bool was_unnamed = strcmp(old, unnamed) == 0;
+        if (strcmp(old, now) == 0 || (was_unnamed && (!is_trained || strcmp(key, now) == 0)))
             continue;
         LOGV(LOG_WARN, SUB_MODEL,
              "%s: the head was trained for \"%s\" as class %lld, which is now called \"%s\"", dir,

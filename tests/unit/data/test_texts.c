@@ -495,8 +495,35 @@ START_TEST(known_names_are_matched)
     t = open_with(o, write_text("e.csv", "text,label\n,1\n,LABEL_0\n"));
     check(t, 0, "", NULL, 1);
     check(t, 1, "", NULL, 0);
+    CHECK_LABELS(t, "LABEL_0", "LABEL_1"); /* both forms: the model's names stay */
     cz_texts_close(t);
-    refused_with(o, "f.json", "[[\"\",2]]", CZ_INVALID, "\"2\" is not one of");
+    t = open_with(o, write_text("h.csv", "text,label\n,1\n,0\n"));
+    CHECK_LABELS(t, "0", "1"); /* names that say nothing give way to the data's */
+    cz_texts_close(t);
+    static const char *const sides[] = {"neg", "pos"};
+    o.labels = sides;
+    t = open_with(o, write_text("i.csv", "text,label\n,1\n,0\n,pos\n"));
+    check(t, 0, "", NULL, 1);
+    check(t, 1, "", NULL, 0);
+    check(t, 2, "", NULL, 1);
+    CHECK_LABELS(t, "neg", "pos");
+    cz_texts_close(t);
+    refused_with(o, "j.csv", "text,label\n,2\n", CZ_INVALID,
+                 "j.csv:2: the label \"2\" is not one of the 2 known classes: neg, pos; integers "
+                 "number them from 0 to 1");
+    refused_with(o, "j.json", "[[\"\",\"1\"]]", CZ_INVALID, "known classes: neg, pos");
+    static const char *const stars[] = {"2", "1"}; /* names that are integers are no places */
+    o.labels = stars;
+    t = open_with(o, write_text("k.csv", "text,label\n,1\n,2\n"));
+    check(t, 0, "", NULL, 1);
+    check(t, 1, "", NULL, 0);
+    cz_texts_close(t);
+    refused_with(o, "l.csv", "text,label\n,0\n", CZ_INVALID, "the 2 known classes: 2, 1");
+    o.labels = numbered;
+    refused_with(o, "f.json", "[[\"\",2]]", CZ_INVALID,
+                 "\"2\" is not one of the 2 known classes: LABEL_0, LABEL_1; integers number them "
+                 "from 0 to 1");
+    refused_with(o, "f.json", "[[\"\",-1]]", CZ_INVALID, "\"-1\" is not one of");
     refused_with(o, "g.json", "[[\"\",\"1\"]]", CZ_INVALID, "\"1\" is not one of");
 
     static const char *const python[] = {"False", "True"};

@@ -74,6 +74,8 @@ static const struct arg_spec train_specs[] = {
      "column or member with a second text, if any"},
     {"--label-column", ARG_STRING, FIELD(label_column), "NAME",
      "column or member with the label (default: label)"},
+    {"--class-names", ARG_STRING, FIELD(class_names), "A,B,…|FILE",
+     "names of the classes that integer labels number from 0; FILE: one per line"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL,
      "remove white space inside texts (of corpora segmented into words)"},
     {"--bucket", ARG_CHOICE, FIELD(bucket), "on|off",

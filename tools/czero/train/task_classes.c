@@ -2,6 +2,7 @@
  * related figures, entities of words.
  * The classes come from the data or, when a trained classifier is trained further, from the model:
  * ids of labels must stay what the weights learnt. */
+#include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- labels --------------------------------------------------------------------------------- */
 
@@ -65,12 +67,78 @@ static cz_status texts_read_known(struct run *r)
     return st;
 }
 
+/* The names of --class-names: between commas, or the lines of a file. names (n + 1) and `text`,
+ * which holds them, are freed by the caller. */
+static cz_status class_names_read(const char *option, const char *encoding, char **text,
+                                  const char ***names, size_t *n)
+{
+    struct cz_texts *lines = NULL;
+    const struct cz_texts_options file = {.size = sizeof file,
+                                          .paths = &option,
+                                          .n_paths = 1,
+                                          .plain = true,
+                                          .labels_optional = true,
+                                          .encoding = encoding};
+    const bool is_file = access(option, R_OK) == 0;
+    if (!is_file && !strchr(option, ','))
+        return err_set(CZ_INVALID, 0,
+                       "--class-names %s: no such file; give names between commas, as in neg,pos",
+                       option);
+    TRY(tool_check_text("--class-names", option));
+    if (is_file) TRY(cz_texts_open(&file, &lines));
+    size_t n_max = is_file ? cz_texts_count(lines) : 1, nbytes = strlen(option) + 1;
+    for (const char *at = option; !is_file && *at; at++) n_max += *at == ',';
+    for (size_t i = 0; is_file && i < n_max; i++) nbytes += cz_texts_at(lines, i).nbytes + 1;
+    *text = malloc(nbytes);
+    *names = calloc(n_max + 1, sizeof **names);
+    cz_status st = *text && *names ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu names", n_max);
+    char *end = *text;
+    for (size_t i = 0, at = 0; st == CZ_OK && i < n_max; i++) {
+        const struct cz_tokenizer_input line = {.text = option + at,
+                                                .nbytes = strcspn(option + at, ",")};
+        const struct cz_tokenizer_input name = is_file ? cz_texts_at(lines, i) : line;
+        size_t from = 0, to = name.nbytes;
+        at += line.nbytes + 1;
+        while (from < to && strchr(" \t", name.text[from])) from++;
+        while (to > from && strchr(" \t", name.text[to - 1])) to--;
+        if (from == to)
+            st = err_set(CZ_INVALID, 0, "--class-names %s: name %zu is empty", option, i + 1);
+        else if (memchr(name.text, '\0', to))
+            st = err_set(CZ_INVALID, 0, "--class-names %s: name %zu contains a NUL", option, i + 1);
+        (*names)[i] = end;
+        memcpy(end, name.text + from, to - from);
+        end += to - from;
+        *end++ = '\0';
+    }
+    *n = n_max;
+    cz_texts_close(lines);
+    return st;
+}
+
+/* The classes are those that the caller names. */
+static cz_status texts_read_named(struct run *r)
+{
+    const struct train_options *o = r->options;
+    const char **names = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    cz_status st = class_names_read(o->class_names, o->encoding, &text, &names, &n);
+    if (st == CZ_OK) {
+        st = texts_read(r, &o->data, names, n, CZ_PROBLEM_AUTO, &r->texts);
+        if (st == CZ_INVALID) err_prefix("with --class-names %s", o->class_names);
+    }
+    free(names);
+    free(text);
+    return st;
+}
+
 /* Evaluation texts use the training data's labels: an unknown label there is an error. */
 static cz_status classes_open_inputs(struct run *r)
 {
     const struct train_options *o = r->options;
-    cz_status st = texts_read_known(r);
-    if (st == CZ_INVALID) { /* other classes than the model's: a new head for them */
+    cz_status st = o->class_names ? texts_read_named(r) : texts_read_known(r);
+    if (st == CZ_INVALID &&
+        !o->class_names) { /* other classes than the model's: a new head for them */
         err_clear();
         st = texts_read(r, &o->data, NULL, 0, CZ_PROBLEM_AUTO, &r->texts);
     }
@@ -96,6 +164,10 @@ static void say_classes(const struct run *r)
         n_all += cz_texts_n_of_label(r->texts, k);
         if (cz_texts_n_of_label(r->texts, k) > cz_texts_n_of_label(r->texts, largest)) largest = k;
     }
+    for (size_t k = 0; k < n && r->options->class_names; k++)
+        if (cz_texts_n_of_label(r->texts, k) == 0)
+            LOGV(LOG_WARN, SUB_DATA, "data: no example has the class \"%s\" of --class-names",
+                 cz_texts_labels(r->texts)[k]);
     char words[48] = "";
     if (r->scheme) snprintf(words, sizeof words, " of %zu words", n_all);
     LOGV(LOG_INFO, SUB_DATA, "data: %zu texts%s in %zu classes; the largest, \"%s\", has %.1f %%",

@@ -32,7 +32,7 @@ struct train_options {
     const char *adapter;
     const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
     const char *text_column, *pair_column, *label_column, *chat_template, *loss_on;
-    const char *token_cache, *encoding;
+    const char *token_cache, *encoding, *class_names;
     const char *save, *resume, *export_dir, *export_dtype, *curve, *groups;
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
     struct config_args values; /* for the config */
