@@ -13,6 +13,7 @@
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
 #include "tools/czero/consolidated.h"
+#include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 #include <czero/checkpoint.h>
 
@@ -106,6 +107,7 @@ int main(int argc, char **argv)
     if (parsed != ARGS_OK) return EXIT_USAGE;
     if (launchers_rank() > 0) return EXIT_OK; /* rank 0 does it for all */
     tool_log_init(o.quiet);
+    if (output_check_folder("OUTPUT_DIR", o.out_dir) != CZ_OK) return tool_fail();
     allow_many_files();
     return tool_finish_stdout(run(&o));
 }

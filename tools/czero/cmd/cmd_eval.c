@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/output.h"
 #include "tools/czero/plot/plot.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
@@ -647,7 +648,10 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
     if (is_words && for_texts)
         return err_set(CZ_INVALID, 0, "%s is for classifiers of texts; %s classifies words",
                        for_texts, o->score.model);
+    struct output_inputs inputs = {.n = 0};
+    output_add_inputs(&inputs, &o->data);
     if (o->picture) TRY(plot_check_name("--confusion", o->picture));
+    TRY(output_check_file("--confusion", o->picture, OUTPUT_PICTURE, &inputs));
     if (o->json && (o->no_matrix || o->digits > 0))
         return err_set(CZ_INVALID, 0, "%s applies to tables only; --json always writes everything",
                        o->no_matrix ? "--no-matrix" : "--digits");

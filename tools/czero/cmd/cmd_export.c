@@ -16,6 +16,7 @@
 #include "tools/czero/bar.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/consolidated.h"
+#include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
 #include "tools/czero/train/saver.h"
@@ -462,5 +463,6 @@ int cmd_export(int argc, char **argv)
     enum args_result parsed = args_parse(&export_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(o.quiet);
+    if (output_check_folder("OUT_DIR", o.out_dir) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

@@ -7,6 +7,7 @@
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 
 #include <errno.h>
@@ -305,7 +306,14 @@ static cz_status name_files(const struct init_flags *flags, struct files *f)
 static cz_status check_files(const struct init_flags *flags, const struct files *f)
 {
     const char *const paths[] = {f->config, f->script};
+    struct output_inputs inputs = {.n = 0};
     struct stat info;
+    output_add_input(&inputs, flags->model);
+    output_add_input(&inputs, flags->tokenizer);
+    output_add_inputs(&inputs, &flags->data);
+    output_add_inputs(&inputs, &flags->eval_data);
+    TRY(output_check_inputs("-o", f->config, &inputs));
+    TRY(output_check_inputs("--script", f->script, &inputs));
     for (size_t i = 0; i < CZ_ARRAY_LEN(paths); i++) {
         if (stat(paths[i], &info) != 0) continue;
         if (S_ISDIR(info.st_mode))

@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/output.h"
 #include "tools/czero/plot/plot.h"
 #include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
@@ -61,7 +62,10 @@ const struct arg_command plot_command = {
 
 static cz_status check(const struct plot_command *o)
 {
+    struct output_inputs inputs = {.n = 0};
+    output_add_inputs(&inputs, &o->files);
     if (o->out) TRY(plot_check_name("-o", o->out));
+    TRY(output_check_file("-o", o->out, OUTPUT_PICTURE, &inputs));
     if (o->files.n > PLOT_FILES_MAX)
         return err_set(CZ_INVALID, 0, "%zu files: a plot can distinguish at most %d", o->files.n,
                        PLOT_FILES_MAX);

@@ -4,6 +4,7 @@
 #include "tools/czero/args.h"
 #include "tools/czero/cmd/predict.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
 
@@ -320,6 +321,9 @@ static cz_status run(const struct predict_options *o)
                        o->text_column   ? "--text-column"
                        : o->pair_column ? "--pair-column"
                                         : "--strip-spaces");
+    struct output_inputs inputs = {.n = 0};
+    output_add_inputs(&inputs, &o->data);
+    TRY(output_check_file("-o", o->output, OUTPUT_PREDICTIONS, &inputs));
     cz_status st = score_open(&scorer, &o->score, adapter_open(o->score.model, o->score.adapter));
     if (st == CZ_OK && !isnan(o->threshold)) {
         if (scorer.problem != CZ_PROBLEM_MULTI_LABEL)

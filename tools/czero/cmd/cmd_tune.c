@@ -11,6 +11,7 @@
 #include "tools/czero/cmd/tune_presets.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/config_args.h"
+#include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
 
@@ -271,6 +272,7 @@ int cmd_tune(int argc, char **argv)
         tool_hold_signals(SIGTERM);
         tool_tidy_at_signals(engine_remove_swap_files, 0, NULL);
     }
+    if (output_check_file("-o", o.out, OUTPUT_CONFIG, NULL) != CZ_OK) return tool_fail();
     int code = read_options(&o, &machine, &config, &options) != CZ_OK ? tool_fail()
                : o.model                                              ? tune_model(&options, &o)
                                                                       : list_presets(&options, &o);

@@ -7,6 +7,7 @@
 #include "formats/json/json_write.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 #include <czero/data.h>
 
@@ -211,5 +212,6 @@ int cmd_vocab(int argc, char **argv)
     enum args_result parsed = args_parse(&vocab_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
+    if (output_check_folder("-o", o.out) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

@@ -1,6 +1,7 @@
 /* czero train up to its first step: options, inputs, model, config, engine, resume. Each stage ends
  * with an agreement of all ranks: one that failed alone (a missing file on its host) would leave
  * the others waiting in the next collective operation. */
+#include "tools/czero/output.h"
 #include "tools/czero/train/freeze.h"
 #include "tools/czero/train/train.h"
 
@@ -29,6 +30,24 @@ void run_close(struct run *r)
 }
 
 /* ---- inputs --------------------------------------------------------------------------------- */
+
+/* What the run would write over. */
+static cz_status check_outputs(const struct train_options *o)
+{
+    struct output_inputs in = {.n = 0};
+    output_add_input(&in, o->config);
+    output_add_inputs(&in, &o->data);
+    output_add_inputs(&in, &o->eval_data);
+    TRY(output_check_file("--curve", o->curve, OUTPUT_CURVE, &in));
+    TRY(output_check_file("--metrics", o->metrics, OUTPUT_METRICS, &in));
+    if (o->curve && o->metrics && strcmp(o->curve, o->metrics) == 0)
+        return err_set(CZ_INVALID, 0, "--curve and --metrics need files of their own, not both %s",
+                       o->curve);
+    TRY(output_check_folder("--save", o->save));
+    TRY(output_check_folder("--export", o->export_dir));
+    TRY(output_check_folder("--token-cache", o->token_cache));
+    return output_check_folder("--tensorboard", o->tensorboard);
+}
 
 /* Combinations that make no sense are refused before any file is opened. */
 static cz_status check_options(const struct train_options *o)
@@ -202,11 +221,10 @@ static cz_status model_make(struct run *r)
     const struct train_options *o = r->options;
     const bool weights_come_later =
         r->resume.dir || o->init; /* those in the folder are not asked for */
-    struct cz_model_options options = {
-        .size = sizeof options,
-        .task = r->task->model_task,
-        .config_only = weights_come_later,
-        .tied_by_config = o->init != NULL};
+    struct cz_model_options options = {.size = sizeof options,
+                                       .task = r->task->model_task,
+                                       .config_only = weights_come_later,
+                                       .tied_by_config = o->init != NULL};
     if (r->texts) {
         options.labels = cz_texts_labels(r->texts);
         options.n_labels = cz_texts_n_labels(r->texts);
@@ -350,6 +368,7 @@ static cz_status open_inputs(struct run *r)
 {
     const struct train_options *o = r->options;
     TRY(check_options(o));
+    TRY(check_outputs(o));
     TRY(find_resume_point(r));
     TRY(choose_task(r));
     TRY(check_task_options(r));

@@ -1,0 +1,199 @@
+/* One check for every output, so that no option overwrites what another would not. */
+#include "tools/czero/output.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEAD_NBYTES = 4096 };
+
+/* ---- inputs --------------------------------------------------------------------------------- */
+
+void output_add_input(struct output_inputs *in, const char *path)
+{
+    if (path && in->n < OUTPUT_INPUTS_MAX) in->paths[in->n++] = path;
+}
+
+void output_add_inputs(struct output_inputs *in, const struct arg_list *paths)
+{
+    for (size_t i = 0; i < paths->n; i++) output_add_input(in, paths->items[i]);
+}
+
+static bool is_same(const char *path, const struct stat *out)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && info.st_dev == out->st_dev && info.st_ino == out->st_ino;
+}
+
+/* Names compare nothing: links and "./" lead to one file by many of them. */
+static bool is_input(const char *path, const struct stat *out)
+{
+    DIR *dir;
+    bool found = is_same(path, out);
+    if (found || !(dir = opendir(path))) return found;
+    for (struct dirent *e; !found && (e = readdir(dir));) {
+        char inner[PATH_MAX];
+        if (snprintf(inner, sizeof inner, "%s/%s", path, e->d_name) < (int)sizeof inner)
+            found = is_same(inner, out);
+    }
+    closedir(dir);
+    return found;
+}
+
+/* ---- kinds ---------------------------------------------------------------------------------- */
+
+static bool begins(const char *head, const char *with)
+{
+    return strncmp(head, with, strlen(with)) == 0;
+}
+
+/* A run that was killed at once leaves a part of the header. */
+static bool is_header(const char *head, const char *header)
+{
+    const size_t n = strcspn(head, "\n");
+    if (head[n] == '\0') return strncmp(header, head, n) == 0;
+    return strlen(header) == n && strncmp(header, head, n) == 0;
+}
+
+static bool is_curve(const char *head)
+{
+    return is_header(head, "step,loss,lr_next,grad_norm,loss_scale");
+}
+
+/* Later versions append columns. */
+static bool is_metrics(const char *head)
+{
+    static const char header[] = "step,epoch,split,loss,";
+    return begins(head, header) || is_header(head, header);
+}
+
+static bool is_picture(const char *head)
+{
+    return begins(head, "<svg") || begins(head, "<?xml") || begins(head, "\x89PNG");
+}
+
+static bool is_numpy(const char *head)
+{
+    return begins(head, "\x93NUMPY");
+}
+
+static bool is_config(const char *head)
+{
+    static const char *const keys[] = {"\"train_batch_size\"", "\"train_micro_batch",
+                                       "\"zero_optimization\"", "\"gradient_accumulation"};
+    if (head[strspn(head, " \t\r\n")] != '{') return false;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++)
+        if (strstr(head, keys[i])) return true;
+    return false;
+}
+
+static bool has_probability(const char *line, size_t n)
+{
+    for (size_t i = 0; i + 3 < n; i++) {
+        const bool starts = i == 0 || line[i - 1] == '\t' || line[i - 1] == ' ';
+        if (starts && (line[i] == '0' || line[i] == '1') && line[i + 1] == '.' &&
+            line[i + 2] >= '0' && line[i + 2] <= '9')
+            return true;
+    }
+    return false;
+}
+
+/* Tables and lines of JSON have a probability or a value; objects without a text are predictions,
+ * too, since no data are without one. */
+static bool is_predictions(const char *head)
+{
+    static const char *const texts[] = {"\"text",     "\"sentence", "\"content\"", "\"messages\"",
+                                        "\"tokens\"", "\"words\"",  "\"prompt\"",  "\"train_"};
+    if (strstr(head, "probabilit") || strstr(head, "\"value\"") || begins(head, "no entities"))
+        return true;
+    if (head[0] != '{' && head[0] != '[') return has_probability(head, strcspn(head, "\n"));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(texts); i++)
+        if (strstr(head, texts[i])) return false;
+    return strstr(head, "\"label\"") || strstr(head, "\"labels\"");
+}
+
+static const struct {
+    const char *name;
+    bool (*is_one)(const char *head);
+} kinds[] = {
+    [OUTPUT_CURVE] = {"a curve (step,loss,lr_next,grad_norm,loss_scale)", is_curve},
+    [OUTPUT_METRICS] = {"metrics (step,epoch,split,loss,…)", is_metrics},
+    [OUTPUT_PICTURE] = {"a picture", is_picture},
+    [OUTPUT_CONFIG] = {"a DeepSpeed config", is_config},
+    [OUTPUT_PREDICTIONS] = {"predictions", is_predictions},
+    [OUTPUT_NUMPY] = {"an array of NumPy", is_numpy},
+};
+
+/* ---- the checks ----------------------------------------------------------------------------- */
+
+static cz_status read_head(const char *path, char head[HEAD_NBYTES + 1])
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, head, HEAD_NBYTES) : -1;
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    if (n < 0) return err_set(CZ_IO, error, "%s: cannot be read", path);
+    head[n] = '\0';
+    return CZ_OK;
+}
+
+cz_status output_check_inputs(const char *option, const char *path,
+                              const struct output_inputs *inputs)
+{
+    struct stat info;
+    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return CZ_OK;
+    for (size_t i = 0; i < inputs->n; i++)
+        if (is_input(inputs->paths[i], &info))
+            return err_set(CZ_INVALID, 0,
+                           "%s %s: is an input of this command (%s), which would be lost; name "
+                           "another file",
+                           option, path, inputs->paths[i]);
+    return CZ_OK;
+}
+
+cz_status output_check_file(const char *option, const char *path, enum output_kind kind,
+                            const struct output_inputs *inputs)
+{
+    char head[HEAD_NBYTES + 1];
+    struct stat info;
+    if (!path || stat(path, &info) != 0) return CZ_OK; /* opening it says what is wrong */
+    if (S_ISDIR(info.st_mode))
+        return err_set(CZ_INVALID, 0, "%s %s: is a folder; name a file", option, path);
+    if (inputs) TRY(output_check_inputs(option, path, inputs));
+    if (!S_ISREG(info.st_mode) || info.st_size == 0) return CZ_OK;
+    TRY(read_head(path, head));
+    if (kinds[kind].is_one(head)) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0,
+                   "%s: %s exists and is not %s: czero does not overwrite it; name another file, "
+                   "or remove it",
+                   option, path, kinds[kind].name);
+}
+
+cz_status output_check_folder(const char *option, const char *path)
+{
+    static const char *const suffixes[] = {".bin",  ".safetensors", ".pt",   ".pth",
+                                           ".ckpt", ".json",        ".csv",  ".tsv",
+                                           ".txt",  ".gguf",        ".onnx", ".npy"};
+    struct stat info;
+    const bool is_there = path && stat(path, &info) == 0;
+    const size_t n = path ? strlen(path) : 0;
+    if (is_there && S_ISDIR(info.st_mode)) return CZ_OK;
+    if (is_there)
+        return err_set(CZ_INVALID, 0, "%s %s: is a file; a folder is needed", option, path);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(suffixes); i++) {
+        const size_t n_suffix = strlen(suffixes[i]);
+        if (n > n_suffix && strcasecmp(path + n - n_suffix, suffixes[i]) == 0)
+            return err_set(CZ_INVALID, 0,
+                           "%s %s: is the name of a file, but a folder is written: name the folder "
+                           "(%.*s/), or create one of this name",
+                           option, path, (int)(n - n_suffix), path);
+    }
+    return CZ_OK;
+}

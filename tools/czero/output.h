@@ -1,0 +1,43 @@
+/* What a command is about to write, checked before anything of it is lost: a file that holds
+ * something else, an input of the same command, a folder's place that is named like a file. */
+#ifndef CZ_TOOLS_CZERO_OUTPUT_H
+#define CZ_TOOLS_CZERO_OUTPUT_H
+
+#include "base/status.h"
+#include "tools/czero/args.h"
+
+/* What a file of each kind begins with. */
+enum output_kind {
+    OUTPUT_CURVE = 0,   /* --curve */
+    OUTPUT_METRICS,     /* --metrics */
+    OUTPUT_PICTURE,     /* SVG or PNG */
+    OUTPUT_CONFIG,      /* a ds_config.json */
+    OUTPUT_PREDICTIONS, /* of czero predict */
+    OUTPUT_NUMPY        /* .npy */
+};
+
+/* Data that the command reads; a folder stands for the files in it. Files of models are told by
+ * what they hold. */
+#define OUTPUT_INPUTS_MAX (2 * ARG_LIST_MAX + 16)
+struct output_inputs {
+    const char *paths[OUTPUT_INPUTS_MAX];
+    size_t n;
+};
+void output_add_input(struct output_inputs *in, const char *path); /* NULL: nothing */
+void output_add_inputs(struct output_inputs *in, const struct arg_list *paths);
+
+/* CZ_INVALID: the file is one of the inputs, by its inode. */
+cz_status output_check_inputs(const char *option, const char *path,
+                              const struct output_inputs *inputs);
+
+/* A file that may be written: it is not there, empty, no regular file (/dev/stdout), or one that
+ * this option wrote before. inputs may be NULL. `option` is for the sentence. Errors: CZ_INVALID
+ * (an input, a folder), CZ_CORRUPT (another kind of file; it stays as it is). */
+cz_status output_check_file(const char *option, const char *path, enum output_kind kind,
+                            const struct output_inputs *inputs);
+
+/* A folder that files may be written into: it is there, or its name is not that of a file, such as
+ * model.safetensors. CZ_INVALID. */
+cz_status output_check_folder(const char *option, const char *path);
+
+#endif
