@@ -151,7 +151,7 @@ expect 4 "$(basename "$shard")" -- "$work/ckpt" "$work/x"
 
 # places that cannot be written
 : >"$work/file"
-expect 1 "$work/file" -- "$ckpt" "$work/file"
+expect 2 "$work/file" -- "$ckpt" "$work/file"
 expect 1 "/proc/czero" -- "$ckpt" /proc/czero
 if [ "$(id -u)" != 0 ]; then
   mkdir -m 555 "$work/readonly"
