@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MARK        "CZTOKEN1" /* rises with any change of what tokens are, or how they are kept */
+#define MARK        "CZTOKEN2" /* rises with any change of what tokens are, or how they are kept */
 #define HEAD_NBYTES (8 + sizeof(uint64_t))
 #define FILE_MAX    ((size_t)2 << 30)
 #define PART_MAX    ((size_t)512 << 20) /* of a tokenizer's file */

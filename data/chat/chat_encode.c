@@ -3,14 +3,16 @@
  * What the assistant writes is what a template marks by {% generation %}. Where it marks nothing,
  * an answer is the text between two renderings: of the messages before it with the beginning of an
  * answer (add_generation_prompt), and of the messages up to it. Both must be beginnings of the
- * whole text, to the byte; a template that writes earlier turns in another way (reasoning that is
- * removed from them) is met by looking for the answer behind the first of the two. What cannot be
+ * whole text, to the byte. Templates that write earlier turns in another way (reasoning that is
+ * removed from them) are followed from answer to answer: the messages after one answer and before
+ * the next have the same text, and the answer's own words stand in both renderings. What cannot be
  * found is an error, because a wrong mask trains silently.
  *
  * A token is trained if it holds a byte of such a span. Where tokens end in the text is found by
  * what they stand for, one after the other, which must be the text again. */
 #include "data/chat/chat_encode.h"
 
+#include "data/chat/chat_probe.h"
 #include "data/jinja/jinja_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
 
@@ -95,8 +97,9 @@ static void keep_turn_end(struct chat_encoder *e, const char *text, size_t n)
 static cz_status render_probe(const struct chat_encoder *e, const char *json, struct jinja_text *to,
                               const char **rest, size_t *n_rest)
 {
+    const struct chat_reading reading = {.chat = e->chat};
     struct chat_row row;
-    cz_status st = chat_row_read(json, strlen(json), "", &row);
+    cz_status st = chat_row_read(json, strlen(json), "", &reading, &row);
     if (st == CZ_OK)
         st = chat_template_render(e->chat, &row.chat, row.n_messages, false, e->now, to);
     chat_row_free(&row);
@@ -184,6 +187,10 @@ struct work {
     const struct chat_row *row;
     const char *where;
     struct jinja_text text, part;
+    struct jinja_text before; /* the messages before an answer, where the text has others */
+    struct jinja_text last;   /* the messages up to the answer found last, */
+    size_t last_end;          /* which ends here in the text */
+    bool has_last;
     struct chat_tokens *out;
     size_t first; /* special tokens before the text's own */
     bool has_ends;
@@ -330,15 +337,44 @@ static cz_status add_span(struct work *w, size_t begin, size_t end)
     return CZ_OK;
 }
 
-/* What an answer says behind its reasoning, without the white space around it. */
+/* Whether a text is white space and marks of reasoning alone. */
+static bool is_blank(const char *text)
+{
+    while (text && *text) {
+        if (strncmp(text, "<think>", 7) == 0)
+            text += 7;
+        else if (strncmp(text, "</think>", 8) == 0)
+            text += 8;
+        else if (strchr(" \t\r\n", *text))
+            text++;
+        else
+            return false;
+    }
+    return true;
+}
+
+/* The text of a message: its content, or the first of a list of parts that says something. */
+static const char *text_of(const struct json_node *message)
+{
+    const struct json_node *content = json_get(message, "content");
+    const char *text = NULL;
+    if (content && json_type(content) == JSON_STRING) json_as_string(content, &text);
+    for (size_t k = 0; content && json_type(content) == JSON_ARRAY && k < json_count(content);
+         k++) {
+        const struct json_node *part = json_get(json_child(content, k), "text");
+        if (part && json_type(part) == JSON_STRING) json_as_string(part, &text);
+        if (!is_blank(text)) break;
+    }
+    return text;
+}
+
+/* What an answer says after its reasoning, without the white space around it. */
 static const char *said_of(const struct json_node *message, size_t *n)
 {
     static const char ends[] = "</think>";
-    const struct json_node *content = json_get(message, "content");
-    const char *text = NULL;
+    const char *text = text_of(message);
     *n = 0;
-    if (!content || json_type(content) != JSON_STRING || json_as_string(content, &text) != CZ_OK)
-        return NULL;
+    if (!text) return NULL;
     for (const char *next; (next = strstr(text, ends)); text = next + sizeof ends - 1) continue;
     struct jv said = str_strip(jv_of_str(text, strlen(text)), STR_LEFT | STR_RIGHT);
     *n = said.n;
@@ -360,11 +396,11 @@ static const char *called_by(const struct json_node *message)
 
 /* The same for an answer that calls a tool and says nothing: the longest end of the messages up to
  * it that begins at `begin` in the text, too, and has the tool's name. */
-static bool find_call_end(const struct work *w, size_t i, size_t begin, size_t *end)
+static bool find_call_end(const struct work *w, size_t i, size_t from, size_t begin, size_t *end)
 {
     const struct text_buf *alone = &w->part.text, *text = &w->text.text;
     const char *name = called_by(json_child(w->row->chat.messages, i));
-    for (size_t at = begin; name && *name && at < alone->n; at++) {
+    for (size_t at = from; name && *name && at < alone->n; at++) {
         const size_t n = alone->n - at;
         if (n > text->n - begin || memcmp(text->s + begin, alone->s + at, n) != 0) continue;
         *end = begin + n;
@@ -374,16 +410,17 @@ static bool find_call_end(const struct work *w, size_t i, size_t begin, size_t *
 }
 
 /* The end of an answer that begins at `begin`, although the messages up to it (w->part) are not a
- * beginning of the text: what it says and what the template writes behind that, found in both. */
-static bool find_end(const struct work *w, size_t i, size_t begin, size_t *end)
+ * beginning of the text: what it says and what the template writes after that, found in both. In
+ * w->part the answer stands after `from`. */
+static bool find_end(const struct work *w, size_t i, size_t from, size_t begin, size_t *end)
 {
     const struct text_buf *alone = &w->part.text, *text = &w->text.text;
     size_t n_said;
     const char *said = said_of(json_child(w->row->chat.messages, i), &n_said), *found;
-    if (begin >= alone->n) return false;
-    if (n_said == 0) return find_call_end(w, i, begin, end);
+    if (from >= alone->n) return false;
+    if (n_said == 0) return find_call_end(w, i, from, begin, end);
     /* The last place: the content may stand in the reasoning, too. */
-    found = find_last(alone->s + begin, alone->n - begin, said, n_said);
+    found = find_last(alone->s + from, alone->n - from, said, n_said);
     if (!found) return false;
     size_t n = (size_t)(alone->s + alone->n - found);
     if (n > text->n - begin || memcmp(text->s + begin, found, n) != 0) return false;
@@ -391,25 +428,77 @@ static bool find_end(const struct work *w, size_t i, size_t begin, size_t *end)
     return true;
 }
 
-static cz_status find_answer(struct work *w, size_t i)
+static bool has_at(const struct text_buf *text, size_t at, const char *s, size_t n)
+{
+    return n <= text->n - at && (n == 0 || memcmp(text->s + at, s, n) == 0);
+}
+
+/* Where the messages before an answer (w->before) end in the text, which may write the turns up to
+ * the last answer in another way. */
+static bool find_end_before(const struct work *w, size_t *at)
+{
+    const struct text_buf *text = &w->text.text, *before = &w->before.text, *last = &w->last.text;
+    *at = before->n;
+    if (begins(text, before)) return true;
+    if (!w->has_last || !begins(before, last)) return false;
+    *at = w->last_end + before->n - last->n;
+    return has_at(text, w->last_end, before->s + last->n, before->n - last->n);
+}
+
+/* Where answer number i begins: after the beginning of an answer, as add_generation_prompt writes
+ * it, or after the part of it that answers within a conversation have, too: some templates add an
+ * opened <think> to the former. *from: a place before it in the rendering up to the answer. */
+static cz_status find_begin(struct work *w, size_t i, size_t *begin, size_t *from, bool *found)
+{
+    const struct chat_encoder *e = w->e;
+    const struct text_buf *text = &w->text.text, *prompt = &w->part.text, *before = &w->before.text;
+    const char *head;
+    size_t at;
+    TRY(chat_template_render(e->chat, &w->row->chat, i, true, e->now, &w->part));
+    *begin = *from = prompt->n;
+    *found = begins(text, prompt);
+    if (*found) return CZ_OK;
+    TRY(chat_template_render(e->chat, &w->row->chat, i, false, e->now, &w->before));
+    *from = before->n;
+    if (!begins(prompt, before) || !find_end_before(w, &at)) return CZ_OK;
+    const char *opening = prompt->s + before->n;
+    size_t n = prompt->n - before->n;
+    *found = has_at(text, at, opening, n);
+    if (!*found) {
+        head = chat_probe_head(e->chat, w->row->chat.tools != NULL);
+        const size_t n_head = strlen(head);
+        *found = n_head > 0 && n_head <= n && memcmp(opening, head, n_head) == 0 &&
+                 has_at(text, at, head, n_head);
+        n = n_head;
+    }
+    *begin = at + n;
+    return CZ_OK;
+}
+
+/* The span of the answer in message i. */
+static cz_status find_answer(struct work *w, size_t i, size_t *begin, size_t *end)
 {
     const struct chat_encoder *e = w->e;
     const struct text_buf *text = &w->text.text;
-    bool is_last = i + 1 == w->row->n_messages;
-    cz_status st = chat_template_render(e->chat, &w->row->chat, i, true, e->now, &w->part);
-    if (st != CZ_OK || !begins(text, &w->part.text)) goto fail;
-    size_t begin = w->part.text.n, end = text->n;
-    if (!is_last) {
+    bool found = false;
+    size_t from = 0;
+    cz_status st = find_begin(w, i, begin, &from, &found);
+    *end = text->n;
+    if (st == CZ_OK && found && i + 1 < w->row->n_messages) {
         st = chat_template_render(e->chat, &w->row->chat, i + 1, false, e->now, &w->part);
-        if (st != CZ_OK) goto fail;
-        if (begins(text, &w->part.text) && w->part.text.n >= begin)
-            end = w->part.text.n;
-        else if (!find_end(w, i, begin, &end))
-            goto fail;
+        if (st == CZ_OK && begins(text, &w->part.text) && w->part.text.n >= *begin)
+            *end = w->part.text.n;
+        else if (st == CZ_OK)
+            found = find_end(w, i, from, *begin, end);
+        const struct jinja_text last = w->last;
+        w->last = w->part;
+        w->part = last;
+        w->last_end = *end;
+        w->has_last = st == CZ_OK && found;
     }
-    return add_span(w, begin, end);
-fail:
+    if (st == CZ_OK && found) return CZ_OK;
     if (st != CZ_OK && st != CZ_INVALID) return st;
+    w->out->fault = CHAT_UNFOUND;
     if (st == CZ_OK)
         err_set(CZ_INVALID, 0, "the text of the messages before it is written differently");
     return err_prefix(
@@ -418,13 +507,144 @@ fail:
         w->where, i + 1);
 }
 
-/* Spans of all answers, or of the last message. */
+static bool is_answer(const struct work *w, size_t i)
+{
+    return chat_row_is_answer(w->row, i);
+}
+
+static bool is_excluded(const struct work *w, size_t i)
+{
+    return w->row->turns[i] & CHAT_EXCLUDED;
+}
+
+/* Spans of all answers, or of the last message. Those that are excluded are looked for as well,
+ * since the next ones may be found by them. */
 static cz_status find_answers(struct work *w, bool last_only)
 {
+    const size_t n = w->row->n_messages;
+    size_t begin, end;
     w->text.n_spans = 0;
-    for (size_t i = last_only ? w->row->n_messages - 1 : 0; i < w->row->n_messages; i++)
-        if (chat_row_is_answer(w->row, i)) TRY(find_answer(w, i));
+    for (size_t i = last_only ? n - 1 : 0; i < n; i++) {
+        if (!is_answer(w, i)) continue;
+        cz_status st = find_answer(w, i, &begin, &end);
+        if (st == CZ_INVALID && is_excluded(w, i)) {
+            err_clear();
+            continue;
+        }
+        TRY(st);
+        if (!is_excluded(w, i)) TRY(add_span(w, begin, end));
+    }
     return CZ_OK;
+}
+
+/* ---- excluded messages
+ * ------------------------------------------------------------------------ */
+
+/* Take [begin, end) out of all spans. */
+static cz_status take_out(struct work *w, size_t begin, size_t end)
+{
+    struct jinja_text *t = &w->text;
+    const size_t n = t->n_spans;
+    for (size_t k = 0; k < n; k++) {
+        const struct jinja_span s = t->spans[k];
+        if (s.end <= begin || s.begin >= end) continue;
+        t->spans[k].end = s.begin < begin ? begin : s.begin;
+        if (s.end > end && s.begin >= begin) t->spans[k] = (struct jinja_span){end, s.end};
+        if (s.end > end && s.begin < begin) TRY(add_span(w, end, s.end));
+    }
+    return CZ_OK;
+}
+
+/* Take out the template's marks of excluded answers, where each answer has one mark with its words.
+ */
+static bool take_out_marks(struct work *w)
+{
+    struct jinja_text *t = &w->text;
+    size_t k = 0, n_said, n_kept = 0;
+    for (int pass = 0; pass < 2; pass++, k = 0) {
+        for (size_t i = 0; i < w->row->n_messages; i++) {
+            if (!is_answer(w, i)) continue;
+            if (k == t->n_spans) return false;
+            const struct jinja_span s = t->spans[k++];
+            const char *said = said_of(json_child(w->row->chat.messages, i), &n_said);
+            if (pass > 0) {
+                if (!is_excluded(w, i)) t->spans[n_kept++] = s;
+            } else if (s.end > t->text.n || n_said == 0 ||
+                       !memmem(t->text.s + s.begin, s.end - s.begin, said, n_said)) {
+                return false;
+            }
+        }
+        if (pass == 0 && k != t->n_spans) return false;
+    }
+    t->n_spans = n_kept;
+    return true;
+}
+
+/* Where the first i messages end in the text. */
+static cz_status find_message_end(struct work *w, size_t i, size_t *at, bool *found)
+{
+    *found = true;
+    *at = i == 0 ? 0 : w->text.text.n;
+    if (i == 0 || i == w->row->n_messages) return CZ_OK;
+    cz_status st = chat_template_render(w->e->chat, &w->row->chat, i, false, w->e->now, &w->part);
+    *found = st == CZ_OK && begins(&w->text.text, &w->part.text);
+    *at = w->part.text.n;
+    if (st != CZ_INVALID) return st;
+    err_clear();
+    return CZ_OK;
+}
+
+/* Take excluded messages out of the spans, whatever made these. */
+static cz_status take_out_excluded(struct work *w, bool has_marks)
+{
+    const size_t n = w->row->n_messages;
+    if (w->row->n_excluded == 0 || (has_marks && take_out_marks(w))) return CZ_OK;
+    for (size_t i = 0, next; i < n; i = next) {
+        size_t begin, end;
+        bool has_begin, has_end;
+        next = i + 1;
+        if (!is_excluded(w, i)) continue;
+        while (next < n && is_excluded(w, next)) next++;
+        TRY(find_message_end(w, i, &begin, &has_begin));
+        TRY(find_message_end(w, next, &end, &has_end));
+        if (has_begin && has_end && begin <= end) {
+            TRY(take_out(w, begin, end));
+            continue;
+        }
+        for (size_t k = i; k < next; k++) {
+            if (!is_answer(w, k)) {
+                w->out->fault = CHAT_UNFOUND;
+                return ROW_FAIL(w->where,
+                                "message %zu is not to be trained, but cannot be found in the text",
+                                k + 1);
+            }
+            TRY(find_answer(w, k, &begin, &end));
+            TRY(take_out(w, begin, end));
+        }
+    }
+    return CZ_OK;
+}
+
+/* ---- answers that say nothing
+ * ------------------------------------------------------------------------ */
+
+static bool is_silent(const struct json_node *message)
+{
+    const struct json_node *reasoning = json_get(message, "reasoning_content");
+    const char *text = NULL;
+    if (reasoning && json_type(reasoning) == JSON_STRING) json_as_string(reasoning, &text);
+    return is_blank(text) && is_blank(text_of(message)) &&
+           json_count(json_get(message, "tool_calls")) == 0;
+}
+
+static void note_silence(struct work *w, enum chat_loss loss)
+{
+    const struct chat_row *row = w->row;
+    size_t first = 0;
+    if (loss == CHAT_LOSS_COMPLETION) first = row->has_prompt ? row->n_prompt : row->n_messages - 1;
+    for (size_t i = first; i < row->n_messages; i++)
+        if (is_answer(w, i) && !is_excluded(w, i) && is_silent(json_child(row->chat.messages, i)))
+            w->out->has_empty = true;
 }
 
 /* ---- rows
@@ -476,6 +696,7 @@ static cz_status train_spans(struct work *w)
     for (size_t i = 0; i < w->text.n_spans; i++) {
         struct jinja_span s = w->text.spans[i];
         if (s.end > w->text.text.n) s.end = w->text.text.n;
+        if (s.begin >= s.end) continue;
         TRY(train_span(w, s.begin, s.end));
         if (lacks_end(w, s.end)) w->out->lacks_end = true;
     }
@@ -533,22 +754,35 @@ static cz_status encode_chat(struct work *w)
     if (st != CZ_OK) return err_prefix("%s", w->where);
     TRY(check_parts(w, row->n_messages));
     bool marks = chat_template_marks_answers(e->chat, row->chat.tools != NULL);
+    if (row->is_excluded) {
+        w->text.n_spans = 0;
+        return encode_text(w, false);
+    }
+    note_silence(w, loss);
     if (loss == CHAT_LOSS_COMPLETION && row->has_prompt) {
         st = chat_template_render(e->chat, &row->chat, row->n_prompt, true, e->now, &w->part);
         if (st != CZ_OK) return err_prefix("%s", w->where);
-        if (!begins(&w->text.text, &w->part.text))
+        if (!begins(&w->text.text, &w->part.text)) {
+            w->out->fault = CHAT_UNFOUND;
             return ROW_FAIL(w->where,
                             "the template writes the prompt alone differently from the prompt with "
                             "its completion, so the completion cannot be found");
+        }
         w->text.n_spans = 0;
         TRY(add_span(w, w->part.text.n, w->text.text.n));
     } else if (loss == CHAT_LOSS_ASSISTANT && !marks) {
         TRY(find_answers(w, false));
     } else if (loss == CHAT_LOSS_COMPLETION) {
         TRY(find_answers(w, true));
+    } else if (loss == CHAT_LOSS_ALL && row->n_excluded > 0) {
+        w->text.n_spans = 0;
+        TRY(add_span(w, 0, w->text.text.n));
     }
+    if (loss == CHAT_LOSS_ALL || (loss == CHAT_LOSS_COMPLETION && row->has_prompt) ||
+        (loss == CHAT_LOSS_ASSISTANT && marks))
+        TRY(take_out_excluded(w, loss == CHAT_LOSS_ASSISTANT));
     TRY(encode_text(w, false));
-    if (loss != CHAT_LOSS_ALL) return train_spans(w);
+    if (loss != CHAT_LOSS_ALL || row->n_excluded > 0) return train_spans(w);
     memset(w->out->trained, 1, w->out->n);
     return CZ_OK;
 }
@@ -570,6 +804,8 @@ static cz_status encode_plain(struct work *w)
     if (n_end > 0 && (text->n < n_end || memcmp(text->s + text->n - n_end, end, n_end) != 0))
         TRY(text_buf_put(text, end, n_end));
     TRY(encode_text(w, true));
+    if (row->is_excluded) return CZ_OK;
+    w->out->has_empty = is_blank(row->text);
     if (row->has_prompt && w->e->loss != CHAT_LOSS_ALL) {
         TRY(add_span(w, begin, text->n));
         return train_spans(w);
@@ -586,6 +822,8 @@ cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder
                      .where = where,
                      .text = scratch->text,
                      .part = scratch->part,
+                     .before = scratch->before,
+                     .last = scratch->last,
                      .out = out,
                      .ends = {scratch->ends, 0, scratch->ends_cap}};
     w.text.text.n = w.part.text.n = 0;
@@ -593,7 +831,7 @@ cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder
     memset(out, 0, sizeof *out);
     cz_status st = row->form == CHAT_MESSAGES ? encode_chat(&w) : encode_plain(&w);
     for (size_t i = 1; st == CZ_OK && i < out->n; i++) out->n_trained += out->trained[i];
-    *scratch = (struct chat_scratch){w.text, w.part, w.ends.ids, w.ends.cap};
+    *scratch = (struct chat_scratch){w.text, w.part, w.before, w.last, w.ends.ids, w.ends.cap};
     return st;
 }
 
@@ -630,6 +868,8 @@ void chat_scratch_free(struct chat_scratch *scratch)
 {
     jinja_text_free(&scratch->text);
     jinja_text_free(&scratch->part);
+    jinja_text_free(&scratch->before);
+    jinja_text_free(&scratch->last);
     free(scratch->ends);
     memset(scratch, 0, sizeof *scratch);
 }

@@ -46,23 +46,34 @@ cz_status chat_encode_prompt(const struct chat_encoder *e, const struct chat_row
 /* How many messages of a conversation its prompt has. */
 size_t chat_n_asked(const struct chat_row *row);
 
+/* Why a row is not trained. The first three come with a sentence of their own. */
+enum chat_fault {
+    CHAT_REFUSED,   /* by the template, or by --loss-on */
+    CHAT_UNFOUND,   /* an answer is not where the template's other renderings have it */
+    CHAT_UNSEEN,    /* images, or other parts that the model cannot read (chat_row.is_unseen) */
+    CHAT_UNTRAINED, /* no answer, or flags exclude all */
+    CHAT_CUT_AWAY,  /* by --seq-len */
+    CHAT_N_FAULTS
+};
+
 /* Tokens of a row. trained[i]: whether the loss counts it. */
 struct chat_tokens {
     int32_t *ids;
     uint8_t *trained;
-    size_t n, n_trained; /* n_trained: of those behind the first, which nothing predicts */
+    size_t n, n_trained; /* n_trained: of those after the first, which nothing predicts */
     bool lacks_end;      /* an answer is followed by the end-of-text token, which is not trained */
+    bool has_empty;      /* an answer that is trained says nothing */
+    enum chat_fault fault; /* CZ_INVALID: CHAT_REFUSED or CHAT_UNFOUND */
 };
 
-/* Encode. To be released by chat_tokens_free(), also after an error. Errors: what a template
- * refuses (CZ_INVALID), CZ_INVALID (an answer cannot be found in the text), the tokenizer's,
- * CZ_NOMEM. */
+/* Encode. To be released by chat_tokens_free(), also after an error. Errors: CZ_INVALID (fault),
+ * the tokenizer's, CZ_NOMEM. */
 cz_status chat_encode(const struct chat_encoder *e, const struct chat_row *row, const char *where,
                       struct chat_tokens *out);
 
 /* The same with memory that a thread keeps from row to row. Zero it first. */
 struct chat_scratch {
-    struct jinja_text text, part;
+    struct jinja_text text, part, before, last;
     int32_t *ends;
     size_t ends_cap;
 };

@@ -1,6 +1,7 @@
 /* The file is held whole: what is asked for is small beside a model. */
 #include "data/chat/chat_prompt.h"
 
+#include "base/text/unread.h"
 #include "data/source/json_stream.h"
 #include "formats/json/json_copy.h"
 
@@ -9,22 +10,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Flags say what is trained, which is nothing here. */
+static cz_status read_row(struct chat_prompts *p, size_t i, const char *shown,
+                          const struct chat_template *chat)
+{
+    const struct chat_reading reading = {.chat = chat, .trains_all = true};
+    char where[600];
+    snprintf(where, sizeof where, "%s:%" PRIu64, shown, p->lines[i]);
+    return chat_row_read(p->json[i].s, p->json[i].n, where, &reading, &p->rows[i]);
+}
+
 static cz_status add_row(struct chat_prompts *p, const char *json, size_t n, const char *shown,
                          uint64_t line)
 {
-    char where[600];
     if (p->n == p->cap) {
         const size_t cap = 2 * p->cap + 8;
         struct chat_row *rows = realloc(p->rows, cap * sizeof *rows);
         if (rows) p->rows = rows;
         uint64_t *lines = rows ? realloc(p->lines, cap * sizeof *lines) : NULL;
-        if (!lines) return err_set(CZ_NOMEM, 0, "no memory for %zu conversations", cap);
-        p->lines = lines;
+        if (lines) p->lines = lines;
+        struct text_buf *texts = lines ? realloc(p->json, cap * sizeof *texts) : NULL;
+        if (!texts) return err_set(CZ_NOMEM, 0, "no memory for %zu conversations", cap);
+        p->json = texts;
         p->cap = cap;
     }
-    snprintf(where, sizeof where, "%s:%" PRIu64, shown, line);
+    if (!p->shown && !(p->shown = strdup(shown)))
+        return err_set(CZ_NOMEM, 0, "no memory for a name");
     p->lines[p->n] = line;
-    return chat_row_read(json, n, where, &p->rows[p->n++]);
+    p->json[p->n] = (struct text_buf){0};
+    memset(&p->rows[p->n], 0, sizeof *p->rows);
+    p->n++;
+    TRY(text_buf_put(&p->json[p->n - 1], json, n));
+    return read_row(p, p->n - 1, shown, NULL);
+}
+
+cz_status chat_prompts_bind(struct chat_prompts *p, const struct chat_template *chat)
+{
+    struct unread unread = {.what = "members of conversations"};
+    for (size_t i = 0; i < p->n; i++) {
+        const struct text_buf *names = &p->rows[i].unread;
+        chat_row_free(&p->rows[i]);
+        TRY(read_row(p, i, p->shown, chat));
+        for (size_t at = 0; at < names->n; at += strlen(names->s + at) + 1)
+            unread_add(&unread, names->s + at, "line %" PRIu64, p->lines[i]);
+    }
+    return unread_report(&unread, p->n > 0 ? p->shown : "");
 }
 
 /* A conversation from its list of messages. */
@@ -179,8 +209,13 @@ cz_status chat_prompts_read(const char *path, const char *encoding, struct chat_
 
 void chat_prompts_free(struct chat_prompts *p)
 {
-    for (size_t i = 0; i < p->n; i++) chat_row_free(&p->rows[i]);
+    for (size_t i = 0; i < p->n; i++) {
+        chat_row_free(&p->rows[i]);
+        text_buf_free(&p->json[i]);
+    }
     free(p->rows);
+    free(p->json);
+    free(p->shown);
     free(p->lines);
     memset(p, 0, sizeof *p);
 }

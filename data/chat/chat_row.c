@@ -2,193 +2,151 @@
  * does not say is not invented; a row of no form is an error with the names of its members. */
 #include "data/chat/chat_row.h"
 
-#include "formats/json/json_copy.h"
+#include "data/chat/chat_row_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-struct reader {
-    const struct json_node *root;
-    const char *where;
-    struct json_writer w;
-    struct chat_row *row;
+static const char *const list_names[] = {"messages", "conversations", "conversation"};
+
+/* Which members the form of a row reads. */
+struct row_form {
+    const char *list; /* of list_names, an array; NULL: none */
+    bool is_split;    /* prompt and completion are lists */
+    bool is_alpaca;
+    const char *input, *output; /* is_alpaca: their names */
 };
 
-#define ROW_FAIL(r, ...) (err_set(CZ_INVALID, 0, __VA_ARGS__), err_prefix("%s", (r)->where))
-
-static const struct json_node *member(const struct json_node *object, const char *name)
+static bool has_list(const struct row_reader *r, const char *name)
 {
-    const struct json_node *node = json_get(object, name);
-    return node && json_type(node) != JSON_NULL ? node : NULL;
+    return row_is_type(row_member(r->root, name), JSON_ARRAY);
 }
 
-static bool is_type(const struct json_node *node, enum json_type type)
+static struct row_form form_of(const struct row_reader *r)
 {
-    return node && json_type(node) == type;
+    struct row_form f = {.is_split = has_list(r, "prompt") && has_list(r, "completion")};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(list_names) && !f.list; i++)
+        if (has_list(r, list_names[i])) f.list = list_names[i];
+    if (f.list) f.is_split = false;
+    f.is_alpaca = !f.list && !f.is_split && row_member(r->root, "instruction");
+    f.input = row_member(r->root, "input") ? "input" : "context";
+    f.output = row_member(r->root, "output") ? "output" : "response";
+    return f;
 }
 
-static const char *text_of(const struct json_node *node)
+/* ---- members beside the messages
+ * --------------------------------------------------------------------------------- */
+
+/* A member that has to be a text where it is there. */
+static cz_status get_text(const struct row_reader *r, const char *name, const char **out)
 {
-    const char *text = NULL;
-    if (is_type(node, JSON_STRING)) json_as_string(node, &text);
-    return text;
+    const struct json_node *node = row_member(r->root, name);
+    *out = row_text_of(node);
+    if (!node || *out) return CZ_OK;
+    return ROW_FAIL(r, "\"%s\" is %s, not a text", name, json_type_name(json_type(node)));
 }
-
-/* ---- messages
- * ------------------------------------------------------------------------------------ */
-
-static void put_text_message(struct reader *r, const char *role, const char *text)
-{
-    json_begin_object(&r->w);
-    json_put_string(&r->w, "role", role);
-    json_put_string(&r->w, "content", text);
-    json_end_object(&r->w);
-    r->row->n_messages++;
-}
-
-/* A message as it is, without members that are null. Reasoning stands under the first of three
- * names that has a value; templates read reasoning_content, some thinking. */
-static cz_status put_message(struct reader *r, const struct json_node *m)
-{
-    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-    const struct json_node *reasoning = NULL;
-    if (!is_type(m, JSON_OBJECT))
-        return ROW_FAIL(r, "message %zu is %s, not an object", r->row->n_messages + 1,
-                        json_type_name(json_type(m)));
-    for (size_t i = 0; i < 3 && !reasoning; i++) reasoning = member(m, names[i]);
-    json_begin_object(&r->w);
-    if (reasoning && !member(m, "thinking")) {
-        json_write_key(&r->w, "thinking");
-        TRY(json_write_node(&r->w, reasoning, NULL));
-    }
-    for (size_t i = 0; i < json_count(m); i++) {
-        const struct json_node *value = json_child(m, i);
-        if (json_type(value) == JSON_NULL) continue;
-        json_write_key(&r->w, json_key(value));
-        TRY(json_write_node(&r->w, value, NULL));
-    }
-    if (reasoning && !member(m, "reasoning_content")) {
-        json_write_key(&r->w, "reasoning_content");
-        TRY(json_write_node(&r->w, reasoning, NULL));
-    }
-    json_end_object(&r->w);
-    r->row->n_messages++;
-    return CZ_OK;
-}
-
-static cz_status put_messages(struct reader *r, const struct json_node *list)
-{
-    for (size_t i = 0; i < json_count(list); i++) TRY(put_message(r, json_child(list, i)));
-    return CZ_OK;
-}
-
-/* ShareGPT's {"from": …, "value": …}. */
-static cz_status put_turn(struct reader *r, const struct json_node *turn)
-{
-    static const char *const roles[][2] = {
-        {"human", "user"},
-        {"user", "user"},
-        {"gpt", "assistant"},
-        {"assistant", "assistant"},
-        {"model", "assistant"},
-        {"bot", "assistant"},
-        {"chatgpt", "assistant"},
-        {"system", "system"},
-        {"tool", "tool"},
-        {"observation", "tool"},
-        {"function_response", "tool"},
-    };
-    const char *from = text_of(member(turn, "from")), *role = NULL;
-    const char *value = text_of(member(turn, "value"));
-    if (is_type(turn, JSON_OBJECT) && member(turn, "role")) return put_message(r, turn);
-    if (!from || !value)
-        return ROW_FAIL(r, "turn %zu has no texts \"from\" and \"value\"", r->row->n_messages + 1);
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(roles[i][0], from) == 0) role = roles[i][1];
-    if (role) {
-        put_text_message(r, role, value);
-        return CZ_OK;
-    }
-    if (strcmp(from, "function_call") != 0)
-        return ROW_FAIL(r,
-                        "turn %zu is from \"%s\"; known are human, gpt, system, tool, "
-                        "observation, function_call",
-                        r->row->n_messages + 1, from);
-    struct json_doc *call;
-    TRY(json_parse(value, strlen(value), r->where, JSON_STRICT, &call));
-    json_begin_object(&r->w);
-    json_put_string(&r->w, "role", "assistant");
-    json_put_string(&r->w, "content", "");
-    json_write_key(&r->w, "tool_calls");
-    json_begin_array(&r->w);
-    json_begin_object(&r->w);
-    json_put_string(&r->w, "type", "function");
-    json_write_key(&r->w, "function");
-    cz_status st = json_write_node(&r->w, json_root(call), NULL);
-    json_free(call);
-    TRY(st);
-    json_end_object(&r->w);
-    json_end_array(&r->w);
-    json_end_object(&r->w);
-    r->row->n_messages++;
-    return CZ_OK;
-}
-
-static cz_status put_alpaca(struct reader *r)
-{
-    const char *instruction = text_of(member(r->root, "instruction"));
-    const char *input = text_of(member(r->root, "input"));
-    const char *output = text_of(member(r->root, "output"));
-    const char *system = text_of(member(r->root, "system"));
-    const struct json_node *history = member(r->root, "history");
-    if (!output) output = text_of(member(r->root, "response"));
-    if (!instruction || !output)
-        return ROW_FAIL(r, "\"instruction\" and \"output\" have to be texts");
-    if (system && *system) put_text_message(r, "system", system);
-    for (size_t i = 0; i < json_count(history); i++) {
-        const struct json_node *pair = json_child(history, i);
-        const char *asked = json_count(pair) == 2 ? text_of(json_child(pair, 0)) : NULL;
-        const char *told = asked ? text_of(json_child(pair, 1)) : NULL;
-        if (!told) return ROW_FAIL(r, "\"history\" is no list of pairs of texts");
-        put_text_message(r, "user", asked);
-        put_text_message(r, "assistant", told);
-    }
-    if (input && *input) {
-        size_t n = strlen(instruction) + strlen(input) + 2;
-        char *both = malloc(n);
-        if (!both) return err_set(CZ_NOMEM, 0, "no memory for a row");
-        snprintf(both, n, "%s\n%s", instruction, input);
-        put_text_message(r, "user", both);
-        free(both);
-    } else {
-        put_text_message(r, "user", instruction);
-    }
-    put_text_message(r, "assistant", output);
-    return CZ_OK;
-}
-
-/* ---- the row
- * ------------------------------------------------------------------------------------- */
 
 /* Tools are a list, or the text of one. */
-static cz_status put_tools(struct reader *r, const struct json_node *tools)
+static cz_status read_tools(struct row_reader *r)
 {
-    const char *text = text_of(tools);
+    const struct json_node *tools = row_member(r->root, "tools");
+    const char *text = row_text_of(tools);
     if (!tools || (text && !*text)) return CZ_OK;
-    json_write_key(&r->w, "tools");
-    if (!text) return json_write_node(&r->w, tools, NULL);
-    struct json_doc *doc;
-    TRY(json_parse(text, strlen(text), r->where, JSON_STRICT, &doc));
-    cz_status st = json_write_node(&r->w, json_root(doc), NULL);
-    json_free(doc);
-    return st;
+    if (text && json_parse(text, strlen(text), "tools", JSON_STRICT, &r->tools) != CZ_OK)
+        return err_prefix("%s: \"tools\" is a text that is no JSON", r->where);
+    if (r->tools) tools = json_root(r->tools);
+    if (json_type(tools) != JSON_ARRAY)
+        return ROW_FAIL(r, "\"tools\" is %s, not a list", json_type_name(json_type(tools)));
+    r->has_tools = json_count(tools) > 0;
+    return CZ_OK;
 }
 
-static cz_status fail_form(struct reader *r)
+static cz_status check_type(const struct row_reader *r, const char *name, enum json_type type,
+                            const char *noun)
 {
-    static const char *const known[] = {"messages", "conversations", "prompt", "completion",
-                                        "text"};
+    const struct json_node *node = row_member(r->root, name);
+    if (!node || json_type(node) == type) return CZ_OK;
+    return ROW_FAIL(r, "\"%s\" is %s, not %s", name, json_type_name(json_type(node)), noun);
+}
+
+static cz_status check_extra(struct row_reader *r)
+{
+    const struct json_node *extra = row_member(r->root, "chat_template_kwargs");
+    const size_t n = json_count(extra);
+    TRY(check_type(r, "documents", JSON_ARRAY, "a list"));
+    TRY(check_type(r, "chat_template_kwargs", JSON_OBJECT, "an object"));
+    if (n > CHAT_EXTRA_MAX)
+        return ROW_FAIL(r, "\"chat_template_kwargs\" has %zu members, more than %d", n,
+                        CHAT_EXTRA_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_key(json_child(extra, i));
+        if (chat_template_sets(name))
+            return ROW_FAIL(r, "\"chat_template_kwargs\" has \"%s\", which the row itself gives",
+                            name);
+        if (r->reading->chat && !chat_template_reads(r->reading->chat, r->has_tools, name))
+            TRY(row_note_unread(r, "chat_template_kwargs.", name));
+    }
+    return CZ_OK;
+}
+
+/* Whether a conversation uses a member of its row. */
+static bool uses(const struct row_form *f, const char *name)
+{
+    static const char *const split[] = {"prompt", "completion", NULL};
+    static const char *const alpaca[] = {"instruction", "history", NULL};
+    if (strcmp(name, "system") == 0 || strcmp(name, "chat_template_kwargs") == 0) return true;
+    if (f->list) return strcmp(name, f->list) == 0;
+    for (size_t i = 0; f->is_split && split[i]; i++)
+        if (strcmp(name, split[i]) == 0) return true;
+    for (size_t i = 0; f->is_alpaca && alpaca[i]; i++)
+        if (strcmp(name, alpaca[i]) == 0) return true;
+    if (f->is_alpaca && (strcmp(name, f->input) == 0 || strcmp(name, f->output) == 0)) return true;
+    return false;
+}
+
+static cz_status note_members(struct row_reader *r, const struct row_form *f)
+{
+    const struct chat_row *row = r->row;
+    for (size_t i = 0; i < json_count(r->root); i++) {
+        const struct json_node *value = json_child(r->root, i);
+        const char *name = json_key(value);
+        bool is_used = row_is_empty(value) || row_is_flag(name) || row_is_harmless(name);
+        if (row->form == CHAT_TEXT) is_used |= strcmp(name, "text") == 0;
+        if (row->form == CHAT_TEXTS)
+            is_used |= strcmp(name, "prompt") == 0 || strcmp(name, "completion") == 0;
+        if (row->form == CHAT_MESSAGES) {
+            is_used |= uses(f, name);
+            if (strcmp(name, "tools") == 0 || strcmp(name, "documents") == 0)
+                is_used |=
+                    !r->reading->chat || chat_template_reads(r->reading->chat, r->has_tools, name);
+        }
+        if (!is_used) TRY(row_note_unread(r, "", name));
+    }
+    return CZ_OK;
+}
+
+/* ---- forms
+ * ------------------------------------------------------------------------------------- */
+
+/* The name of a member that is a list of turns, under a name that czero does not know. */
+static const char *find_turns(const struct row_reader *r)
+{
+    for (size_t i = 0; i < json_count(r->root); i++) {
+        const struct json_node *list = json_child(r->root, i);
+        const struct json_node *turn =
+            json_type(list) == JSON_ARRAY && json_count(list) > 0 ? json_child(list, 0) : NULL;
+        if (row_is_type(turn, JSON_OBJECT) &&
+            ((row_member(turn, "role") && row_member(turn, "content")) ||
+             (row_member(turn, "from") && row_member(turn, "value"))))
+            return json_key(list);
+    }
+    return NULL;
+}
+
+static cz_status fail_form(struct row_reader *r)
+{
+    static const char *const known[] = {"messages", "conversations", "conversation",
+                                        "prompt",   "completion",    "text"};
     char names[300] = "nothing";
     for (size_t i = 0, at = 0; i < json_count(r->root) && at < sizeof names - 1; i++) {
         const struct json_node *value = json_child(r->root, i);
@@ -200,112 +158,188 @@ static cz_status fail_form(struct reader *r)
                              json_key(value), is_known ? " (" : "",
                              is_known ? json_type_name(json_type(value)) : "", is_known ? ")" : "");
     }
-    if (member(r->root, "prompt") && member(r->root, "completion"))
+    if (row_member(r->root, "prompt") && row_member(r->root, "completion"))
         return ROW_FAIL(
             r, "prompt and completion are both texts or both lists of messages; there is %s",
             names);
+    if (find_turns(r))
+        return ROW_FAIL(r, "\"%s\" is a list of messages: name it messages", find_turns(r));
     return ROW_FAIL(r,
                     "no messages, prompt and completion, conversations, instruction and output, or "
                     "text; there is %s",
                     names);
 }
 
-static cz_status write_messages(struct reader *r)
+static cz_status put_history(struct row_reader *r)
 {
-    const struct json_node *messages = member(r->root, "messages");
-    const struct json_node *prompt = member(r->root, "prompt");
-    const struct json_node *completion = member(r->root, "completion");
-    const struct json_node *turns = member(r->root, "conversations");
-    const char *system = text_of(member(r->root, "system"));
-    if (is_type(messages, JSON_ARRAY)) return put_messages(r, messages);
-    if (is_type(prompt, JSON_ARRAY) && is_type(completion, JSON_ARRAY)) {
-        TRY(put_messages(r, prompt));
-        r->row->n_prompt = r->row->n_messages;
-        r->row->has_prompt = true;
-        return put_messages(r, completion);
+    const struct json_node *history = row_member(r->root, "history");
+    TRY(check_type(r, "history", JSON_ARRAY, "a list of pairs of texts"));
+    for (size_t i = 0; i < json_count(history); i++) {
+        const struct json_node *pair = json_child(history, i);
+        const bool is_pair = json_type(pair) == JSON_ARRAY && json_count(pair) == 2;
+        const char *asked = is_pair ? row_text_of(json_child(pair, 0)) : NULL;
+        const char *told = asked ? row_text_of(json_child(pair, 1)) : NULL;
+        if (!told) return ROW_FAIL(r, "\"history\" is no list of pairs of texts");
+        TRY(row_put_text(r, "user", asked));
+        TRY(row_put_text(r, "assistant", told));
     }
-    if (!is_type(turns, JSON_ARRAY)) return put_alpaca(r);
-    if (system && *system) put_text_message(r, "system", system);
-    for (size_t i = 0; i < json_count(turns); i++) TRY(put_turn(r, json_child(turns, i)));
     return CZ_OK;
 }
 
-static cz_status write_chat(struct reader *r)
+static cz_status put_alpaca(struct row_reader *r, const struct row_form *f)
+{
+    const char *instruction, *input, *output;
+    TRY(get_text(r, "instruction", &instruction));
+    TRY(get_text(r, f->input, &input));
+    TRY(get_text(r, f->output, &output));
+    if (!instruction || !output)
+        return ROW_FAIL(r, "\"instruction\" and \"output\" have to be texts");
+    TRY(put_history(r));
+    if (input && *input) {
+        struct text_buf both = {0};
+        cz_status st = text_buf_put(&both, instruction, strlen(instruction));
+        if (st == CZ_OK) st = text_buf_put_char(&both, '\n');
+        if (st == CZ_OK) st = text_buf_put(&both, input, strlen(input) + 1);
+        if (st == CZ_OK) st = row_put_text(r, "user", both.s);
+        text_buf_free(&both);
+        TRY(st);
+    } else {
+        TRY(row_put_text(r, "user", instruction));
+    }
+    return row_put_text(r, "assistant", output);
+}
+
+static cz_status check_list(struct row_reader *r, const char *list, const char *noun,
+                            bool *is_plain)
+{
+    r->list = list;
+    r->noun = noun;
+    r->first = r->row->n_messages;
+    return row_check_messages(r, row_member(r->root, list), is_plain);
+}
+
+/* Check the lists of a conversation and count their messages. */
+static cz_status check_lists(struct row_reader *r, const struct row_form *f, bool *is_plain)
+{
+    if (f->list) {
+        *is_plain = strcmp(f->list, "messages") == 0;
+        return check_list(r, f->list, *is_plain ? "message" : "turn", is_plain);
+    }
+    *is_plain = false;
+    if (!f->is_split) return CZ_OK;
+    TRY(check_list(r, "prompt", "prompt: message", is_plain));
+    r->row->n_prompt = r->row->n_messages;
+    r->row->has_prompt = true;
+    return check_list(r, "completion", "completion: message", is_plain);
+}
+
+/* The row's own system text, unless its first message says the same. */
+static cz_status get_system(struct row_reader *r, const struct row_form *f, const char **out)
+{
+    const char *name = f->list ? f->list : "prompt", *said = NULL;
+    TRY(get_text(r, "system", out));
+    if (*out && !**out) *out = NULL;
+    if (!*out || f->is_alpaca) return CZ_OK;
+    const struct json_node *first =
+        json_count(row_member(r->root, name)) > 0 ? json_child(row_member(r->root, name), 0) : NULL;
+    const char *role = row_is_type(first, JSON_OBJECT) ? row_role_of(r, first) : NULL;
+    if (!role || (strcmp(role, "system") != 0 && strcmp(role, "developer") != 0)) return CZ_OK;
+    said = row_text_of(row_member(first, row_member(first, "content") ? "content" : "value"));
+    if (!said || strcmp(said, *out) != 0)
+        return ROW_FAIL(r, "\"system\" and the first of \"%s\" are two system messages: keep one",
+                        name);
+    *out = NULL;
+    return CZ_OK;
+}
+
+static cz_status write_chat(struct row_reader *r, const struct row_form *f, const char *system)
 {
     static const char *const more[] = {"documents", "chat_template_kwargs"};
     json_begin_object(&r->w);
     json_write_key(&r->w, "messages");
     json_begin_array(&r->w);
-    TRY(write_messages(r));
+    if (system) { /* counted */
+        json_begin_object(&r->w);
+        json_put_string(&r->w, "role", "system");
+        json_put_string(&r->w, "content", system);
+        json_end_object(&r->w);
+    }
+    if (f->is_alpaca) TRY(put_alpaca(r, f));
+    if (f->list) TRY(row_put_messages(r, row_member(r->root, f->list)));
+    if (f->is_split) {
+        TRY(row_put_messages(r, row_member(r->root, "prompt")));
+        TRY(row_put_messages(r, row_member(r->root, "completion")));
+    }
     json_end_array(&r->w);
-    TRY(put_tools(r, member(r->root, "tools")));
+    if (r->has_tools) {
+        json_write_key(&r->w, "tools");
+        TRY(json_write_node(&r->w, r->tools ? json_root(r->tools) : row_member(r->root, "tools"),
+                            NULL));
+    }
     for (size_t i = 0; i < 2; i++) {
-        if (!member(r->root, more[i])) continue;
+        if (!row_member(r->root, more[i])) continue;
         json_write_key(&r->w, more[i]);
-        TRY(json_write_node(&r->w, member(r->root, more[i]), NULL));
+        TRY(json_write_node(&r->w, row_member(r->root, more[i]), NULL));
     }
     json_end_object(&r->w);
     return CZ_OK;
 }
 
-/* Whether a conversation is as templates want it, which saves writing it anew: most are. */
-static bool is_plain(const struct reader *r)
-{
-    const struct json_node *messages = member(r->root, "messages"),
-                           *tools = member(r->root, "tools");
-    if (!is_type(messages, JSON_ARRAY) || (tools && !is_type(tools, JSON_ARRAY))) return false;
-    for (size_t i = 0; i < json_count(messages); i++) {
-        const struct json_node *m = json_child(messages, i);
-        if (!is_type(m, JSON_OBJECT)) return false;
-        for (size_t k = 0; k < json_count(m); k++)
-            if (json_type(json_child(m, k)) == JSON_NULL) return false;
-        if (member(m, "reasoning_content") || member(m, "thinking") || member(m, "reasoning"))
-            return false;
-    }
-    return true;
-}
-
-/* A conversation, written anew where it has to be; texts stay where they are. */
-static cz_status read_form(struct reader *r, struct json_doc **chat)
+/* A conversation, written anew where it has to be: most have not. */
+static cz_status read_chat(struct row_reader *r, const struct row_form *f, struct json_doc **chat)
 {
     struct chat_row *row = r->row;
-    const char *prompt = text_of(member(r->root, "prompt"));
-    const char *completion = text_of(member(r->root, "completion"));
-    bool has_chat = is_type(member(r->root, "messages"), JSON_ARRAY) ||
-                    is_type(member(r->root, "conversations"), JSON_ARRAY) ||
-                    (is_type(member(r->root, "prompt"), JSON_ARRAY) &&
-                     is_type(member(r->root, "completion"), JSON_ARRAY)) ||
-                    member(r->root, "instruction");
-    if (!has_chat) {
-        row->form = prompt && completion ? CHAT_TEXTS : CHAT_TEXT;
-        row->has_prompt = row->form == CHAT_TEXTS;
-        row->prompt = prompt;
-        row->text = row->has_prompt ? completion : text_of(member(r->root, "text"));
-        return row->text ? CZ_OK : fail_form(r);
-    }
-    row->form = CHAT_MESSAGES;
     const struct json_node *root = r->root;
-    if (is_plain(r)) {
-        row->n_messages = json_count(member(root, "messages"));
-    } else {
+    const char *system;
+    bool is_plain = true;
+    TRY(read_tools(r));
+    TRY(check_extra(r));
+    TRY(get_system(r, f, &system));
+    if (system) TRY(row_add_turn(r, false));
+    TRY(check_lists(r, f, &is_plain));
+    if (!is_plain || system || r->tools) {
         char *text;
         size_t n;
-        TRY(write_chat(r));
+        TRY(write_chat(r, f, system));
         TRY(json_writer_take(&r->w, &text, &n));
         TRY(json_adopt(text, n, r->where, JSON_STRICT, chat));
         root = json_root(*chat);
     }
-    row->chat = (struct chat_view){.messages = member(root, "messages"),
-                                   .tools = member(root, "tools"),
-                                   .documents = member(root, "documents"),
-                                   .extra = member(root, "chat_template_kwargs")};
-    if (json_count(row->chat.tools) == 0) row->chat.tools = NULL;
-    return row->n_messages > 0 ? CZ_OK : ROW_FAIL(r, "the conversation has no message");
+    TRY(row_obey_own_flags(r, system != NULL));
+    row->chat = (struct chat_view){.messages = row_member(root, "messages"),
+                                   .tools = r->has_tools ? row_member(root, "tools") : NULL,
+                                   .documents = row_member(root, "documents"),
+                                   .extra = row_member(root, "chat_template_kwargs")};
+    return row->n_messages > (system != NULL) ? CZ_OK
+                                              : ROW_FAIL(r, "the conversation has no message");
 }
 
-cz_status chat_row_read(const char *json, size_t n, const char *where, struct chat_row *out)
+/* Texts stay where they are. */
+static cz_status read_form(struct row_reader *r, struct json_doc **chat)
 {
-    struct reader r = {.where = where, .row = out};
+    struct chat_row *row = r->row;
+    const struct row_form f = form_of(r);
+    TRY(row_check_kind(r));
+    if (f.list || f.is_split || f.is_alpaca) {
+        row->form = CHAT_MESSAGES;
+        TRY(read_chat(r, &f, chat));
+    } else {
+        const char *prompt = row_text_of(row_member(r->root, "prompt"));
+        const char *completion = row_text_of(row_member(r->root, "completion"));
+        row->form = prompt && completion ? CHAT_TEXTS : CHAT_TEXT;
+        row->has_prompt = row->form == CHAT_TEXTS;
+        row->prompt = prompt;
+        row->text = row->has_prompt ? completion : row_text_of(row_member(r->root, "text"));
+        if (!row->text) return fail_form(r);
+        TRY(row_obey_own_flags(r, 0));
+    }
+    return note_members(r, &f);
+}
+
+cz_status chat_row_read(const char *json, size_t n, const char *where,
+                        const struct chat_reading *reading, struct chat_row *out)
+{
+    struct row_reader r = {.where = where, .reading = reading, .row = out};
     struct json_doc *chat = NULL;
     memset(out, 0, sizeof *out);
     TRY(json_parse(json, n, where, JSON_STRICT, &out->doc));
@@ -314,6 +348,7 @@ cz_status chat_row_read(const char *json, size_t n, const char *where, struct ch
     json_writer_init(&r.w, 0);
     cz_status st = read_form(&r, &chat);
     json_writer_free(&r.w);
+    json_free(r.tools);
     if (chat) { /* the texts of the other forms are lent from the first document */
         json_free(out->doc);
         out->doc = chat;
@@ -324,11 +359,7 @@ cz_status chat_row_read(const char *json, size_t n, const char *where, struct ch
 void chat_row_free(struct chat_row *row)
 {
     json_free(row->doc);
+    free(row->turns);
+    text_buf_free(&row->unread);
     memset(row, 0, sizeof *row);
-}
-
-bool chat_row_is_answer(const struct chat_row *row, size_t i)
-{
-    const char *role = text_of(member(json_child(row->chat.messages, i), "role"));
-    return role && (strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0);
 }

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/text/unread.h"
 #include "data/chat/chat_cache.h"
 #include "data/source/json_stream.h"
 #include "data/source/paths.h"
@@ -27,8 +28,11 @@ struct waiting {
     int32_t *tokens; /* (n_tokens) with CHAT_TRAINED */
     size_t n_tokens;
     size_t n_trained, n_trained_uncut; /* up to max_len, and of all */
-    bool lacks_end, is_kept;           /* is_kept: tokens came from the cache */
+    bool lacks_end, has_empty, is_excluded;
+    bool is_kept;           /* tokens came from the cache */
+    struct text_buf unread; /* names, each ended by NUL */
     cz_status status;
+    enum chat_fault fault; /* CZ_INVALID */
     struct err *err;
 };
 
@@ -47,6 +51,9 @@ struct reader {
     bool started, is_list, ended;
     struct block blocks[3];
     unsigned n_named[CHAT_N_FAULTS];
+    struct unread unread;
+    uint64_t first_empty; /* line of the first row with an answer that says nothing, */
+    size_t first_empty_file;
 };
 
 /* ---- rows
@@ -156,22 +163,44 @@ static void count_trained(const struct reader *r, struct waiting *row)
     row->n_trained_uncut = n;
 }
 
+/* Whether flags exclude every answer. */
+static bool is_all_excluded(const struct chat_row *row)
+{
+    bool has_answer = false;
+    for (size_t i = 0; i < row->n_messages; i++) {
+        const bool is_answer = row->turns[i] & CHAT_ANSWER;
+        if (is_answer && !(row->turns[i] & CHAT_EXCLUDED)) return false;
+        has_answer |= is_answer;
+    }
+    return has_answer;
+}
+
 static void encode_one(const struct reader *r, struct chat_scratch *scratch, const char *text,
                        struct waiting *row)
 {
+    const struct chat_encoder *e = &r->o->encoder;
+    const struct chat_reading reading = {.chat = e->chat, .trains_all = e->loss == CHAT_LOSS_ALL};
     struct chat_row read;
     struct chat_tokens t = {0};
     char where[600];
     snprintf(where, sizeof where, "%s:%" PRIu64, r->shown, row->line);
-    row->status = chat_row_read(text + row->begin, row->n, where, &read);
-    bool is_form = row->status == CZ_OK;
-    if (is_form) row->status = chat_encode_in(scratch, &r->o->encoder, &read, where, &t);
+    row->status = chat_row_read(text + row->begin, row->n, where, &reading, &read);
+    bool is_form = row->status == CZ_OK || read.is_unseen;
+    row->fault = CHAT_UNSEEN;
+    if (row->status == CZ_OK) {
+        row->status = chat_encode_in(scratch, e, &read, where, &t);
+        row->fault = t.fault;
+    }
+    row->unread = read.unread;
+    row->is_excluded = read.is_excluded || (read.n_messages > 0 && is_all_excluded(&read));
+    read.unread = (struct text_buf){0};
     chat_row_free(&read);
     if (row->status == CZ_OK) {
         for (size_t i = 0; i < t.n; i++) t.ids[i] |= t.trained[i] ? CHAT_TRAINED : 0;
         row->tokens = t.ids;
         row->n_tokens = t.n;
         row->lacks_end = t.lacks_end;
+        row->has_empty = t.has_empty;
         t.ids = NULL;
         count_trained(r, row);
     }
@@ -197,21 +226,76 @@ static cz_status grow(void **at, size_t n, size_t more, size_t *cap, size_t size
     return CZ_OK;
 }
 
-const char *chat_fault_text(enum chat_fault fault)
+const char *chat_fault_text(const struct chat_set *s, enum chat_fault fault, char *buf)
 {
     static const char *const reasons[] = {
         [CHAT_REFUSED] = "its template refuses this row",
-        [CHAT_UNTRAINED] = "nothing of this row is trained: it has no answer",
-        [CHAT_CUT_AWAY] = "all that is trained of this row is behind the longest length",
+        [CHAT_UNFOUND] = "an answer cannot be found in the text",
+        [CHAT_UNSEEN] = "the model cannot read a part of this row",
+        [CHAT_UNTRAINED] =
+            "nothing of this row is trained: it has no answer, or its flags exclude every answer",
     };
-    return reasons[fault];
+    if (fault == CHAT_CUT_AWAY)
+        snprintf(buf, CHAT_FAULT_NBYTES, "the answer begins after token %" PRId64 " (--seq-len)",
+                 s->max_len);
+    else
+        snprintf(buf, CHAT_FAULT_NBYTES, "%s", reasons[fault]);
+    return buf;
+}
+
+uint64_t chat_set_n_left_out(const struct chat_set *s)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < CHAT_N_FAULTS; i++) n += s->n_faults[i];
+    return n;
+}
+
+const char *chat_set_reason(const struct chat_set *s, enum chat_fault fault, char *buf)
+{
+    static const char *const reasons[][2] = {
+        /* of one row, of several */
+        [CHAT_REFUSED] = {"is refused by the template", "are refused by the template"},
+        [CHAT_UNFOUND] = {"has an answer that cannot be found in the text",
+                          "have an answer that cannot be found in the text"},
+        [CHAT_UNSEEN] = {"has parts that the model cannot read",
+                         "have parts that the model cannot read"},
+        [CHAT_UNTRAINED] = {"has nothing to train", "have nothing to train"},
+        [CHAT_CUT_AWAY] = {"has its answer after token", "have their answer after token"},
+    };
+    const uint64_t n = s->n_faults[fault];
+    char place[48] = "";
+    if (fault == CHAT_CUT_AWAY)
+        snprintf(place, sizeof place, " %" PRId64 " (--seq-len)", s->max_len);
+    snprintf(buf, CHAT_REASONS_NBYTES, "%" PRIu64 " %s%s", n, reasons[fault][n != 1], place);
+    return buf;
+}
+
+const char *chat_set_reasons(const struct chat_set *s, char *buf)
+{
+    char one[CHAT_REASONS_NBYTES];
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < CHAT_N_FAULTS; i++)
+        if (s->n_faults[i] > 0)
+            at += (size_t)snprintf(buf + at, CHAT_REASONS_NBYTES - at, "%s%s", at > 0 ? ", " : "",
+                                   chat_set_reason(s, (enum chat_fault)i, one));
+    return buf;
+}
+
+bool chat_set_is_refused(const struct chat_set *s)
+{
+    const uint64_t n = chat_set_n_left_out(s);
+    return 2 * (n - s->n_excluded) > s->n_rows || n == s->n_rows;
 }
 
 /* A row that is left out: named or, for a look at the data, noted. */
 static cz_status leave_out(struct reader *r, enum chat_fault fault, const struct waiting *row)
 {
     struct chat_set *s = r->set;
+    const bool has_sentence = fault <= CHAT_UNSEEN;
+    char text[CHAT_FAULT_NBYTES];
     s->n_faults[fault]++;
+    s->n_excluded += fault == CHAT_UNTRAINED && row->is_excluded;
     if (r->o->keeps_all) {
         TRY(grow((void **)&s->left_out, s->n_left_out, 1, &s->left_out_cap, sizeof *s->left_out));
         struct chat_left_out *left = &s->left_out[s->n_left_out++];
@@ -219,19 +303,20 @@ static cz_status leave_out(struct reader *r, enum chat_fault fault, const struct
                                        .file = (uint32_t)(s->n_files - 1),
                                        .line = row->line,
                                        .example = SIZE_MAX};
-        if (fault != CHAT_REFUSED) {
+        if (!has_sentence) {
             left->example = s->n_examples; /* add_example() puts it there */
             return CZ_OK;
         }
-        left->sentence = strdup(row->err ? row->err->text : chat_fault_text(fault));
+        left->sentence = strdup(row->err ? row->err->text : chat_fault_text(s, fault, text));
         return left->sentence ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for what is left out");
     }
+    if (row->is_excluded && fault == CHAT_UNTRAINED) return CZ_OK; /* as the row has it */
     if (r->n_named[fault]++ >= NAMED_MAX) return CZ_OK;
-    if (fault == CHAT_REFUSED)
+    if (has_sentence)
         LOGV(LOG_WARN, SUB_DATA, "data: %s; the row is left out", row->err ? row->err->text : "");
     else
         LOGV(LOG_WARN, SUB_DATA, "data: %s:%" PRIu64 ": %s; it is left out", r->shown, row->line,
-             chat_fault_text(fault));
+             chat_fault_text(s, fault, text));
     return CZ_OK;
 }
 
@@ -247,6 +332,9 @@ static cz_status add_example(struct reader *r, const struct waiting *row)
     if (row->n_trained == 0) {
         TRY(leave_out(r, row->n_trained_uncut > 0 ? CHAT_CUT_AWAY : CHAT_UNTRAINED, row));
         if (!r->o->keeps_all) return CZ_OK;
+    } else if (row->has_empty && s->n_empty++ == 0) {
+        r->first_empty = row->line;
+        r->first_empty_file = s->n_files - 1;
     }
     TRY(grow((void **)&s->tokens, s->n_tokens, n_kept, &s->tokens_cap, sizeof *s->tokens));
     TRY(grow((void **)&s->examples, s->n_examples, 1, &s->examples_cap, sizeof *s->examples));
@@ -255,6 +343,7 @@ static cz_status add_example(struct reader *r, const struct waiting *row)
                                                          .n = n,
                                                          .n_full = n_full,
                                                          .n_trained = row->n_trained,
+                                                         .has_empty = row->has_empty,
                                                          .file = (uint32_t)(s->n_files - 1),
                                                          .line = row->line};
     s->n_tokens += n_kept;
@@ -262,13 +351,23 @@ static cz_status add_example(struct reader *r, const struct waiting *row)
     return CZ_OK;
 }
 
+static void waiting_free(struct waiting *row)
+{
+    free(row->tokens);
+    free(row->err);
+    text_buf_free(&row->unread);
+    row->tokens = NULL;
+    row->err = NULL;
+}
+
 /* ---- kept tokens ------------------------------------------------------------------------------
  */
 
 /* Of each row the number of its tokens, UINT32_MAX where it was refused and has to be tried again,
- * whether its end is missing, and the tokens. */
+ * KEPT_…, the bytes of names of members that nothing uses; the tokens, and the names. */
+enum { KEPT_LACKS_END = 1, KEPT_HAS_EMPTY = 2, KEPT_IS_EXCLUDED = 4 };
 struct kept_head {
-    uint32_t n, lacks_end;
+    uint32_t n, flags, n_unread;
 };
 
 /* One row's tokens from [*at, end): false when they are not all there. */
@@ -279,14 +378,21 @@ static bool take_kept(const struct reader *r, struct waiting *row, const char **
     memcpy(&head, *at, sizeof head);
     *at += sizeof head;
     if (head.n == UINT32_MAX) return true;
-    if ((size_t)(end - *at) / sizeof *row->tokens < head.n) return false;
+    if ((size_t)(end - *at) / sizeof *row->tokens < head.n ||
+        (size_t)(end - *at) - head.n * sizeof *row->tokens < head.n_unread)
+        return false;
     const size_t nbytes = head.n * sizeof *row->tokens;
     row->tokens = malloc(nbytes + 1);
     if (!row->tokens) return false;
     memcpy(row->tokens, *at, nbytes);
     *at += nbytes;
+    if (head.n_unread > 0 && text_buf_put(&row->unread, *at, head.n_unread) != CZ_OK) return false;
+    if (head.n_unread > 0 && row->unread.s[head.n_unread - 1] != '\0') return false;
+    *at += head.n_unread;
     row->n_tokens = head.n;
-    row->lacks_end = head.lacks_end != 0;
+    row->lacks_end = head.flags & KEPT_LACKS_END;
+    row->has_empty = head.flags & KEPT_HAS_EMPTY;
+    row->is_excluded = head.flags & KEPT_IS_EXCLUDED;
     row->is_kept = true;
     count_trained(r, row);
     return true;
@@ -307,8 +413,7 @@ static cz_status get_kept(const struct reader *r, struct block *block, bool *fou
     *found = *found && at == end;
     free(kept);
     for (size_t i = 0; i < block->n_rows && !*found; i++) {
-        free(block->rows[i].tokens);
-        block->rows[i].tokens = NULL;
+        waiting_free(&block->rows[i]);
         block->rows[i].is_kept = false;
     }
     return CZ_OK;
@@ -324,23 +429,28 @@ static cz_status put_kept(struct reader *r, const struct block *block)
     for (size_t i = 0; i < block->n_rows && st == CZ_OK; i++) {
         const struct waiting *row = &block->rows[i];
         const size_t n = row->n_tokens;
-        const bool is_known = row->status == CZ_OK && n < UINT32_MAX;
-        const struct kept_head head = {is_known ? (uint32_t)n : UINT32_MAX, row->lacks_end};
+        const bool is_known = row->status == CZ_OK && n < UINT32_MAX && row->unread.n < UINT32_MAX;
+        const uint32_t flags = (row->lacks_end ? KEPT_LACKS_END : 0) |
+                               (row->has_empty ? KEPT_HAS_EMPTY : 0) |
+                               (row->is_excluded ? KEPT_IS_EXCLUDED : 0);
+        const struct kept_head head = {is_known ? (uint32_t)n : UINT32_MAX, flags,
+                                       is_known ? (uint32_t)row->unread.n : 0};
         st = text_buf_put(&kept, (const char *)&head, sizeof head);
         if (st == CZ_OK && is_known)
             st = text_buf_put(&kept, (const char *)row->tokens, n * sizeof *row->tokens);
+        if (st == CZ_OK && is_known && row->unread.n > 0)
+            st = text_buf_put(&kept, row->unread.s, row->unread.n);
     }
     if (st == CZ_OK) chat_cache_put(r->cache, block->text.s, block->text.n, kept.s, kept.n);
     text_buf_free(&kept);
     return st;
 }
 
-static void waiting_free(struct waiting *row)
+static void note_unread(struct reader *r, const struct waiting *row)
 {
-    free(row->tokens);
-    free(row->err);
-    row->tokens = NULL;
-    row->err = NULL;
+    const struct text_buf *names = &row->unread;
+    for (size_t at = 0; at < names->n; at += strlen(names->s + at) + 1)
+        unread_add(&r->unread, names->s + at, "line %" PRIu64, row->line);
 }
 
 /* Take encoded rows over in their order. */
@@ -349,9 +459,10 @@ static cz_status end_block(struct reader *r, struct block *block)
     cz_status st = CZ_OK;
     for (size_t i = 0; i < block->n_rows; i++) {
         struct waiting *row = &block->rows[i];
+        note_unread(r, row);
         if (st == CZ_OK && row->status == CZ_INVALID) {
             r->set->n_rows++;
-            st = leave_out(r, CHAT_REFUSED, row);
+            st = leave_out(r, row->fault, row);
         } else if (st == CZ_OK && row->status != CZ_OK) {
             st = row->err ? err_restore(row->err)
                           : err_set(row->status, 0, "%s:%" PRIu64 ": a row cannot be read",
@@ -438,27 +549,37 @@ static cz_status read_file(struct reader *r, const struct data_path *path)
         block = next;
         next = free_one;
     }
-    return end_block(r, before);
+    TRY(end_block(r, before));
+    return unread_report(&r->unread, path->shown);
 }
 
 static cz_status check_faults(const struct chat_set *s, const struct chat_set_options *o)
 {
-    const uint64_t *f = s->n_faults, n = f[CHAT_REFUSED] + f[CHAT_UNTRAINED] + f[CHAT_CUT_AWAY];
+    const uint64_t n = chat_set_n_left_out(s);
+    char reasons[CHAT_REASONS_NBYTES];
     if (s->n_rows == 0) return err_set(CZ_INVALID, 0, "%s: no rows", o->paths[0]);
     if (n == 0 || o->keeps_all) return CZ_OK;
-    if (2 * n > s->n_rows)
+    chat_set_reasons(s, reasons);
+    if (chat_set_is_refused(s))
         return err_set(CZ_INVALID, 0,
                        "%" PRIu64 " of %" PRIu64
-                       " rows cannot be trained on: the template refuses %" PRIu64 ", %" PRIu64
-                       " have nothing to train, %" PRIu64
-                       " have it behind --seq-len %lld; czero data show FILE shows them",
-                       n, s->n_rows, f[CHAT_REFUSED], f[CHAT_UNTRAINED], f[CHAT_CUT_AWAY],
-                       (long long)o->max_len);
-    LOGV(LOG_WARN, SUB_DATA,
-         "data: %" PRIu64 " of %" PRIu64 " rows are left out: the template refuses %" PRIu64
-         ", %" PRIu64 " have nothing to train, %" PRIu64 " have it behind the longest length",
-         n, s->n_rows, f[CHAT_REFUSED], f[CHAT_UNTRAINED], f[CHAT_CUT_AWAY]);
+                       " rows cannot be trained on: %s; czero data show FILE shows them",
+                       n, s->n_rows, reasons);
+    LOGV(LOG_WARN, SUB_DATA, "data: %" PRIu64 " of %" PRIu64 " rows %s left out: %s", n, s->n_rows,
+         n == 1 ? "is" : "are", reasons);
     return CZ_OK;
+}
+
+static void say_empty(const struct reader *r)
+{
+    const struct chat_set *s = r->set;
+    if (s->n_empty == 0) return;
+    LOGV(
+        LOG_WARN, SUB_DATA,
+        "data: %" PRIu64 " of %" PRIu64 " rows %s an empty answer (first: %s:%" PRIu64
+        "): only the end of the turn is trained there; \"train\": false in such a turn excludes it",
+        s->n_empty, s->n_rows, s->n_empty == 1 ? "has" : "have", s->files[r->first_empty_file],
+        r->first_empty);
 }
 
 static cz_status read_all(struct reader *r)
@@ -478,6 +599,7 @@ static cz_status read_all(struct reader *r)
     data_paths_free(&paths);
     TRY(st);
     TRY(check_faults(r->set, o));
+    if (!o->keeps_all) say_empty(r);
     if (r->set->n_without_end > 0)
         LOGV(
             LOG_WARN, SUB_DATA,
@@ -490,10 +612,11 @@ static cz_status read_all(struct reader *r)
 
 cz_status chat_set_open(const struct chat_set_options *options, struct chat_set **out)
 {
-    struct reader r = {.o = options};
+    struct reader r = {.o = options, .unread = {.what = "members of rows"}};
     *out = NULL;
     r.set = calloc(1, sizeof *r.set);
     if (!r.set) return err_set(CZ_NOMEM, 0, "no memory for the data");
+    r.set->max_len = options->max_len;
     cz_status st = read_all(&r);
     for (size_t i = 0; i < CZ_ARRAY_LEN(r.blocks); i++) block_free(&r.blocks[i]);
     chat_cache_close(r.cache);

@@ -27,6 +27,7 @@ struct chat_example {
     size_t begin, n;  /* in chat_set.tokens */
     size_t n_full;    /* tokens before it was cut; with keeps_all all of them are there */
     size_t n_trained; /* targets that count */
+    bool has_empty;   /* an answer that is trained says nothing */
     uint32_t file;    /* in chat_set.files */
     uint64_t line;    /* from 1 */
 };
@@ -36,18 +37,12 @@ struct chat_bin {
     size_t n_tokens, n_trained;
 };
 
-/* Rows that are left out, by their reason. */
-enum chat_fault { CHAT_REFUSED, CHAT_UNTRAINED, CHAT_CUT_AWAY, CHAT_N_FAULTS };
-
-/* "the template refuses it", … */
-const char *chat_fault_text(enum chat_fault fault);
-
 struct chat_left_out {
     enum chat_fault fault;
     uint32_t file;
     uint64_t line;
-    size_t example; /* in chat_set.examples; CHAT_REFUSED: SIZE_MAX */
-    char *sentence; /* CHAT_REFUSED: with file and line; otherwise NULL */
+    size_t example; /* in chat_set.examples; SIZE_MAX with a sentence */
+    char *sentence; /* of the fault, with file and line; NULL: chat_fault_text() */
 };
 
 struct chat_set {
@@ -63,20 +58,39 @@ struct chat_set {
     uint64_t n_kept; /* rows whose tokens were found in cache_dir */
     uint64_t n_rows, n_cut, n_trained, n_faults[CHAT_N_FAULTS];
     uint64_t n_without_end; /* examples whose answers do not train the token that ends them */
+    uint64_t n_empty;       /* examples with an answer that says nothing */
+    uint64_t n_excluded;    /* of n_faults[CHAT_UNTRAINED]: by their own flags */
+    int64_t max_len;
     struct chat_left_out *left_out; /* keeps_all, in the order of the rows */
     size_t n_left_out, left_out_cap;
 };
 
-/* Read and encode everything, on all processors of the process. Rows that a template refuses, that
- * have no trained token, or lost all of them by the cut are left out; the first are named in
- * warnings. *out is released by chat_set_close(); NULL on error. Errors: CZ_INVALID (a row of no
- * known form; more than half of the rows would be left out; nothing is left), CZ_CORRUPT (no JSON),
+/* Read and encode everything, on all processors of the process. Rows with a fault are left out; the
+ * first are named in warnings. Members of rows that nothing uses are named once for each file.
+ * *out is released by chat_set_close(); NULL on error. Errors: CZ_INVALID (a row of no known form;
+ * more than half of the rows would be left out, not counting those that their own flags exclude;
+ * nothing is left; members that nothing uses, where the process is strict), CZ_CORRUPT (no JSON),
  * CZ_UNSUPPORTED (a template), the files', CZ_NOMEM. */
 cz_status chat_set_open(const struct chat_set_options *options, struct chat_set **out);
 void chat_set_close(struct chat_set *s); /* accepts NULL */
 
 /* A number of the examples, their tokens and what is trained of them. */
 uint64_t chat_set_hash(const struct chat_set *s);
+
+/* Why a row is left out, as the end of "ROW is left out: …". Returns buf. */
+enum { CHAT_FAULT_NBYTES = 160 };
+const char *chat_fault_text(const struct chat_set *s, enum chat_fault fault, char *buf);
+
+/* How many rows are left out; for one reason or all of them the number and why: "1 has nothing to
+ * train, 35 have …". Return buf. */
+enum { CHAT_REASONS_NBYTES = 640 };
+uint64_t chat_set_n_left_out(const struct chat_set *s);
+const char *chat_set_reason(const struct chat_set *s, enum chat_fault fault, char *buf);
+const char *chat_set_reasons(const struct chat_set *s, char *buf);
+
+/* Whether too many rows are left out for a run: more than half, not counting those that their own
+ * flags exclude, or all. */
+bool chat_set_is_refused(const struct chat_set *s);
 
 /* Fill order and bins, of examples with something to train. */
 cz_status chat_set_pack(struct chat_set *s, int64_t max_len, bool packs);

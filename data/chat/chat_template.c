@@ -1,7 +1,7 @@
 /* Where chat templates are: transformers writes one to chat_template.jinja and further ones beside
  * it; older folders have them in tokenizer_config.json. A file wins over the config. Special tokens
  * are variables of the template under the names that the config gives them. */
-#include "data/chat/chat_template.h"
+#include "data/chat/chat_template_impl.h"
 
 #include "base/hash.h"
 #include "formats/beneath.h"
@@ -19,6 +19,9 @@
 
 enum { TEMPLATES_MAX = 64, VARS_MAX = 128, N_OWN_VARS = 4 };
 
+static const char *const own_vars[N_OWN_VARS] = {"messages", "tools", "documents",
+                                                 "add_generation_prompt"};
+
 struct named_template {
     char name[64];
     struct jinja_template *jinja;
@@ -33,6 +36,7 @@ struct chat_template {
     bool tells_time;
     char *file_text; /* of a file of the user's, where the folder has no template; NULL */
     size_t n_file_text;
+    struct chat_probe *probes; /* of plain, of tools */
 };
 
 /* While one is opened. */
@@ -273,7 +277,10 @@ cz_status chat_template_open(const char *dir, const char *given, struct chat_tem
     struct search *s = calloc(1, sizeof *s);
     struct chat_template *t = calloc(1, sizeof *t);
     *out = NULL;
-    cz_status st = s && t ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a chat template");
+    if (t) t->probes = calloc(2, sizeof *t->probes);
+    for (int i = 0; t && t->probes && i < 2; i++) pthread_mutex_init(&t->probes[i].lock, NULL);
+    cz_status st =
+        s && t && t->probes ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a chat template");
     if (st == CZ_OK) {
         s->dir = dir;
         s->given = given;
@@ -308,7 +315,14 @@ void chat_template_close(struct chat_template *t)
     json_free(t->config);
     json_free(t->map);
     free(t->file_text);
+    for (int i = 0; t->probes && i < 2; i++) pthread_mutex_destroy(&t->probes[i].lock);
+    free(t->probes);
     free(t);
+}
+
+struct chat_probe *chat_template_probe(const struct chat_template *t, bool has_tools)
+{
+    return &t->probes[has_tools];
 }
 
 uint64_t chat_template_hash(const struct chat_template *t)
@@ -326,14 +340,39 @@ bool chat_template_marks_answers(const struct chat_template *t, bool has_tools)
     return jinja_marks_generation(has_tools ? t->tools : t->plain);
 }
 
+bool chat_template_mentions(const struct chat_template *t, bool has_tools, const char *word)
+{
+    return jinja_mentions(has_tools ? t->tools : t->plain, word);
+}
+
+bool chat_template_reads(const struct chat_template *t, bool has_tools, const char *variable)
+{
+    return jinja_reads(has_tools ? t->tools : t->plain, variable);
+}
+
+bool chat_template_is_tool_role(const char *role)
+{
+    static const char *const names[] = {"tool", "function", "ipython", "observation"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        if (strcmp(role, names[i]) == 0) return true;
+    return false;
+}
+
+bool chat_template_sets(const char *variable)
+{
+    for (size_t i = 0; i < N_OWN_VARS; i++)
+        if (strcmp(variable, own_vars[i]) == 0) return true;
+    return false;
+}
+
 cz_status chat_template_render(const struct chat_template *t, const struct chat_view *chat,
                                size_t n_messages, bool adds_prompt, int64_t now,
                                struct jinja_text *out)
 {
-    struct jinja_var vars[2 * VARS_MAX];
+    struct jinja_var vars[VARS_MAX + CHAT_EXTRA_MAX];
     size_t n = t->n_vars;
     memcpy(vars, t->vars, n * sizeof *vars);
-    for (size_t i = 0; chat->extra && i < json_count(chat->extra) && i < VARS_MAX; i++) {
+    for (size_t i = 0; chat->extra && i < json_count(chat->extra) && i < CHAT_EXTRA_MAX; i++) {
         const struct json_node *member = json_child(chat->extra, i);
         vars[n++] = (struct jinja_var){.name = json_key(member), .node = member};
     }

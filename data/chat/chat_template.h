@@ -28,6 +28,14 @@ cz_status chat_template_export(const struct chat_template *t, const char *dir);
 /* Whether the template marks what the assistant writes by {% generation %}. */
 bool chat_template_marks_answers(const struct chat_template *t, bool has_tools);
 
+/* Whether the template mentions a word (jinja_mentions()), such as a member of messages, or reads a
+ * variable. */
+bool chat_template_mentions(const struct chat_template *t, bool has_tools, const char *word);
+bool chat_template_reads(const struct chat_template *t, bool has_tools, const char *variable);
+
+/* Whether messages of this role carry what a tool returned. */
+bool chat_template_is_tool_role(const char *role);
+
 /* A hash of the templates, equal in all processes, and of the special tokens; whether a template
  * writes the time (strftime_now). */
 uint64_t chat_template_hash(const struct chat_template *t);
@@ -36,10 +44,16 @@ bool chat_template_tells_time(const struct chat_template *t);
 /* A special token of the folder, such as "eos_token", or NULL. Owned by the template. */
 const char *chat_template_token(const struct chat_template *t, const char *name);
 
+/* Variables that a row may give (chat_view.extra), and whether a name is one that rendering sets.
+ */
+#define CHAT_EXTRA_MAX 128
+bool chat_template_sets(const char *variable);
+
 /* A conversation; NULL where a row has no such member. All lent. */
 struct chat_view {
     const struct json_node *messages, *tools, *documents;
-    const struct json_node *extra; /* an object: more variables, which win over special tokens */
+    /* An object of at most CHAT_EXTRA_MAX: more variables, which win over special tokens. */
+    const struct json_node *extra;
 };
 
 /* Render the first n_messages, with the beginning of an answer behind them (add_generation_prompt)

@@ -41,6 +41,10 @@ bool jinja_marks_generation(const struct jinja_template *t);
 /* Whether a variable is read anywhere in it. */
 bool jinja_reads(const struct jinja_template *t, const char *name);
 
+/* Whether a word stands anywhere in its tags: a name, an attribute, or the whole of a text. What no
+ * template mentions, it cannot read by name. */
+bool jinja_mentions(const struct jinja_template *t, const char *word);
+
 /* A variable: a JSON value, else a text, else a truth value. All lent for the call. */
 struct jinja_var {
     const char *name;

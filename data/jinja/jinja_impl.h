@@ -215,6 +215,8 @@ struct jinja_template {
     struct hash_index name_index; /* of names */
     uint32_t loop_name;           /* of `loop`; UINT32_MAX: it is not read */
     bool marks_generation;
+    struct jv *words; /* names and texts of all tags, sorted, each once */
+    size_t n_words;
 };
 
 /* ---- tokens ---------------------------------------------------------------------------------- */

@@ -857,6 +857,28 @@ cz_status jinja_parse_tokens(struct jinja_template *t, const struct jinja_tokens
     return parse_statements(&p, NULL, &t->body);
 }
 
+static int compare_words(const void *a, const void *b)
+{
+    const struct jv *x = a, *y = b;
+    if (x->n != y->n) return x->n < y->n ? -1 : 1;
+    return x->n > 0 ? memcmp(x->s, y->s, x->n) : 0;
+}
+
+static cz_status note_words(struct jinja_template *t, const struct jinja_tokens *tokens)
+{
+    size_t n = 0;
+    t->words = malloc((tokens->n + 1) * sizeof *t->words);
+    if (!t->words) return jinja_no_memory(t, 1);
+    for (size_t i = 0; i < tokens->n; i++)
+        if (tokens->at[i].type == JT_NAME || tokens->at[i].type == JT_STR)
+            t->words[n++] = tokens->at[i].value;
+    qsort(t->words, n, sizeof *t->words, compare_words);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || compare_words(&t->words[i], &t->words[i - 1]) != 0)
+            t->words[t->n_words++] = t->words[i];
+    return CZ_OK;
+}
+
 cz_status jinja_parse(const char *text, size_t n, const char *name, struct jinja_template **out)
 {
     struct jinja_tokens tokens = {0};
@@ -870,6 +892,7 @@ cz_status jinja_parse(const char *text, size_t n, const char *name, struct jinja
     t->pool.nbytes_max = JINJA_NBYTES_MAX;
     cz_status st = jinja_lex(t, text, n, &tokens);
     if (st == CZ_OK) st = jinja_parse_tokens(t, &tokens);
+    if (st == CZ_OK) st = note_words(t, &tokens);
     free(tokens.at);
     if (!jinja_name_find(t, "loop", 4, &t->loop_name)) t->loop_name = UINT32_MAX;
     if (st != CZ_OK) {
@@ -886,6 +909,7 @@ void jinja_free(struct jinja_template *t)
     jinja_pool_free(&t->pool);
     hash_index_free(&t->name_index);
     free(t->names);
+    free(t->words);
     free(t->name);
     free(t);
 }
@@ -899,4 +923,10 @@ bool jinja_reads(const struct jinja_template *t, const char *name)
 {
     uint32_t number;
     return jinja_name_find(t, name, strlen(name), &number);
+}
+
+bool jinja_mentions(const struct jinja_template *t, const char *word)
+{
+    const struct jv wanted = jv_of_str(word, strlen(word));
+    return bsearch(&wanted, t->words, t->n_words, sizeof *t->words, compare_words) != NULL;
 }

@@ -50,7 +50,7 @@ static void check(const struct chat_set *s, const struct chat_set_options *o)
     }
     FUZZ_CHECK(n_in_bins == n_used);
     for (size_t i = 0; i < s->n_left_out; i++)
-        FUZZ_CHECK((s->left_out[i].sentence != NULL) == (s->left_out[i].fault == CHAT_REFUSED));
+        FUZZ_CHECK((s->left_out[i].sentence != NULL) == (s->left_out[i].fault <= CHAT_UNSEEN));
     FUZZ_CHECK(!o->keeps_all || s->n_rows == n_used + s->n_left_out);
 }
 

@@ -362,7 +362,9 @@ def chats(out):
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}, {"role": "assistant", "content": None}]},
             {"prompt": turn[:1], "completion": turn[1:]}, {"prompt": "ab", "completion": "cd"}, {"text": "abc"}, {"messages": turn[:1]},
             {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a" * 60}, {"from": "function_call", "value": "{\"name\": \"f\"}"}], "system": "s"},
-            {"instruction": "i", "input": "x", "output": "o", "history": [["q", "r"]]}]
+            {"instruction": "i", "input": "x", "output": "o", "history": [["q", "r"]]},
+            {"messages": [turn[0], dict(turn[1], weight=0), turn[0], dict(turn[1], train=True)], "loss_mask": [1, 0]},
+            {"conversation": [{"role": "human", "value": ["a", {"text": "b"}], "note": 1}, {"from": "gpt", "content": [{"type": "text", "text": "c"}]}], "train": True, "score": 2}]
     lines = [json.dumps(row) for row in rows]
     for mode in range(64):
         out.put("chat", bytes([mode]) + lines[mode % len(rows)].encode())

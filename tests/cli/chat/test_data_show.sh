@@ -23,12 +23,12 @@ show=(data show rows.jsonl --tokenizer bytes --chat-template t.jinja --seq-len 3
 
 "$czero" "${show[@]}" --rows 9 >out 2>err || fail "data show"
 for line in "rows.jsonl:1: 24 tokens, 15 trained" "  <u>ab.<a>{+c" "  rows 9\x1b[31md.+}" \
-  "rows.jsonl:2: 9 tokens, 0 trained; left out: nothing of this row is trained: it has no answer" \
-  "rows.jsonl:4: 49 tokens, 0 trained, 17 cut; left out: all that is trained of this row is behind the longest length" \
+  "rows.jsonl:2: 9 tokens, 0 trained; left out: nothing of this row is trained: it has no answer, or its flags exclude every answer" \
+  "rows.jsonl:4: 49 tokens, 0 trained, 17 cut; left out: the answer begins after token 32 (--seq-len)" \
   "  <u>01234567890123456789012345678[-90123456789.<a>x.-]" "  <u>ab.<a>{+01234567890123456789012+}[-34567890123456789.-]" "  ab{+cdé+}" "  a{+bcd+}" \
-  "rows       7; 4 are trained on, 3 are left out" "         1 that the template refuses" "         1 with nothing to train" \
-  "         1 that lose all that is trained by the cut" "lengths    4 to 50 tokens, half of them up to 9" \
-  "cut        2 rows lose 35 tokens behind --seq-len 32" "epoch      66 tokens, 45 (68.2 %) of them trained"; do
+  "rows       7; 4 are trained on, 3 are left out" "           1 is refused by the template" "           1 has nothing to train" \
+  "           1 has its answer after token 32 (--seq-len)" "lengths    4 to 50 tokens, half of them up to 9" \
+  "cut        2 rows lose 35 tokens after --seq-len 32" "epoch      66 tokens, 45 (68.2 %) of them trained"; do
   grep -qF -- "$line" out || fail "no line \"$line\""
 done
 [ "$(grep -c '^rows ' out)" = 1 ] || fail "a text passes for a line of the report"
@@ -44,7 +44,7 @@ grep -qx 'packed     3 rows of 32 tokens, 68.8 % full' out || fail "packed rows"
 python3 - <<'PY' || fail "--json has other figures"
 import json
 d = json.load(open("j.json"))
-assert d["left_out"] == {"refused": 1, "untrained": 1, "cut_away": 1} and [r["line"] for r in d["left_out_rows"]] == [2, 4, 6], d
+assert d["left_out"] == {"refused": 1, "unfound": 0, "unseen": 0, "untrained": 1, "cut_away": 1} and [r["line"] for r in d["left_out_rows"]] == [2, 4, 6], d
 assert (d["rows"], d["tokens_per_epoch"], d["trained_tokens_per_epoch"], d["tokens_cut"], d["batch_rows"]) == (7, 66, 45, 35, 4), d
 assert sum(b["rows"] for b in d["lengths"]) == 6
 parts = d["shown"][0]["parts"]

@@ -5,89 +5,10 @@
  * were kept are those of the rows, and damaged ones, or those of another template, are not taken.
  */
 #include "data/chat/chat_loader.h"
-#include "formats/file_io.h"
-#include "tests/support/check_main.h"
+#include "tests/support/chat_show.h"
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#define MARKED                                                                                     \
-    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}"          \
-    "{{ m.content }}.{% endgeneration %}{% else %}{{ m.content }}.{% endif %}{% endfor %}"         \
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-#define PLAIN                                                                                      \
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}.{% endfor %}"                            \
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-/* Reasoning stays in the last answer only, as many templates have it. */
-#define FORGETS                                                                                    \
-    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% if loop.last %}"        \
-    "<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% else %}{{ m.content }}"  \
-    "{% endif %}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-
-static char dir[64], file[96], template_file[96];
-static struct cz_tokenizer *bytes;
-
-static void setup(void)
-{
-    snprintf(dir, sizeof dir, "%s", test_tmp_make());
-    snprintf(file, sizeof file, "%s/rows.jsonl", dir);
-    snprintf(template_file, sizeof template_file, "%s/t.jinja", dir);
-    ck_ok(cz_tokenizer_open("bytes", &bytes));
-}
-
-static void teardown(void)
-{
-    cz_tokenizer_close(bytes);
-    test_tmp_remove(dir);
-}
-
-static struct chat_encoder encoder_of(const char *text, const char *loss)
-{
-    struct chat_encoder e;
-    ck_ok(file_save(template_file, text, strlen(text)));
-    ck_ok(chat_encoder_open(&e, bytes, template_file, loss));
-    return e;
-}
-
-/* A row's text with trained parts in brackets. */
-static cz_status show(const char *text, const char *loss, const char *json, char *out)
-{
-    struct chat_encoder e = encoder_of(text, loss);
-    struct chat_row row;
-    struct chat_tokens t = {0};
-    cz_status st = chat_row_read(json, strlen(json), "f:1", &row);
-    if (st == CZ_OK) st = chat_encode(&e, &row, "f:1", &t);
-    bool on = false;
-    for (size_t i = 0; i <= t.n && st == CZ_OK; i++) {
-        bool trained = i < t.n && t.trained[i];
-        if (trained != on) *out++ = trained ? '[' : ']';
-        on = trained;
-        if (i < t.n) *out++ = (char)t.ids[i];
-    }
-    *out = '\0';
-    chat_tokens_free(&t);
-    chat_row_free(&row);
-    chat_encoder_close(&e);
-    return st;
-}
-
-static void check_shown(const char *text, const char *loss, const char *json, const char *expected)
-{
-    char shown[1000];
-    cz_status st = show(text, loss, json, shown);
-    ck_assert_msg(st == CZ_OK, "%s: %s", json, cz_last_error());
-    ck_assert_msg(strcmp(shown, expected) == 0, "%s: %s", json, shown);
-}
-
-static void check_refused(const char *text, const char *json, cz_status status, const char *words)
-{
-    char shown[1000];
-    cz_status st = show(text, NULL, json, shown);
-    ck_assert_msg(st == status, "%s: %d %s", json, (int)st, cz_last_error());
-    ck_assert_msg(strstr(cz_last_error(), words), "%s: %s", json, cz_last_error());
-}
 
 #define CHAT                                                                                       \
     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "         \
@@ -156,11 +77,6 @@ START_TEST(answers_without_marks_are_found_or_refused)
         "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
         "\"text\": \" a\"}]}]}",
         "[< a>]");
-    check_refused("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}"
-                  "{% endfor %}",
-                  "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
-                  "\"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"b\"}]}]}",
-                  CZ_INVALID, "f:1: the template does not write the content of message 2");
     check_refused(PLAIN, "{\"text\": 5}", CZ_INVALID, "there is text (an integer)");
     check_refused(
         PLAIN, "{\"prompt\": \"a\", \"completion\": []}", CZ_INVALID,
@@ -229,6 +145,98 @@ START_TEST(examples_without_a_trained_token_are_left_out)
     ck_assert_int_eq(open_set(&e, 4, false, &s), CZ_INVALID);
     ck_assert_msg(strstr(cz_last_error(), "2 of 2 rows cannot be trained on"), "%s",
                   cz_last_error());
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
+/* ---- what is logged ---- */
+
+static char said[4000];
+
+static void note(enum cz_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level != CZ_LOG_WARN) return;
+    snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
+}
+
+static void write_lines(const char *const *lines, size_t n)
+{
+    FILE *f = fopen(file, "w");
+    ck_assert_ptr_nonnull(f);
+    for (size_t i = 0; i < n; i++) fprintf(f, "%s\n", J(lines[i]));
+    ck_assert_int_eq(fclose(f), 0);
+    said[0] = '\0';
+}
+
+#define PAIR(more) "{'prompt':'a','completion':'b'" more "}"
+
+START_TEST(rows_that_are_left_out_have_their_reasons)
+{
+    static const char *const lines[] = {
+        PAIR(""),
+        PAIR(""),
+        PAIR(""),
+        PAIR(""),
+        PAIR(""),
+        PAIR(""),
+        PAIR(",'train':false"),
+        "{'messages':[{'role':'user','content':'no'}]}",
+        "{'messages':[{'role':'user','content':'x'}]}",
+        "{'messages':[{'role':'user','content':'x'}],'image':'i'}",
+        "{'prompt':'abcd','completion':'e'}",
+        "{'prompt':'abcd','completion':'f'}",
+    };
+    static const char template[] =
+        "{% if messages[0].content == 'no' %}{{ raise_exception('no') }}{% endif %}" PLAIN;
+    setup();
+    cz_log_set_sink(note, NULL);
+    struct chat_encoder e = encoder_of(template, NULL);
+    struct chat_set *s;
+    char expected[600], text[CHAT_REASONS_NBYTES], why[CHAT_FAULT_NBYTES];
+    write_lines(lines, CZ_ARRAY_LEN(lines));
+    ck_ok(open_set(&e, 4, false, &s));
+    snprintf(expected, sizeof expected,
+             "data: 6 of 12 rows are left out: 1 is refused by the template, 1 has parts that the "
+             "model cannot read, 2 have nothing to train, 2 have their answer after token 4 "
+             "(--seq-len)\n");
+    ck_assert_msg(strstr(said, expected), "%s", said);
+    snprintf(expected, sizeof expected, "data: %s:9: nothing of this row is trained", file);
+    ck_assert_msg(strstr(said, expected), "%s", said);
+    snprintf(expected, sizeof expected, "data: %s:7: nothing of this row is trained", file);
+    ck_assert_msg(!strstr(said, expected), "excluded by its own flag, as it is meant: %s", said);
+    snprintf(expected, sizeof expected, "data: %s:11: the answer begins after token 4", file);
+    ck_assert_msg(strstr(said, expected), "%s", said);
+    ck_assert_uint_eq(s->n_excluded, 1);
+    ck_assert(!chat_set_is_refused(s));
+    ck_assert_str_eq(chat_set_reason(s, CHAT_UNTRAINED, text), "2 have nothing to train");
+    ck_assert_str_eq(chat_set_reason(s, CHAT_UNSEEN, text),
+                     "1 has parts that the model cannot read");
+    ck_assert_str_eq(chat_fault_text(s, CHAT_UNFOUND, why),
+                     "an answer cannot be found in the text");
+    chat_set_close(s);
+    /* one more is too many; rows that their flags exclude do not count there, unless all are */
+    write_lines(lines + 1, CZ_ARRAY_LEN(lines) - 1);
+    ck_ok(open_set(&e, 4, false, &s));
+    chat_set_close(s);
+    write_lines(lines + 3, CZ_ARRAY_LEN(lines) - 3);
+    ck_assert_int_eq(open_set(&e, 4, false, &s), CZ_INVALID);
+    ck_assert_msg(strstr(cz_last_error(), "6 of 9 rows cannot be trained on: 1 is refused"), "%s",
+                  cz_last_error());
+    static const char *const excluded[] = {PAIR(""), PAIR(",'train':0"), PAIR(",'train':0"),
+                                           PAIR(",'train':0")};
+    write_lines(excluded, 4);
+    ck_ok(open_set(&e, 4, false, &s));
+    ck_assert_msg(strstr(said, "3 of 4 rows are left out: 3 have nothing to train"), "%s", said);
+    chat_set_close(s);
+    write_lines(excluded, 2);
+    ck_ok(open_set(&e, 4, false, &s));
+    ck_assert_msg(strstr(said, "1 of 2 rows is left out: 1 has nothing to train"), "%s", said);
+    chat_set_close(s);
+    write_lines(excluded + 1, 3);
+    ck_assert_int_eq(open_set(&e, 4, false, &s), CZ_INVALID);
+    cz_log_set_sink(NULL, NULL);
     chat_encoder_close(&e);
     teardown();
 }
@@ -353,6 +361,56 @@ START_TEST(kept_tokens_are_those_of_the_rows)
     }
     chat_set_close(plain);
     chat_set_close(first);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
+/* With kept tokens, too, which are found by the rows' text alone. */
+START_TEST(unread_members_and_empty_answers_are_said)
+{
+    static const char *const lines[] = {
+        PAIR(",'note':1"), PAIR(""), "{'messages':[{'role':'assistant','content':''}]}",
+        PAIR(",'note':2,'score':3"),
+        "{'messages':[{'role':'assistant','content':'b','note':1},{'role':'user','content':'c',"
+        "'note':1}]}"};
+    char cache[96], expected[300];
+    setup();
+    cz_log_set_sink(note, NULL);
+    snprintf(cache, sizeof cache, "%s/cache", dir);
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    for (int k = 0; k < 3; k++) {
+        write_lines(lines, CZ_ARRAY_LEN(lines));
+        struct chat_set *s = open_kept(&e, k ? cache : NULL);
+        ck_assert_uint_eq(s->n_kept, k == 2 ? 5 : 0);
+        ck_assert_uint_eq(s->n_empty, 1);
+        ck_assert(s->examples[2].has_empty && !s->examples[1].has_empty);
+        snprintf(expected, sizeof expected,
+                 "%s: members of rows that czero does not use: note (2 times, first: line 1), "
+                 "score (line 4), messages[].note (2 times, first: line 5)\n",
+                 file);
+        ck_assert_msg(strstr(said, expected), "%s", said);
+        snprintf(expected, sizeof expected,
+                 "data: 1 of 5 rows has an empty answer (first: %s:3): only the end", file);
+        ck_assert_msg(strstr(said, expected), "%s", said);
+        chat_set_close(s);
+    }
+    cz_set_strict(true);
+    for (int k = 0; k < 2; k++) {
+        struct chat_set *s;
+        const char *const path = file;
+        const struct chat_set_options o = {.paths = &path,
+                                           .n_paths = 1,
+                                           .encoder = e,
+                                           .max_len = 12,
+                                           .keeps_all = k == 1,
+                                           .cache_dir = k ? NULL : cache};
+        ck_assert_int_eq(chat_set_open(&o, &s), CZ_INVALID);
+        ck_assert_msg(strstr(cz_last_error(), "does not use: note (2 times, first: line 1)"), "%s",
+                      cz_last_error());
+    }
+    cz_set_strict(false);
+    cz_log_set_sink(NULL, NULL);
     chat_encoder_close(&e);
     teardown();
 }
@@ -525,6 +583,7 @@ START_TEST(templates_of_a_folder_are_found)
 END_TEST
 
 TEST_MAIN("data/chat", rows_of_every_form_are_read, answers_without_marks_are_found_or_refused,
-          examples_without_a_trained_token_are_left_out, kept_tokens_are_those_of_the_rows,
+          examples_without_a_trained_token_are_left_out, rows_that_are_left_out_have_their_reasons,
+          unread_members_and_empty_answers_are_said, kept_tokens_are_those_of_the_rows,
           bins_are_the_best_fit_of_the_longest, a_step_has_one_mean_over_its_trained_tokens,
           a_resumed_loader_gives_the_same_batches, templates_of_a_folder_are_found)

@@ -56,7 +56,8 @@ static void check_line(const struct json_node *line)
     json_writer_init(&w, 0);
     ck_ok(json_write_node(&w, json_get(line, "row"), NULL));
     ck_ok(json_writer_take(&w, &json, &n_json));
-    ck_ok(chat_row_read(json, n_json, "row", &row));
+    const struct chat_reading reading = {.chat = e.chat};
+    ck_ok(chat_row_read(json, n_json, "row", &reading, &row));
     ck_ok(chat_encode_prompt(&e, &row, "row", &text, &ids, &n));
     ck_assert_msg(text.n == strlen(text_of(line, "text")) &&
                       memcmp(text.s, text_of(line, "text"), text.n) == 0,
@@ -111,6 +112,7 @@ static const char *prompts_of(const char *content, cz_status want)
     ck_ok(file_save(file, content, strlen(content)));
     open_encoder("bytes", PLAIN, &tok, &e);
     cz_status st = chat_prompts_read(file, NULL, &p);
+    if (st == CZ_OK) st = chat_prompts_bind(&p, e.chat);
     for (size_t i = 0; i < p.n && st == CZ_OK; i++) {
         text.n = 0;
         st = chat_encode_prompt(&e, &p.rows[i], "row", &text, &ids, &n);
@@ -259,7 +261,8 @@ static void check_lacks(const char *text, bool lacks)
     struct chat_row row;
     struct chat_tokens t;
     open_encoder(test_fixture("tokenizers/qwen2"), text, &tok, &e);
-    ck_ok(chat_row_read(json, sizeof json - 1, "row", &row));
+    const struct chat_reading reading = {.chat = e.chat};
+    ck_ok(chat_row_read(json, sizeof json - 1, "row", &reading, &row));
     ck_ok(chat_encode(&e, &row, "row", &t));
     ck_assert_msg(t.lacks_end == lacks, "%s", text);
     chat_tokens_free(&t);

@@ -161,6 +161,7 @@ static void print_example(const struct chat_set *s, const struct chat_example *e
     printable_print(stdout, "%s:%" PRIu64 ": %zu tokens, %zu trained", s->files[e->file], e->line,
                     e->n_full, e->n_trained);
     if (e->n < e->n_full) printf(", %zu cut", e->n_full - e->n);
+    if (e->has_empty) printf(", an empty answer");
     if (why) printable_print(stdout, "; left out: %s", why);
     printf("\n  ");
     for (size_t i = 0; i < parts->n; i++) print_part(&parts->items[i], has_colours);
@@ -176,6 +177,7 @@ static void write_example(struct json_writer *w, const struct chat_set *s,
     json_put_size(w, "tokens", e->n_full);
     json_put_size(w, "trained_tokens", e->n_trained);
     json_put_size(w, "cut_tokens", e->n_full - e->n);
+    json_put_bool(w, "empty_answer", e->has_empty);
     json_write_key(w, "parts");
     json_begin_array(w);
     for (size_t i = 0; i < parts->n; i++) {
@@ -204,12 +206,12 @@ static cz_status show_example(const struct chat_set *s, size_t i,
     return st;
 }
 
-/* Why an example is left out; NULL: it is not. */
-static const char *why_left_out(const struct chat_set *s, size_t example)
+/* Why an example is left out, in buf; NULL: it is not. */
+static const char *why_left_out(const struct chat_set *s, size_t example, char *buf)
 {
     if (s->examples[example].n_trained > 0) return NULL;
     for (size_t i = 0; i < s->n_left_out; i++)
-        if (s->left_out[i].example == example) return chat_fault_text(s->left_out[i].fault);
+        if (s->left_out[i].example == example) return chat_fault_text(s, s->left_out[i].fault, buf);
     return NULL;
 }
 
@@ -219,11 +221,12 @@ static cz_status show_rows(const struct data_words *o, const struct chat_set *s,
 {
     struct cz_tokenizer_decoder *decoder;
     int64_t n_shown = 0;
+    char why[CHAT_FAULT_NBYTES];
     cz_status st = CZ_OK;
     TRY(cz_tokenizer_decoder_create(tokenizer, &decoder));
     for (size_t i = 0; !o->left_out && i < s->n_examples && n_shown < o->rows && st == CZ_OK; i++) {
         if (s->examples[i].line < (uint64_t)o->line) continue;
-        st = show_example(s, i, decoder, why_left_out(s, i), w);
+        st = show_example(s, i, decoder, why_left_out(s, i, why), w);
         n_shown++;
     }
     for (size_t i = 0; o->left_out && i < s->n_left_out && n_shown < o->rows && st == CZ_OK; i++) {
@@ -231,7 +234,7 @@ static cz_status show_rows(const struct data_words *o, const struct chat_set *s,
         if (left->line < (uint64_t)o->line) continue;
         n_shown++;
         if (left->example != SIZE_MAX)
-            st = show_example(s, left->example, decoder, chat_fault_text(left->fault), w);
+            st = show_example(s, left->example, decoder, chat_fault_text(s, left->fault, why), w);
         else if (!w)
             printable_print(stdout, "%s\n\n", left->sentence);
     }
@@ -282,13 +285,6 @@ static cz_status sum_up(const struct chat_set *s, struct summary *out)
     return CZ_OK;
 }
 
-static uint64_t n_left_out(const struct chat_set *s)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < CHAT_N_FAULTS; i++) n += s->n_faults[i];
-    return n;
-}
-
 static double percent(double part, double whole)
 {
     return whole > 0 ? 100.0 * part / whole : 0;
@@ -322,32 +318,45 @@ static void print_lengths(const struct data_words *o, const struct chat_set *s,
 static void print_summary(const struct data_words *o, const struct chat_set *s,
                           const struct summary *sum)
 {
-    const uint64_t *f = s->n_faults, n_out = n_left_out(s);
-    printf("rows       %" PRIu64 "; %zu are trained on, %" PRIu64 " are left out\n", s->n_rows,
-           (size_t)(s->n_rows - n_out), n_out);
-    if (f[CHAT_REFUSED] > 0) printf("  %8" PRIu64 " that the template refuses\n", f[CHAT_REFUSED]);
-    if (f[CHAT_UNTRAINED] > 0) printf("  %8" PRIu64 " with nothing to train\n", f[CHAT_UNTRAINED]);
-    if (f[CHAT_CUT_AWAY] > 0)
-        printf("  %8" PRIu64 " that lose all that is trained by the cut\n", f[CHAT_CUT_AWAY]);
+    const uint64_t n_out = chat_set_n_left_out(s);
+    char text[CHAT_REASONS_NBYTES];
+    printable_print(stdout,
+                    "rows       %" PRIu64 "; %" PRIu64 " are trained on, %" PRIu64 " %s left out\n",
+                    s->n_rows, s->n_rows - n_out, n_out, n_out == 1 ? "is" : "are");
+    for (int i = 0; i < CHAT_N_FAULTS; i++)
+        if (s->n_faults[i] > 0)
+            printable_print(stdout, "           %s\n",
+                            chat_set_reason(s, (enum chat_fault)i, text));
+    if (s->n_empty > 0)
+        printable_print(stdout,
+                        "empty      %" PRIu64 " %s an answer that says nothing: only the end "
+                        "of the turn is trained there\n",
+                        s->n_empty, s->n_empty == 1 ? "row has" : "rows have");
     print_lengths(o, s, sum);
-    printf("cut        %" PRIu64 " rows lose %zu tokens behind --seq-len %" PRId64 "\n", s->n_cut,
-           sum->n_cut_tokens, o->seq_len);
+    printable_print(stdout, "cut        %" PRIu64 " %s %zu %s after --seq-len %" PRId64 "\n",
+                    s->n_cut, s->n_cut == 1 ? "row loses" : "rows lose", sum->n_cut_tokens,
+                    sum->n_cut_tokens == 1 ? "token" : "tokens", o->seq_len);
     printf("epoch      %zu tokens, %" PRIu64 " (%.1f %%) of them trained\n", sum->n_tokens,
            s->n_trained, percent((double)s->n_trained, (double)sum->n_tokens));
     if (o->packing)
         printf("packed     %zu rows of %" PRId64 " tokens, %.1f %% full\n", s->n_bins, o->seq_len,
                percent((double)sum->n_tokens, (double)s->n_bins * (double)o->seq_len));
-    if (2 * n_out > s->n_rows)
-        printf("czero train refuses this data: more than half of its rows are left out\n");
+    if (chat_set_is_refused(s))
+        printable_print(stdout, "czero train refuses this data: %s of its rows are left out\n",
+                        n_out == s->n_rows ? "all" : "more than half");
 }
 
 static void write_summary(struct json_writer *w, const struct data_words *o,
                           const struct chat_set *s, const struct summary *sum)
 {
-    static const char *const names[] = {
-        [CHAT_REFUSED] = "refused", [CHAT_UNTRAINED] = "untrained", [CHAT_CUT_AWAY] = "cut_away"};
+    static const char *const names[] = {[CHAT_REFUSED] = "refused",
+                                        [CHAT_UNFOUND] = "unfound",
+                                        [CHAT_UNSEEN] = "unseen",
+                                        [CHAT_UNTRAINED] = "untrained",
+                                        [CHAT_CUT_AWAY] = "cut_away"};
+    char text[CHAT_FAULT_NBYTES];
     json_put_int(w, "rows", (int64_t)s->n_rows);
-    json_put_int(w, "rows_trained", (int64_t)(s->n_rows - n_left_out(s)));
+    json_put_int(w, "rows_trained", (int64_t)(s->n_rows - chat_set_n_left_out(s)));
     json_write_key(w, "left_out");
     json_begin_object(w);
     for (int i = 0; i < CHAT_N_FAULTS; i++) json_put_int(w, names[i], (int64_t)s->n_faults[i]);
@@ -361,7 +370,7 @@ static void write_summary(struct json_writer *w, const struct data_words *o,
         json_put_int(w, "line", (int64_t)left->line);
         json_put_string(w, "reason", names[left->fault]);
         json_put_string(w, "sentence",
-                        left->sentence ? left->sentence : chat_fault_text(left->fault));
+                        left->sentence ? left->sentence : chat_fault_text(s, left->fault, text));
         json_end_object(w);
     }
     json_end_array(w);
@@ -383,6 +392,7 @@ static void write_summary(struct json_writer *w, const struct data_words *o,
     json_put_size(w, "tokens_per_epoch", sum->n_tokens);
     json_put_int(w, "trained_tokens_per_epoch", (int64_t)s->n_trained);
     json_put_int(w, "rows_without_end", (int64_t)s->n_without_end);
+    json_put_int(w, "rows_with_empty_answer", (int64_t)s->n_empty);
     json_put_size(w, o->packing ? "packed_rows" : "batch_rows", s->n_bins);
 }
 

@@ -359,7 +359,8 @@ static cz_status open_template(struct source *s, const struct generate_cli *o,
         beneath_is_there(o->model, "chat_template.jinja") &&
         snprintf(own, sizeof own, "%s/chat_template.jinja", o->model) < (int)sizeof own)
         given = own;
-    return chat_encoder_open(&s->encoder, tokenizer, given, NULL);
+    TRY(chat_encoder_open(&s->encoder, tokenizer, given, NULL));
+    return chat_prompts_bind(&s->chats, s->encoder.chat);
 }
 
 static cz_status source_encode(struct source *s, const struct generate_cli *o,

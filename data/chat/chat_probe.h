@@ -1,0 +1,24 @@
+/* What a chat template does where its source does not say it plainly: found by rendering small
+ * conversations whose texts are known, once for each template and only when a row asks.
+ *
+ * Threads may ask at the same time. */
+#ifndef CZ_DATA_CHAT_CHAT_PROBE_H
+#define CZ_DATA_CHAT_CHAT_PROBE_H
+
+#include "data/chat/chat_template.h"
+
+/* What a template takes as the content of a message besides a text. */
+enum chat_takes {
+    CHAT_TAKES_LISTS = 1,  /* parts of text, {"type": "text", "text": …}, each is written */
+    CHAT_TAKES_OBJECTS = 2 /* any object, which is written as JSON */
+};
+
+/* Whether the template of conversations with or without tools takes a list or an object as the
+ * content of a role's messages. Python's way to write them does not count. */
+unsigned chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role);
+
+/* What the template writes between the messages before and the words of an answer that others
+ * follow, "<|im_start|>assistant\n"; "" where that cannot be found. Owned by the template. */
+const char *chat_probe_head(const struct chat_template *t, bool has_tools);
+
+#endif
