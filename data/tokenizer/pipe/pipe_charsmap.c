@@ -70,6 +70,7 @@ const char *charsmap_find(const struct charsmap *m, const char *s, size_t n, boo
     const char *found = NULL;
     if (m->n_units == 0) return NULL;
     size_t at = offset_of(m->units[0]);
+    if (n > CHARSMAP_KEY_MAX) n = CHARSMAP_KEY_MAX;
     for (size_t i = 0; i < n && s[i] != '\0'; i++) {
         const unsigned char byte = (unsigned char)s[i];
         at ^= byte;

@@ -23,6 +23,7 @@ struct decode_state {
     const struct pipe *p;
     struct step_state steps[PIPE_STEPS_MAX + 1]; /* the last: what joins tokens */
     struct pipe_text out, text;
+    size_t budget; /* bytes and fragments that this call may still pass from step to step */
 };
 
 struct pipe_decoder_class {
@@ -39,6 +40,11 @@ struct pipe_decoder_class {
 static cz_status push(struct decode_state *d, size_t i, const char *s, size_t n, bool ends)
 {
     const struct pipe *p = d->p;
+    if (n + 1 > d->budget)
+        return err_set(CZ_INVALID, 0,
+                       "the tokenizer's decoder makes a token more than %d times longer",
+                       PIPE_GROWTH_MAX);
+    d->budget -= n + 1;
     if (i < p->n_decoders) return p->decoders[i].cls->push(d, i, s, n, ends);
     struct step_state *st = &d->steps[i];
     if (!p->has_decoder && st->n_tokens > 0 && !st->is_inside) TRY(pipe_text_add(&d->out, " ", 1));
@@ -78,6 +84,9 @@ static cz_status read_replace(const struct json_node *node, struct pipe_decoder 
     const char *content;
     char where[512];
     TRY(pipe_pattern_read(node, &out->pattern));
+    if (out->pattern.n > PIPE_DECODER_TOKEN_MAX)
+        return err_set(CZ_UNSUPPORTED, 0, "%s: a decoder that replaces more than %d bytes",
+                       json_where(node, where, sizeof where), PIPE_DECODER_TOKEN_MAX);
     if (out->pattern.match)
         return err_set(CZ_UNSUPPORTED, 0, "%s: a decoder that replaces an expression",
                        json_where(node, where, sizeof where));
@@ -603,6 +612,15 @@ static cz_status take_characters(struct decode_state *d, bool at_end)
     return CZ_OK;
 }
 
+/* From a token's length, and what steps hold of tokens before it. */
+static size_t budget_of(const struct decode_state *d, size_t n)
+{
+    for (size_t i = 0; i <= d->p->n_decoders; i++) n += d->steps[i].held.n + d->steps[i].kept.n;
+    return n < SIZE_MAX / PIPE_GROWTH_MAX - PIPE_GROWTH_FREE
+               ? PIPE_GROWTH_MAX * n + PIPE_GROWTH_FREE
+               : SIZE_MAX;
+}
+
 cz_status pipe_decode(const struct cz_tokenizer *tok, void *state, int64_t id, const char **text,
                       size_t *nbytes)
 {
@@ -611,6 +629,7 @@ cz_status pipe_decode(const struct cz_tokenizer *tok, void *state, int64_t id, c
     cz_status st = CZ_OK;
     *text = "";
     *nbytes = 0;
+    d->budget = budget_of(d, id < 0 ? 0 : texts->lens[id]);
     if (id < 0)
         st = end_from(d, 0);
     else if (texts->lens[id] > 0)

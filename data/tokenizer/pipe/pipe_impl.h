@@ -28,9 +28,15 @@
 struct pipe_text { /* grows */
     char *s;
     size_t n, cap;
+    size_t limit; /* of n; 0: none */
 };
 
-/* Space for n more bytes. CZ_NOMEM. */
+/* What steps make of a text, and decoders of a token: this many times its bytes, and so many more.
+ * The most that Unicode's forms do is 11, and a byte written as characters is 2. */
+#define PIPE_GROWTH_MAX  64
+#define PIPE_GROWTH_FREE ((size_t)64 << 10)
+
+/* Space for n more bytes. CZ_NOMEM; CZ_INVALID beyond the limit. */
 cz_status pipe_text_reserve(struct pipe_text *t, size_t n);
 static inline cz_status pipe_text_add(struct pipe_text *t, const char *s, size_t n)
 {
@@ -80,7 +86,9 @@ struct charsmap { /* a double array of keys to places among terminated texts */
 /* `blob` as files hold it. CZ_CORRUPT: sizes that do not fit, a place outside. */
 cz_status charsmap_init(struct charsmap *m, const char *blob, size_t nbytes);
 void charsmap_free(struct charsmap *m);
-/* The text of a key that s begins with: the shortest one, or the longest; NULL: none. */
+/* The text of a key that s begins with: the shortest one, or the longest; NULL: none. Keys have up
+ * to CHARSMAP_KEY_MAX bytes: an array that leads back to itself would have endless ones. */
+#define CHARSMAP_KEY_MAX 256
 const char *charsmap_find(const struct charsmap *m, const char *s, size_t n, bool longest,
                           size_t *n_key);
 
@@ -198,8 +206,8 @@ cz_status pipe_decode(const struct cz_tokenizer *tok, void *state, int64_t id, c
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-#define PIPE_STEPS_MAX 16
-#define PIPE_TOKEN_MAX (1 << 20) /* bytes of an affix or a content in a file */
+#define PIPE_STEPS_MAX         16
+#define PIPE_DECODER_TOKEN_MAX 256 /* bytes of what a decoder step searches for */
 
 struct pipe_work {
     struct pipe_work *next; /* among those not in use */
@@ -249,7 +257,7 @@ extern const struct pipe_model_class pipe_model_pieces, pipe_model_bpe, pipe_mod
 
 cz_status pipe_create(struct pipe **out); /* released by cz_tokenizer_close() */
 
-/* The normalizer steps on a piece; buffers are w's. */
+/* The normalizer steps on a piece; buffers are w's. CZ_INVALID: they make it too long. */
 cz_status pipe_normalize(const struct pipe *p, struct pipe_work *w, struct pipe_piece *piece);
 cz_status pipe_norms_read(struct pipe *p, const struct json_node *node, int depth);
 cz_status pipe_pres_read(struct pipe *p, const struct json_node *node, int depth);

@@ -6,9 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static cz_status pipe_text_too_long(void)
+{
+    return err_set(CZ_INVALID, 0, "the tokenizer's steps make a text more than %d times longer",
+                   PIPE_GROWTH_MAX);
+}
+
 cz_status pipe_text_reserve(struct pipe_text *t, size_t n)
 {
     if (n <= t->cap - t->n) return CZ_OK;
+    if (t->limit > 0 && (t->n > t->limit || n > t->limit - t->n)) return pipe_text_too_long();
     if (n > SIZE_MAX / 4 - t->cap) return err_set(CZ_NOMEM, 0, "no memory for %zu bytes", n);
     const size_t cap = t->n + n + t->cap / 2 + 256;
     char *s = realloc(t->s, cap);
@@ -83,19 +90,20 @@ static int base64_digit(char c)
 static char *base64_read(const char *text, size_t *n)
 {
     size_t len = strlen(text);
-    char *out = malloc(len / 4 * 3 + 3);
+    while (len > 0 && text[len - 1] == '=') len--;
+    const size_t cap = len - len / 4 - (len % 4 > 0); /* three bytes in four digits */
+    char *out = malloc(cap + 1);
     uint32_t bits = 0;
     int n_bits = 0;
     *n = 0;
-    while (len > 0 && text[len - 1] == '=') len--;
     for (size_t i = 0; out && i < len; i++) {
         const int digit = base64_digit(text[i]);
-        if (digit < 0) {
+        bits = bits << 6 | (uint32_t)(digit & 63);
+        n_bits += 6;
+        if (digit < 0 || (n_bits >= 8 && *n == cap)) {
             free(out);
             return NULL;
         }
-        bits = bits << 6 | (uint32_t)digit;
-        n_bits += 6;
         if (n_bits >= 8) out[(*n)++] = (char)(bits >> (n_bits -= 8));
     }
     return out;
@@ -131,18 +139,15 @@ static cz_status replace_byte(const struct pipe_norm *step, const struct pipe_pi
                               struct pipe_text *dst)
 {
     const char byte = step->pattern.text[0];
-    const size_t n_new = step->content.n;
     const char *s = piece->s, *end = s + piece->n;
     TRY(pipe_text_reserve(dst, piece->n + piece->n / 2 + 16));
-    while (s < end) {
-        if (dst->cap - dst->n < n_new + 1) TRY(pipe_text_reserve(dst, (size_t)(end - s) + n_new));
+    for (; s < end; s++) {
         if (*s == byte) {
-            memcpy(dst->s + dst->n, step->content.s, n_new);
-            dst->n += n_new;
+            TRY(pipe_text_add(dst, step->content.s, step->content.n));
         } else {
+            if (dst->n == dst->cap) TRY(pipe_text_reserve(dst, (size_t)(end - s)));
             dst->s[dst->n++] = *s;
         }
-        s++;
     }
     return CZ_OK;
 }
@@ -350,13 +355,19 @@ cz_status pipe_norms_read(struct pipe *p, const struct json_node *node, int dept
     return CZ_OK;
 }
 
-/* The two buffers take turns. */
+/* The two buffers take turns. Whether a text is too long does not depend on what they held before.
+ */
 cz_status pipe_normalize(const struct pipe *p, struct pipe_work *w, struct pipe_piece *piece)
 {
+    const size_t limit = piece->n < SIZE_MAX / PIPE_GROWTH_MAX - PIPE_GROWTH_FREE
+                             ? PIPE_GROWTH_MAX * piece->n + PIPE_GROWTH_FREE
+                             : SIZE_MAX;
     for (size_t i = 0; i < p->n_norms; i++) {
         struct pipe_text *dst = &w->norms[i & 1];
         dst->n = 0;
+        dst->limit = limit;
         TRY(p->norms[i].cls->run(&p->norms[i], piece, dst));
+        if (dst->n > limit) return pipe_text_too_long();
         piece->s = dst->s ? dst->s : "";
         piece->n = dst->n;
         piece->n_more = 0;

@@ -321,24 +321,9 @@ static cz_status read_model(struct pipe *p, const struct json_node *root)
     return p->model->read(p, model);
 }
 
-/* Texts may grow in each step; all steps together must stay in bounds. */
-static cz_status check_growth(const struct pipe *p, const struct json_node *root)
-{
-    char where[512];
-    size_t growth = 1;
-    for (size_t i = 0; i < p->n_norms && growth <= 256; i++) {
-        const struct pipe_norm *step = &p->norms[i];
-        if (step->content.n > 1) growth *= step->content.n;
-    }
-    if (growth <= 256) return CZ_OK;
-    return err_set(CZ_UNSUPPORTED, 0, "%s: normalizers that make a text more than 256 times longer",
-                   json_where(json_get(root, "normalizer"), where, sizeof where));
-}
-
 static cz_status read_json(struct pipe *p, const char *dir, const struct json_node *root)
 {
     TRY(pipe_norms_read(p, json_get(root, "normalizer"), 0));
-    TRY(check_growth(p, root));
     TRY(pipe_pres_read(p, json_get(root, "pre_tokenizer"), 0));
     TRY(pipe_decoders_read(p, json_get(root, "decoder"), 0));
     TRY(read_model(p, root));

@@ -264,6 +264,21 @@ END_TEST
 
 #define BERT_ENDS "{\"type\":\"BertProcessing\",\"sep\":[\"a\",1],\"cls\":[\"a\",1]}"
 
+/* A tokenizer.json of this text. */
+static cz_status open_text(const char *text, struct cz_tokenizer **out)
+{
+    const char *dir = test_tmp_make();
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_ge(fputs(text, f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+    const cz_status st = cz_tokenizer_open(dir, out);
+    test_tmp_remove(dir);
+    return st;
+}
+
 START_TEST(what_is_not_known_is_named)
 {
     static const struct {
@@ -311,19 +326,176 @@ START_TEST(what_is_not_known_is_named)
          "\"b\", which is not", CZ_CORRUPT},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
-        const char *dir = test_tmp_make();
-        char path[512];
         struct cz_tokenizer *tok;
-        (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-        FILE *f = fopen(path, "w");
-        ck_assert_ptr_nonnull(f);
-        ck_assert_int_ge(fputs(cases[i].text, f), 0);
-        ck_assert_int_eq(fclose(f), 0);
-        const cz_status st = cz_tokenizer_open(dir, &tok);
+        const cz_status st = open_text(cases[i].text, &tok);
         ck_assert_msg(st == cases[i].st && strstr(cz_last_error(), cases[i].sentence),
                       "%s: status %d, %s", cases[i].sentence, st, cz_last_error());
-        test_tmp_remove(dir);
     }
+}
+END_TEST
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+/* A character map of one key, "a", in base64 for a tokenizer.json: `text` stands for it. */
+static void write_map(FILE *f, const char *text)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { N_UNITS = 512, AT = 256 ^ 'a' };
+    static unsigned char blob[4 + 4 * N_UNITS + 1024];
+    uint32_t units[N_UNITS] = {256u << 10};
+    units[AT] = (uint32_t)(AT ^ 300) << 10 | 0x100u | 'a';
+    units[300] = 0x80000000u;
+    size_t n = 0;
+    for (int i = -1; i < N_UNITS; i++) {
+        const uint32_t unit = i < 0 ? 4 * N_UNITS : units[i];
+        for (int k = 0; k < 4; k++) blob[n++] = (unsigned char)(unit >> 8 * k);
+    }
+    memcpy(blob + n, text, strlen(text) + 1);
+    n += strlen(text) + 1;
+    fputs("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"", f);
+    for (size_t i = 0; i < n; i += 3) { /* without padding: as many digits as there are bits */
+        const uint32_t bits = (uint32_t)blob[i] << 16 |
+                              (i + 1 < n ? (uint32_t)blob[i + 1] << 8 : 0) |
+                              (i + 2 < n ? blob[i + 2] : 0u);
+        for (size_t k = 0; k < 4 && 3 * k < 4 * (n - i); k++)
+            fputc(digits[bits >> (18 - 6 * k) & 63], f);
+    }
+    fputs("\"}", f);
+}
+
+/* `n` times the step that write() writes, as the normalizer of WORDS. */
+static cz_status open_chain(int n, void (*write)(FILE *f, const char *text), const char *text,
+                            struct cz_tokenizer **out)
+{
+    char *json = NULL;
+    size_t nbytes = 0;
+    FILE *f = open_memstream(&json, &nbytes);
+    fputs("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", f);
+    for (int i = 0; i < n; i++) {
+        if (i > 0) fputc(',', f);
+        write(f, text);
+    }
+    fputs("]}," WORDS "}", f);
+    ck_assert_int_eq(fclose(f), 0);
+    const cz_status st = open_text(json, out);
+    free(json);
+    return st;
+}
+
+static void write_text(FILE *f, const char *text)
+{
+    fputs(text, f);
+}
+
+static cz_status encode(struct cz_tokenizer *tok, const char *text, size_t n)
+{
+    struct id_list ids = {0};
+    const cz_status st = tok->cls->encode(tok, text, n, &ids);
+    free(ids.ids);
+    return st;
+}
+
+/* Chains that make 200^16 or 2^16 times as much, and a step at its bound. */
+START_TEST(normalizers_are_bounded_together)
+{
+    char text[201], many[4001];
+    struct cz_tokenizer *tok;
+    memset(text, 'a', 200);
+    memset(many, 'a', 4000);
+    text[200] = many[4000] = '\0';
+    for (size_t n = 196; n <= 200; n += 1) { /* all remainders of base64 */
+        ck_ok(open_chain(1, write_map, text + 200 - n, &tok));
+        ck_ok(encode(tok, "a", 1));
+        ck_ok(encode(tok, many, 400));
+        ck_fails(encode(tok, many, 4000), CZ_INVALID);
+        cz_tokenizer_close(tok);
+    }
+    ck_fails(open_chain(16, write_map, text, &tok), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "more than 64 times longer"));
+
+    ck_ok(open_chain(16, write_text, "{\"type\":\"ByteLevel\"}", &tok));
+    ck_ok(encode(tok, "b", 1));
+    for (size_t i = 0; i < 4000; i += 2) memcpy(many + i, "\xC3\xA9", 2);
+    ck_fails(encode(tok, many, 4000), CZ_INVALID);
+    cz_tokenizer_close(tok);
+
+    static char step[PIPE_GROWTH_FREE + 200];
+    const size_t most = PIPE_GROWTH_MAX + PIPE_GROWTH_FREE; /* of one byte */
+    for (size_t n = most; n <= most + 1; n++) {
+        size_t at = (size_t)sprintf(
+            step, "{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"");
+        memset(step + at, 'b', n);
+        strcpy(step + at + n, "\"}");
+        ck_ok(open_chain(1, write_text, step, &tok));
+        ck_ok(encode(tok, "a", 1));
+        if (n == most)
+            ck_ok(encode(tok, "x", 1));
+        else
+            ck_fails(encode(tok, "x", 1), CZ_INVALID);
+        cz_tokenizer_close(tok);
+    }
+}
+END_TEST
+
+START_TEST(decoders_are_bounded_together)
+{
+    char json[8192], pattern[300];
+    struct cz_tokenizer *tok;
+    struct cz_tokenizer_decoder *dec;
+    const char *text;
+    size_t nbytes, n = (size_t)sprintf(json, "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[");
+    for (int i = 0; i < 16; i++)
+        n += (size_t)sprintf(json + n,
+                             "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":"
+                             "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+                             i > 0 ? "," : "");
+    sprintf(json + n, "]}," WORDS "}");
+    ck_ok(open_text(json, &tok));
+    ck_ok(cz_tokenizer_decoder_create(tok, &dec));
+    ck_ok(cz_tokenizer_decode(dec, 0, &text, &nbytes));
+    ck_fails(cz_tokenizer_decode(dec, 1, &text, &nbytes), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "a token more than 64 times longer"));
+    cz_tokenizer_decoder_destroy(dec);
+    cz_tokenizer_close(tok);
+
+    memset(pattern, 'p', sizeof pattern);
+    for (int i = 256; i <= 257; i++) {
+        sprintf(json,
+                "{\"decoder\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"%.*s\"},\"content\":"
+                "\"\"}," WORDS "}",
+                i, pattern);
+        if (i == 257) {
+            ck_fails(open_text(json, &tok), CZ_UNSUPPORTED);
+        } else {
+            ck_ok(open_text(json, &tok));
+            cz_tokenizer_close(tok);
+        }
+    }
+}
+END_TEST
+
+/* An array that leads back to itself has endless keys; a value's unit may lead out of it. */
+START_TEST(character_maps_that_lead_nowhere_take_little_time)
+{
+    enum { N = 200000 };
+    unsigned char blob[4 + 4 * 256 + 2] = {0, 4};
+    struct charsmap map;
+    size_t n_key;
+    const uint32_t loop = 'a' | (uint32_t)'a' << 10;
+    for (int k = 0; k < 4; k++) blob[4 + 4 * 'a' + k] = (unsigned char)(loop >> 8 * k);
+    blob[4 + 4 * 256] = 'a';
+    ck_ok(charsmap_init(&map, (const char *)blob, sizeof blob));
+    char *text = malloc(N);
+    memset(text, 'a', N);
+    const clock_t begin = clock();
+    for (size_t i = 0; i < N; i++)
+        ck_assert_ptr_null(charsmap_find(&map, text + i, N - i, true, &n_key));
+    ck_assert_double_lt((double)(clock() - begin) / CLOCKS_PER_SEC, 5);
+    free(text);
+    const uint32_t out = 'a' | 0x100u | 0x200u | 0x1fffffu << 10;
+    map.units['a'] = out;
+    ck_assert_ptr_null(charsmap_find(&map, "a", 1, true, &n_key));
+    charsmap_free(&map);
 }
 END_TEST
 
@@ -495,6 +667,7 @@ TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces,
           tokenizer_model_gives_the_ids_of_sentencepiece,
           a_damaged_tokenizer_model_is_refused_or_read, parts_of_a_cut_text_are_the_whole,
           hostile_texts_take_little_time, what_is_not_known_is_named,
-          units_of_a_character_map_have_32_bits,
+          normalizers_are_bounded_together, decoders_are_bounded_together,
+          character_maps_that_lead_nowhere_take_little_time, units_of_a_character_map_have_32_bits,
           steps_are_hugging_faces_where_random_files_differed,
           bpe_behind_byte_level_has_all_options, what_a_pattern_matches_begins_as_it_says)
