@@ -48,6 +48,17 @@ const char *model_family_titles(char *buf, size_t nbytes)
     return buf;
 }
 
+const char *model_family_title(size_t family)
+{
+    return family < CZ_ARRAY_LEN(families) ? families[family]->title : NULL;
+}
+
+const char *model_family_preset(size_t family, size_t idx)
+{
+    const struct model_family *f = families[family];
+    return f->preset_name ? f->preset_name(idx) : NULL;
+}
+
 const char *model_preset_name(size_t idx)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {

@@ -12,6 +12,11 @@ CZ_EXTERN_C_BEGIN
 /* "GPT-2, LLaMA, Qwen2, BERT, DistilBERT" */
 const char *model_family_titles(char *buf, size_t nbytes);
 
+/* A family's name for people, and its presets by index; NULL past the end. Borrowed from the
+ * program. */
+const char *model_family_title(size_t family);
+const char *model_family_preset(size_t family, size_t idx);
+
 /* A preset by index, family after family; NULL past the end. Borrowed from the program. */
 const char *model_preset_name(size_t idx);
 

@@ -115,6 +115,9 @@ cz_status model_build(const struct model_desc *desc, struct cz_model **out);
 cz_status options_write(const struct cz_model_options *options, const struct model_head *head,
                         bool is_preset, const char *place, struct json_doc **config);
 
+/* CZ_NOTFOUND, with what a name that is no model's folder and no preset may be, and what to do. */
+cz_status model_refuse_name(const char *name);
+
 /* "tie_word_embeddings": false, in *config, which is replaced. */
 cz_status options_untie(const char *place, struct json_doc **config);
 

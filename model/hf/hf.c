@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Keys that say nothing about a model's arithmetic, or that most families read. */
 static bool is_bookkeeping(const char *key)
@@ -397,12 +396,10 @@ static cz_status preset_config(const char *name, char **text)
         cz_status st = families[i]->preset_config(name, text);
         if (st != CZ_NOTFOUND) return st;
     }
-    char known[2048];
     const char *near = model_preset_nearest(name);
     if (near)
         return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset; did you mean %s?", name, near);
-    return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset; presets are %s", name,
-                   model_preset_names(known, sizeof known));
+    return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset; czero models lists them", name);
 }
 
 static cz_status preset_open(const char *name, const struct cz_model_options *options,
@@ -425,14 +422,6 @@ struct cz_model *cz_model_from_preset(const char *name)
     return preset_open(name, &no_options, &m) == CZ_OK ? m : NULL;
 }
 
-/* "org/name", as model hubs have it, and no path. */
-static bool is_hub_name(const char *name)
-{
-    const char *slash = strchr(name, '/');
-    return slash && slash != name && slash[1] != '\0' && !strchr(slash + 1, '/') &&
-           strchr(".~", name[0]) == NULL && access(name, F_OK) != 0;
-}
-
 struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_model_options *options)
 {
     API_ENTRY;
@@ -443,22 +432,7 @@ struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_mod
     if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
     if (preset_open(dir_or_preset, &ours, &m) == CZ_OK) return m;
     if (cz_last_status() != CZ_NOTFOUND) return NULL;
-    char known[2048];
-    const char *near = model_preset_nearest(dir_or_preset);
-    if (is_hub_name(dir_or_preset))
-        err_set(
-            CZ_NOTFOUND, 0,
-            "%s is not a folder here, but may be a name on a model hub; czero downloads nothing: "
-            "hf download %s --local-dir %s (of the Python package huggingface_hub), then use ./%s",
-            dir_or_preset, dir_or_preset, strchr(dir_or_preset, '/') + 1,
-            strchr(dir_or_preset, '/') + 1);
-    else if (near)
-        err_set(CZ_NOTFOUND, 0,
-                "%s is neither a folder with a config.json nor a preset; did you mean %s?",
-                dir_or_preset, near);
-    else
-        err_set(CZ_NOTFOUND, 0, "%s is neither a folder with a config.json nor a preset (%s)",
-                dir_or_preset, model_preset_names(known, sizeof known));
+    model_refuse_name(dir_or_preset);
     return NULL;
 }
 

@@ -423,6 +423,46 @@ static cz_status open_config(const char *dir, struct model_lora *lora)
     return st;
 }
 
+/* PEFT looks in the working folder; adapters that were moved stand beside their base, or above it.
+ */
+static cz_status find_folder(const char *dir, const char *name, char **out)
+{
+    static const char *const from[] = {"", "/", "/../"}; /* behind dir, but for the first */
+    *out = NULL;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(from) && (i == 0 || name[0] != '/'); i++) {
+        const size_t nbytes = strlen(dir) + strlen(from[i]) + strlen(name) + 1;
+        char *path = malloc(nbytes);
+        if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
+        snprintf(path, nbytes, "%s%s%s", i ? dir : "", from[i], name);
+        if (beneath_is_there(path, "config.json")) {
+            *out = path;
+            return CZ_OK;
+        }
+        free(path);
+    }
+    return CZ_OK;
+}
+
+cz_status model_adapter_base(const char *dir, char **folder, char **name)
+{
+    struct json_doc *config;
+    const char *text = NULL;
+    *folder = *name = NULL;
+    if (!beneath_is_there(dir, config_name))
+        return err_set(CZ_NOTFOUND, 0, "%s has no %s: it is no adapter's folder", dir, config_name);
+    TRY(json_load_in(dir, config_name, JSON_STRICT, &config));
+    cz_status st = json_opt_string(json_root(config), "base_model_name_or_path", NULL, &text);
+    if (st == CZ_OK && text && *text) {
+        *name = strdup(text);
+        st = *name ? find_folder(dir, text, folder) : err_set(CZ_NOMEM, 0, "no memory for a path");
+    }
+    json_free(config);
+    if (st == CZ_OK) return CZ_OK;
+    free(*name);
+    *name = NULL;
+    return st;
+}
+
 static cz_status open_files(const char *dir, struct model_lora *lora)
 {
     if (!beneath_is_there(dir, config_name))

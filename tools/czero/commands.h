@@ -44,7 +44,7 @@ int tool_unknown_command(const char *program, const char *name);
 
 extern const struct arg_command bench_command, completion_command, config_command, data_command,
     eval_command, export_command, fsck_command, generate_command, init_command, inspect_command,
-    launch_command, man_command, plan_command, plot_command, predict_command, train_command,
+    launch_command, man_command, models_command, plan_command, plot_command, predict_command, train_command,
     tune_command, verify_command, vocab_command;
 
 int cmd_bench(int argc, char **argv);
@@ -59,6 +59,7 @@ int cmd_init(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_man(int argc, char **argv);
+int cmd_models(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
 int cmd_predict(int argc, char **argv);

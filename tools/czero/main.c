@@ -25,6 +25,7 @@ const struct command czero_commands[] = {
      "list the contents of a checkpoint or a weights file"},
     {"launch", cmd_launch, &launch_command, "run a command on several ranks", true},
     {"man", cmd_man, &man_command, "print a manual page"},
+    {"models", cmd_models, &models_command, "list the models of known sizes, by family"},
     {"plan", cmd_plan, &plan_command, "show the memory that a run needs, without running it"},
     {"plot", cmd_plot, &plot_command, "plot loss and accuracy of a run"},
     {"predict", cmd_predict, &predict_command, "classify texts"},

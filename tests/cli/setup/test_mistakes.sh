@@ -71,8 +71,8 @@ expect 2 'did you mean -n?' launch --nproc_per_node=2 train
 
 # ---- presets and sizes
 small=(--model gpt2-tiny --seq-len 8)
-expect 2 'did you mean llama-7b?' tune --model llama-7B --seq-len 8 --host-memory 4GB
-expect 2 'did you mean gpt2?' tune --model gpt-2 --seq-len 8 --host-memory 4GB
+expect 2 'did you mean the preset llama-7b, which has random weights?' tune --model llama-7B --seq-len 8 --host-memory 4GB
+expect 2 'did you mean the preset gpt2, which has random weights?' tune --model gpt-2 --seq-len 8 --host-memory 4GB
 expect 2 '--host-memory: "24" is 24 bytes; did you mean 24GB?' tune "${small[@]}" --host-memory 24
 expect 2 '--gpu-memory: "24" is 24 bytes; did you mean 24GB?' tune "${small[@]}" --host-memory 64GB --gpu-memory 24
 expect 2 '--nvme: "1.5" is 1 byte; did you mean 1.5GB?' tune "${small[@]}" --host-memory 64GB --nvme 1.5

@@ -338,8 +338,7 @@ START_TEST(bad_configs_are_named)
          "quantization_config"},
         {"{\"model_type\": \"berta\", \"hidden_size\": 8, \"num_attention_heads\": 2, "
          "\"type_vocab_size\": 2, \"max_depth\": 3, \"tie_word_embeddings\": true}",
-         CZ_UNSUPPORTED,
-         "Nearest by its keys is bert, whose config.json does not have max_depth"},
+         CZ_UNSUPPORTED, "Nearest by its keys is bert, whose config.json does not have max_depth"},
         {"{\"model_type\": \"unlike\", \"d_model\": 8}", CZ_UNSUPPORTED, ", deberta-v2"},
         {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2DoubleHeadsModel\"]}",
          CZ_UNSUPPORTED, "architectures[0]"},
@@ -447,13 +446,80 @@ START_TEST(presets_have_the_published_sizes)
         cz_model_destroy(m);
     }
     open_fails("mamba", CZ_NOTFOUND,
-               "neither a folder with a config.json nor a preset (gpt2-tiny,");
+               "mamba is neither a folder with a config.json nor a preset; czero models lists the "
+               "presets");
     ck_assert_ptr_null(cz_model_from_preset("mamba"));
-    ck_assert(strstr(cz_last_error(), "gpt2-1.3b") != NULL);
-    open_fails("llama-7B", CZ_NOTFOUND, "did you mean llama-7b?");
-    open_fails("gpt-2", CZ_NOTFOUND, "did you mean gpt2?");
+    ck_assert_str_eq(cz_last_error(), "\"mamba\" is not a preset; czero models lists them");
     ck_assert_ptr_null(cz_model_from_preset("gpt2-mediun"));
     ck_assert(strstr(cz_last_error(), "did you mean gpt2-medium?") != NULL);
+}
+END_TEST
+
+/* Names that people bring from a hub, or half remember, lead there. */
+START_TEST(names_of_no_model_are_explained)
+{
+    static const struct {
+        const char *name, *preset, *hub; /* NULL: none is named */
+    } cases[] = {
+        {"llama-7B", "llama-7b", "meta-llama"},
+        {"gpt-2", "gpt2", "openai-community"},
+        {"distilbert-base-uncased", "distilbert-base", "distilbert"},
+        {"distillbert", "distilbert-base", "distilbert"},
+        {"bert-base-chinese", "bert-base", "google-bert"},
+        {"bert", "bert-tiny", "google-bert"},
+        {"xlm-roberta", "xlm-roberta-base", "FacebookAI"},
+        {"mdeberta-x", "mdeberta-v3-base", "microsoft"},
+        {"Qwen3-8B", "qwen3-8b", "Qwen"},
+        {"Ministral-8B-Instruct-2410", "ministral-8b", "mistralai"},
+        {"mamba", NULL, NULL},
+        {"./gpt2", NULL, NULL},
+        {"~/bert", NULL, NULL},
+        {"a/b/gpt2", NULL, NULL},
+        {"", NULL, NULL},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        char preset[100], hub[100];
+        snprintf(preset, sizeof preset, "did you mean the preset %s, which has random weights?",
+                 cases[i].preset ? cases[i].preset : "");
+        snprintf(hub, sizeof hub, "hf download %s/%s --local-dir %s", cases[i].hub, cases[i].name,
+                 cases[i].name);
+        open_fails(cases[i].name, CZ_NOTFOUND, "is neither a folder with a config.json nor");
+        ck_assert_msg((strstr(cz_last_error(), preset) != NULL) == (cases[i].preset != NULL), "%s",
+                      cz_last_error());
+        ck_assert_msg((strstr(cz_last_error(), hub) != NULL) == (cases[i].hub != NULL), "%s",
+                      cz_last_error());
+        ck_assert_msg((strstr(cz_last_error(), "czero models") != NULL) == !cases[i].preset, "%s",
+                      cz_last_error());
+    }
+    open_fails("Org/Name", CZ_NOTFOUND, "hf download Org/Name --local-dir Name");
+}
+END_TEST
+
+START_TEST(other_folders_are_explained)
+{
+    const char *dir = test_tmp_make();
+    char path[200], config[300];
+    open_fails(dir, CZ_NOTFOUND, "is no model's folder: there is no config.json in it");
+    snprintf(path, sizeof path, "%s/latest", dir);
+    ck_ok(file_save(path, "global_step1", 12));
+    open_fails(dir, CZ_NOTFOUND, "holds checkpoints, and no config.json: czero export");
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    static const char *const texts[] = {"{}", "{\"base_model_name_or_path\": \"Org/base\"}",
+                                        "{\"base_model_name_or_path\": \"base\"}"};
+    static const char *const says[] = {" is an adapter of MODEL: use --model DIR --adapter ",
+                                       " is an adapter of Org/base: use --model DIR --adapter ",
+                                       "/base --adapter "};
+    snprintf(config, sizeof config, "%s/base", dir);
+    ck_ok(file_make_dirs(config));
+    snprintf(config, sizeof config, "%s/base/config.json", dir);
+    ck_ok(file_save(config, "{}", 2));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(texts); i++) {
+        ck_ok(file_save(path, texts[i], strlen(texts[i])));
+        open_fails(dir, CZ_NOTFOUND, says[i]);
+    }
+    ck_ok(file_save(path, "{\"base_model_name_or_path\": 3}", 30));
+    open_fails(dir, CZ_CORRUPT, "base_model_name_or_path");
+    test_tmp_remove(dir);
 }
 END_TEST
 
@@ -574,4 +640,5 @@ TEST_MAIN("model/hf", fixture_is_read_whole, every_form_of_the_weights_is_read,
           folder_without_weights_starts_from_the_rules, bad_configs_are_named,
           bad_weights_are_named, truncated_weights_are_corrupt,
           other_weight_formats_are_not_mistaken_for_none, presets_have_the_published_sizes,
-          export_is_read_back, export_keeps_the_config, failed_export_leaves_nothing)
+          names_of_no_model_are_explained, other_folders_are_explained, export_is_read_back,
+          export_keeps_the_config, failed_export_leaves_nothing)

@@ -56,7 +56,7 @@ static const struct arg_spec specs[] = {
     {"--max-shard-size", ARG_STRING, FIELD(max_shard_size), "SIZE",
      "start a new file before one exceeds SIZE, such as 5GB, 200MB, none (default: 5GB)", 0, false},
     {"--merge", ARG_FLAG, FIELD(merge), NULL,
-     "add the adapter of this folder into the weights of --model", 0, false},
+     "add the adapter of this folder into the weights of --model (default: its base)", 0, false},
     {"--adapter", ARG_FLAG, FIELD(adapter), NULL,
      "write the adapter (LoRA) that the checkpoint holds, as PEFT saves it", 0, false},
     {"--adapter-config", ARG_STRING, FIELD(adapter_config), "FILE",
@@ -407,12 +407,16 @@ static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t 
 }
 
 /* --merge: an adapter and its model become a model. */
-static cz_status merge(const struct export_options *o)
+static cz_status merge(struct export_options *o)
 {
     struct model_ends ends = {0};
     const int64_t begin = clock_now_ns();
-    if (!o->model)
-        return err_set(CZ_INVALID, 0, "--merge needs --model, the folder of the adapter's model");
+    const char *model = o->dir, *adapter = NULL;
+    if (!o->model) TRY(adapter_find_base(&model, &adapter));
+    if (!o->model && !adapter)
+        return err_set(CZ_INVALID, 0, "--merge: %s is no adapter's folder (adapter_config.json)",
+                       o->dir);
+    if (!o->model) o->model = model;
     if (o->tag || o->verify || o->max_shard_size || o->json)
         return err_set(CZ_INVALID, 0,
                        "--merge takes no --tag, --verify, --max-shard-size and --json");

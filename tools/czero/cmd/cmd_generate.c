@@ -495,5 +495,6 @@ int cmd_generate(int argc, char **argv)
         return EXIT_USAGE;
     }
     tool_log_init(true);
+    if (adapter_find_base(&o.model, &o.adapter) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

@@ -346,5 +346,6 @@ int cmd_predict(int argc, char **argv)
     enum args_result parsed = args_parse(&predict_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
+    if (adapter_find_base(&o.score.model, &o.score.adapter) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

@@ -2,6 +2,7 @@
 #include "model/families.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 #include "tools/czero/train/train.h"
 
 #include <math.h>
@@ -191,6 +192,7 @@ int cmd_train(int argc, char **argv)
     enum args_result parsed = args_parse(&command, argc, argv, &options);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(options.quiet);
+    if (adapter_find_base(&options.model, &options.adapter) != CZ_OK) return tool_fail();
     struct run run = {.options = &options, .speaks = true, .last_step = -1};
     tool_hold_signals(0);
     cz_status st = engine_world_create(&run.world);

@@ -3,9 +3,12 @@
  * are. */
 #include "tools/czero/train/adapter.h"
 
+#include "base/log.h"
+#include "formats/beneath.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +92,37 @@ static struct cz_model *open_for(const char *model, const char *adapter)
     const int64_t n = task != CZ_TASK_AUTO && !is_classifier(model) ? n_classes_of(adapter) : 0;
     err_clear(); /* a folder that cannot be read says so below */
     return n > 0 ? open_with_head(model, task, n) : cz_model_open(model);
+}
+
+cz_status adapter_find_base(const char **model, const char **adapter)
+{
+    static char base[PATH_MAX];
+    const char *dir = *model;
+    char *folder, *name;
+    if (!dir || beneath_is_there(dir, "config.json") ||
+        !beneath_is_there(dir, "adapter_config.json"))
+        return CZ_OK;
+    if (*adapter)
+        return err_set(CZ_INVALID, 0,
+                       "--model %s is an adapter, and --adapter %s another: give one of them", dir,
+                       *adapter);
+    TRY(model_adapter_base(dir, &folder, &name));
+    cz_status st = CZ_OK;
+    if (!folder)
+        st = err_set(CZ_NOTFOUND, 0,
+                     "%s is an adapter of %s, which is no model's folder here: use --model DIR "
+                     "--adapter %s",
+                     dir, name ? name : "a model that it does not name", dir);
+    else if (snprintf(base, sizeof base, "%s", folder) >= PATH_MAX)
+        st = err_set(CZ_INVALID, 0, "%s: the path of its base is too long", dir);
+    if (st == CZ_OK) {
+        LOGV(LOG_INFO, SUB_MODEL, "%s is an adapter of %s", dir, base);
+        *model = base;
+        *adapter = dir;
+    }
+    free(folder);
+    free(name);
+    return st;
 }
 
 struct cz_model *adapter_open(const char *model, const char *adapter)

@@ -11,6 +11,11 @@
             "adapter of this model, as PEFT and czero train --lora write them"                     \
     }
 
+/* --model may name an adapter's folder: the folder of its base takes its place in *model, and it
+ * becomes *adapter. Errors: CZ_NOTFOUND (the base is no folder here), CZ_INVALID (*adapter names
+ * another one), those of reading. One call per process: *model points into its memory. */
+cz_status adapter_find_base(const char **model, const char **adapter);
+
 /* A model with an adapter at rest; `adapter` NULL: without. Of a model without a head for classes,
  * an adapter that has one gives it. NULL: the error of cz_model_open() or cz_model_add_adapter().
  */
