@@ -9,6 +9,7 @@
 #include "checkpoint/read/checkpoint.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
+#include "formats/folder_lock.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors.h"
 #include "model/model.h"
@@ -437,11 +438,9 @@ static cz_status merge(struct export_options *o)
     return CZ_OK;
 }
 
-static cz_status run(struct export_options *o)
+static cz_status run_in_folder(struct export_options *o)
 {
     char described[PATH_MAX] = "";
-    if (access(o->dir, F_OK) != 0)
-        return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", o->dir);
     if (o->adapter) return export_adapter(o);
     if (o->adapter_config) return err_set(CZ_INVALID, 0, "--adapter-config is for --adapter");
     if (o->merge) return merge(o);
@@ -458,6 +457,18 @@ static cz_status run(struct export_options *o)
     if (!m) return cz_last_status();
     cz_status st = export(o, m);
     cz_model_destroy(m);
+    return st;
+}
+
+/* Two exports into one folder would mix their files. */
+static cz_status run(struct export_options *o)
+{
+    struct folder_lock lock;
+    if (access(o->dir, F_OK) != 0)
+        return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", o->dir);
+    TRY(folder_lock_take(&lock, o->out_dir));
+    const cz_status st = run_in_folder(o);
+    folder_lock_release(&lock);
     return st;
 }
 

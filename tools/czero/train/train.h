@@ -26,6 +26,7 @@
 #include "engine/report/class_report.h"
 #include "engine/report/entity_report.h"
 #include "engine/report/target_report.h"
+#include "formats/folder_lock.h"
 #include <czero/data.h>
 
 struct train_options {
@@ -92,6 +93,7 @@ struct run {
     struct curve *curve;
     struct metrics *metrics;
     struct saver saver;
+    struct folder_lock save_lock, export_lock; /* on the first rank */
     struct resume_point resume;
     struct engine_best best;
     struct evaluation last;      /* the newest, and the step it was made at */

@@ -26,6 +26,8 @@ void run_close(struct run *r)
     cz_tokenizer_close(r->tokenizer);
     engine_destroy(r->engine);
     cz_model_destroy(r->model);
+    folder_lock_release(&r->export_lock);
+    folder_lock_release(&r->save_lock);
     engine_world_destroy(r->world);
 }
 
@@ -420,17 +422,30 @@ static cz_status check_export(const struct run *r)
                    o->export_dir);
 }
 
-static cz_status open_run(struct run *r)
+/* Find out now, not after hours of training, that a checkpoint or the export has nowhere to go, or
+ * that another run writes there. */
+static cz_status claim_folders(struct run *r)
 {
     const struct train_options *o = r->options;
-    TRY(open_engine(r));
     r->saver = (struct saver){
         .dir = o->save, .interval = o->save_interval, .keep = o->save_keep, .saved_step = -1};
     if (!run_is_first_rank(r)) return CZ_OK;
-    /* Find out now, not after hours of training, that the export has nowhere to go. */
-    if (o->export_dir) TRY(check_export(r));
-    TRY(saver_check(&r->saver));
-    if (!o->force && !r->resume.dir) TRY(saver_check_unused(&r->saver));
+    if (o->save) {
+        if (folder_lock_take(&r->save_lock, o->save) != CZ_OK) return err_prefix("--save");
+        TRY(saver_check(&r->saver));
+        if (!o->force && !r->resume.dir) TRY(saver_check_unused(&r->saver));
+    }
+    if (!o->export_dir) return CZ_OK;
+    TRY(check_export(r));
+    if (o->save && is_same_folder(o->save, o->export_dir)) return CZ_OK;
+    if (folder_lock_take(&r->export_lock, o->export_dir) != CZ_OK) return err_prefix("--export");
+    return CZ_OK;
+}
+
+static cz_status open_run(struct run *r)
+{
+    TRY(open_engine(r));
+    if (!run_is_first_rank(r)) return CZ_OK;
     return saver_describe(&r->saver, run_model(r), r->tokenizer, r->chat.chat);
 }
 
@@ -479,6 +494,7 @@ cz_status run_open(struct run *r)
     TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
     if (r->options->dry_run_lr) return CZ_OK;
     TRY(engine_world_agree(r->world, run_check_same(r), &r->speaks));
+    TRY(engine_world_agree(r->world, claim_folders(r), &r->speaks));
     TRY(engine_world_agree(r->world, open_run(r), &r->speaks));
     TRY(engine_world_agree(r->world, resume(r), &r->speaks));
     return engine_world_agree(r->world, open_logs(r), &r->speaks);

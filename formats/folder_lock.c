@@ -1,0 +1,130 @@
+/* Locks of folders by flock(), which a killed process leaves behind unlocked. Where a file system
+ * has no locks, or keeps them to each host, the text tells: the mark of a process of this host
+ * shows whether it runs. A run of another host cannot be seen from here; if its lock was free, it
+ * is taken for ended, since jobs are moved between hosts after a failure. */
+#include "formats/folder_lock.h"
+
+#include "base/host/process_mark.h"
+#include "base/log.h"
+#include "formats/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TRIES_MAX   100 /* another process may remove the file that was just opened */
+#define TEXT_NBYTES 512
+/* Without any lock, what another host has not touched for so many seconds is taken for ended. */
+#define QUIET_S_MAX 3600
+
+/* First line: the mark. Second line: the process, for people. */
+struct text {
+    char mark[PROCESS_MARK_NBYTES];
+    char owner[TEXT_NBYTES];
+};
+
+static struct text read_text(int fd)
+{
+    struct text t = {.owner = "another process"};
+    char text[TEXT_NBYTES] = "";
+    const ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    char *line = n > 0 ? strchr(text, '\n') : NULL;
+    if (!line) return t;
+    *line = '\0';
+    snprintf(t.mark, sizeof t.mark, "%s", text);
+    line[1 + strcspn(line + 1, "\n")] = '\0';
+    if (line[1]) snprintf(t.owner, sizeof t.owner, "%s", line + 1);
+    return t;
+}
+
+static void write_text(int fd)
+{
+    char text[TEXT_NBYTES], mark[PROCESS_MARK_NBYTES], host[256] = "";
+    process_mark(mark);
+    gethostname(host, sizeof host - 1);
+    const int n =
+        snprintf(text, sizeof text, "%s\nprocess %ld on %s\n", mark, (long)getpid(), host);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        LOGV(LOG_WARN, SUB_ENGINE, "%s: cannot be written", FOLDER_LOCK_NAME);
+}
+
+static cz_status busy(const char *dir, const struct text *t)
+{
+    return err_set(CZ_BUSY, 0,
+                   "%s: is in use by %s: wait for it or stop it, or choose another folder", dir,
+                   t->owner);
+}
+
+/* Whether the text is of a process that may still run, although the lock was not in the way. */
+static bool may_run(const struct text *t, int fd, bool is_locked)
+{
+    char own[PROCESS_MARK_NBYTES];
+    struct stat info;
+    process_mark(own);
+    if (strcmp(t->mark, own) == 0 || !process_mark_is_mark(t->mark)) return false;
+    if (is_locked && process_mark_is_of_this_boot(t->mark)) return false;
+    const enum process_fate fate = process_mark_fate(t->mark);
+    if (fate != PROCESS_UNKNOWN) return fate == PROCESS_RUNS;
+    return !is_locked && fstat(fd, &info) == 0 &&
+           difftime(time(NULL), info.st_mtime) <= QUIET_S_MAX;
+}
+
+/* *fd -1 with CZ_OK: the file was removed meanwhile, so look again. */
+static cz_status take_file(const char *dir, const char *path, int *fd)
+{
+    struct stat own, named;
+    *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    if (*fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened for writing", path);
+    const bool is_locked = flock(*fd, LOCK_EX | LOCK_NB) == 0;
+    const bool is_busy = !is_locked && errno == EWOULDBLOCK;
+    const struct text t = read_text(*fd);
+    cz_status st = CZ_OK;
+    if (is_busy || may_run(&t, *fd, is_locked)) {
+        st = busy(dir, &t);
+    } else if (fstat(*fd, &own) == 0 && S_ISREG(own.st_mode) && lstat(path, &named) == 0 &&
+               own.st_ino == named.st_ino && own.st_dev == named.st_dev) {
+        write_text(*fd);
+        return CZ_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    return st;
+}
+
+cz_status folder_lock_take(struct folder_lock *lock, const char *dir)
+{
+    *lock = (struct folder_lock){.fd = -1};
+    lock->made_dir = access(dir, F_OK) != 0;
+    TRY(file_make_dirs(dir));
+    lock->dir = file_absolute(dir);
+    char *path = lock->dir ? file_join(lock->dir, FOLDER_LOCK_NAME) : NULL;
+    cz_status st = path ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: no memory for its lock", dir);
+    for (int i = 0; i < TRIES_MAX && st == CZ_OK && lock->fd < 0; i++)
+        st = take_file(dir, path, &lock->fd);
+    if (st == CZ_OK && lock->fd < 0)
+        st = err_set(CZ_BUSY, 0, "%s: %s changes hands all the time", dir, FOLDER_LOCK_NAME);
+    free(path);
+    if (st == CZ_OK) return CZ_OK;
+    if (lock->made_dir) rmdir(dir);
+    free(lock->dir);
+    lock->dir = NULL;
+    return st;
+}
+
+void folder_lock_release(struct folder_lock *lock)
+{
+    if (!lock->dir) return;
+    char *path = file_join(lock->dir, FOLDER_LOCK_NAME);
+    if (path) unlink(path);
+    close(lock->fd);
+    if (lock->made_dir) rmdir(lock->dir);
+    free(path);
+    free(lock->dir);
+    lock->dir = NULL;
+}
