@@ -117,6 +117,15 @@ static size_t part_in(const struct cz_plan *p, bool states, enum plan_place plac
     return nbytes;
 }
 
+/* Parameters that a checkpoint takes from there: of an adapter only those that it trains (save.c);
+ * its frozen model stays in the model's files. */
+static size_t saved_params_in(const struct cz_engine *e, enum plan_place place)
+{
+    const size_t all = part_in(&e->plan, false, place);
+    const size_t trained = param_table_numel(model_params(e->model), true) * dtype_size(e->dtype);
+    return cz_model_has_adapter(e->model) && all > trained ? trained : all;
+}
+
 static bool grads_on_device(const struct cz_plan *p)
 {
     for (size_t i = 0; i < p->n_rows; i++)
@@ -296,7 +305,7 @@ static void fill_device_traffic(const struct cz_engine *e, struct cz_plan *p)
     at->to_host_nbytes += update.to_host_nbytes;
     at->to_device_nbytes += update.to_device_nbytes;
     p->phases[PLAN_SAVE].to_host_nbytes =
-        part_in(p, true, PLAN_DEVICE) + part_in(p, false, PLAN_DEVICE);
+        part_in(p, true, PLAN_DEVICE) + saved_params_in(e, PLAN_DEVICE);
     for (size_t i = 0; i < p->n_rows; i++) {
         const struct plan_row *r = &p->rows[i];
         if (strcmp(r->name, "kept activations") != 0 || r->place == PLAN_DEVICE) continue;
@@ -320,13 +329,30 @@ size_t plan_update_nbytes(const struct cz_engine *e)
     return total;
 }
 
+/* DeepSpeed's files: at stage 3 masters stand for the trained parameters; at stages 1 and 2
+ * parameters that are their own masters are in both files. */
+static size_t saved_nbytes(const struct cz_engine *e, struct cz_plan *p)
+{
+    const size_t own = zero_figures(e->zero).numel_own;
+    size_t params = 0, states = 0;
+    for (int place = 0; place < PLAN_N_PLACES; place++) {
+        params += saved_params_in(e, (enum plan_place)place);
+        states += part_in(p, true, (enum plan_place)place);
+    }
+    const bool has_masters = e->dtype != e->config->master_dtype;
+    const size_t trained = own * dtype_size(e->dtype);
+    if (p->stage == 3 && has_masters) params -= params < trained ? params : trained;
+    if ((p->stage == 1 || p->stage == 2) && !has_masters) states += trained;
+    return states + params;
+}
+
 /* A save reads what is in the swap file; what is in memory it writes from there. */
 static void fill_step(const struct cz_engine *e, struct cz_plan *p)
 {
     struct plan_cost *step = &p->phases[PLAN_STEP], *save = &p->phases[PLAN_SAVE];
     const struct zero_figures f = zero_figures(e->zero);
     size_t own = f.numel_own;
-    size_t states = part_in(p, true, PLAN_NVME), params = part_in(p, false, PLAN_NVME);
+    size_t states = part_in(p, true, PLAN_NVME), params = saved_params_in(e, PLAN_NVME);
     const struct plan_cost late = plan_late_update(e); /* the next step's forward has it */
     step->nvme_read_nbytes = f.update_early_read_nbytes;
     step->nvme_written_nbytes = f.update_early_written_nbytes;
@@ -335,9 +361,7 @@ static void fill_step(const struct cz_engine *e, struct cz_plan *p)
     /* once to look for overflows, once to sum squares, once to update */
     step->moved_nbytes = plan_update_nbytes(e) + 2 * own * dtype_size(e->grad_dtype);
     save->nvme_read_nbytes = states + params;
-    for (int place = 0; place < PLAN_N_PLACES; place++)
-        save->saved_nbytes +=
-            part_in(p, true, (enum plan_place)place) + part_in(p, false, (enum plan_place)place);
+    save->saved_nbytes = saved_nbytes(e, p);
 }
 
 /* What each rank sends in a step, by phase: stages 0 and 1 reduce at the boundary only. */

@@ -34,8 +34,8 @@ struct tune {
     size_t n_layers, numel, numel_trainable, largest_numel; /* of the model's parameters */
     struct tune_offer *offers;                              /* by rank, once the search is over */
     size_t n_offers, capacity;
-    size_t n_plans; /* how many were made */
-    struct device *host;    /* with its kernels, for all plans */
+    size_t n_plans;      /* how many were made */
+    struct device *host; /* with its kernels, for all plans */
     struct ops *host_ops;
     struct tune_memo **memos; /* (TUNE_N_MEMOS) lists by a hash of the key */
     char missing[512];
