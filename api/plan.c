@@ -94,7 +94,8 @@ static cz_status tune_from(struct cz_tune *t, const struct cz_tune_options *o,
                                                     .beta2 = o->beta2,
                                                     .weight_decay = o->weight_decay,
                                                     .warmup_steps = o->warmup_steps,
-                                                    .total_steps = o->total_steps}};
+                                                    .total_steps = o->total_steps},
+                                         .fall = TUNE_FALL_WHEN_GIVEN};
     return tune_create(&options, model, &t->tune);
 }
 

@@ -425,6 +425,7 @@ static cz_status keep_options(struct tune *t, const struct tune_options *o, stru
         return err_set(CZ_INVALID, ENAMETOOLONG, "the folder on NVMe, \"%.60s…\"", path);
     t->options.nvme_path = t->nvme_path;
     snprintf(t->model_name, sizeof t->model_name, "%s", cz_model_name(model));
+    tune_keep_recipe(t, model);
     t->T = cz_model_t_max(model);
     t->n_layers = model_n_layers(model);
     t->numel = param_table_numel(table, false);
@@ -498,6 +499,11 @@ const struct tune_offer *tune_best(const struct tune *t)
 bool tune_is_timed(const struct tune *t)
 {
     return t->n_offers > 0 && !isnan(t->offers[0].tokens_per_s);
+}
+
+const struct tune_recipe *tune_recipe(const struct tune *t)
+{
+    return &t->recipe;
 }
 
 const char *tune_missing(const struct tune *t)

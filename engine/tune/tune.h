@@ -18,12 +18,23 @@
 
 CZ_EXTERN_C_BEGIN
 
-/* What the config says about learning; 0: what suits pretraining of such a size, or an adapter. */
+/* What the config says about learning. */
 struct tune_recipe {
+    const char *name; /* "fine-tuning", in words */
     double lr, beta2, weight_decay;
     int64_t warmup_steps; /* with total_steps at least 2 */
-    int64_t total_steps;  /* the rate falls to zero until then; 0: it stays */
+    int64_t total_steps;  /* the rate falls to zero until then; TUNE_TO_THE_END: to the end of the
+                             run, which fills it in ("auto"); 0: it stays after the warm-up */
 };
+#define TUNE_TO_THE_END (-1)
+
+/* When the rate falls to zero. */
+enum tune_fall { TUNE_FALL_BY_RECIPE = 0, TUNE_FALL_AT_THE_END, TUNE_FALL_WHEN_GIVEN };
+
+/* What suits the model as it is: weights from files take small steps, random weights larger ones
+ * that depend on the model's size, adapters 2e-4. `steps` of the run give the length of the
+ * warm-up; 0: unknown. */
+struct tune_recipe tune_recipe_of(const struct cz_model *model, bool adapts, int64_t steps);
 
 struct tune_options {
     int64_t world_size;    /* ≥ 1 */
@@ -41,7 +52,10 @@ struct tune_options {
     int64_t batch;          /* rows of an optimizer step, over all ranks; 0: about 32 a rank, or one
                                micro-batch each where that is given. Given, it is met exactly */
     size_t baseline_nbytes; /* of the program; 0: measure this process */
-    struct tune_recipe recipe;
+    int64_t steps; /* of the run, for the warm-up; 0: unknown */
+    struct tune_recipe recipe; /* instead of tune_recipe_of()'s values where they are not 0 */
+    enum tune_fall fall;       /* WHEN_GIVEN: by recipe.total_steps, else never: for callers that
+                                  fill in no "auto" */
     const struct config_lora *lora; /* train this adapter, the model frozen; NULL: all of it */
     bool quick; /* a good answer in a tenth of the time: the first scheme with something that fits
                    ends the search, and no disk is asked about */
@@ -91,6 +105,9 @@ void tune_destroy(struct tune *t); /* accepts NULL */
 size_t tune_n_offers(const struct tune *t);
 const struct tune_offer *tune_offer(const struct tune *t, size_t idx);
 const struct tune_offer *tune_best(const struct tune *t); /* NULL: nothing fits */
+
+/* What configs say about learning. */
+const struct tune_recipe *tune_recipe(const struct tune *t);
 
 /* "stage 3, optimizer on NVMe, recomputing every layer, micro-batch 4 × 8" into buf, of at least
  * 192 bytes; returns it. */

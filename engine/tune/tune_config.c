@@ -14,18 +14,71 @@ static void begin(struct json_writer *w, const char *key)
     json_begin_object(w);
 }
 
-/* A recipe that trains most models, not a tuned one: users change the rate first. Smaller models
- * take larger steps: 3e-4 is what the presets of configs/ have. Adapters take 2e-4 at any size. */
-static struct tune_recipe recipe_of(const struct tune *t)
+/* Labels that a head of classes was trained with, or will be. */
+static bool classifies(const struct cz_model *model)
 {
-    const bool adapts = t->options.lora != NULL;
-    const double lr = t->numel < 1000000000 ? 3e-4 : t->numel < 10000000000 ? 1.2e-4 : 6e-5;
-    struct tune_recipe r = t->options.recipe;
-    if (!(r.lr > 0)) r.lr = adapts ? 2e-4 : lr;
-    if (!(r.beta2 > 0)) r.beta2 = adapts ? 0.999 : 0.95;
-    if (!(r.weight_decay > 0)) r.weight_decay = adapts ? 0 : 0.1;
-    if (r.warmup_steps <= 0) r.warmup_steps = adapts ? 10 : 100;
+    switch (cz_model_labels(model)) {
+    case CZ_LABELS_CLASS:
+    case CZ_LABELS_TOKEN_CLASS:
+    case CZ_LABELS_VALUES:
+    case CZ_LABELS_MULTI: return true;
+    case CZ_LABELS_NEXT:
+    case CZ_LABELS_SAME:
+    case CZ_LABELS_REPLACED: break;
+    }
+    return false;
+}
+
+/* A tenth of the run, from 2 to `most` steps. */
+static int64_t warm_up(int64_t steps, int64_t most)
+{
+    const int64_t tenth = steps / 10;
+    if (steps <= 0) return most;
+    return tenth < 2 ? 2 : tenth > most ? most : tenth;
+}
+
+/* Recipes that train most models, not tuned ones: users change the rate first. Smaller models take
+ * larger steps: 3e-4 is what the presets of configs/ have. */
+struct tune_recipe tune_recipe_of(const struct cz_model *model, bool adapts, int64_t steps)
+{
+    const size_t numel = param_table_numel(model_params(model), false);
+    const bool has_weights = cz_model_has_weights(model), has_classes = classifies(model);
+    struct tune_recipe r = {.name = "pretraining",
+                            .lr = numel < 1000000000    ? 3e-4
+                                  : numel < 10000000000 ? 1.2e-4
+                                                        : 6e-5,
+                            .beta2 = 0.95,
+                            .weight_decay = 0.1,
+                            .warmup_steps = warm_up(steps, 100)};
+    if (has_weights) r.name = "fine-tuning";
+    if (has_weights) r.lr = has_classes ? 5e-5 : 2e-5;
+    if (has_weights || has_classes) {
+        r.beta2 = 0.999;
+        r.weight_decay = 0.01;
+        r.total_steps = TUNE_TO_THE_END;
+    }
+    if (adapts) {
+        r = (struct tune_recipe){.name = "an adapter",
+                                 .lr = 2e-4,
+                                 .beta2 = 0.999,
+                                 .warmup_steps = warm_up(steps, 100),
+                                 .total_steps = TUNE_TO_THE_END};
+    }
+    if (r.total_steps != 0 && steps <= 0) r.warmup_steps = 10; /* such runs are short */
     return r;
+}
+
+void tune_keep_recipe(struct tune *t, const struct cz_model *model)
+{
+    const struct tune_recipe *given = &t->options.recipe;
+    struct tune_recipe r = tune_recipe_of(model, t->options.lora != NULL, t->options.steps);
+    if (given->lr > 0) r.lr = given->lr;
+    if (given->beta2 > 0) r.beta2 = given->beta2;
+    if (given->weight_decay > 0) r.weight_decay = given->weight_decay;
+    if (given->warmup_steps > 0) r.warmup_steps = given->warmup_steps;
+    if (t->options.fall == TUNE_FALL_AT_THE_END) r.total_steps = TUNE_TO_THE_END;
+    if (t->options.fall == TUNE_FALL_WHEN_GIVEN) r.total_steps = given->total_steps;
+    t->recipe = r;
 }
 
 static void write_optimizer(struct json_writer *w, const struct tune_recipe *r)
@@ -43,13 +96,18 @@ static void write_optimizer(struct json_writer *w, const struct tune_recipe *r)
     json_put_double(w, "weight_decay", r->weight_decay);
     json_end_object(w);
     json_end_object(w);
-    /* WarmupDecayLR needs to know the end; without it the rate stays after the warm-up. */
+    /* A run that fills in its end fills in the optimizer's rate, too: then who changes the rate
+     * changes one place. */
     begin(w, "scheduler");
-    json_put_string(w, "type", r->total_steps > 0 ? "WarmupDecayLR" : "WarmupLR");
+    json_put_string(w, "type", r->total_steps != 0 ? "WarmupDecayLR" : "WarmupLR");
     begin(w, "params");
     if (r->total_steps > 0) json_put_int(w, "total_num_steps", r->total_steps);
+    if (r->total_steps == TUNE_TO_THE_END) json_put_string(w, "total_num_steps", "auto");
     json_put_double(w, "warmup_min_lr", 0);
-    json_put_double(w, "warmup_max_lr", r->lr);
+    if (r->total_steps == TUNE_TO_THE_END)
+        json_put_string(w, "warmup_max_lr", "auto");
+    else
+        json_put_double(w, "warmup_max_lr", r->lr);
     json_put_int(w, "warmup_num_steps", r->warmup_steps);
     json_put_string(w, "warmup_type", "linear");
     json_end_object(w);
@@ -141,8 +199,7 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *o, char **o
     json_put_int(&w, "train_micro_batch_size_per_gpu", o->micro_batch);
     json_put_int(&w, "gradient_accumulation_steps", o->accumulation);
     json_put_double(&w, "gradient_clipping", 1);
-    const struct tune_recipe recipe = recipe_of(t);
-    write_optimizer(&w, &recipe);
+    write_optimizer(&w, &t->recipe);
     /* fp32 is DeepSpeed's default and needs no section. */
     if (t->options.dtype != DTYPE_F32) {
         begin(&w, t->options.dtype == DTYPE_BF16 ? "bf16" : "fp16");

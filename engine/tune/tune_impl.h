@@ -29,6 +29,7 @@ struct tune {
     char profile_path[PATH_MAX]; /* absolute; "": none */
     struct config_lora lora;     /* options.lora, kept */
     char *lora_texts[3];         /* its texts; owned */
+    struct tune_recipe recipe;
     char model_name[64];
     int64_t T;
     size_t n_layers, numel, numel_trainable, largest_numel; /* of the model's parameters */
@@ -40,6 +41,9 @@ struct tune {
     struct tune_memo **memos; /* (TUNE_N_MEMOS) lists by a hash of the key */
     char missing[512];
 };
+
+/* tune_config.c: the recipe that the options ask for. */
+void tune_keep_recipe(struct tune *t, const struct cz_model *model);
 
 /* ---- tune_plan.c: one offer's plan ---------------------------------------------------------- */
 

@@ -57,7 +57,8 @@ static cz_status train(struct cz_engine *e, int n_steps, struct tune_measured *o
 cz_status tune_measure(const struct tune *t, const struct tune_offer *offer, struct cz_model *model,
                        int n_steps, struct tune_measured *out)
 {
-    struct cz_engine_options options = {.size = sizeof options, .trains_batches = true};
+    struct cz_engine_options options = {
+        .size = sizeof options, .trains_batches = true, .total_steps = CONFIG_ANY_STEPS};
     struct cz_engine *e = NULL;
     char *config = NULL;
     cz_status st;

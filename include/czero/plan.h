@@ -73,7 +73,8 @@ struct cz_tune_options {
     int64_t micro_batch;      /* rows; 0: search */
     int64_t batch; /* rows of an optimizer step over all ranks, met exactly; 0: about 32 per rank,
                       or one micro-batch each where that is given */
-    /* The config's learning settings; 0: what suits pretraining of such a size, or an adapter. */
+    /* The config's learning settings; 0: what suits the model: pretraining of such a size,
+     * fine-tuning where it has weights or classes, or an adapter. */
     double lr, beta2, weight_decay;
     int64_t warmup_steps;               /* with total_steps at least 2 */
     int64_t total_steps;                /* the rate falls to zero by then; 0: it stays */

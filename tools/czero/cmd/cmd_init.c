@@ -163,23 +163,6 @@ static cz_status count_steps(const struct init *in, const struct cz_texts *texts
     return CZ_OK;
 }
 
-/* Trained weights want a small learning rate, a new model a larger one. The rate warms up for a
- * tenth of the run, at most 100 steps, and falls to zero at its end. */
-static struct tune_recipe recipe(const struct init *in, int64_t steps)
-{
-    int64_t tenth = steps / 10;
-    bool classifies = in->task == CZ_TASK_CLASSIFICATION;
-    struct tune_recipe r = {.total_steps = steps};
-    if (in->has_weights) r.lr = classifies ? 5e-5 : 2e-5;
-    if (classifies || in->has_weights) {
-        r.beta2 = 0.999;
-        r.weight_decay = 0.01;
-    }
-    if (steps > 0) r.warmup_steps = tenth < 2 ? 2 : tenth > 100 ? 100 : tenth;
-    if (steps > 0 && steps <= r.warmup_steps) r.total_steps = r.warmup_steps + 1;
-    return r;
-}
-
 static cz_status search(const struct init *in, const struct cz_texts *texts, struct tune **out)
 {
     int64_t steps;
@@ -191,7 +174,8 @@ static cz_status search(const struct init *in, const struct cz_texts *texts, str
                                          .nvme_path = in->flags->nvme_path,
                                          .dtype = in->dtype,
                                          .batch = in->batch,
-                                         .recipe = recipe(in, steps)};
+                                         .steps = steps,
+                                         .fall = TUNE_FALL_AT_THE_END};
     struct cz_model *m = open_model(in, texts);
     if (!m) return cz_last_status();
     cz_status st = tune_create(&options, m, out);

@@ -145,6 +145,16 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
     return CZ_OK;
 }
 
+/* The recipe decides whether a model with weights is fine-tuned or ruined: it is said. */
+static void say_config(const struct tune *t, const char *path)
+{
+    const struct tune_recipe *r = tune_recipe(t);
+    printable_print(stderr, "The best is in %s, with a recipe for %s: rate %g, %s\n", path, r->name,
+                    r->lr,
+                    r->total_steps != 0 ? "down to 0 at the end of the run"
+                            : "constant after the warm-up");
+}
+
 /* Exit code. */
 static int report(const struct tune *t, const struct tune_command *o)
 {
@@ -154,7 +164,7 @@ static int report(const struct tune *t, const struct tune_command *o)
         return EXIT_MEMORY;
     }
     if (o->out && tune_config_save(t, tune_best(t), o->out) != CZ_OK) return tool_fail();
-    if (o->out) printable_print(stderr, "The best is in %s\n", o->out);
+    if (o->out) say_config(t, o->out);
     if (o->measure && measure(t, o) != CZ_OK) return tool_fail();
     return EXIT_OK;
 }

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GB ((size_t)1000000000)
@@ -466,6 +467,107 @@ START_TEST(an_adapter_is_predicted_to_be_faster)
 }
 END_TEST
 
+/* A folder of this preset's, with its weights. */
+static void with_weights(const char *preset, char dir[64])
+{
+    struct cz_model *m = cz_model_open(preset);
+    strcpy(dir, "/tmp/czero-tune-weights-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    const struct cz_engine_options options = {
+        .size = sizeof options,
+        .config_json = "{\"train_micro_batch_size_per_gpu\": 1, \"optimizer\": {\"type\": "
+                       "\"AdamW\", \"params\": {\"lr\": 1e-3}}}"};
+    ck_ok(cz_model_set_shape(m, 8));
+    struct cz_engine *e = engine_initialize_ex(&options, m);
+    ck_assert_ptr_nonnull(e);
+    ck_ok(engine_export_hf(e, dir, DTYPE_F32));
+    engine_destroy(e);
+}
+
+/* Weights from files are not trained at a rate for random ones, nor a head of classes with the
+ * betas of pretraining; the warm-up is a tenth of a run whose length is known. */
+START_TEST(the_recipe_suits_what_is_trained)
+{
+    static const char *const labels[] = {"a", "b"};
+    const struct cz_model_options classes = {.size = sizeof classes,
+                                             .task = CZ_TASK_CLASSIFICATION,
+                                             .labels = labels,
+                                             .n_labels = 2};
+    char dir[64], command[96];
+    with_weights("gpt2-tiny", dir);
+    const struct {
+        const char *model;
+        const struct cz_model_options *options;
+        bool adapts;
+        int64_t steps;
+        const char *name;
+        double lr, beta2, weight_decay;
+        int64_t warmup_steps, total_steps;
+    } cases[] = {
+        {"gpt2", NULL, false, 0, "pretraining", 3e-4, 0.95, 0.1, 100, 0},
+        {"gpt2", NULL, false, 40, "pretraining", 3e-4, 0.95, 0.1, 4, 0},
+        {"gpt2-1.3b", NULL, false, 0, "pretraining", 1.2e-4, 0.95, 0.1, 100, 0},
+        {"gpt2-13b", NULL, false, 0, "pretraining", 6e-5, 0.95, 0.1, 100, 0},
+        {"bert-tiny", &classes, false, 19, "pretraining", 3e-4, 0.999, 0.01, 2, TUNE_TO_THE_END},
+        {"gpt2", NULL, true, 0, "an adapter", 2e-4, 0.999, 0, 10, TUNE_TO_THE_END},
+        {"gpt2", NULL, true, 1000, "an adapter", 2e-4, 0.999, 0, 100, TUNE_TO_THE_END},
+        {dir, NULL, false, 0, "fine-tuning", 2e-5, 0.999, 0.01, 10, TUNE_TO_THE_END},
+        {dir, NULL, false, 1010, "fine-tuning", 2e-5, 0.999, 0.01, 100, TUNE_TO_THE_END},
+        {dir, &classes, false, 990, "fine-tuning", 5e-5, 0.999, 0.01, 99, TUNE_TO_THE_END},
+        {dir, &classes, true, 1, "an adapter", 2e-4, 0.999, 0, 2, TUNE_TO_THE_END}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cz_model *m = cases[i].options ? cz_model_open_ex(cases[i].model, cases[i].options)
+                                              : cz_model_open(cases[i].model);
+        ck_assert_ptr_nonnull(m);
+        const struct tune_recipe r = tune_recipe_of(m, cases[i].adapts, cases[i].steps);
+        ck_assert_str_eq(r.name, cases[i].name);
+        ck_assert_msg(r.lr == cases[i].lr && r.beta2 == cases[i].beta2 &&
+                          r.weight_decay == cases[i].weight_decay,
+                      "case %zu: %g %g %g", i, r.lr, r.beta2, r.weight_decay);
+        ck_assert_int_eq(r.warmup_steps, cases[i].warmup_steps);
+        ck_assert_int_eq(r.total_steps, cases[i].total_steps);
+        cz_model_destroy(m);
+    }
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+static char *config_of(const struct tune_options *o)
+{
+    char *config;
+    struct tune *t = tune_of("gpt2-tiny", 16, *o);
+    ck_ok(tune_config(t, tune_best(t), &config));
+    tune_destroy(t);
+    return config;
+}
+
+/* A program that fills in no "auto" gets none; given values replace the recipe's. */
+START_TEST(a_caller_decides_when_the_rate_falls)
+{
+    struct tune_options o = {.host_nbytes = GB, .fall = TUNE_FALL_AT_THE_END};
+    char *config = config_of(&o);
+    ck_assert_ptr_nonnull(strstr(config, "\"total_num_steps\": \"auto\""));
+    ck_assert_ptr_nonnull(strstr(config, "\"warmup_max_lr\": \"auto\""));
+    free(config);
+    o.fall = TUNE_FALL_WHEN_GIVEN;
+    config = config_of(&o);
+    ck_assert_ptr_null(strstr(config, "auto"));
+    ck_assert_ptr_nonnull(strstr(config, "\"WarmupLR\""));
+    ck_assert_ptr_nonnull(strstr(config, "\"warmup_max_lr\": 0.0003"));
+    free(config);
+    o.recipe = (struct tune_recipe){
+        .lr = 0.5, .beta2 = 0.25, .weight_decay = 0.125, .warmup_steps = 7, .total_steps = 70};
+    config = config_of(&o);
+    static const char *const parts[] = {
+        "\"lr\": 0.5", "0.25\n", "\"weight_decay\": 0.125", "\"warmup_num_steps\": 7",
+        "\"total_num_steps\": 70", "\"WarmupDecayLR\"", "\"warmup_max_lr\": 0.5"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        ck_assert_msg(strstr(config, parts[i]) != NULL, "%s is not in %s", parts[i], config);
+    free(config);
+}
+END_TEST
+
 START_TEST(impossible_questions_are_refused)
 {
     struct cz_model *m = open_shape("gpt2-tiny", 16);
@@ -530,5 +632,6 @@ TEST_MAIN_SECONDS(180, "engine/tune", every_offer_plans_to_what_was_promised,
                   a_disk_makes_room_for_states, a_long_path_is_kept_whole_or_refused,
                   a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
                   an_adapter_fits_where_the_model_does_not, an_adapter_is_predicted_to_be_faster,
+                  the_recipe_suits_what_is_trained, a_caller_decides_when_the_rate_falls,
                   impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
                   what_needs_a_gpu_cannot_be_measured_here)
