@@ -52,7 +52,7 @@ struct tune_options {
     int64_t batch;          /* rows of an optimizer step, over all ranks; 0: about 32 a rank, or one
                                micro-batch each where that is given. Given, it is met exactly */
     size_t baseline_nbytes; /* of the program; 0: measure this process */
-    int64_t steps; /* of the run, for the warm-up; 0: unknown */
+    int64_t steps;          /* of the run, for the warm-up; 0: unknown */
     struct tune_recipe recipe; /* instead of tune_recipe_of()'s values where they are not 0 */
     enum tune_fall fall;       /* WHEN_GIVEN: by recipe.total_steps, else never: for callers that
                                   fill in no "auto" */

@@ -164,3 +164,18 @@ struct config_options config_args_options(const struct config_args *a,
         o.compat = strcmp(a->compat, "0.16") == 0 ? CONFIG_COMPAT_0_16 : CONFIG_COMPAT_0_19;
     return o;
 }
+
+/* By way of a config, which knows the keys and their bounds. */
+cz_status config_args_lora(const char *text, struct ds_config **config,
+                           const struct config_lora **out)
+{
+    struct config_args args = config_args_none();
+    struct config_wanted wanted;
+    args.lora = text;
+    args.micro_batch = 1;
+    TRY(config_args_wanted(&args, &wanted));
+    const struct config_options options = config_args_options(&args, &wanted);
+    TRY(config_load_text("{}", 2, "--lora", &options, config));
+    *out = &(*config)->czero.lora;
+    return CZ_OK;
+}

@@ -79,4 +79,8 @@ cz_status config_args_wanted(const struct config_args *args, struct config_wante
 struct config_options config_args_options(const struct config_args *args,
                                           const struct config_wanted *wanted);
 
+/* What --lora alone asks for. *config is the caller's, by config_free(), and holds *out. */
+cz_status config_args_lora(const char *text, struct ds_config **config,
+                           const struct config_lora **out);
+
 #endif

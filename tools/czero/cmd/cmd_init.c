@@ -3,10 +3,12 @@
  * result. */
 #include "base/printable.h"
 #include "base/size.h"
+#include "data/chat/chat_set.h"
 #include "engine/tune/tune.h"
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/config_args.h"
 #include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 
@@ -24,8 +26,14 @@ static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(model), "DIR|PRESET",
      "Hugging Face folder, or a preset: ", .list = model_preset_examples},
     {"--data", ARG_WORDS, FIELD(data), "PATH", "training data, as for czero train"},
-    {"--task", ARG_STRING, FIELD(task), "classification|causal-lm|masked-lm",
-     "training task (default: from the model and the name of the data)"},
+    {"--task", ARG_STRING, FIELD(task),
+     "classification|token-classification|sft|causal-lm|masked-lm",
+     "training task (default: from the model and the first rows of the data)"},
+    {"--lora", ARG_STRING, FIELD(lora), "KEY=VALUE,…|all",
+     "train a low-rank adapter, as --lora of czero train; all: all weights (default: an adapter "
+     "where not all weights of a trained model fit)",
+     .alone = ""},
+    {"--packing", ARG_FLAG, FIELD(packing), NULL, "sft: put several examples into one row"},
     {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH", "evaluation data (default: none)"},
     {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder, else bytes)"},
@@ -54,6 +62,7 @@ static const struct arg_spec specs[] = {
      "column or member with a second text, if any"},
     {"--label-column", ARG_STRING, FIELD(label_column), "NAME",
      "column or member with the label (default: label)"},
+    ENCODING_OPTION(FIELD(encoding)),
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
     {"", ARG_HEADING, 0, NULL, "Output:"},
     {"-o", ARG_STRING, FIELD(out), "FILE", "config file (default: ds_config.json)"},
@@ -69,12 +78,14 @@ const struct arg_command init_command = {
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "czero init asks on the terminal for values that no option sets, with the default\n"
-                "in brackets: Enter accepts it. Without a terminal a missing option is an error,\n"
+                "in brackets: Enter accepts it. The first rows of the data suggest the task. "
+                "Without a terminal a missing option is an error,\n"
                 "unless --yes is given. Of the configurations that fit, `czero tune` chooses\n"
                 "stage, offload, checkpointing and micro-batch so that the fewest bytes move. The\n"
                 "run writes metrics.csv, checkpoints and model to the folder of the config.",
     .examples = "  czero init --model bert-base-chinese/ --data train.json \\\n"
-                "             --eval-data dev.json --yes",
+                "             --eval-data dev.json --yes\n"
+                "  czero init --model qwen3-1.7b/ --data chats.jsonl --lora --yes",
     .exits = NOTHING_FITS,
 };
 
@@ -90,8 +101,12 @@ static cz_status look_at_data(const struct init *in, struct cz_texts **out)
                                              .text_column = f->text_column,
                                              .pair_column = f->pair_column,
                                              .label_column = f->label_column,
-                                             .strip_spaces = f->strip_spaces};
-    return in->task == CZ_TASK_CLASSIFICATION ? cz_texts_open(&options, out) : CZ_OK;
+                                             .strip_spaces = f->strip_spaces,
+                                             .encoding = f->encoding,
+                                             .words = in->task == CZ_TASK_TOKEN_CLASSIFICATION};
+    const bool has_classes =
+        in->task == CZ_TASK_CLASSIFICATION || in->task == CZ_TASK_TOKEN_CLASSIFICATION;
+    return has_classes ? cz_texts_open(&options, out) : CZ_OK;
 }
 
 /* With the data's classes, since the head is part of the memory to plan. */
@@ -121,21 +136,28 @@ static bool is_quick_to_count(const struct arg_list *paths)
     return nbytes <= COUNT_NBYTES_MAX;
 }
 
+static cz_status open_tokenizer(const struct init *in, struct cz_tokenizer **out)
+{
+    const char *name = in->tokenizer ? in->tokenizer : in->is_preset ? NULL : in->model;
+    *out = NULL;
+    return name && (in->tokenizer || cz_tokenizer_is_in(name)) ? cz_tokenizer_open(name, out)
+                                                               : CZ_OK;
+}
+
 /* Language models: rows as the run will cut them, which takes a tokenizer's pass over the text. */
 static cz_status count_rows(const struct init *in, int64_t *n_rows)
 {
     struct cz_tokenizer *tok = NULL;
     struct cz_data_loader *data = NULL;
     struct cz_masking masking = {.size = sizeof masking};
-    const char *name = in->tokenizer ? in->tokenizer : in->is_preset ? NULL : in->model;
     struct cz_data_options options = {.size = sizeof options,
                                       .paths = in->data.items,
                                       .n_paths = in->data.n,
                                       .seq_len = in->seq_len,
+                                      .encoding = in->flags->encoding,
                                       .micro_batch = 1};
-    cz_status st = CZ_OK;
-    if (name && (in->tokenizer || cz_tokenizer_is_in(name)))
-        TRY_GOTO(cz_tokenizer_open(name, &tok), done);
+    cz_status st = open_tokenizer(in, &tok);
+    if (st != CZ_OK) goto done;
     options.tokenizer = tok;
     if (in->task == CZ_TASK_MASKED_LM) {
         TRY_GOTO(cz_masking_init(&masking, tok, 0.15f), done);
@@ -149,6 +171,30 @@ done:
     return st;
 }
 
+/* Chats: rows of examples, by the tokenizer's template. What the run would refuse is refused here.
+ */
+static cz_status count_chats(const struct init *in, int64_t *n_rows)
+{
+    struct cz_tokenizer *tok = NULL;
+    struct chat_encoder encoder = {0};
+    struct chat_set *set = NULL;
+    struct chat_set_options options = {.paths = in->data.items,
+                                       .n_paths = in->data.n,
+                                       .max_len = in->seq_len,
+                                       .packs = in->flags->packing};
+    cz_status st = open_tokenizer(in, &tok);
+    if (st != CZ_OK) goto done;
+    TRY_GOTO(chat_encoder_open(&encoder, tok, NULL, NULL), done);
+    options.encoder = encoder;
+    TRY_GOTO(chat_set_open(&options, &set), done);
+    *n_rows = (int64_t)set->n_bins;
+done:
+    chat_set_close(set);
+    chat_encoder_close(&encoder);
+    cz_tokenizer_close(tok);
+    return st;
+}
+
 /* *out 0: unknown, because that much text is counted by the run itself. */
 static cz_status count_steps(const struct init *in, const struct cz_texts *texts, int64_t *out)
 {
@@ -158,15 +204,14 @@ static cz_status count_steps(const struct init *in, const struct cz_texts *texts
     if (texts)
         n_rows = (int64_t)cz_texts_count(texts);
     else if (is_quick_to_count(&in->data))
-        TRY(count_rows(in, &n_rows));
+        TRY(in->is_sft ? count_chats(in, &n_rows) : count_rows(in, &n_rows));
     *out = in->epochs * ((n_rows + in->batch - 1) / in->batch);
     return CZ_OK;
 }
 
-static cz_status search(const struct init *in, const struct cz_texts *texts, struct tune **out)
+static cz_status search(const struct init *in, const struct cz_texts *texts, int64_t steps,
+                        const struct config_lora *lora, struct tune **out)
 {
-    int64_t steps;
-    TRY(count_steps(in, texts, &steps));
     const struct tune_options options = {.world_size = in->ranks,
                                          .gpu_nbytes = in->gpu_nbytes,
                                          .host_nbytes = in->host_nbytes,
@@ -174,12 +219,63 @@ static cz_status search(const struct init *in, const struct cz_texts *texts, str
                                          .nvme_path = in->flags->nvme_path,
                                          .dtype = in->dtype,
                                          .batch = in->batch,
+                                         .lora = lora,
                                          .steps = steps,
                                          .fall = TUNE_FALL_AT_THE_END};
     struct cz_model *m = open_model(in, texts);
     if (!m) return cz_last_status();
     cz_status st = tune_create(&options, m, out);
     cz_model_destroy(m);
+    return st;
+}
+
+/* "fits: 3.10 GiB of host memory", or what is missing. */
+static void say_fit(const struct init *in, const char *what, const struct tune *t)
+{
+    const struct tune_offer *o = tune_offer(t, 0);
+    char host[24], gpu[24];
+    if (!tune_best(t)) {
+        printable_print(stderr, "%s: %s\n", what, o->why);
+        return;
+    }
+    printable_print(stderr, "%s: fits, %s of host memory", what,
+                    size_human(o->need_nbytes[TUNE_HOST], host, sizeof host));
+    if (in->on_gpu)
+        printable_print(stderr, " and %s of each GPU",
+                        size_human(o->need_nbytes[TUNE_GPU], gpu, sizeof gpu));
+    fprintf(stderr, "\n");
+}
+
+/* Random weights are trained whole unless an adapter is asked for: there is nothing to adapt. An
+ * adapter is what is left where a trained model does not fit. */
+static cz_status choose(struct init *in, const struct cz_texts *texts, struct tune **out)
+{
+    struct tune *whole = NULL, *adapter = NULL;
+    struct ds_config *config = NULL;
+    const struct config_lora *lora = NULL;
+    const bool asks = isatty(STDIN_FILENO) && !in->flags->yes && !in->flags->lora;
+    int64_t steps = 0;
+    cz_status st = count_steps(in, texts, &steps);
+    if (st == CZ_OK && in->flags->lora) st = init_ask_training(in, NULL);
+    if (st == CZ_OK && !in->lora) st = search(in, texts, steps, NULL, &whole);
+    if (st != CZ_OK || in->lora || in->flags->lora || !in->has_weights) goto done;
+    if (asks || !tune_best(whole)) {
+        TRY_GOTO(config_args_lora(INIT_LORA, &config, &lora), done);
+        TRY_GOTO(search(in, texts, steps, lora, &adapter), done);
+        say_fit(in, "All weights", whole);
+        say_fit(in, "An adapter", adapter);
+    }
+    const bool adapts = !tune_best(whole) && adapter && tune_best(adapter);
+    st = init_ask_training(in, adapts ? "adapter" : "all");
+done:
+    tune_destroy(adapter);
+    config_free(config);
+    if (st == CZ_OK && in->lora) {
+        tune_destroy(whole);
+        whole = NULL;
+        st = search(in, texts, steps, in->lora, &whole);
+    }
+    *out = whole;
     return st;
 }
 
@@ -240,7 +336,9 @@ static void put_output(FILE *out, const char *name, const char *dir, const char 
 static void put_command(FILE *out, const char *program, const struct init *in,
                         const struct files *f)
 {
-    bool classifies = in->task == CZ_TASK_CLASSIFICATION;
+    const char *best = in->task == CZ_TASK_CLASSIFICATION         ? "accuracy"
+                       : in->task == CZ_TASK_TOKEN_CLASSIFICATION ? "f1"
+                                                                  : NULL;
     printable_print(out, "%s ", program);
     if (in->ranks > 1)
         fprintf(out, "launch -n %lld -- train", (long long)in->ranks);
@@ -248,7 +346,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
         fprintf(out, "train");
     put_option(out, "--config", f->config);
     put_option(out, "--model", in->model);
-    put_option(out, "--task", init_task_name(in->task));
+    put_option(out, "--task", init_task_name(in));
     put_list(out, "--data", &in->data);
     put_list(out, "--eval-data", &in->eval_data);
     put_option(out, "--tokenizer", in->tokenizer);
@@ -256,7 +354,9 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_option(out, "--text-column", in->flags->text_column);
     put_option(out, "--pair-column", in->flags->pair_column);
     put_option(out, "--label-column", in->flags->label_column);
+    put_option(out, "--encoding", in->flags->encoding);
     if (in->flags->strip_spaces) fprintf(out, " \\\n  --strip-spaces");
+    if (in->flags->packing) fprintf(out, " \\\n  --packing");
     if (in->on_gpu) put_option(out, "--device", "cuda");
     put_number(out, "--seq-len", in->seq_len);
     put_number(out, "--epochs", in->epochs);
@@ -264,8 +364,8 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_output(out, "--metrics", f->dir, "metrics.csv");
     put_output(out, "--save", f->dir, "checkpoints");
     put_option(out, "--resume", "auto");
-    if (classifies && in->eval_data.n > 0) put_option(out, "--best-metric", "accuracy");
-    put_output(out, "--export", f->dir, "model");
+    if (in->eval_data.n > 0) put_option(out, "--best-metric", best);
+    put_output(out, "--export", f->dir, in->lora ? "adapter" : "model");
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -316,6 +416,7 @@ static cz_status check_names(const struct init *in, const struct files *f)
                                  f->script,
                                  in->model,
                                  in->tokenizer,
+                                 in->flags->encoding,
                                  in->flags->text_column,
                                  in->flags->pair_column,
                                  in->flags->label_column};
@@ -376,8 +477,9 @@ static cz_status write_files(const struct init *in, const struct tune *t, const 
     return failed ? err_set(CZ_IO, saved, "cannot write %s", f->script) : CZ_OK;
 }
 
-static void tell(const struct init *in, const struct tune_offer *o, const struct files *f)
+static void tell(const struct init *in, const struct tune *t, const struct files *f)
 {
+    const struct tune_offer *o = tune_best(t);
     static const char *const devices[] = {"", ", optimizer in host memory", ", optimizer on NVMe"};
     char host[24], gpu[24];
     printable_print(stderr,
@@ -390,7 +492,10 @@ static void tell(const struct init *in, const struct tune_offer *o, const struct
     if (in->on_gpu)
         printable_print(stderr, " and %s of each GPU",
                         size_human(o->need_nbytes[TUNE_GPU], gpu, sizeof gpu));
-    printable_print(stderr, "\n%s: the command line\n", f->script);
+    const struct tune_recipe *r = tune_recipe(t);
+    printable_print(stderr, "\nRecipe for %s: AdamW, rate %g, down to 0 at the end of the run\n",
+                    r->name, r->lr);
+    printable_print(stderr, "%s: the command line\n", f->script);
     if (in->is_preset)
         printable_print(stderr,
                         "%s is a preset: its weights are random at first. To start from trained "
@@ -401,13 +506,12 @@ static void tell(const struct init *in, const struct tune_offer *o, const struct
 /* Exit code. */
 static int finish(const struct init *in, const struct tune *t, const struct files *f)
 {
-    const struct tune_offer *best = tune_best(t);
-    if (!best) {
+    if (!tune_best(t)) {
         printable_print(stderr, "czero init: %s\n", tune_missing(t));
         return EXIT_MEMORY;
     }
     if (write_files(in, t, f) != CZ_OK) return tool_fail();
-    tell(in, best, f);
+    tell(in, t, f);
     put_command(stdout, "czero", in, f);
     putchar('\n');
     return EXIT_OK;
@@ -432,7 +536,7 @@ int cmd_init(int argc, char **argv)
     if (st == CZ_OK) st = init_ask(&in);
     if (st == CZ_OK) st = check_names(&in, &files);
     if (st == CZ_OK) st = look_at_data(&in, &texts);
-    if (st == CZ_OK) st = search(&in, texts, &t);
+    if (st == CZ_OK) st = choose(&in, texts, &t);
     int code = st == CZ_OK ? finish(&in, t, &files) : tool_fail();
     tune_destroy(t);
     cz_texts_close(texts);

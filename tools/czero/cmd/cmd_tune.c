@@ -149,10 +149,9 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
 static void say_config(const struct tune *t, const char *path)
 {
     const struct tune_recipe *r = tune_recipe(t);
-    printable_print(stderr, "The best is in %s, with a recipe for %s: rate %g, %s\n", path, r->name,
-                    r->lr,
-                    r->total_steps != 0 ? "down to 0 at the end of the run"
-                            : "constant after the warm-up");
+    printable_print(
+        stderr, "The best is in %s, with a recipe for %s: rate %g, %s\n", path, r->name, r->lr,
+        r->total_steps != 0 ? "down to 0 at the end of the run" : "constant after the warm-up");
 }
 
 /* Exit code. */
@@ -197,23 +196,6 @@ static cz_status read_disks(const struct tune_command *o, struct tune_options *o
     return CZ_OK;
 }
 
-/* By way of a config, which knows the keys and their bounds; it is the caller's, and holds what
- * *out names. */
-static cz_status read_lora(const struct tune_command *o, struct ds_config **config,
-                           const struct config_lora **out)
-{
-    struct config_args args = config_args_none();
-    struct config_wanted wanted;
-    if (!o->lora) return CZ_OK;
-    args.lora = o->lora;
-    args.micro_batch = 1;
-    TRY(config_args_wanted(&args, &wanted));
-    const struct config_options options = config_args_options(&args, &wanted);
-    TRY(config_load_text("{}", 2, "--lora", &options, config));
-    *out = &(*config)->czero.lora;
-    return CZ_OK;
-}
-
 /* The profile is in `machine`, and the adapter in `config`: they have to stay. */
 static cz_status read_options(const struct tune_command *o, struct machine_meant *machine,
                               struct ds_config **config, struct tune_options *out)
@@ -231,7 +213,7 @@ static cz_status read_options(const struct tune_command *o, struct machine_meant
                                  .batch = o->batch};
     if (o->nvme && size_parse_machine(o->nvme, &out->nvme_nbytes) != CZ_OK)
         return err_prefix("--nvme");
-    TRY(read_lora(o, config, &out->lora));
+    if (o->lora) TRY(config_args_lora(o->lora, config, &out->lora));
     return read_disks(o, out);
 }
 

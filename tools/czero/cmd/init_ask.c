@@ -4,6 +4,7 @@
 #include "base/printable.h"
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
+#include "tools/czero/config_args.h"
 
 #include "base/cpu.h"
 #include "base/host/cgroup.h"
@@ -105,7 +106,9 @@ static cz_status take_paths(const char *flag, const struct arg_list *flags, cons
 
 static cz_status take_data(struct init *in, const char *answer)
 {
-    return take_paths("--data", &in->flags->data, answer, &in->data);
+    TRY(take_paths("--data", &in->flags->data, answer, &in->data));
+    in->kind = is_tokens(in->data.items[0]) ? INIT_TEXT : init_look(in);
+    return CZ_OK;
 }
 
 static const char *given_eval_data(const struct init *in)
@@ -132,14 +135,18 @@ static cz_status take_eval_data(struct init *in, const char *answer)
 static const struct {
     const char *name;
     enum cz_task task;
-} tasks[] = {{"classification", CZ_TASK_CLASSIFICATION},
-             {"causal-lm", CZ_TASK_CAUSAL_LM},
-             {"masked-lm", CZ_TASK_MASKED_LM}};
+    bool is_sft;
+} tasks[] = {{"classification", CZ_TASK_CLASSIFICATION, false},
+             {"token-classification", CZ_TASK_TOKEN_CLASSIFICATION, false},
+             {"sft", CZ_TASK_CAUSAL_LM, true},
+             {"causal-lm", CZ_TASK_CAUSAL_LM, false},
+             {"masked-lm", CZ_TASK_MASKED_LM, false}};
+#define TASK_NAMES "classification, token-classification, sft, causal-lm or masked-lm"
 
-const char *init_task_name(enum cz_task task)
+const char *init_task_name(const struct init *in)
 {
     for (size_t i = 0; i < CZ_ARRAY_LEN(tasks); i++)
-        if (tasks[i].task == task) return tasks[i].name;
+        if (tasks[i].task == in->task && tasks[i].is_sft == in->is_sft) return tasks[i].name;
     return "?";
 }
 
@@ -148,23 +155,14 @@ static const char *given_task(const struct init *in)
     return in->flags->task;
 }
 
-static bool is_labelled(const char *path)
-{
-    static const char *const ends[] = {".json", ".jsonl", ".csv", ".tsv"};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(ends); i++)
-        if (ends_in(path, ends[i])) return true;
-    return false;
-}
-
-/* The model's head decides, then what the data look like. */
+/* The data's first rows decide, then the model's head. */
 static bool guess_task(const struct init *in, char guess[GUESS_NBYTES])
 {
-    enum cz_task task = CZ_TASK_MASKED_LM;
-    if (in->head == CZ_LABELS_NEXT)
-        task = CZ_TASK_CAUSAL_LM;
-    else if (is_labelled(in->data.items[0]))
-        task = CZ_TASK_CLASSIFICATION;
-    strcpy(guess, init_task_name(task));
+    static const char *const names[] = {[INIT_LABELLED] = "classification",
+                                        [INIT_CHATS] = "sft",
+                                        [INIT_WORDS] = "token-classification"};
+    const char *text = in->head == CZ_LABELS_NEXT ? "causal-lm" : "masked-lm";
+    strcpy(guess, in->kind == INIT_TEXT ? text : names[in->kind]);
     return true;
 }
 
@@ -173,11 +171,15 @@ static cz_status take_task(struct init *in, const char *answer)
 {
     static const char *const two[] = {"a", "b"};
     struct cz_model_options options = {.size = sizeof options, .task = CZ_TASK_AUTO};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(tasks); i++)
-        if (strcmp(tasks[i].name, answer) == 0) options.task = tasks[i].task;
+    bool is_sft = false;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(tasks); i++) {
+        if (strcmp(tasks[i].name, answer) != 0) continue;
+        options.task = tasks[i].task;
+        is_sft = tasks[i].is_sft;
+    }
     if (options.task == CZ_TASK_AUTO)
-        return err_set(CZ_INVALID, 0, "--task %s: classification, causal-lm or masked-lm", answer);
-    if (options.task == CZ_TASK_CLASSIFICATION) {
+        return err_set(CZ_INVALID, 0, "--task %s: write " TASK_NAMES, answer);
+    if (options.task == CZ_TASK_CLASSIFICATION || options.task == CZ_TASK_TOKEN_CLASSIFICATION) {
         options.labels = two;
         options.n_labels = CZ_ARRAY_LEN(two);
     }
@@ -185,6 +187,8 @@ static cz_status take_task(struct init *in, const char *answer)
     if (!m) return cz_last_status();
     cz_model_destroy(m);
     in->task = options.task;
+    in->is_sft = is_sft;
+    if (in->flags->packing && !is_sft) return err_set(CZ_INVALID, 0, "--packing needs --task sft");
     return CZ_OK;
 }
 
@@ -353,6 +357,11 @@ static cz_status take_precision(struct init *in, const char *answer)
     return err_set(CZ_INVALID, 0, "--precision %s: fp32, bf16 or fp16", answer);
 }
 
+static bool is_language_model(const struct init *in)
+{
+    return in->task == CZ_TASK_CAUSAL_LM || in->task == CZ_TASK_MASKED_LM;
+}
+
 static const char *given_seq_len(const struct init *in)
 {
     return in->flags->seq_len;
@@ -360,7 +369,7 @@ static const char *given_seq_len(const struct init *in)
 
 static bool guess_seq_len(const struct init *in, char guess[GUESS_NBYTES])
 {
-    long long want = in->task == CZ_TASK_CLASSIFICATION ? 128 : 512;
+    const long long want = in->is_sft ? 1024 : is_language_model(in) ? 512 : 128;
     snprintf(guess, GUESS_NBYTES, "%lld", in->t_max < want ? (long long)in->t_max : want);
     return true;
 }
@@ -380,7 +389,7 @@ static const char *given_length(const struct init *in)
 
 static bool guess_length(const struct init *in, char guess[GUESS_NBYTES])
 {
-    strcpy(guess, in->task == CZ_TASK_CLASSIFICATION ? "3" : "1");
+    strcpy(guess, is_language_model(in) && !in->is_sft ? "1" : "3");
     return true;
 }
 
@@ -427,8 +436,7 @@ static const struct question questions[] = {
     {"--model", "Model: a Hugging Face folder, or a preset with random weights", given_model, NULL,
      NULL, take_model, false, model_preset_examples},
     {"--data", "Training data: a file", given_data, NULL, NULL, take_data, false},
-    {"--task", "Task: classification, causal-lm or masked-lm", given_task, NULL, guess_task,
-     take_task, false},
+    {"--task", "Task: " TASK_NAMES, given_task, NULL, guess_task, take_task, false},
     {"--eval-data", "Evaluation data: a file, or none", given_eval_data, NULL, guess_none,
      take_eval_data, true},
     {"--tokenizer",
@@ -524,8 +532,40 @@ cz_status init_ask(struct init *in)
     return CZ_OK;
 }
 
+/* ---- what is trained ------------------------------------------------------------------------- */
+
+static const char *given_lora(const struct init *in)
+{
+    return in->flags->lora;
+}
+
+/* "all", "adapter", or an adapter as --lora describes it. */
+static cz_status take_training(struct init *in, const char *answer)
+{
+    const bool is_default = !*answer || strcmp(answer, "adapter") == 0;
+    if (strcmp(answer, "all") == 0) return CZ_OK;
+    return config_args_lora(is_default ? INIT_LORA : answer, &in->lora_config, &in->lora);
+}
+
+cz_status init_ask_training(struct init *in, const char *guess)
+{
+    static const struct question question = {"--lora",
+                                             "Train all weights, or an adapter (LoRA): all, "
+                                             "adapter, or values such as rank=16,alpha=32",
+                                             given_lora,
+                                             NULL,
+                                             NULL,
+                                             take_training,
+                                             true,
+                                             NULL};
+    if (given_lora(in)) return take_training(in, given_lora(in));
+    if (isatty(STDIN_FILENO) && !in->flags->yes) return ask_terminal(in, &question, guess);
+    return take_training(in, guess);
+}
+
 void init_free(struct init *in)
 {
+    config_free(in->lora_config);
     for (size_t i = 0; i < in->n_lines; i++) free(in->lines[i]);
     in->n_lines = 0;
 }

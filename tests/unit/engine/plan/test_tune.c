@@ -489,10 +489,8 @@ static void with_weights(const char *preset, char dir[64])
 START_TEST(the_recipe_suits_what_is_trained)
 {
     static const char *const labels[] = {"a", "b"};
-    const struct cz_model_options classes = {.size = sizeof classes,
-                                             .task = CZ_TASK_CLASSIFICATION,
-                                             .labels = labels,
-                                             .n_labels = 2};
+    const struct cz_model_options classes = {
+        .size = sizeof classes, .task = CZ_TASK_CLASSIFICATION, .labels = labels, .n_labels = 2};
     char dir[64], command[96];
     with_weights("gpt2-tiny", dir);
     const struct {
@@ -559,9 +557,13 @@ START_TEST(a_caller_decides_when_the_rate_falls)
     o.recipe = (struct tune_recipe){
         .lr = 0.5, .beta2 = 0.25, .weight_decay = 0.125, .warmup_steps = 7, .total_steps = 70};
     config = config_of(&o);
-    static const char *const parts[] = {
-        "\"lr\": 0.5", "0.25\n", "\"weight_decay\": 0.125", "\"warmup_num_steps\": 7",
-        "\"total_num_steps\": 70", "\"WarmupDecayLR\"", "\"warmup_max_lr\": 0.5"};
+    static const char *const parts[] = {"\"lr\": 0.5",
+                                        "0.25\n",
+                                        "\"weight_decay\": 0.125",
+                                        "\"warmup_num_steps\": 7",
+                                        "\"total_num_steps\": 70",
+                                        "\"WarmupDecayLR\"",
+                                        "\"warmup_max_lr\": 0.5"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         ck_assert_msg(strstr(config, parts[i]) != NULL, "%s is not in %s", parts[i], config);
     free(config);

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Claim: `czero init` knows by the first rows of the data what is trained: classes, tags of words, chats or text, whatever the
+# file is called; each config passes `config check --strict` and its script trains, all weights or an adapter; the schedule ends with
+# the run also where the script is given other epochs; a trained model that does not fit becomes an adapter, unasked under --yes.
+. "$(dirname "$0")/../../support/command.sh"
+export PATH=$build:$PATH
+
+mkdir base && cp "$build"/fixtures/tokenizers/qwen2/* base
+python3 - <<'PY'
+import json
+json.dump({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+           "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "eos_token_id": 500, "pad_token_id": None,
+           "tie_word_embeddings": False}, open("base/config.json", "w"))
+config = json.load(open("base/tokenizer_config.json"))
+config["chat_template"] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+json.dump(config, open("base/tokenizer_config.json", "w"))
+def lines(name, rows):
+    with open(name, "w") as f:
+        for row in rows:
+            f.write(json.dumps(row) + "\n")
+turn = lambda q, a, who="role", what="content", roles=("user", "assistant"): [{who: roles[0], what: q}, {who: roles[1], what: a}]
+lines("messages.jsonl", [{"messages": turn(f"Say {i}", str(i))} for i in range(40)])
+lines("sharegpt.jsonl", [{"id": i, "conversations": turn(f"Say {i}", str(i), "from", "value", ("human", "gpt"))} for i in range(40)])
+json.dump([{"instruction": f"Say {i}", "input": "", "output": str(i)} for i in range(40)], open("alpaca.json", "w"))
+lines("prompts.jsonl", [{"prompt": f"Say {i}:", "completion": f" {i}"} for i in range(40)])
+lines("classes.jsonl", [{"text": f"word {i}", "label": "ab"[i % 2]} for i in range(40)])
+lines("text.jsonl", [{"text": "some words of a text " * 20} for i in range(40)])
+lines("words.jsonl", [{"tokens": ["Ann", "is", "in", "Rome"], "ner_tags": ["B-PER", "O", "O", "B-LOC"]} for i in range(40)])
+with open("entities", "w") as f:
+    f.write("-DOCSTART- -X- O\n\n" + "Ann NNP B-PER\nis VBZ O\nin IN O\nRome NNP B-LOC\n\n" * 40)
+with open("table.csv", "w") as f:
+    f.write("text,label\n" + "\n".join(f"word {i},{'ab'[i % 2]}" for i in range(40)) + "\n")
+open("plain", "w").write("some words of a text, O and more\n" * 200)
+json.dump([[f"word {i}", "ab"[i % 2]] for i in range(40)], open("pairs.json", "w"))
+PY
+gzip -k messages.jsonl
+common=(--host-memory 2GB --batch 8 --seq-len 32 --yes)
+tries=0
+becomes() { # TASK MODEL DATA [options…]: the task is found, the config is good
+  local task=$1 model=$2 data=$3
+  shift 3
+  dir=try$((++tries))
+  "$czero" init --model "$model" --data "$data" "${common[@]}" -o $dir/ds.json "$@" >out 2>err || fail "init $model $data $*"
+  grep -q -- "--task $task " out || fail "$data with $model is not $task"
+  "$czero" config check --strict $dir/ds.json >out 2>err || fail "the config of $task"
+}
+trains() { # EXPORT: the script runs; the folder it writes
+  sh $dir/train.sh --quiet >out 2>err || fail "the script of $dir"
+  [ -s "$dir/$1" ] || fail "$dir/train.sh writes no $1"
+}
+
+# ---- what the rows say
+becomes sft base messages.jsonl.gz
+becomes sft base sharegpt.jsonl
+becomes sft base alpaca.json
+becomes sft base prompts.jsonl
+becomes classification base pairs.json
+becomes classification bert-tiny table.csv --tokenizer bytes
+becomes classification bert-tiny classes.jsonl --tokenizer bytes
+becomes token-classification bert-tiny words.jsonl --tokenizer bytes
+becomes causal-lm base text.jsonl
+becomes causal-lm base plain
+becomes causal-lm gpt2-tiny classes.jsonl --task causal-lm
+
+# ---- every task trains
+becomes sft base messages.jsonl --packing --epochs 2
+grep -q -- '--packing' $dir/train.sh || fail "no packing"
+trains model/config.json
+becomes token-classification bert-tiny entities --tokenizer bytes --eval-data entities --epochs 1
+grep -q -- '--best-metric f1' $dir/train.sh || fail "no metric of entities"
+trains model/config.json
+becomes classification base classes.jsonl --eval-data classes.jsonl --epochs 1 --lora rank=2
+trains adapter/adapter_config.json
+grep -q '"r": 2' $dir/adapter/adapter_config.json || fail "another adapter"
+becomes causal-lm base plain --lora --epochs 1
+trains adapter/adapter_config.json
+grep -q '"lora_alpha": 32' $dir/adapter/adapter_config.json || fail "another default"
+"$czero" vocab --data plain --size 60 -o vocab >out 2>err || fail "a vocabulary"
+becomes masked-lm bert-tiny plain --tokenizer vocab --epochs 1
+trains model/config.json
+
+# ---- the schedule ends with the run, whatever the script is given
+becomes sft base messages.jsonl --epochs 2
+grep -q "Recipe for pretraining: AdamW, rate 0.0003, down to 0" err || true
+for more in "" "--epochs 5"; do
+  sh $dir/train.sh $more --dry-run-lr --quiet >out 2>err || fail "--dry-run-lr $more"
+  tail -1 out | awk -F, '{ exit !($2 > 0 && $2 < 1.3e-4) }' || fail "the last rate of \"$more\""
+  awk -F, 'NR > 1 && $2 > most { most = $2 } END { exit !(most > 2.9e-4 && most < 3.1e-4) }' out || fail "the peak of \"$more\""
+done
+[ "$(sh $dir/train.sh --epochs 5 --dry-run-lr --quiet 2>err | tail -1 | cut -d, -f1)" = 25 ] || fail "five epochs"
+
+# ---- trained weights: small steps; what does not fit becomes an adapter
+"$czero" train --config $dir/ds.json --model base --init random --task sft --data messages.jsonl --seq-len 32 --steps 1 --export trained --quiet >out 2>err || fail "weights"
+"$czero" init --model trained --data messages.jsonl "${common[@]}" -o ft/ds.json >out 2>err || fail "fine-tuning"
+grep -q "^Recipe for fine-tuning: AdamW, rate 2e-05" err || fail "the recipe"
+grep -q '"lora"' ft/ds.json && fail "an adapter that nobody needs"
+python3 - <<'PY'
+import json
+json.dump({**json.load(open("trained/config.json")), "vocab_size": 120000}, open("config.json", "w"))
+PY
+mkdir big && cp trained/* big && cp config.json big/config.json && rm -f big/*.safetensors
+"$czero" train --config $dir/ds.json --model big --init random --task sft --data messages.jsonl --seq-len 32 --steps 1 --export wide --quiet >out 2>err || fail "a wide model"
+"$czero" init --model wide --data messages.jsonl --host-memory 200MB --batch 8 --seq-len 32 --precision bf16 --yes -o narrow/ds.json >out 2>err || fail "an adapter that fits"
+grep -q "^All weights: does not fit: needs" err || fail "why all weights are not trained"
+grep -q "^An adapter: fits" err || fail "that an adapter fits"
+grep -q '"rank": 16' narrow/ds.json || fail "no adapter"
+grep -q "^Recipe for an adapter: AdamW, rate 0.0002" err || fail "the adapter's recipe"
+"$czero" init --model wide --data messages.jsonl --host-memory 200MB --lora all --batch 8 --seq-len 32 --precision bf16 --yes -o whole/ds.json >out 2>err
+[ $? = 3 ] || fail "all weights are asked for, and do not fit"
+
+# ---- refused
+refuses() { # part of the sentence, arguments…
+  local part=$1
+  shift
+  "$czero" init "$@" "${common[@]}" -o new/ds.json >out 2>err
+  [ $? = 2 ] && grep -q -- "$part" err && [ ! -e new ] || fail "init $*"
+}
+refuses "write classification, token-classification, sft, causal-lm or masked-lm" --model base --data plain --task embed
+refuses "packing needs --task sft" --model base --data plain --packing
+refuses "lora" --model base --data plain --lora rank=0
+refuses "template" --model gpt2-tiny --data messages.jsonl --tokenizer bytes
+exit 0
