@@ -18,7 +18,7 @@ def lines(name, rows):
     with open(name, "w") as f:
         for row in rows:
             f.write(json.dumps(row) + "\n")
-turn = lambda q, a, who="role", what="content", roles=("user", "assistant"): [{who: roles[0], what: q}, {who: roles[1], what: a}]
+turn = lambda q, a, key="role", what="content", roles=("user", "assistant"): [{key: roles[0], what: q}, {key: roles[1], what: a}]
 lines("messages.jsonl", [{"messages": turn(f"Say {i}", str(i))} for i in range(40)])
 lines("sharegpt.jsonl", [{"id": i, "conversations": turn(f"Say {i}", str(i), "from", "value", ("human", "gpt"))} for i in range(40)])
 json.dump([{"instruction": f"Say {i}", "input": "", "output": str(i)} for i in range(40)], open("alpaca.json", "w"))
@@ -93,7 +93,7 @@ done
 "$czero" train --config $dir/ds.json --model base --init random --task sft --data messages.jsonl --seq-len 32 --steps 1 --export trained --quiet >out 2>err || fail "weights"
 "$czero" init --model trained --data messages.jsonl "${common[@]}" -o ft/ds.json >out 2>err || fail "fine-tuning"
 grep -q "^Recipe for fine-tuning: AdamW, rate 2e-05" err || fail "the recipe"
-grep -q '"lora"' ft/ds.json && fail "an adapter that nobody needs"
+grep -q '"lora"' ft/ds.json && fail "an adapter without need"
 python3 - <<'PY'
 import json
 json.dump({**json.load(open("trained/config.json")), "vocab_size": 120000}, open("config.json", "w"))

@@ -145,7 +145,7 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
     return CZ_OK;
 }
 
-/* The recipe decides whether a model with weights is fine-tuned or ruined: it is said. */
+/* The recipe decides whether a model with weights is fine-tuned or ruined, so a line names it. */
 static void say_config(const struct tune *t, const char *path)
 {
     const struct tune_recipe *r = tune_recipe(t);
