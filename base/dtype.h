@@ -117,5 +117,17 @@ static inline void dtype_put(void *p, size_t i, enum cz_dtype dtype, float x)
         ((float *)p)[i] = x;
 }
 
+/* Index of the first element that is NaN or infinite; n: none. */
+static inline size_t dtype_first_nonfinite(const void *p, size_t n, enum cz_dtype dtype)
+{
+    size_t i = 0;
+    while (i < n) {
+        const float x = dtype_get(p, i, dtype);
+        if (!(x - x == 0)) break;
+        i++;
+    }
+    return i;
+}
+
 CZ_EXTERN_C_END
 #endif

@@ -146,12 +146,13 @@ cz_status weights_find_own_head(const struct cz_model *m, const struct tensor_fi
 /* generation_config.json: what was read, with model_add_end()'s; nothing where there is neither. */
 cz_status generation_write(const struct cz_model *m, const char *dir);
 
-/* One declared tensor, in pieces; `piece` holds EXPORT_PIECE_NUMEL. */
+/* One declared tensor, in pieces; `piece` holds EXPORT_PIECE_NUMEL. Errors: CZ_DIVERGED (an element
+ * is not finite), CZ_INVALID (one is beyond fp16); both name it. */
 enum { EXPORT_PIECE_NUMEL = 1 << 20 };
 struct safetensors_writer;
 cz_status export_tensor(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
-                        size_t numel, enum cz_dtype dtype, model_fetch fetch, void *user,
-                        float *piece);
+                        const struct param_info *p, enum cz_dtype dtype, model_fetch fetch,
+                        void *user, float *piece);
 
 /* Elements [elem_off, elem_off + numel) of a parameter by its init rule. */
 void weights_by_rule(const struct cz_model *m, size_t param_idx, size_t elem_off, size_t numel,

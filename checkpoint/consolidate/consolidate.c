@@ -324,12 +324,31 @@ struct copy {
     void *sink;
 };
 
+/* A buffer may hold infinities on purpose (masks); a weight beyond fp16 becomes one. */
+static cz_status check_finite(const struct cons_tensor *t, uint64_t elem_off, size_t numel,
+                              const void *buf)
+{
+    if (t->tensor->kind == CKPT_BUFFER || !t->dtype->has_base) return CZ_OK;
+    const size_t i = dtype_first_nonfinite(buf, numel, t->dtype->base);
+    if (i == numel) return CZ_OK;
+    const double x = (double)dtype_get(buf, i, t->dtype->base);
+    return err_set(CZ_DIVERGED, 0,
+                   "%s: element %llu is %s in %s: weights that are not finite are not exported%s",
+                   t->tensor->name, (unsigned long long)(elem_off + i),
+                   isnan(x) ? "nan"
+                   : x > 0  ? "inf"
+                            : "-inf",
+                   dtype_name(t->dtype->base),
+                   t->dtype->base == DTYPE_F16 ? "; fp16 ends at 65504, bf16 and fp32 do not" : "");
+}
+
 static cz_status copy_piece(void *user, const struct cons_tensor *t, uint64_t elem_off,
                             size_t numel, void *buf, void *buf2)
 {
     const struct copy *c = user;
     (void)buf2;
     TRY(cons_fetch(c->plan, t, elem_off, numel, buf));
+    if (c->plan->options->finite) TRY(check_finite(t, elem_off, numel, buf));
     return c->cls->write(c->sink, t, elem_off, numel, buf);
 }
 

@@ -29,6 +29,7 @@ struct cz_consolidate_options {
     /* Bytes so far, verifying included; one call at a time, from any thread. NULL: none. */
     void (*progress)(uint64_t done, uint64_t total, void *user);
     void *user;
+    bool finite; /* CZ_DIVERGED where a weight, as written, is NaN or infinite; nothing is left */
 };
 
 struct cz_consolidate_result {

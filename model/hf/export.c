@@ -8,6 +8,7 @@
 #include "formats/safetensors/safetensors.h"
 #include "model/model_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,14 +103,37 @@ static void narrow(float *x, size_t n, enum cz_dtype dtype)
     }
 }
 
+/* No program could use such weights, and most load them without a word. */
+static cz_status check_finite(const float *x, size_t n, enum cz_dtype dtype, const char *name,
+                              size_t off)
+{
+    const size_t i = dtype_first_nonfinite(x, n, DTYPE_F32);
+    if (i < n)
+        return err_set(CZ_DIVERGED, 0,
+                       "%s: element %zu is %s: weights that are not finite are not "
+                       "exported",
+                       name, off + i,
+                       isnan(x[i]) ? "nan"
+                       : x[i] > 0  ? "inf"
+                                   : "-inf");
+    for (size_t k = 0; dtype == DTYPE_F16 && k < n; k++)
+        if (fabsf(x[k]) >= 65520)
+            return err_set(CZ_INVALID, 0,
+                           "%s: element %zu is %g, beyond 65504, the largest of fp16: export bf16 "
+                           "or fp32",
+                           name, off + k, (double)x[k]);
+    return CZ_OK;
+}
+
 /* In pieces: a whole embedding in fp32 may not fit beside the model. */
 cz_status export_tensor(struct safetensors_writer *w, size_t decl_idx, size_t param_idx,
-                        size_t numel, enum cz_dtype dtype, model_fetch fetch, void *user,
-                        float *piece)
+                        const struct param_info *p, enum cz_dtype dtype, model_fetch fetch,
+                        void *user, float *piece)
 {
-    for (size_t off = 0; off < numel; off += EXPORT_PIECE_NUMEL) {
-        size_t n = numel - off < EXPORT_PIECE_NUMEL ? numel - off : EXPORT_PIECE_NUMEL;
+    for (size_t off = 0; off < p->numel; off += EXPORT_PIECE_NUMEL) {
+        size_t n = p->numel - off < EXPORT_PIECE_NUMEL ? p->numel - off : EXPORT_PIECE_NUMEL;
         TRY(fetch(user, param_idx, off, n, piece));
+        TRY(check_finite(piece, n, dtype, p->name, off));
         if (dtype != DTYPE_F32) narrow(piece, n, dtype);
         TRY(safetensors_write(w, decl_idx, off, n, piece));
     }
@@ -153,7 +177,7 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
     const size_t n = tensors_list(m, dtype, decls, param_of);
     TRY_GOTO(safetensors_dir_create(dir, 0, decls, n, NULL, 0, &w), done);
     for (size_t i = 0; i < n; i++)
-        TRY_GOTO(export_tensor(w, i, param_of[i], m->params.params[param_of[i]].numel, dtype, fetch,
+        TRY_GOTO(export_tensor(w, i, param_of[i], &m->params.params[param_of[i]], dtype, fetch,
                                user, piece),
                  done);
     TRY_GOTO(safetensors_finish(w), done);

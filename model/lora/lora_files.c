@@ -687,7 +687,7 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
     TRY_GOTO(safetensors_create(path, decls, n, NULL, 0, &w), done);
     for (size_t i = 0; i < t->n_params; i++)
         if (is_stored(m, &t->params[i]))
-            TRY_GOTO(export_tensor(w, n_at++, i, t->params[i].numel, dtype, fetch, user, piece),
+            TRY_GOTO(export_tensor(w, n_at++, i, &t->params[i], dtype, fetch, user, piece),
                      done);
     TRY_GOTO(safetensors_finish(w), done);
 done:

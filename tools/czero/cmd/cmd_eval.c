@@ -513,6 +513,7 @@ static cz_status token_eval_rows(struct token_eval *t)
         TRY(token_eval_has_accuracy(t) ? cz_infer_tokens(t->infer, &batch, &loss, &n_right)
                                        : cz_infer_forward(t->infer, &batch, &loss, NULL));
         for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != CZ_IGNORE_LABEL;
+        if (n > 0) TRY(score_check_loss(loss, batch.sample, batch.B));
         t->loss_sum += (double)loss * n;
         t->n += n;
         t->n_right += (double)n_right;
@@ -549,6 +550,7 @@ static cz_status eval_chat_rows(struct token_eval *t, struct chat_loader *loader
         for (int64_t i = 0; i < batch.B * batch.T; i++) n += batch.labels[i] != CZ_IGNORE_LABEL;
         batch.loss_divisor = n > 0 ? (float)n : 1.0f;
         TRY(cz_infer_tokens(t->infer, &batch, &loss, &n_right));
+        if (n > 0) TRY(score_check_loss(loss, batch.sample, batch.B));
         t->loss_sum += (double)loss * n;
         t->n += n;
         t->n_right += (double)n_right;

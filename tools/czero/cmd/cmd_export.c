@@ -166,6 +166,7 @@ static cz_status write_weights(const struct export_options *o, struct cz_consoli
                                              .has_dtype = true,
                                              .dtype = parse_dtype(o->dtype),
                                              .verify = o->verify,
+                                             .finite = true,
                                              .progress = bar_update,
                                              .user = &bar};
     const char *size = o->max_shard_size ? o->max_shard_size : "5GB";

@@ -3,6 +3,7 @@
  * text. */
 #include "tools/czero/train/score.h"
 
+#include "base/dtype.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/report/class_report.h"
@@ -81,14 +82,44 @@ void score_close(struct scorer *s)
     free(s->starts);
 }
 
+cz_status score_check_loss(float loss, uint64_t first, int64_t n_rows)
+{
+    if (isfinite(loss)) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0,
+                   "rows %llu to %llu: the model's loss is %s: its weights or activations are not "
+                   "finite",
+                   (unsigned long long)first + 1, (unsigned long long)first + (uint64_t)n_rows,
+                   isnan(loss) ? "nan" : "infinite");
+}
+
+/* The likeliest of NaNs would be the first class. */
+static cz_status check_logits(const struct scorer *s, const float *logits, size_t example)
+{
+    const size_t n = (size_t)s->n_classes, k = dtype_first_nonfinite(logits, n, DTYPE_F32);
+    if (k == n) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0, "text %zu: the model gives the logit %s for class %s",
+                   example + 1,
+                   isnan(logits[k]) ? "nan"
+                   : logits[k] > 0  ? "inf"
+                                    : "-inf",
+                   s->labels[k]);
+}
+
 /* Row b of a batch of T tokens per row: its text, or its words. */
-static void take_row(const struct scorer *s, int64_t b, int64_t T, const int32_t *starts,
-                     size_t example, score_take take, void *user)
+static cz_status take_row(const struct scorer *s, int64_t b, int64_t T, const int32_t *starts,
+                          size_t example, score_take take, void *user)
 {
     const int64_t n = s->n_classes;
-    if (!s->words) take(user, example, 0, s->logits + b * n);
-    for (int64_t t = 0; s->words && t < T; t++)
-        if (starts[t] >= 0) take(user, example, (size_t)starts[t], s->logits + (b * T + t) * n);
+    if (!s->words) {
+        TRY(check_logits(s, s->logits + b * n, example));
+        take(user, example, 0, s->logits + b * n);
+    }
+    for (int64_t t = 0; s->words && t < T; t++) {
+        if (starts[t] < 0) continue;
+        TRY(check_logits(s, s->logits + (b * T + t) * n, example));
+        take(user, example, (size_t)starts[t], s->logits + (b * T + t) * n);
+    }
+    return CZ_OK;
 }
 
 cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
@@ -108,8 +139,7 @@ cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
              n_cut, n_words, (long long)s->max_len);
     if (n == 0) return CZ_OK; /* no words, and a tokenizer without special tokens */
     TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
-    take_row(s, 0, n, s->starts, 0, take, user);
-    return CZ_OK;
+    return take_row(s, 0, n, s->starts, 0, take, user);
 }
 
 static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, score_take take,
@@ -126,7 +156,8 @@ static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, sco
         TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
         for (int64_t b = 0; b < batch.B; b++)
             if (rows[b] != SIZE_MAX)
-                take_row(s, b, batch.T, starts ? starts + b * batch.T : NULL, rows[b], take, user);
+                TRY(take_row(s, b, batch.T, starts ? starts + b * batch.T : NULL, rows[b], take,
+                             user));
     }
 }
 

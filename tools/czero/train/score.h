@@ -54,6 +54,9 @@ cz_status score_words_of(struct scorer *s, const struct cz_tokenizer_input *text
 void word_scores_free(struct word_scores *w);
 size_t word_scores_at(const struct cz_texts *texts, size_t example);
 
+/* CZ_CORRUPT where a loss over rows from `first` on (from 0) is not finite. */
+cz_status score_check_loss(float loss, uint64_t first, int64_t n_rows);
+
 /* The dtype of --dtype; fp32 for NULL. */
 enum cz_dtype score_dtype(const char *name);
 

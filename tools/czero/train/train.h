@@ -107,6 +107,7 @@ struct run {
     bool is_random;               /* weights are not those of any file */
     bool finished;                /* a resumed run that has made all its steps already */
     int64_t first_step;           /* what it resumed at; 0 */
+    int64_t first_skipped;        /* of these, steps that were skipped */
     int64_t T;                    /* longest row */
     int64_t steps, eval_interval; /* 0: no evaluation but the last … */
     bool eval_epochs;             /* … or one at the end of each epoch */

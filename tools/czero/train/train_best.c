@@ -32,7 +32,9 @@ static double metric_of(const struct run *r, const struct evaluation *e)
 /* Every rank has the same figures, so all answer the same. */
 bool run_is_best(struct run *r, const struct evaluation *e)
 {
-    return r->best.metric && engine_best_update(&r->best, metric_of(r, e), r->last_step);
+    if (!r->best.metric) return false;
+    const double value = isfinite(e->loss) ? metric_of(r, e) : (double)NAN;
+    return engine_best_update(&r->best, value, r->last_step);
 }
 
 /* SAVE/best: a checkpoint folder of its own, so that `latest` and --save-keep do not see it. */

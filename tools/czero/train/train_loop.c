@@ -53,6 +53,12 @@ static double quotient(double a, double b)
     return b > 0 ? a / b : NAN;
 }
 
+/* "-nan" is how x86 prints most NaNs; the sign means nothing. */
+static double unsigned_nan(double x)
+{
+    return isnan(x) ? (double)NAN : x;
+}
+
 static struct progress_step step_figures(const struct run *r, const struct tidings *t)
 {
     const struct cz_engine *e = r->engine;
@@ -62,10 +68,10 @@ static struct progress_step step_figures(const struct run *r, const struct tidin
         .step = engine_get_global_steps(e),
         .epoch = run_epoch(r),
         .skipped = engine_get_skipped_steps(e),
-        .loss = engine_get_boundary_loss(e),
+        .loss = unsigned_nan(engine_get_boundary_loss(e)),
         .accuracy = quotient(t->n_hits, t->n_examples),
         .lr_next = engine_get_lr(e),
-        .grad_norm = engine_get_global_grad_norm(e),
+        .grad_norm = unsigned_nan(engine_get_global_grad_norm(e)),
         .loss_scale = engine_get_loss_scale(e),
         .samples = engine_get_global_samples(e),
         .sent_nbytes = engine_get_sent_bytes(e),
@@ -156,12 +162,20 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     printable_print(stderr, "%s\n", is_best ? "  (best)" : "");
 }
 
+/* Figures of logits that are not finite are none, whatever class came first. */
+static cz_status measure(struct run *r)
+{
+    TRY(r->task->evaluate(r, &r->last));
+    r->last.loss = unsigned_nan(r->last.loss);
+    return CZ_OK;
+}
+
 /* The result is kept as r->last: the end of the run need not evaluate the same weights twice. */
 static cz_status evaluate(struct run *r, struct progress *progress)
 {
     const struct evaluation *e = &r->last;
     r->last_step = engine_get_global_steps(r->engine);
-    TRY(r->task->evaluate(r, &r->last));
+    TRY(measure(r));
     const bool is_best = run_is_best(r, e);
     if (run_is_first_rank(r)) {
         progress_end(progress);
@@ -240,7 +254,7 @@ static cz_status report_end(struct run *r)
     const struct evaluation *e = &r->last;
     if (r->options->eval_data.n == 0) return CZ_OK;
     if (r->last_step != engine_get_global_steps(r->engine)) {
-        TRY(r->task->evaluate(r, &r->last));
+        TRY(measure(r));
         if (run_is_first_rank(r) && !r->went_back) TRY(log_evaluation(r, e));
     }
     if (!run_is_first_rank(r)) return CZ_OK;
@@ -281,6 +295,30 @@ static enum cz_dtype export_dtype(const struct run *r)
                                        : DTYPE_F32;
 }
 
+/* Steps without finite gradients change nothing: a run of many is not what was asked for, and one
+ * that ends without a finite loss has failed. All ranks see the same. */
+static cz_status check_finite(const struct run *r)
+{
+    const int64_t n = engine_get_global_steps(r->engine) - r->first_step;
+    const int64_t n_skipped = engine_get_skipped_steps(r->engine) - r->first_skipped;
+    const double loss = engine_get_boundary_loss(r->engine);
+    if (n > 0 && !isfinite(loss))
+        return err_set(
+            CZ_DIVERGED, 0,
+            "the run ended with a loss of %s; %lld of its %lld steps were skipped: lower "
+            "the learning rate, or continue from an earlier checkpoint",
+            isnan(loss) ? "nan" : "inf", (long long)n_skipped, (long long)n);
+    if (r->options->eval_data.n > 0 && !isfinite(r->last.loss))
+        return err_set(CZ_DIVERGED, 0, "the evaluation of the end has a loss of %s",
+                       isnan(r->last.loss) ? "nan" : "inf");
+    if (2 * n_skipped > n && run_is_first_rank(r))
+        LOGV(LOG_WARN, SUB_ENGINE,
+             "%lld of %lld steps were skipped, because their gradients were not finite: the run "
+             "made %lld updates",
+             (long long)n_skipped, (long long)n, (long long)(n - n_skipped));
+    return CZ_OK;
+}
+
 cz_status run_train(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -311,6 +349,8 @@ cz_status run_train(struct run *r)
     }
     TRY(run_take_best(r));
     TRY(report_end(r));
+    /* Weights of the best evaluation are good, whatever became of the run. */
+    if (!r->went_back) TRY(check_finite(r));
     /* All ranks take part in the export, one writes. */
     const char *dir = r->options->export_dir;
     if (dir) {
@@ -318,6 +358,7 @@ cz_status run_train(struct run *r)
         if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
         if (run_is_first_rank(r) && r->chat.chat) TRY(chat_template_export(r->chat.chat, dir));
     }
+    if (r->went_back) TRY(check_finite(r));
     run_say_end(r, false);
     return CZ_OK;
 }

@@ -471,6 +471,7 @@ static cz_status resume(struct run *r)
     if (st == CZ_OK) st = run_resume_best(r, result.client_state_json);
     cz_load_result_free(&result);
     r->first_step = engine_get_global_steps(r->engine);
+    r->first_skipped = engine_get_skipped_steps(r->engine);
     if (!isnan(r->options->epochs) && !result.has_cursor) steps_from_here(r);
     r->finished = r->first_step >= r->steps;
     return st;
