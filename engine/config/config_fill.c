@@ -288,6 +288,22 @@ static void fill_clipping(struct ds_config *config)
                "not clip); 0 turns clipping off");
 }
 
+/* WarmupDecayLR (under 0.16 WarmupLR, too) has a rate of its own, which surprises those who give
+ * the optimizer's alone. */
+static void say_default_rate(struct ds_config *config)
+{
+    const struct config_scheduler *s = &config->scheduler;
+    const struct setting_list *peak = &s->params.warmup_max_lr;
+    if (!s->usable || !config->optimizer.usable || peak->n != 1) return;
+    const int i = settings_find(schedule_settings(&s->params), "warmup_max_lr");
+    const double lr = config->optimizer.hyper.lr;
+    if (i < 0 || (s->params.given >> i & 1) || peak->v[0] == lr) return;
+    config_say(config->impl, CONFIG_NOTE_DEFAULT, NULL, "scheduler.params.warmup_max_lr",
+               "is not given, so the rate goes to %g, %s's default, not to the optimizer's %g; "
+               "\"auto\" is the optimizer's",
+               peak->v[0], s->type, lr);
+}
+
 /* Order: the optimizer needs the offload section (dialect), state dtypes need the optimizer, and
  * the last check needs everything. */
 void config_fill(struct ds_config *config)
@@ -315,5 +331,6 @@ void config_fill(struct ds_config *config)
     config_fill_optimizer(config);
     config_fill_state_dtypes(config);
     config_fill_scheduler(config);
+    say_default_rate(config);
     config_check_support(config);
 }

@@ -22,7 +22,8 @@ cz_status saver_check(const struct saver *s);
 cz_status saver_check_unused(const struct saver *s);
 
 /* DIR/model: what shards do not tell, the model's config.json (heads, names of classes), its
- * tokenizer, and the template of its chats (NULL: none), so that czero export needs no more than the folder. */
+ * tokenizer, and the template of its chats (NULL: none), so that czero export needs no more than
+ * the folder. */
 #define SAVER_MODEL_FOLDER "model"
 cz_status saver_describe(const struct saver *s, const struct cz_model *model,
                          const struct cz_tokenizer *tokenizer, const struct chat_template *chat);

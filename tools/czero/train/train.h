@@ -107,6 +107,7 @@ struct run {
     bool is_random;               /* weights are not those of any file */
     bool finished;                /* a resumed run that has made all its steps already */
     int64_t first_step;           /* what it resumed at; 0 */
+    double step_loss;             /* of the newest step */
     int64_t first_skipped;        /* of these, steps that were skipped */
     int64_t T;                    /* longest row */
     int64_t steps, eval_interval; /* 0: no evaluation but the last … */
@@ -184,6 +185,10 @@ cz_status run_check_same(const struct run *r);
 
 /* Load the config once on its own for what data and progress need. */
 cz_status config_look(struct run *r);
+
+/* Say which steps have a rate of 0, and how many follow the end of the schedule; steps are known.
+ */
+cz_status config_say_rates(const struct run *r);
 
 /* The learning rate of every step on standard output, as CSV; steps are known. */
 cz_status config_print_rates(const struct run *r);

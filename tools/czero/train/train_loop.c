@@ -221,6 +221,7 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
            !patience_is_over(r)) {
         const uint64_t n_epochs = run_epochs_over(r);
         TRY(r->task->train_step(r));
+        r->step_loss = engine_get_boundary_loss(r->engine);
         TRY(exchange_tidings(r, &tidings));
         /* A step's row is on disk before a checkpoint of it can be. */
         if (run_is_first_rank(r)) {
@@ -301,7 +302,7 @@ static cz_status check_finite(const struct run *r)
 {
     const int64_t n = engine_get_global_steps(r->engine) - r->first_step;
     const int64_t n_skipped = engine_get_skipped_steps(r->engine) - r->first_skipped;
-    const double loss = engine_get_boundary_loss(r->engine);
+    const double loss = r->step_loss;
     if (n > 0 && !isfinite(loss))
         return err_set(
             CZ_DIVERGED, 0,

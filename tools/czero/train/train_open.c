@@ -331,7 +331,8 @@ static cz_status open_rows(struct run *r)
     TRY(config_look(r));
     TRY(open_base(r));
     TRY(r->task->open_data(r));
-    return choose_steps(r);
+    TRY(choose_steps(r));
+    return r->options->dry_run_lr ? CZ_OK : config_say_rates(r);
 }
 
 /* The config was parsed before for its batch sizes; the engine parses it with the same values for
