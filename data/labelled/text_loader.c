@@ -50,7 +50,7 @@ struct cz_text_loader {
 
     pthread_t thread;
     bool has_thread;
-    unsigned process; /* that has the thread: entry_generation() */
+    unsigned process;             /* that has the thread: entry_generation() */
     pthread_mutex_t lock;         /* of what follows */
     pthread_cond_t filled, freed; /* a slot was */
     uint64_t n_filled, n_given;

@@ -104,6 +104,13 @@ static cz_status reserve_example(struct texts_reader *r)
     struct text_example *grown = realloc(t->examples, cap * sizeof *grown);
     if (!grown) return err_set(CZ_NOMEM, 0, "%s: no memory for %zu examples", r->in.path, cap);
     t->examples = grown;
+    if (t->n_keep > 0) {
+        struct text_kept *kept = cap > SIZE_MAX / sizeof *kept / t->n_keep
+                                     ? NULL
+                                     : realloc(t->kept, cap * t->n_keep * sizeof *kept);
+        if (!kept) return err_set(CZ_NOMEM, 0, "%s: no memory for %zu examples", r->in.path, cap);
+        t->kept = kept;
+    }
     t->cap = cap;
     return CZ_OK;
 }
@@ -145,11 +152,33 @@ static cz_status take_texts(struct texts_reader *r, struct text_example *e)
     return CZ_OK;
 }
 
+/* A value of JSON may stand on several lines: white space between its parts becomes a space. */
+static cz_status take_kept(struct texts_reader *r)
+{
+    for (size_t k = 0; k < r->o->n_keep; k++) {
+        struct kept_value *v = &r->kept[k];
+        struct text_kept *out = &r->t->kept[r->t->n * r->o->n_keep + k];
+        *out = (struct text_kept){.n = v->text.n, .is_json = v->column == SIZE_MAX};
+        if (!v->is_there) continue;
+        char *at = take_bytes(r->t, v->text.n + 1);
+        if (!at) return err_set(CZ_NOMEM, 0, "%s: no memory for what is kept", r->in.path);
+        if (v->text.n > 0) memcpy(at, v->text.s, v->text.n);
+        at[v->text.n] = '\0';
+        for (size_t i = 0; out->is_json && i < v->text.n; i++)
+            if (at[i] == '\n' || at[i] == '\r') at[i] = ' ';
+        out->s = at;
+        v->is_there = false;
+        v->was_met = true;
+    }
+    return CZ_OK;
+}
+
 cz_status texts_take_example(struct texts_reader *r, struct text_example **e)
 {
     struct cz_texts *t = r->t;
     TRY(reserve_example(r));
     TRY(take_texts(r, &t->examples[t->n]));
+    TRY(take_kept(r));
     *e = &t->examples[t->n++];
     return CZ_OK;
 }
@@ -183,6 +212,15 @@ cz_status texts_take_row(struct texts_reader *r)
     return CZ_OK;
 }
 
+const char *cz_texts_kept(const struct cz_texts *t, size_t i, size_t k, size_t *nbytes,
+                          bool *is_json)
+{
+    const struct text_kept *kept = &t->kept[i * t->n_keep + k];
+    *nbytes = kept->s ? kept->n : 0;
+    *is_json = kept->is_json;
+    return kept->s;
+}
+
 void cz_texts_close(struct cz_texts *t)
 {
     API_ENTRY;
@@ -192,6 +230,7 @@ void cz_texts_close(struct cz_texts *t)
         free(t->blocks);
         t->blocks = next;
     }
+    free(t->kept);
     free(t->examples);
     free(t->words);
     free(t->sets);
@@ -256,7 +295,8 @@ uint64_t cz_texts_hash(const struct cz_texts *t)
     API_ENTRY;
     const bool whole = t->nbytes <= HASH_NBYTES_MAX;
     uint64_t h = hash_fixed(HASH_FIXED_BEGIN, &t->n, sizeof t->n);
-    for (size_t k = 0; k < t->n_labels; k++) h = hash_fixed(h, t->names[k], strlen(t->names[k]) + 1);
+    for (size_t k = 0; k < t->n_labels; k++)
+        h = hash_fixed(h, t->names[k], strlen(t->names[k]) + 1);
     for (size_t i = 0; i < t->n; i++) {
         const struct cz_tokenizer_input in = cz_texts_at(t, i);
         h = hash_part(h, in.text, in.nbytes, whole);

@@ -89,6 +89,14 @@ struct text_list {
     size_t n, cap;
 };
 
+/* A column or member of options.keep. */
+struct kept_value {
+    struct text_buf text;
+    size_t column; /* of a table */
+    bool is_there; /* in this row … */
+    bool was_met;  /* … and in any */
+};
+
 struct texts_reader {
     struct cz_texts *t;
     const struct cz_texts_options *o;
@@ -100,6 +108,7 @@ struct texts_reader {
     size_t *field_ends;                       /* (fields_cap) of a table's record, in `value` */
     size_t n_fields, fields_cap;
     struct text_list lists[2]; /* of words, of their labels */
+    struct kept_value *kept;   /* (o->n_keep) of the row */
     size_t n_words;            /* of t->words that belong to examples */
     size_t n_hot;              /* classes of sets of zeros and ones; 0: sets of names */
     bool has_sets, has_singles;
@@ -175,7 +184,16 @@ struct text_example {
     size_t first_word;
 };
 
+/* In a block; NULL: not in the row. */
+struct text_kept {
+    const char *s;
+    size_t n;
+    bool is_json;
+};
+
 struct cz_texts {
+    struct text_kept *kept; /* (cap, n_keep) */
+    size_t n_keep;
     struct text_block *blocks; /* the one that is being filled first */
     struct text_example *examples;
     size_t n, cap;

@@ -114,13 +114,12 @@ static bool find_role(const struct texts_reader *r, enum text_role *role, size_t
     return false;
 }
 
-static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_ROLES])
+/* The value of a member called r->key. */
+static cz_status read_value(struct texts_reader *r, struct found found[TEXT_N_ROLES])
 {
     struct text_buf *const into[] = {&r->row.text, &r->row.pair, &r->row.label};
     enum text_role role;
     size_t rank;
-    TRY(json_stream_key(&r->in, &r->key));
-    TRY(note_name(r));
     if (!find_role(r, &role, &rank) || rank > found[role].rank)
         return json_stream_skip(&r->in, &r->value, 2);
     if (rank == found[role].rank)
@@ -143,6 +142,29 @@ static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_R
     found[role].rank = rank;
     found[role].type = type;
     return CZ_OK;
+}
+
+static struct kept_value *find_kept(struct texts_reader *r)
+{
+    for (size_t k = 0; k < r->o->n_keep; k++)
+        if (strlen(r->o->keep[k]) == r->key.n && memcmp(r->o->keep[k], r->key.s, r->key.n) == 0)
+            return &r->kept[k];
+    return NULL;
+}
+
+static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_ROLES])
+{
+    TRY(json_stream_key(&r->in, &r->key));
+    TRY(note_name(r));
+    struct kept_value *kept = find_kept(r);
+    if (!kept) return read_value(r, found);
+    json_stream_peek(&r->in); /* without white space in front */
+    kept->text.n = 0;
+    kept->is_there = true;
+    kept->column = SIZE_MAX;
+    text_source_copy_begin(&r->in, &kept->text);
+    cz_status st = read_value(r, found);
+    return st == CZ_OK ? text_source_copy_end(&r->in) : st;
 }
 
 /* A list of words and one of as many labels; a text without labels is split into words. */

@@ -1,4 +1,5 @@
 /* The classes of labelled texts: collected from the labels seen, or matched to known names. */
+#include "data/labelled/labels.h"
 #include "data/labelled/texts_impl.h"
 
 #include "base/hash.h"
@@ -71,12 +72,19 @@ static bool are_default_names(const struct cz_texts_options *o)
 }
 
 /* Then an integer in the data is a place in the list, as transformers reads it by id2label. */
-static bool has_no_integer(const struct cz_texts_options *o)
+static bool has_no_integer(const char *const *names, size_t n)
 {
     int64_t value;
-    for (size_t k = 0; k < o->n_labels; k++)
-        if (parse_integer(o->labels[k], &value)) return false;
+    for (size_t k = 0; k < n; k++)
+        if (parse_integer(names[k], &value)) return false;
     return true;
+}
+
+int64_t label_place(const char *const *names, size_t n, const char *label)
+{
+    int64_t value;
+    if (!parse_integer(label, &value) || value < 0 || (uint64_t)value >= n) return -1;
+    return has_no_integer(names, n) ? value : -1;
 }
 
 static bool find_known(const struct label_table *l, const char *name, int32_t *cls)
@@ -136,7 +144,7 @@ cz_status label_table_init(struct label_table *l, const struct cz_texts_options 
             TRY(hash_index_add(&l->known, hash_text(name), k));
         }
     }
-    l->known_is_numbered = has_no_integer(o);
+    l->known_is_numbered = has_no_integer(o->labels, o->n_labels);
     return CZ_OK;
 }
 

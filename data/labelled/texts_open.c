@@ -32,7 +32,7 @@ static cz_status read_open_words(struct texts_reader *r)
 {
     const char *path = r->in.path;
     const bool is_text = r->in.is_input || data_path_has_suffix(path, ".txt");
-    if (r->o->plain || (is_text && r->o->labels_ignored)) return texts_read_plain(r);
+    if (r->o->plain || (is_text && r->o->labels_optional)) return texts_read_plain(r);
     const int c = peek_first(r);
     const bool is_json = data_path_has_suffix(path, ".json") ||
                          data_path_has_suffix(path, ".jsonl") ||
@@ -111,6 +111,10 @@ static cz_status read_all(struct texts_reader *r)
             LOGV(LOG_INFO, SUB_DATA, "data: %s: %zu texts", path->shown, r->t->n - before);
         TRY(st);
     }
+    for (size_t k = 0; k < o->n_keep && t->n > 0; k++)
+        if (!r->kept[k].was_met)
+            return err_set(CZ_INVALID, 0, "%s: no row has \"%s\", which is to be kept", o->paths[0],
+                           o->keep[k]);
     if (t->n == 0)
         return err_set(CZ_INVALID, 0, "%s%s: no examples", o->paths[0],
                        o->n_paths > 1 ? " and the other files" : "");
@@ -142,7 +146,13 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
         return err_set(CZ_INVALID, 0, "examples of words have no %s",
                        o->pair_column ? "second text" : "spaces to strip");
     r.t = calloc(1, sizeof *r.t);
-    if (!r.t) return err_set(CZ_NOMEM, 0, "no memory for texts");
+    r.kept = calloc(o->n_keep + 1, sizeof *r.kept);
+    if (!r.t || !r.kept) {
+        free(r.t);
+        free(r.kept);
+        return err_set(CZ_NOMEM, 0, "no memory for texts");
+    }
+    r.t->n_keep = o->n_keep;
     r.t->has_words = o->words;
     cz_status st = read_all(&r);
     text_buf_free(&r.row.text);
@@ -152,6 +162,8 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
     text_buf_free(&r.value);
     text_buf_free(&r.key);
     text_buf_free(&r.names);
+    for (size_t k = 0; k < o->n_keep; k++) text_buf_free(&r.kept[k].text);
+    free(r.kept);
     free(r.field_ends);
     text_list_free(&r.lists[0]);
     text_list_free(&r.lists[1]);

@@ -162,6 +162,15 @@ static cz_status find_column(struct texts_reader *r, enum text_role role, size_t
     return *column != NO_COLUMN || !needed ? CZ_OK : texts_fail_missing(r, role, "column");
 }
 
+static cz_status find_kept(struct texts_reader *r, size_t k)
+{
+    size_t *column = &r->kept[k].column;
+    for (*column = 0; *column < r->n_fields; ++*column)
+        if (column_is(r, *column, r->o->keep[k])) return CZ_OK;
+    return text_source_fail(&r->in, CZ_INVALID, "no column \"%s\" to keep; found: %.*s",
+                            r->o->keep[k], (int)(r->names.n - 2), r->names.s + 2);
+}
+
 /* The names are kept, cut, for the message about a missing column. */
 static cz_status read_header(struct texts_reader *r, char delimiter, bool quoted,
                              struct columns *columns)
@@ -181,6 +190,7 @@ static cz_status read_header(struct texts_reader *r, char delimiter, bool quoted
         TRY(text_buf_put(&r->names, s, text_cut(s, n, 100)));
     }
     for (int k = 0; k < TEXT_N_ROLES; k++) TRY(find_column(r, (enum text_role)k, &columns->of[k]));
+    for (size_t k = 0; k < r->o->n_keep; k++) TRY(find_kept(r, k));
     columns->n = r->n_fields;
     r->in.line = next;
     return CZ_OK;
@@ -221,6 +231,10 @@ cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
             TRY(text_buf_put(&row->label, s, n));
         }
         row->label_kind = row->label.n ? LABEL_CELL : LABEL_NONE;
+        for (size_t k = 0; k < r->o->n_keep; k++) {
+            TRY(copy_field(r, r->kept[k].column, &r->kept[k].text));
+            r->kept[k].is_there = true;
+        }
         TRY(texts_take_row(r));
         r->in.line = next;
     }

@@ -1,8 +1,8 @@
 /* Examples of words with a class each (token classification): CoNLL's columns, lists in JSON, and
  * raw text that is split. Words are stored in the example's text, one space between them, so that
  * all else about texts stays as it is. */
-#include "data/labelled/texts_impl.h"
 #include "base/host/entry.h"
+#include "data/labelled/texts_impl.h"
 
 #include "data/tokenizer/chars_impl.h"
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"

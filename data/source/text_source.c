@@ -145,6 +145,9 @@ void text_source_close(struct text_source *s)
 bool text_source_fill(struct text_source *s)
 {
     if (s->status != CZ_OK) return false;
+    if (s->copy) s->status = text_buf_put(s->copy, s->block + s->copy_at, s->n - s->copy_at);
+    s->copy_at = 0;
+    if (s->status != CZ_OK) return false;
     s->n_before += s->n;
     s->at = s->n = 0;
     s->status = utf8_stream_read(s->stream, s->block, BLOCK_NBYTES, &s->n);
@@ -155,6 +158,13 @@ bool text_source_fill(struct text_source *s)
                             s->path, (unsigned long long)(s->n_max >> 20));
     if (s->status != CZ_OK) s->n = 0;
     return s->n > 0;
+}
+
+cz_status text_source_copy_end(struct text_source *s)
+{
+    struct text_buf *copy = s->copy;
+    s->copy = NULL;
+    return text_buf_put(copy, s->block + s->copy_at, s->at - s->copy_at);
 }
 
 cz_status text_source_fail(const struct text_source *s, cz_status status, const char *fmt, ...)

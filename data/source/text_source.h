@@ -48,7 +48,9 @@ struct text_source {
     uint64_t n_before; /* bytes of the text before the block */
     uint64_t n_max;    /* bytes that a text may have, UINT64_MAX: any number */
     uint64_t line;
-    uint64_t item;    /* of a JSON list, from 1; 0: sentences name lines only */
+    uint64_t item;         /* of a JSON list, from 1; 0: sentences name lines only */
+    struct text_buf *copy; /* what is read from copy_at on goes here, too; NULL: nowhere */
+    size_t copy_at;
     bool is_lent;     /* fd stays open: the caller's, or the process's standard input */
     bool is_input;    /* it is the latter */
     cz_status status; /* reading failed, with its sentence; the stream then seems to end */
@@ -94,6 +96,15 @@ static inline int text_source_take(struct text_source *s)
     if (c >= 0) text_source_skip(s);
     return c;
 }
+
+/* Between the two calls, what is read is copied as it stands, behind what `copy` holds. Errors of
+ * the second: CZ_NOMEM. */
+static inline void text_source_copy_begin(struct text_source *s, struct text_buf *copy)
+{
+    s->copy = copy;
+    s->copy_at = s->at;
+}
+cz_status text_source_copy_end(struct text_source *s);
 
 /* err_set with "FILE:LINE: " (and "item N: ") in front; when reading failed, that failure. */
 cz_status text_source_fail(const struct text_source *s, cz_status status, const char *fmt, ...)

@@ -280,7 +280,7 @@ CZ_API uint64_t cz_data_n_batches(const struct cz_data_loader *loader);
  *   "{"                  JSON lines, or in a "[" list, objects with a member "tokens" or "words",
  *                        a list of strings, and "ner_tags", "tags" or "labels", as long a list; or,
  *                        without labels, with a member "text"
- *   options.plain, NAME.txt with labels_ignored     one text per line, split by cz_text_split()
+ *   options.plain, NAME.txt with labels_optional    one text per line, split by cz_text_split()
  *   any other            CoNLL: a word per line with columns between tabs, or spaces where the line
  *                        has no tab, the word first and its class last; a blank line ends an
  *                        example, -DOCSTART- lines and "# key = value" comments are passed over.
@@ -314,6 +314,11 @@ struct cz_texts_options {
      * Sets are read from members of objects: a list of names or integers, or of zeros and ones, as
      * many as there are classes (2 or more). */
     enum cz_problem problem;
+    /* Columns or members that are kept with each example, for cz_texts_kept(); borrowed during
+     * cz_texts_open(). CZ_INVALID: no row has one; plain text, CoNLL and rows that are lists have
+     * none. */
+    const char *const *keep;
+    size_t n_keep;
     /* Of the files, a name of iconv(3) such as "gb18030", "latin-1" or "utf-16", borrowed during
      * cz_texts_open(). NULL means UTF-8. Bytes that are not of the encoding are CZ_CORRUPT. */
     const char *encoding;
@@ -330,6 +335,11 @@ CZ_API size_t cz_texts_count(const struct cz_texts *t);
 /* Example i < count: its texts (owned by `t`), and its class or -1. */
 CZ_API struct cz_tokenizer_input cz_texts_at(const struct cz_texts *t, size_t i);
 CZ_API int32_t cz_texts_label(const struct cz_texts *t, size_t i);
+
+/* What options.keep[k] is of example i, owned by `t`, with its length and a NUL behind it: the text
+ * of a table's cell, or a member's value as JSON on one line (*is_json). NULL: the row lacks it. */
+CZ_API const char *cz_texts_kept(const struct cz_texts *t, size_t i, size_t k, size_t *nbytes,
+                                 bool *is_json);
 
 /* With options.words: the words of example i, owned by `t`; *n: how many. NULL otherwise. */
 CZ_API const struct cz_text_word *cz_texts_words(const struct cz_texts *t, size_t i, size_t *n);

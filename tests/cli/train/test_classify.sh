@@ -231,7 +231,7 @@ expect 2 "--eval-interval x" "${train[@]}" --data train.json --steps 1 --eval-in
 expect 2 "--steps or --epochs" "${train[@]}" --data train.json
 expect 2 "not a classifier" predict --model gpt2-tiny --text x
 expect 2 "has no weights" predict --model bert-tiny --text x
-expect 2 "--text or --data is missing" predict --model model
+expect 2 "--text or a FILE is missing" predict --model model
 expect 2 "kind" "${train[@]}" --data train.csv --label-column kind2 --text-column "what it says" --steps 1
 expect 2 "--mask-probability needs --task masked-lm" "${train[@]}" --data train.json --steps 1 --mask-probability 0.2
 lm=(train --config ds.json --model gpt2-tiny --data corpus.txt --seq-len 16 --steps 1)
@@ -240,7 +240,7 @@ for flag in --text-column=text --pair-column=text --label-column=label --strip-s
 done
 expect 2 "--mask-probability is for masked" eval --model model --data dev.json --mask-probability 0.2
 expect 2 "--pair needs --text" predict --model model --data lines.txt --pair x
-expect 2 "--strip-spaces needs --data" predict --model model --text x --strip-spaces
+expect 2 "--strip-spaces needs a FILE" predict --model model --text x --strip-spaces
 expect 2 "applies to tables only" eval --model model --data dev.json --json --digits 3
 cp labels.tsv kept.tsv
 expect 2 "nowhere.txt" predict --model model --data nowhere.txt -o kept.tsv

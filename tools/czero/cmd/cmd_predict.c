@@ -19,11 +19,19 @@ static const struct arg_spec specs[] = {
     {"--model", ARG_STRING, FIELD(score.model), "DIR", "Hugging Face folder of a classifier",
      .required = true},
     ADAPTER_OPTION(FIELD(score.adapter)),
+    {"FILE", ARG_WORDS, FIELD(files), NULL,
+     "files to classify: one text per line, or .json, .jsonl, .csv, .tsv; words: also .conll"},
     {"--text", ARG_STRING, FIELD(text), "TEXT", "text to classify"},
     {"--pair", ARG_STRING, FIELD(pair), "TEXT", "second text, for models of text pairs"},
     {"--data", ARG_WORDS, FIELD(data), "PATH",
-     "files to classify: one text per line, or .json, .jsonl, .csv, .tsv; words: also .conll; - "
-     "reads lines from standard input"},
+     "the same as FILE; - reads lines from standard input"},
+    {"--keep", ARG_STRING, FIELD(keep), "NAME,…",
+     "copy these columns or members of the files in front of the predictions"},
+    {"--fields", ARG_STRING, FIELD(fields), "NAME,…",
+     "write only these: label, probability, probabilities, true, text, pair, or a column of the "
+     "files"},
+    {"--label-column", ARG_STRING, FIELD(label_column), "NAME",
+     "column or member with the true label (default: label)"},
     ENCODING_OPTION(FIELD(encoding)),
     {"--tokenizer", ARG_STRING, FIELD(score.tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder)"},
@@ -51,11 +59,13 @@ const struct arg_command predict_command = {
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "The output for files is a tab-separated table in the order of the texts: the\n"
-                "class, its probability, the probability of every class, the text. A model of\n"
-                "token classification gives the entities of --text, and of files a line per\n"
-                "word with its class and probability; --json gives both.",
+                "class, its probability, the true class where the file has it, the probability\n"
+                "of every class, the text. A model of token classification gives the entities\n"
+                "of --text, and of files a line per word with its class and probability; --json\n"
+                "gives both.",
     .examples = "  czero predict --model classifier/ --text \"what a day\"\n"
-                "  czero predict --model classifier/ --data posts.txt -o labels.tsv",
+                "  czero predict --model classifier/ posts.txt -o labels.tsv\n"
+                "  czero predict --model classifier/ test.jsonl --json --fields id,label",
 };
 
 /* Everything is kept until the end: rows come sorted by length. */
@@ -119,85 +129,286 @@ static void put_set(const struct results *r, const struct scorer *s, const doubl
     }
 }
 
-/* What is in front of the numbers of all classes in a row of the table. */
-static void put_result(const struct results *r, const struct scorer *s, const double *p)
+/* ---- columns -------------------------------------------------------------------------------- */
+
+enum field {
+    FIELD_KEPT,
+    FIELD_CLASS,
+    FIELD_PROBABILITY,
+    FIELD_TRUE,
+    FIELD_ALL,
+    FIELD_TEXT,
+    FIELD_PAIR
+};
+
+/* What is written of each text, in this order. */
+struct column {
+    enum field field;
+    size_t kept; /* FIELD_KEPT: which */
+    const char *name;
+};
+
+#define COLUMNS_MAX 64
+
+struct columns {
+    struct column items[COLUMNS_MAX];
+    size_t n;
+};
+
+static const char *class_name(enum cz_problem problem)
 {
-    const size_t best = likeliest(p, r->n);
-    if (r->problem == CZ_PROBLEM_MULTI_LABEL) {
-        put_set(r, s, p);
-    } else if (r->problem == CZ_PROBLEM_SINGLE_LABEL) {
-        predict_put_cell(r->out, s->labels[best], strlen(s->labels[best]));
-        fprintf(r->out, "\t%.6f", p[best]);
+    return problem == CZ_PROBLEM_REGRESSION    ? "value"
+           : problem == CZ_PROBLEM_MULTI_LABEL ? "labels"
+                                               : "label";
+}
+
+/* The field of an output name; false: none has it. */
+static bool find_field(enum cz_problem problem, const char *name, enum field *out)
+{
+    const bool is_value = problem == CZ_PROBLEM_REGRESSION;
+    const struct {
+        const char *name;
+        enum field field;
+    } fields[] = {{class_name(problem), FIELD_CLASS},
+                  {is_value ? "values" : "probabilities", FIELD_ALL},
+                  {"probability", FIELD_PROBABILITY},
+                  {"true", FIELD_TRUE},
+                  {"text", FIELD_TEXT},
+                  {"pair", FIELD_PAIR}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(fields); i++) {
+        if (strcmp(fields[i].name, name) != 0) continue;
+        if (fields[i].field == FIELD_PROBABILITY && problem != CZ_PROBLEM_SINGLE_LABEL) continue;
+        *out = fields[i].field;
+        return true;
+    }
+    return false;
+}
+
+/* Of --fields the names that are no output's are columns of the files. */
+static cz_status wanted_columns(const struct predict_options *o, enum cz_problem problem,
+                                struct predict_names *keep)
+{
+    size_t n = 0;
+    enum field field;
+    if (o->fields && o->keep)
+        return err_set(CZ_INVALID, 0, "--keep and --fields: list all columns in --fields");
+    TRY(predict_names_read(o->fields ? "--fields" : "--keep", o->fields ? o->fields : o->keep,
+                           keep));
+    if (keep->n > COLUMNS_MAX / 2)
+        return err_set(CZ_INVALID, 0, "more than %d columns", COLUMNS_MAX / 2);
+    for (size_t i = 0; i < keep->n; i++) {
+        const bool is_output = find_field(problem, keep->items[i], &field);
+        const bool is_text = is_output && (field == FIELD_TEXT || field == FIELD_PAIR);
+        if (is_output && !is_text && o->keep)
+            return err_set(CZ_INVALID, 0,
+                           "--keep %s: predictions have a column of this name; the label of the "
+                           "file is written as \"true\"",
+                           keep->items[i]);
+        if (o->keep || !is_output) keep->items[n++] = keep->items[i];
+    }
+    keep->n = n;
+    return CZ_OK;
+}
+
+static void add_column(struct columns *c, enum field field, size_t kept, const char *name)
+{
+    c->items[c->n++] = (struct column){field, kept, name};
+}
+
+static bool has_pairs(const struct cz_texts *texts)
+{
+    for (size_t i = 0; i < cz_texts_count(texts); i++)
+        if (cz_texts_at(texts, i).pair) return true;
+    return false;
+}
+
+static bool names_contain(const struct predict_names *names, const char *name)
+{
+    for (size_t i = 0; i < names->n; i++)
+        if (strcmp(names->items[i], name) == 0) return true;
+    return false;
+}
+
+/* texts NULL: of one text. names: of --fields, NULL: all that there is. */
+static void choose_columns(const struct results *r, const struct predict_names *fields,
+                           const struct predict_names *keep, const struct cz_texts *texts,
+                           bool has_pair, struct columns *c)
+{
+    const bool is_value = r->problem == CZ_PROBLEM_REGRESSION;
+    const char *name = class_name(r->problem);
+    size_t n_kept = 0;
+    c->n = 0;
+    for (size_t i = 0; i < fields->n; i++) {
+        enum field field = FIELD_KEPT;
+        const bool is_output = find_field(r->problem, fields->items[i], &field);
+        add_column(c, field, is_output ? 0 : n_kept++, fields->items[i]);
+    }
+    if (fields->n > 0) return;
+    for (size_t k = 0; k < keep->n; k++) add_column(c, FIELD_KEPT, k, keep->items[k]);
+    if (!is_value || r->n == 1) add_column(c, FIELD_CLASS, 0, name);
+    if (r->problem == CZ_PROBLEM_SINGLE_LABEL) add_column(c, FIELD_PROBABILITY, 0, "probability");
+    if (texts && predict_has_labels(texts)) add_column(c, FIELD_TRUE, 0, "true");
+    add_column(c, FIELD_ALL, 0, is_value ? "values" : "probabilities");
+    if (!names_contain(keep, "text")) add_column(c, FIELD_TEXT, 0, "text");
+    if (has_pair && !names_contain(keep, "pair")) add_column(c, FIELD_PAIR, 0, "pair");
+}
+
+/* ---- values of a row ------------------------------------------------------------------------ */
+
+/* One text of `texts`, or the one of --text. */
+struct row {
+    const struct cz_texts *texts; /* NULL: --text */
+    size_t i;
+    const double *p;
+    struct cz_tokenizer_input text;
+};
+
+/* The labels that the file has for the row, with `between` them; JSON has quotes. */
+static void put_true(FILE *out, const struct scorer *s, const struct row *row, bool json)
+{
+    const struct cz_texts *t = row->texts;
+    const size_t n = t ? cz_texts_n_labels(t) : 0;
+    const enum cz_problem problem = t ? cz_texts_problem(t) : CZ_PROBLEM_SINGLE_LABEL;
+    float one, *targets = n > 1 ? calloc(n, sizeof *targets) : &one;
+    bool first = true;
+    if (!t || cz_texts_label(t, row->i) < 0 || !targets) {
+        if (json) fputs("null", out);
+    } else if (problem == CZ_PROBLEM_REGRESSION) {
+        cz_texts_targets(t, row->i, targets);
+        fprintf(out, "%.7g", (double)targets[0]);
+    } else {
+        if (problem == CZ_PROBLEM_MULTI_LABEL) cz_texts_targets(t, row->i, targets);
+        if (json && problem == CZ_PROBLEM_MULTI_LABEL) fputc('[', out);
+        for (size_t k = 0; k < n; k++) {
+            const bool is_one = problem == CZ_PROBLEM_MULTI_LABEL
+                                    ? targets[k] > 0
+                                    : (size_t)cz_texts_label(t, row->i) == k;
+            if (!is_one) continue;
+            const char *name = predict_label_name(s, t, (int32_t)k);
+            if (!first) fputs(json ? ", " : ",", out);
+            first = false;
+            if (json)
+                tool_put_json_string(out, name, strlen(name));
+            else
+                predict_put_cell(out, name, strlen(name));
+        }
+        if (json && problem == CZ_PROBLEM_MULTI_LABEL) fputc(']', out);
+    }
+    if (targets != &one) free(targets);
+}
+
+static void put_cell(const struct results *r, const struct scorer *s, const struct column *c,
+                     const struct row *row)
+{
+    const size_t best = likeliest(row->p, r->n);
+    switch (c->field) {
+    case FIELD_KEPT: predict_put_kept_cell(r->out, row->texts, row->i, c->kept); break;
+    case FIELD_CLASS:
+        if (r->problem == CZ_PROBLEM_MULTI_LABEL)
+            put_set(r, s, row->p);
+        else if (r->problem == CZ_PROBLEM_REGRESSION)
+            fprintf(r->out, "%.6f", row->p[0]);
+        else
+            predict_put_cell(r->out, s->labels[best], strlen(s->labels[best]));
+        break;
+    case FIELD_PROBABILITY: fprintf(r->out, "%.6f", row->p[best]); break;
+    case FIELD_TRUE: put_true(r->out, s, row, false); break;
+    case FIELD_ALL:
+        for (size_t k = 0; k < r->n; k++) fprintf(r->out, "%s%.6f", k ? "\t" : "", row->p[k]);
+        break;
+    case FIELD_TEXT: predict_put_cell(r->out, row->text.text, row->text.nbytes); break;
+    case FIELD_PAIR:
+        if (row->text.pair) predict_put_cell(r->out, row->text.pair, row->text.pair_nbytes);
+        break;
     }
 }
 
-static void print_table(const struct results *r, const struct scorer *s,
+static void print_table(const struct results *r, const struct scorer *s, const struct columns *c,
                         const struct cz_texts *texts)
 {
-    const bool values = r->problem == CZ_PROBLEM_REGRESSION;
-    if (values && r->n == 1)
-        fputs("value", r->out);
-    else if (r->problem == CZ_PROBLEM_MULTI_LABEL)
-        fputs("labels", r->out);
-    else if (!values)
-        fputs("label\tprobability", r->out);
-    for (size_t k = 0; k < r->n && !(values && r->n == 1); k++) {
-        if (k || !values) fputc('\t', r->out);
-        predict_put_cell(r->out, s->labels[k], strlen(s->labels[k]));
-    }
-    fprintf(r->out, "\ttext\n");
-    for (size_t i = 0; i < cz_texts_count(texts); i++) {
-        const double *p = r->p + i * r->n;
-        const struct cz_tokenizer_input text = cz_texts_at(texts, i);
-        put_result(r, s, p);
-        for (size_t k = 0; k < r->n; k++) {
-            if (k || !values) fputc('\t', r->out);
-            fprintf(r->out, "%.6f", p[k]);
+    const bool one_value = r->problem == CZ_PROBLEM_REGRESSION && r->n == 1;
+    for (size_t at = 0, n = 0; at < c->n; at++) {
+        const struct column *column = &c->items[at];
+        /* a column for each class; of one value that is the one before */
+        if (column->field == FIELD_ALL && one_value && c->n > 1) continue;
+        if (n++) fputc('\t', r->out);
+        if (column->field != FIELD_ALL)
+            predict_put_cell(r->out, column->name, strlen(column->name));
+        for (size_t k = 0; k < r->n && column->field == FIELD_ALL; k++) {
+            if (k) fputc('\t', r->out);
+            predict_put_cell(r->out, s->labels[k], strlen(s->labels[k]));
         }
-        fputc('\t', r->out);
-        predict_put_cell(r->out, text.text, text.nbytes);
+    }
+    fputc('\n', r->out);
+    for (size_t i = 0; i < cz_texts_count(texts); i++) {
+        const struct row row = {texts, i, r->p + i * r->n, cz_texts_at(texts, i)};
+        for (size_t at = 0, n = 0; at < c->n; at++) {
+            if (c->items[at].field == FIELD_ALL && one_value && c->n > 1) continue;
+            if (n++) fputc('\t', r->out);
+            put_cell(r, s, &c->items[at], &row);
+        }
         fputc('\n', r->out);
     }
 }
 
-/* One object per text and line, so that output can be processed as it is read. */
-static void print_json(const struct results *r, const struct scorer *s, size_t example,
-                       const struct cz_tokenizer_input *text)
+static void put_all_json(const struct results *r, const struct scorer *s, const double *p)
 {
-    const double *p = r->p + example * r->n;
-    const size_t best = likeliest(p, r->n);
-    const bool values = r->problem == CZ_PROBLEM_REGRESSION;
     fputc('{', r->out);
-    if (r->problem == CZ_PROBLEM_MULTI_LABEL) {
-        size_t n = 0;
-        fprintf(r->out, "\"labels\": [");
-        for (size_t k = 0; k < r->n; k++) {
-            if (!has_class(r, p, k)) continue;
-            if (n++) fprintf(r->out, ", ");
-            tool_put_json_string(r->out, s->labels[k], strlen(s->labels[k]));
-        }
-        fprintf(r->out, "], ");
-    } else if (!values) {
-        fprintf(r->out, "\"label\": ");
-        tool_put_json_string(r->out, s->labels[best], strlen(s->labels[best]));
-        fprintf(r->out, ", \"probability\": ");
-        tool_put_json_number(r->out, p[best]);
-        fprintf(r->out, ", ");
-    } else if (r->n == 1) {
-        fprintf(r->out, "\"value\": ");
-        tool_put_json_number(r->out, p[0]);
-        fprintf(r->out, ", ");
-    }
-    printable_print(r->out, "\"%s\": {", values ? "values" : "probabilities");
     for (size_t k = 0; k < r->n; k++) {
         if (k) fprintf(r->out, ", ");
         tool_put_json_string(r->out, s->labels[k], strlen(s->labels[k]));
         fprintf(r->out, ": ");
         tool_put_json_number(r->out, p[k]);
     }
-    fprintf(r->out, "}, \"text\": ");
-    tool_put_json_string(r->out, text->text, text->nbytes);
-    fprintf(r->out, "}\n");
+    fputc('}', r->out);
+}
+
+static void put_set_json(const struct results *r, const struct scorer *s, const double *p)
+{
+    size_t n = 0;
+    fputc('[', r->out);
+    for (size_t k = 0; k < r->n; k++) {
+        if (!has_class(r, p, k)) continue;
+        if (n++) fprintf(r->out, ", ");
+        tool_put_json_string(r->out, s->labels[k], strlen(s->labels[k]));
+    }
+    fputc(']', r->out);
+}
+
+/* One object per text and line, so that output can be processed as it is read. */
+static void print_json(const struct results *r, const struct scorer *s, const struct columns *c,
+                       const struct row *row)
+{
+    const size_t best = likeliest(row->p, r->n);
+    fputc('{', r->out);
+    for (size_t at = 0; at < c->n; at++) {
+        const struct column *column = &c->items[at];
+        if (at) fputs(", ", r->out);
+        tool_put_json_string(r->out, column->name, strlen(column->name));
+        fputs(": ", r->out);
+        switch (column->field) {
+        case FIELD_KEPT: predict_put_kept_json(r->out, row->texts, row->i, column->kept); break;
+        case FIELD_CLASS:
+            if (r->problem == CZ_PROBLEM_MULTI_LABEL)
+                put_set_json(r, s, row->p);
+            else if (r->problem == CZ_PROBLEM_REGRESSION)
+                tool_put_json_number(r->out, row->p[0]);
+            else
+                tool_put_json_string(r->out, s->labels[best], strlen(s->labels[best]));
+            break;
+        case FIELD_PROBABILITY: tool_put_json_number(r->out, row->p[best]); break;
+        case FIELD_TRUE: put_true(r->out, s, row, true); break;
+        case FIELD_ALL: put_all_json(r, s, row->p); break;
+        case FIELD_TEXT: tool_put_json_string(r->out, row->text.text, row->text.nbytes); break;
+        case FIELD_PAIR:
+            if (row->text.pair)
+                tool_put_json_string(r->out, row->text.pair, row->text.pair_nbytes);
+            else
+                fputs("null", r->out);
+            break;
+        }
+    }
+    fputs("}\n", r->out);
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
@@ -214,31 +425,19 @@ static cz_status results_init(struct results *r, const struct predict_options *o
     return r->p ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu results", n_texts);
 }
 
-/* One text, or with `texts` all of these. */
-static void print_results(const struct predict_options *o, const struct results *r,
-                          const struct scorer *s, const struct cz_texts *texts,
-                          const struct cz_tokenizer_input *one)
+/* One text: its classes, the likeliest first; of a set those that it has; or its values. */
+static void print_one(const struct results *r, const struct scorer *s)
 {
-    if (!texts && o->json) print_json(r, s, 0, one);
-    if (!texts && !o->json && r->problem == CZ_PROBLEM_REGRESSION)
-        for (size_t k = 0; k < r->n; k++) {
-            fprintf(r->out, "%.6f", r->p[k]);
-            if (r->n > 1) printable_print(r->out, "  %s", s->labels[k]);
-            fputc('\n', r->out);
-        }
-    /* One text: its classes, the likeliest first; of a set those that it has. */
-    if (!texts && !o->json && r->problem != CZ_PROBLEM_REGRESSION) {
-        for (size_t i = 0; i < r->n; i++) {
-            const size_t best = likeliest(r->p, r->n);
-            if (r->problem == CZ_PROBLEM_MULTI_LABEL && !has_class(r, r->p, best)) break;
-            printable_print(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
-            r->p[best] = -1; /* the next one */
-        }
+    for (size_t k = 0; k < r->n && r->problem == CZ_PROBLEM_REGRESSION; k++) {
+        fprintf(r->out, "%.6f", r->p[k]);
+        if (r->n > 1) printable_print(r->out, "  %s", s->labels[k]);
+        fputc('\n', r->out);
     }
-    if (texts && !o->json) print_table(r, s, texts);
-    for (size_t i = 0; texts && o->json && i < cz_texts_count(texts); i++) {
-        const struct cz_tokenizer_input text = cz_texts_at(texts, i);
-        print_json(r, s, i, &text);
+    for (size_t i = 0; i < r->n && r->problem != CZ_PROBLEM_REGRESSION; i++) {
+        const size_t best = likeliest(r->p, r->n);
+        if (r->problem == CZ_PROBLEM_MULTI_LABEL && !has_class(r, r->p, best)) break;
+        printable_print(r->out, "%.4f  %s\n", r->p[best], s->labels[best]);
+        r->p[best] = -1; /* the next one */
     }
 }
 
@@ -257,53 +456,63 @@ cz_status predict_output_close(const struct predict_options *o, FILE *out)
     return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
 }
 
-/* Only now that there are results: an earlier file is not emptied for nothing. */
-static cz_status write_results(const struct predict_options *o, struct results *r,
-                               const struct scorer *s, const struct cz_texts *texts,
-                               const struct cz_tokenizer_input *one)
-{
-    r->out = predict_output_open(o);
-    if (!r->out) return cz_last_status();
-    print_results(o, r, s, texts, one);
-    return predict_output_close(o, r->out);
-}
-
 static cz_status predict_text(const struct predict_options *o, struct scorer *s)
 {
     const struct cz_tokenizer_input text = {.text = o->text,
                                             .nbytes = strlen(o->text),
                                             .pair = o->pair,
                                             .pair_nbytes = o->pair ? strlen(o->pair) : 0};
-    struct results r;
-    TRY(results_init(&r, o, s, 1));
-    cz_status st = score_one(s, &text, NULL, 0, keep, &r);
-    if (st == CZ_OK) st = write_results(o, &r, s, NULL, &text);
+    struct predict_names fields = {0};
+    struct results r = {0};
+    struct columns columns;
+    cz_status st;
+    TRY_GOTO(predict_names_read("--fields", o->fields, &fields), done);
+    TRY_GOTO(results_init(&r, o, s, 1), done);
+    TRY_GOTO(score_one(s, &text, NULL, 0, keep, &r), done);
+    choose_columns(&r, &fields, &(struct predict_names){0}, NULL, text.pair != NULL, &columns);
+    for (size_t i = 0; i < columns.n; i++)
+        if (columns.items[i].field == FIELD_KEPT || columns.items[i].field == FIELD_TRUE)
+            TRY_GOTO(err_set(CZ_INVALID, 0, "--fields %s: \"%s\" needs a file", o->fields,
+                             columns.items[i].name),
+                     done);
+    r.out = predict_output_open(o);
+    if (!r.out) TRY_GOTO(cz_last_status(), done);
+    if (o->json)
+        print_json(&r, s, &columns, &(struct row){.p = r.p, .text = text});
+    else
+        print_one(&r, s);
+    st = predict_output_close(o, r.out);
+done:
     free(r.p);
+    predict_names_free(&fields);
     return st;
 }
 
+/* The output is opened now that there are results: an earlier file is not emptied for nothing. */
 static cz_status predict_files(const struct predict_options *o, struct scorer *s)
 {
     struct cz_texts *texts = NULL;
-    struct results r;
-    /* Labels are not needed to predict, and ignored when the file has some. */
-    const struct cz_texts_options options = {
-        .size = sizeof options,
-        .paths = o->data.items,
-        .n_paths = o->data.n,
-        .encoding = o->encoding,
-        .text_column = o->text_column,
-        .pair_column = o->pair_column,
-        .strip_spaces = o->strip_spaces,
-        .labels_optional = true,
-        .labels_ignored = true,
-    };
-    TRY(cz_texts_open(&options, &texts));
-    cz_status st = results_init(&r, o, s, cz_texts_count(texts));
-    if (st == CZ_OK) st = score_texts(s, texts, keep, &r);
-    if (st == CZ_OK) st = write_results(o, &r, s, texts, NULL);
+    struct predict_names fields = {0}, kept = {0};
+    struct results r = {0};
+    struct columns columns;
+    cz_status st;
+    TRY_GOTO(wanted_columns(o, s->problem, &kept), done);
+    TRY_GOTO(predict_names_read("--fields", o->fields, &fields), done);
+    TRY_GOTO(predict_texts_open(o, &kept, false, &texts), done);
+    TRY_GOTO(results_init(&r, o, s, cz_texts_count(texts)), done);
+    TRY_GOTO(score_texts(s, texts, keep, &r), done);
+    choose_columns(&r, &fields, &kept, texts, has_pairs(texts), &columns);
+    r.out = predict_output_open(o);
+    if (!r.out) TRY_GOTO(cz_last_status(), done);
+    if (!o->json) print_table(&r, s, &columns, texts);
+    for (size_t i = 0; o->json && i < cz_texts_count(texts); i++)
+        print_json(&r, s, &columns, &(struct row){texts, i, r.p + i * r.n, cz_texts_at(texts, i)});
+    st = predict_output_close(o, r.out);
+done:
     free(r.p);
     cz_texts_close(texts);
+    predict_names_free(&kept);
+    predict_names_free(&fields);
     return st;
 }
 
@@ -312,17 +521,25 @@ static cz_status run(const struct predict_options *o)
     struct scorer scorer;
     TRY(tool_check_text("--text", o->text));
     TRY(tool_check_text("--pair", o->pair));
-    if ((o->text != NULL) == (o->data.n > 0))
-        return err_set(CZ_INVALID, 0, "--text or --data is missing");
+    const char *of_files = o->text_column    ? "--text-column"
+                           : o->pair_column  ? "--pair-column"
+                           : o->label_column ? "--label-column"
+                           : o->strip_spaces ? "--strip-spaces"
+                           : o->keep         ? "--keep"
+                           : o->encoding     ? "--encoding"
+                                             : NULL;
+    const bool has_files = o->data.n + o->files.n > 0;
+    if (!o->text && !has_files) return err_set(CZ_INVALID, 0, "--text or a FILE is missing");
+    if (o->text && has_files)
+        return err_set(CZ_INVALID, 0, "--text and files: give one of the two");
     if (o->pair && !o->text)
         return err_set(CZ_INVALID, 0, "--pair needs --text; files need --pair-column");
-    if (o->text && (o->text_column || o->pair_column || o->strip_spaces))
-        return err_set(CZ_INVALID, 0, "%s needs --data",
-                       o->text_column   ? "--text-column"
-                       : o->pair_column ? "--pair-column"
-                                        : "--strip-spaces");
+    if (o->text && of_files) return err_set(CZ_INVALID, 0, "%s needs a FILE", of_files);
+    if (o->text && o->fields && !o->json)
+        return err_set(CZ_INVALID, 0, "--fields of one text needs --json");
     struct output_inputs inputs = {.n = 0};
     output_add_inputs(&inputs, &o->data);
+    output_add_inputs(&inputs, &o->files);
     TRY(output_check_file("-o", o->output, OUTPUT_PREDICTIONS, &inputs));
     cz_status st = score_open(&scorer, &o->score, adapter_open(o->score.model, o->score.adapter));
     if (st == CZ_OK && !isnan(o->threshold)) {

@@ -17,10 +17,14 @@ struct sentence {
     size_t n;
     const int32_t *classes; /* (n) */
     const double *p;        /* (n) */
+    size_t example;         /* of texts that were read */
 };
 
 struct printer {
     FILE *out;
+    const struct cz_texts *texts; /* NULL: --text */
+    const struct predict_names *keep;
+    bool has_labels; /* the texts have true classes */
     const struct scorer *scorer;
     struct entity_scheme *scheme;
     struct entity *found; /* as many as the longest sentence has words */
@@ -72,6 +76,13 @@ static void print_entities(const struct printer *p, const struct sentence *s)
     if (n == 0) fputs("no entities\n", p->out);
 }
 
+/* NULL: the word has no class in the file. */
+static const char *true_name(const struct printer *p, const struct sentence *s, size_t word)
+{
+    const int32_t label = s->words[word].label;
+    return p->texts && label >= 0 ? predict_label_name(p->scorer, p->texts, label) : NULL;
+}
+
 /* A line per word, and a blank line behind the last one: the form that such data have. */
 static void print_words(const struct printer *p, const struct sentence *s)
 {
@@ -81,6 +92,11 @@ static void print_words(const struct printer *p, const struct sentence *s)
         fputc('\t', p->out);
         predict_put_cell(p->out, name, strlen(name));
         if (s->classes[i] >= 0) fprintf(p->out, "\t%.6f", s->p[i]);
+        if (p->has_labels) { /* the same number of columns in every line */
+            const char *label = true_name(p, s, i);
+            fputs(s->classes[i] >= 0 ? "\t" : "\t\t", p->out);
+            if (label) predict_put_cell(p->out, label, strlen(label));
+        }
         fputc('\n', p->out);
     }
     fputc('\n', p->out);
@@ -96,7 +112,14 @@ static void print_json(const struct printer *p, const struct sentence *s)
 {
     struct place place = {0};
     const size_t n = entity_find(p->scheme, s->classes, s->n, p->found);
-    fputs("{\"entities\": [", p->out);
+    fputc('{', p->out);
+    for (size_t k = 0; p->keep && k < p->keep->n; k++) {
+        tool_put_json_string(p->out, p->keep->items[k], strlen(p->keep->items[k]));
+        fputs(": ", p->out);
+        predict_put_kept_json(p->out, p->texts, s->example, k);
+        fputs(", ", p->out);
+    }
+    fputs("\"entities\": [", p->out);
     for (size_t i = 0; i < n; i++) {
         const struct entity *e = &p->found[i];
         const char *type = entity_scheme_type(p->scheme, e->type);
@@ -122,6 +145,13 @@ static void print_json(const struct printer *p, const struct sentence *s)
         if (i) fputs(", ", p->out);
         if (name) tool_put_json_string(p->out, name, strlen(name));
         if (!name) fputs("null", p->out);
+    }
+    if (p->has_labels) fputs("], \"true\": [", p->out);
+    for (size_t i = 0; i < s->n && p->has_labels; i++) {
+        const char *label = true_name(p, s, i);
+        if (i) fputs(", ", p->out);
+        if (label) tool_put_json_string(p->out, label, strlen(label));
+        if (!label) fputs("null", p->out);
     }
     fputs("], \"probabilities\": [", p->out);
     for (size_t i = 0; i < s->n; i++) {
@@ -194,13 +224,15 @@ static struct sentence sentence_of(const struct cz_texts *texts, const struct wo
     struct sentence s = {.text = text.text,
                          .nbytes = text.nbytes,
                          .classes = scores->classes + at,
-                         .p = scores->p + at};
+                         .p = scores->p + at,
+                         .example = i};
     s.words = cz_texts_words(texts, i, &s.n);
     return s;
 }
 
 static cz_status print_all(const struct predict_options *o, const struct scorer *scorer,
-                           const struct cz_texts *texts, const struct word_scores *scores)
+                           const struct cz_texts *texts, const struct word_scores *scores,
+                           const struct predict_names *keep)
 {
     const size_t n = cz_texts_count(texts);
     size_t n_longest = 0;
@@ -210,6 +242,9 @@ static cz_status print_all(const struct predict_options *o, const struct scorer 
         if (s.n > n_longest) n_longest = s.n;
     }
     cz_status st = printer_init(&p, scorer, n_longest);
+    p.texts = texts;
+    p.keep = keep;
+    p.has_labels = predict_has_labels(texts);
     if (st == CZ_OK) p.out = predict_output_open(o);
     if (st == CZ_OK && !p.out) st = cz_last_status();
     for (size_t i = 0; i < n && st == CZ_OK; i++) {
@@ -224,24 +259,20 @@ static cz_status print_all(const struct predict_options *o, const struct scorer 
     return st;
 }
 
-/* Labels are not needed to predict, and ignored when the file has some. */
 static cz_status predict_files(const struct predict_options *o, struct scorer *s)
 {
-    const struct cz_texts_options options = {.size = sizeof options,
-                                             .paths = o->data.items,
-                                             .n_paths = o->data.n,
-                                             .encoding = o->encoding,
-                                             .text_column = o->text_column,
-                                             .labels_optional = true,
-                                             .labels_ignored = true,
-                                             .words = true};
     struct cz_texts *texts = NULL;
     struct word_scores scores = {0};
-    TRY(cz_texts_open(&options, &texts));
-    cz_status st = score_words(s, texts, &scores);
-    if (st == CZ_OK) st = print_all(o, s, texts, &scores);
+    struct predict_names keep = {0};
+    cz_status st;
+    TRY_GOTO(predict_names_read("--keep", o->keep, &keep), done);
+    TRY_GOTO(predict_texts_open(o, &keep, true, &texts), done);
+    TRY_GOTO(score_words(s, texts, &scores), done);
+    TRY_GOTO(print_all(o, s, texts, &scores, &keep), done);
+done:
     word_scores_free(&scores);
     cz_texts_close(texts);
+    predict_names_free(&keep);
     return st;
 }
 
@@ -250,7 +281,10 @@ cz_status predict_words(const struct predict_options *o, struct scorer *s)
     const char *other = o->pair           ? "--pair"
                         : o->pair_column  ? "--pair-column"
                         : o->strip_spaces ? "--strip-spaces"
+                        : o->fields       ? "--fields"
                                           : NULL;
+    if (o->keep && !o->json)
+        return err_set(CZ_INVALID, 0, "--keep: a line is a word; members of texts need --json");
     if (other)
         return err_set(CZ_INVALID, 0, "%s is for classifiers of texts; %s classifies words", other,
                        o->score.model);
