@@ -100,8 +100,9 @@ ours = [[line.split("\t") for line in part.splitlines()] for part in open("out")
 rows, alone = ([json.loads(line) for line in open(name)] for name in ("rows", "alone"))
 assert len(rows) == len(ours) == len(alone) == 83
 for row, other, lines in zip(rows, alone, ours):
-    assert row["tags"] == other["tags"] == [tag for _, tag, _ in lines], (row, other, lines)
-    assert row["words"] == [word for word, _, _ in lines]
+    assert row["tags"] == other["tags"] == [tag for _, tag, _, _ in lines], (row, other, lines)
+    assert row["true"] == [true for _, _, _, true in lines] and "true" not in other
+    assert row["words"] == [word for word, _, _, _ in lines]
     for e in row["entities"]:
         assert row["text"][e["start"]:e["end"]] == e["text"] and 0 < e["score"] <= 1, e
 PY

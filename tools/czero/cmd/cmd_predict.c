@@ -285,7 +285,7 @@ static void put_true(FILE *out, const struct scorer *s, const struct row *row, b
                                     : (size_t)cz_texts_label(t, row->i) == k;
             if (!is_one) continue;
             const char *name = predict_label_name(s, t, (int32_t)k);
-            if (!first) fputs(json ? ", " : ",", out);
+            if (!first) printable_print(out, "%s", json ? ", " : ",");
             first = false;
             if (json)
                 tool_put_json_string(out, name, strlen(name));
@@ -314,7 +314,10 @@ static void put_cell(const struct results *r, const struct scorer *s, const stru
     case FIELD_PROBABILITY: fprintf(r->out, "%.6f", row->p[best]); break;
     case FIELD_TRUE: put_true(r->out, s, row, false); break;
     case FIELD_ALL:
-        for (size_t k = 0; k < r->n; k++) fprintf(r->out, "%s%.6f", k ? "\t" : "", row->p[k]);
+        for (size_t k = 0; k < r->n; k++) {
+            if (k) fputc('\t', r->out);
+            fprintf(r->out, "%.6f", row->p[k]);
+        }
         break;
     case FIELD_TEXT: predict_put_cell(r->out, row->text.text, row->text.nbytes); break;
     case FIELD_PAIR:

@@ -112,10 +112,10 @@ const char *predict_label_name(const struct scorer *s, const struct cz_texts *te
 static void put_raw_json(FILE *out, const char *s, size_t n)
 {
     for (size_t at = 0, len; at < n; at += len) {
-        len = 0;
-        while (at + len < n && (s[at + len] == '"' || s[at + len] == '\\')) len++;
-        for (size_t i = 0; i < len; i++) fputc(s[at + i], out);
-        if (len > 0) continue;
+        len = 1;
+        if (s[at] == '"') fputc('"', out);
+        if (s[at] == '\\') fputc('\\', out);
+        if (s[at] == '"' || s[at] == '\\') continue;
         while (at + len < n && s[at + len] != '"' && s[at + len] != '\\') len++;
         printable_put(out, PRINTABLE_JSON, s + at, len);
     }

@@ -94,7 +94,8 @@ static void print_words(const struct printer *p, const struct sentence *s)
         if (s->classes[i] >= 0) fprintf(p->out, "\t%.6f", s->p[i]);
         if (p->has_labels) { /* the same number of columns in every line */
             const char *label = true_name(p, s, i);
-            fputs(s->classes[i] >= 0 ? "\t" : "\t\t", p->out);
+            if (s->classes[i] < 0) fputc('\t', p->out);
+            fputc('\t', p->out);
             if (label) predict_put_cell(p->out, label, strlen(label));
         }
         fputc('\n', p->out);
