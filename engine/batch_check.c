@@ -94,6 +94,25 @@ static cz_status check_labels(const struct cz_model *model, const struct cz_batc
     return bad < n ? outside(batch, "label", bad, batch->labels[bad], "vocabulary", V) : CZ_OK;
 }
 
+/* A classifier of rows reads the first position. Where transformers computes another value there
+ * for padding than this model does, a row that begins with padding is refused. */
+static cz_status check_mask(const struct cz_model *model, const struct cz_batch *batch)
+{
+    const bool by_row = model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
+    if (!batch->key_mask || !by_row || model_padding_agrees(model)) return CZ_OK;
+    for (int64_t b = 0; b < batch->B; b++) {
+        const uint8_t *row = batch->key_mask + b * batch->T;
+        int64_t n_hidden = 0;
+        while (n_hidden < batch->T && !row[n_hidden]) n_hidden++;
+        if (n_hidden == 0 || n_hidden == batch->T) continue;
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "row %lld begins with padding, and %s classifies the first position: pad "
+                       "rows at their ends",
+                       (long long)b, cz_model_name(model));
+    }
+    return CZ_OK;
+}
+
 cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch,
                       bool labels_wanted)
 {
@@ -103,6 +122,7 @@ cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch
                        (long long)cz_model_t_max(model));
     const size_t n = (size_t)batch->B * (size_t)batch->T;
     TRY(check_ids(model, batch, n));
+    TRY(check_mask(model, batch));
     return labels_wanted || batch->labels || batch->targets ? check_labels(model, batch, n) : CZ_OK;
 }
 

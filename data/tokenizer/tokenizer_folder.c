@@ -118,6 +118,7 @@ static cz_status open_kind(const char *dir, const struct folder_kind *kind,
     if (beneath_stat(dir, PIECES, &info) == CZ_CORRUPT) return CZ_CORRUPT;
     if (beneath_stat(dir, DEBERTA_PIECES, &info) == CZ_CORRUPT) return CZ_CORRUPT;
     err_clear();
+    TRY(tokenizer_check_companions(dir));
     char *kept = strdup(dir);
     if (!kept) return err_set(CZ_NOMEM, 0, "no memory for a path");
     cz_status st = kind->open(dir, out);

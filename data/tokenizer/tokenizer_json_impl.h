@@ -29,6 +29,17 @@ cz_status tokenizer_json_post(const struct json_node *root, tokenizer_lookup *fi
 cz_status tokenizer_read_specials(const char *dir, tokenizer_lookup *find, const void *user,
                                   struct cz_tokenizer *tok);
 
+/* Name the members of tokenizer_config.json and special_tokens_map.json that no kind of tokenizer
+ * knows. CZ_UNSUPPORTED: split_special_tokens; CZ_INVALID: where the process is strict. */
+cz_status tokenizer_check_companions(const char *dir);
+
+/* Beside a tokenizer.json with this root: name tokens and flags that tokenizer_config.json and
+ * added_tokens.json have otherwise. Behind tok->special and the frames. Errors: as above,
+ * CZ_CORRUPT. */
+cz_status tokenizer_json_config(const char *dir, const struct json_node *root,
+                                tokenizer_lookup *find, const void *user,
+                                const struct cz_tokenizer *tok);
+
 /* A JSON file of a folder. *doc NULL when there is no such file. */
 cz_status tokenizer_load_json(const char *dir, const char *name, struct json_doc **doc);
 

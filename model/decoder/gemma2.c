@@ -26,6 +26,9 @@ cz_status decoder_read_gemma(struct decoder_config *c, double score_cap, double 
     TRY(config_refuse_true(c->node, "use_bidirectional_attention"));
     TRY(config_number(c->node, "query_pre_attn_scalar", 256, 1e-30, 1e30, &score_divisor));
     TRY(read_cap(c->node, "attn_logit_softcapping", score_cap, &cap));
+    if (score_cap == 0 && cap > 0) /* Gemma 3: transformers stores such a cap and applies none */
+        return config_refuse(json_get(c->node, "attn_logit_softcapping"), CZ_UNSUPPORTED,
+                             "Gemma 3 has no cap of scores: write null");
     TRY(read_cap(c->node, "final_logit_softcapping", logits_cap, &c->logits_softcap));
     TRY(decoder_read_window(c, 4096));
     c->block.attention_scale = (float)(1.0 / sqrt(score_divisor));

@@ -417,7 +417,8 @@ static cz_status read_json(struct bpe *b, struct bpe_source *src, const char *di
     for (size_t i = 0; i < json_count(list); i++)
         TRY(read_merge(b, src, json_child(list, i), (uint32_t)i));
     TRY(tokenizer_json_post(root, bpe_find_token, src, &b->base));
-    return bpe_finish(b, src, dir);
+    TRY(bpe_finish(b, src, dir));
+    return tokenizer_json_config(dir, root, bpe_find_token, src, &b->base);
 }
 
 /* An affix makes other tokens of the same text. */

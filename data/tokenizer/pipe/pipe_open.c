@@ -331,6 +331,7 @@ static cz_status read_json(struct pipe *p, const char *dir, const struct json_no
     const struct token_finder finder = {p, root};
     TRY(tokenizer_json_post(root, find_token, &finder, &p->base));
     TRY(tokenizer_read_specials(dir, find_token, &finder, &p->base));
+    TRY(tokenizer_json_config(dir, root, find_token, &finder, &p->base));
     return pipe_finish(p);
 }
 

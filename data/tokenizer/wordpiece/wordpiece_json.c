@@ -137,7 +137,8 @@ static cz_status read_all(const char *dir, const struct json_node *root, struct 
         if (name && i != CZ_SPECIAL_UNK) tok->special[i] = wordpiece_find(*out, name);
     }
     TRY(tokenizer_read_specials(dir, wordpiece_find, *out, tok));
-    return tokenizer_json_post(root, wordpiece_find, *out, tok);
+    TRY(tokenizer_json_post(root, wordpiece_find, *out, tok));
+    return tokenizer_json_config(dir, root, wordpiece_find, *out, tok);
 }
 
 cz_status wordpiece_open_json(const char *dir, const struct json_node *root,

@@ -331,6 +331,7 @@ START_TEST(gemma_has_its_caps_norms_and_bases)
     cz_model_destroy(m);
     refused("gemma2", "\"use_bidirectional_attention\": true", CZ_UNSUPPORTED, "not supported");
     refused("gemma2", "\"attn_logit_softcapping\": 0", CZ_INVALID, "or null");
+    refused("gemma3_text", "\"attn_logit_softcapping\": 50.0", CZ_UNSUPPORTED, "no cap of scores");
     refused("gemma2", "\"hidden_activation\": \"prelu\"", CZ_UNSUPPORTED, "gelu_pytorch_tanh");
 }
 END_TEST

@@ -1,0 +1,41 @@
+/* Claims: a row that begins with padding is refused where a classifier of rows reads the first
+ * position and computes padding otherwise than transformers (DeBERTa), by its number; rows that end
+ * in padding, are all padding or have none are not, nor is any row of other models and heads. */
+#include "engine/batch_check.h"
+#include "tests/support/check_main.h"
+
+#include <string.h>
+
+static cz_status check(const char *fixture, enum cz_task task, const uint8_t *mask)
+{
+    static const int32_t ids[6] = {1, 2, 3, 1, 2, 3};
+    const struct cz_model_options o = {.size = sizeof o, .task = task};
+    struct cz_model *m = cz_model_open_ex(test_fixture(fixture), &o);
+    ck_assert_msg(m != NULL, "%s", cz_last_error());
+    const struct cz_batch b = {.size = sizeof b, .B = 2, .T = 3, .ids = ids, .key_mask = mask};
+    const cz_status st = batch_check(m, &b, false);
+    cz_model_destroy(m);
+    return st;
+}
+
+START_TEST(padding_in_front_is_refused)
+{
+    static const char deberta[] = "models/deberta-variant-a", bert[] = "models/bert-variant-a";
+    static const uint8_t left[] = {1, 1, 1, 0, 0, 1}, one[] = {0, 1, 1, 1, 1, 1};
+    static const uint8_t right[] = {1, 1, 0, 1, 0, 0}, empty[] = {1, 1, 1, 0, 0, 0};
+    static const uint8_t hole[] = {1, 0, 1, 1, 1, 1};
+    ck_assert_int_eq(check(deberta, CZ_TASK_CLASSIFICATION, left), CZ_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "row 1 begins with padding"));
+    ck_assert_int_eq(check(deberta, CZ_TASK_CLASSIFICATION, one), CZ_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "row 0 begins with padding"));
+    ck_ok(check(deberta, CZ_TASK_CLASSIFICATION, right));
+    ck_ok(check(deberta, CZ_TASK_CLASSIFICATION, empty));
+    ck_ok(check(deberta, CZ_TASK_CLASSIFICATION, hole));
+    ck_ok(check(deberta, CZ_TASK_CLASSIFICATION, NULL));
+    ck_ok(check(deberta, CZ_TASK_MASKED_LM, left));
+    ck_ok(check(deberta, CZ_TASK_TOKEN_CLASSIFICATION, left));
+    ck_ok(check(bert, CZ_TASK_CLASSIFICATION, left));
+}
+END_TEST
+
+TEST_MAIN("engine/batch_check", padding_in_front_is_refused)
