@@ -337,20 +337,26 @@ static cz_status add_span(struct work *w, size_t begin, size_t end)
     return CZ_OK;
 }
 
-/* Whether a text is white space and marks of reasoning alone. */
+/* The bytes of white space and marks of reasoning that a text begins with. */
+static size_t n_blank(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n) {
+        if (n - i >= 7 && memcmp(text + i, "<think>", 7) == 0)
+            i += 7;
+        else if (n - i >= 8 && memcmp(text + i, "</think>", 8) == 0)
+            i += 8;
+        else if (is_space(text[i]))
+            i++;
+        else
+            break;
+    }
+    return i;
+}
+
 static bool is_blank(const char *text)
 {
-    while (text && *text) {
-        if (strncmp(text, "<think>", 7) == 0)
-            text += 7;
-        else if (strncmp(text, "</think>", 8) == 0)
-            text += 8;
-        else if (strchr(" \t\r\n", *text))
-            text++;
-        else
-            return false;
-    }
-    return true;
+    return !text || n_blank(text, strlen(text)) == strlen(text);
 }
 
 /* The text of a message: its content, or the first of a list of parts that says something. */
@@ -409,6 +415,11 @@ static bool find_call_end(const struct work *w, size_t i, size_t from, size_t be
     return false;
 }
 
+static bool has_at(const struct text_buf *text, size_t at, const char *s, size_t n)
+{
+    return n <= text->n - at && (n == 0 || memcmp(text->s + at, s, n) == 0);
+}
+
 /* The end of an answer that begins at `begin`, although the messages up to it (w->part) are not a
  * beginning of the text: what it says and what the template writes after that, found in both. In
  * w->part the answer stands after `from`. */
@@ -423,14 +434,9 @@ static bool find_end(const struct work *w, size_t i, size_t from, size_t begin, 
     found = find_last(alone->s + from, alone->n - from, said, n_said);
     if (!found) return false;
     size_t n = (size_t)(alone->s + alone->n - found);
-    if (n > text->n - begin || memcmp(text->s + begin, found, n) != 0) return false;
+    if (!has_at(text, begin, found, n)) begin += n_blank(text->s + begin, text->n - begin);
     *end = begin + n;
-    return true;
-}
-
-static bool has_at(const struct text_buf *text, size_t at, const char *s, size_t n)
-{
-    return n <= text->n - at && (n == 0 || memcmp(text->s + at, s, n) == 0);
+    return has_at(text, begin, found, n);
 }
 
 /* Where the messages before an answer (w->before) end in the text, which may write the turns up to
@@ -443,6 +449,15 @@ static bool find_end_before(const struct work *w, size_t *at)
     if (!w->has_last || !begins(before, last)) return false;
     *at = w->last_end + before->n - last->n;
     return has_at(text, w->last_end, before->s + last->n, before->n - last->n);
+}
+
+/* The length of what the beginning of an answer and that of earlier answers have in common, where
+ * it ends with a tag or a space; otherwise of the latter. */
+static size_t n_common(const char *opening, size_t n, const char *head, size_t n_head)
+{
+    size_t i = 0;
+    while (i < n && i < n_head && opening[i] == head[i]) i++;
+    return i > 0 && (head[i - 1] == '>' || is_space(head[i - 1])) ? i : n_head;
 }
 
 /* Where answer number i begins: after the beginning of an answer, as add_generation_prompt writes
@@ -467,12 +482,22 @@ static cz_status find_begin(struct work *w, size_t i, size_t *begin, size_t *fro
     if (!*found) {
         head = chat_probe_head(e->chat, w->row->chat.tools != NULL);
         const size_t n_head = strlen(head);
-        *found = n_head > 0 && n_head <= n && memcmp(opening, head, n_head) == 0 &&
-                 has_at(text, at, head, n_head);
-        n = n_head;
+        *found = n_head > 0 && has_at(text, at, head, n_head);
+        n = n_common(opening, n, head, n_head);
     }
     *begin = at + n;
     return CZ_OK;
+}
+
+/* Some templates end every text with the end-of-text token, but for those that end with the
+ * beginning of an answer. */
+static void drop_end_token(struct work *w)
+{
+    struct text_buf *alone = &w->part.text;
+    const size_t n = strlen(w->e->end);
+    if (n > 0 && alone->n >= n && memcmp(alone->s + alone->n - n, w->e->end, n) == 0 &&
+        !begins(&w->text.text, alone))
+        alone->n -= n;
 }
 
 /* The span of the answer in message i. */
@@ -486,6 +511,7 @@ static cz_status find_answer(struct work *w, size_t i, size_t *begin, size_t *en
     *end = text->n;
     if (st == CZ_OK && found && i + 1 < w->row->n_messages) {
         st = chat_template_render(e->chat, &w->row->chat, i + 1, false, e->now, &w->part);
+        if (st == CZ_OK) drop_end_token(w);
         if (st == CZ_OK && begins(text, &w->part.text) && w->part.text.n >= *begin)
             *end = w->part.text.n;
         else if (st == CZ_OK)

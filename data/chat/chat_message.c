@@ -18,9 +18,10 @@ static bool mentions(const struct row_reader *r, const char *word)
     return !r->reading->chat || chat_template_mentions(r->reading->chat, r->has_tools, word);
 }
 
-static unsigned takes(const struct row_reader *r, const char *role)
+static unsigned takes(const struct row_reader *r, const char *role, bool for_text)
 {
-    return r->reading->chat ? chat_probe_takes(r->reading->chat, r->has_tools, role) : 0;
+    const struct chat_template *chat = r->reading->chat;
+    return chat ? chat_probe_takes(chat, r->has_tools, role, for_text) : CHAT_TAKES_TEXTS;
 }
 
 static const struct json_node *reasoning_of(const struct json_node *m)
@@ -103,7 +104,7 @@ static cz_status check_role(const struct row_reader *r, const struct json_node *
 enum content_form {
     CONTENT_AS_IS,
     CONTENT_JOINED, /* a list of parts becomes one text */
-    CONTENT_NAMED   /* a list of parts, each with its type */
+    CONTENT_NAMED   /* a list of parts, each with its type; of a text as well */
 };
 
 /* The text of a part: a text, or an object with one. */
@@ -170,10 +171,17 @@ static cz_status check_part(struct row_reader *r, const struct json_node *part, 
         name, is_one_of(name, seen) ? "the model cannot read" : "the template does not write");
 }
 
+/* Whether a list stays one. */
+static bool takes_list(const struct row_reader *r, const struct json_node *list, const char *role)
+{
+    const size_t n = json_count(list);
+    return n > 0 && (takes(r, role, false) & (n == 1 ? CHAT_TAKES_PART : CHAT_TAKES_LISTS));
+}
+
 static cz_status check_parts(struct row_reader *r, const struct json_node *list, const char *role,
                              enum content_form *form)
 {
-    const bool takes_lists = takes(r, role) & CHAT_TAKES_LISTS;
+    const bool takes_lists = takes_list(r, list, role);
     bool is_named = true, is_other;
     for (size_t k = 0; k < json_count(list); k++) {
         const struct json_node *part = json_child(list, k);
@@ -181,33 +189,49 @@ static cz_status check_parts(struct row_reader *r, const struct json_node *list,
         const char *type = row_text_of(row_member(part, "type"));
         is_named = is_named && (is_other || (type && strcmp(type, "text") == 0));
     }
-    *form = !takes_lists || json_count(list) == 0 ? CONTENT_JOINED
-            : is_named                            ? CONTENT_AS_IS
-                                                  : CONTENT_NAMED;
+    *form = !takes_lists ? CONTENT_JOINED : is_named ? CONTENT_AS_IS : CONTENT_NAMED;
     return CZ_OK;
 }
 
-/* Which form a content gets in what is written anew. It was checked. */
-static enum content_form form_of(const struct row_reader *r, const struct json_node *list,
-                                 const char *role)
+/* Whether the template writes contents of this role in lists alone. */
+static bool takes_lists_only(const struct row_reader *r, const char *role)
 {
-    return json_count(list) > 0 && (takes(r, role) & CHAT_TAKES_LISTS) ? CONTENT_NAMED
-                                                                       : CONTENT_JOINED;
+    return (takes(r, role, true) & (CHAT_TAKES_PART | CHAT_TAKES_TEXTS)) == CHAT_TAKES_PART;
 }
 
 static cz_status check_content(struct row_reader *r, const struct json_node *content,
                                const char *role, enum content_form *form)
 {
     *form = CONTENT_AS_IS;
-    if (!content || json_type(content) == JSON_STRING) return CZ_OK;
+    if (!content) return CZ_OK;
+    if (json_type(content) == JSON_STRING) {
+        if (takes_lists_only(r, role)) *form = CONTENT_NAMED;
+        return CZ_OK;
+    }
     if (json_type(content) == JSON_ARRAY) return check_parts(r, content, role, form);
-    if (json_type(content) == JSON_OBJECT && (takes(r, role) & CHAT_TAKES_OBJECTS)) return CZ_OK;
+    if (json_type(content) == JSON_OBJECT && (takes(r, role, false) & CHAT_TAKES_OBJECTS))
+        return CZ_OK;
     return ROW_FAIL(r, "%s %zu: \"%s\" is %s: write a text, or a list of parts of text", r->noun,
                     number_of(r), json_key(content), json_type_name(json_type(content)));
 }
 
+/* A text, or the list of it alone. */
+static void put_text(struct row_reader *r, const char *text, size_t n, bool in_list)
+{
+    if (in_list) {
+        json_begin_array(&r->w);
+        json_begin_object(&r->w);
+        json_put_string(&r->w, "type", "text");
+        json_write_key(&r->w, "text");
+    }
+    json_write_string_n(&r->w, text, n);
+    if (!in_list) return;
+    json_end_object(&r->w);
+    json_end_array(&r->w);
+}
+
 /* Parts of text as one, each on a line of its own, as vLLM joins them. */
-static cz_status put_joined(struct row_reader *r, const struct json_node *list)
+static cz_status put_joined(struct row_reader *r, const struct json_node *list, bool in_list)
 {
     struct text_buf text = {0};
     cz_status st = CZ_OK;
@@ -216,11 +240,12 @@ static cz_status put_joined(struct row_reader *r, const struct json_node *list)
         if (k > 0) st = text_buf_put_char(&text, '\n');
         if (st == CZ_OK) st = text_buf_put(&text, part, strlen(part));
     }
-    if (st == CZ_OK) json_write_string_n(&r->w, text.n > 0 ? text.s : "", text.n);
+    if (st == CZ_OK) put_text(r, text.n > 0 ? text.s : "", text.n, in_list);
     text_buf_free(&text);
     return st;
 }
 
+/* Parts with their types. */
 static cz_status put_named(struct row_reader *r, const struct json_node *list)
 {
     json_begin_array(&r->w);
@@ -243,10 +268,14 @@ static cz_status put_named(struct row_reader *r, const struct json_node *list)
 static cz_status put_content(struct row_reader *r, const struct json_node *content,
                              const char *role)
 {
+    const enum json_type type = json_type(content);
+    const char *text = row_text_of(content);
     json_write_key(&r->w, "content");
-    if (json_type(content) != JSON_ARRAY) return json_write_node(&r->w, content, NULL);
-    if (form_of(r, content, role) == CONTENT_NAMED) return put_named(r, content);
-    return put_joined(r, content);
+    if (type == JSON_ARRAY && takes_list(r, content, role)) return put_named(r, content);
+    if (type == JSON_ARRAY) return put_joined(r, content, takes_lists_only(r, role));
+    if (!text) return json_write_node(&r->w, content, NULL);
+    put_text(r, text, strlen(text), takes_lists_only(r, role));
+    return CZ_OK;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -399,13 +428,13 @@ cz_status row_check_messages(struct row_reader *r, const struct json_node *list,
 
 /* ---- written anew ---------------------------------------------------------------------------- */
 
-cz_status row_put_text(struct row_reader *r, const char *role, const char *text)
+void row_write_text(struct row_reader *r, const char *role, const char *text)
 {
     json_begin_object(&r->w);
     json_put_string(&r->w, "role", role);
-    json_put_string(&r->w, "content", text);
+    json_write_key(&r->w, "content");
+    put_text(r, text, strlen(text), takes_lists_only(r, role));
     json_end_object(&r->w);
-    return row_add_turn(r, strcmp(role, "assistant") == 0);
 }
 
 /* Without members that are null. Reasoning stands under the first of three names that has a value;

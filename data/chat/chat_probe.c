@@ -10,6 +10,7 @@
 #define PARTS                                                                                      \
     "[{\"type\":\"text\",\"text\":\"czero-part-a\"},{\"type\":\"text\",\"text\":\"czero-part-b\"}" \
     "]"
+#define PART    "[{\"type\":\"text\",\"text\":\"czero-part-a\"}]"
 #define OBJECT  "{\"czero-key\":\"czero-value\"}"
 #define USER(c) "{\"role\":\"user\",\"content\":" c "}"
 #define CALL                                                                                       \
@@ -24,12 +25,20 @@
     "[" USER("\"q\"") ",{\"role\":\"assistant\",\"content\":\"" a                                  \
                       "\"}," USER("\"q\"") ",{\"role\":\"assistant\",\"content\":\"z\"}]"
 
-static const char lists_of[CHAT_PROBE_ROLES][sizeof PARTS + 300] = {
-    [CHAT_PROBE_USER] = "[" USER(PARTS) "]",
-    [CHAT_PROBE_SYSTEM] = "[{\"role\":\"system\",\"content\":" PARTS "}," USER("\"q\"") "]",
-    [CHAT_PROBE_ASSISTANT] = "[" USER("\"q\"") ",{\"role\":\"assistant\",\"content\":" PARTS "}]",
-    [CHAT_PROBE_TOOL] = "[" USER("\"q\"") "," CALL "," RESULT(PARTS) "]",
-};
+#define CHATS(content, other)                                                                      \
+    {                                                                                              \
+        [CHAT_PROBE_USER] = "[" USER(content) "]",                                                 \
+        [CHAT_PROBE_SYSTEM] = "[{\"role\":\"system\",\"content\":" content "}," USER(other) "]",   \
+        [CHAT_PROBE_ASSISTANT] =                                                                   \
+            "[" USER(other) ",{\"role\":\"assistant\",\"content\":" content "}]",                  \
+        [CHAT_PROBE_TOOL] = "[" USER(other) "," CALL "," RESULT(content) "]",                      \
+    }
+
+/* Lists in all messages, and in one of them; a list of one part. */
+#define OTHER "[{\"type\":\"text\",\"text\":\"q\"}]"
+static const char *const lists_of[][CHAT_PROBE_ROLES] = {CHATS(PARTS, OTHER), CHATS(PARTS, "\"q\""),
+                                                         CHATS(PART, OTHER), CHATS(PART, "\"q\"")};
+static const char *const texts_of[CHAT_PROBE_ROLES] = CHATS("\"czero-part-a\"", "\"q\"");
 
 /* Render a conversation of its own; false: the template refuses it. */
 static bool write_chat(const struct chat_template *t, bool has_tools, const char *messages,
@@ -56,18 +65,40 @@ static bool has(const struct jinja_text *t, const char *what)
     return t->text.n > 0 && memmem(t->text.s, t->text.n, what, strlen(what));
 }
 
-static void find_takes(const struct chat_template *t, bool has_tools, struct chat_probe *p)
+/* Beside enum chat_takes. */
+enum { KNOWS_TEXTS = 256, KNOWS_LISTS = 512 };
+
+/* Templates may run long, so that none is rendered for what its words rule out: parts of text are
+ * read by the name of their member. */
+static unsigned find_texts(const struct chat_template *t, bool has_tools, enum chat_probe_role role)
 {
     struct jinja_text text = {0};
-    for (int role = 0; role < CHAT_PROBE_ROLES; role++) {
-        if (write_chat(t, has_tools, lists_of[role], 0, &text) && has(&text, "czero-part-a") &&
-            has(&text, "czero-part-b") && !has(&text, "'text'") && !has(&text, "\"text\""))
-            p->takes[role] |= CHAT_TAKES_LISTS;
-    }
-    if (write_chat(t, has_tools, "[" USER("\"q\"") "," CALL "," RESULT(OBJECT) "]", 0, &text) &&
-        has(&text, "\"czero-key\"") && has(&text, "\"czero-value\""))
-        p->takes[CHAT_PROBE_TOOL] |= CHAT_TAKES_OBJECTS;
+    unsigned takes = KNOWS_TEXTS;
+    if (!chat_template_mentions(t, has_tools, "text") ||
+        (write_chat(t, has_tools, texts_of[role], 0, &text) && has(&text, "czero-part-a")))
+        takes |= CHAT_TAKES_TEXTS;
     jinja_text_free(&text);
+    return takes;
+}
+
+static unsigned find_lists(const struct chat_template *t, bool has_tools, enum chat_probe_role role)
+{
+    struct jinja_text text = {0};
+    unsigned takes = KNOWS_LISTS;
+    const bool reads_parts = chat_template_mentions(t, has_tools, "text");
+    for (size_t k = 0; reads_parts && k < CZ_ARRAY_LEN(lists_of); k++) {
+        if (!write_chat(t, has_tools, lists_of[k][role], 0, &text) || !has(&text, "czero-part-a") ||
+            has(&text, "'text'") || has(&text, "\"text\""))
+            continue;
+        if (k >= 2) takes |= CHAT_TAKES_PART;
+        if (k < 2 && has(&text, "czero-part-b")) takes |= CHAT_TAKES_LISTS;
+    }
+    if (role == CHAT_PROBE_TOOL &&
+        write_chat(t, has_tools, "[" USER("\"q\"") "," CALL "," RESULT(OBJECT) "]", 0, &text) &&
+        has(&text, "\"czero-key\"") && has(&text, "\"czero-value\""))
+        takes |= CHAT_TAKES_OBJECTS;
+    jinja_text_free(&text);
+    return takes;
 }
 
 /* The common beginning of two conversations whose first answers differ in their first letter. */
@@ -99,13 +130,19 @@ static enum chat_probe_role role_number(const char *role)
     return chat_template_is_tool_role(role) ? CHAT_PROBE_TOOL : CHAT_PROBE_USER;
 }
 
-unsigned chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role)
+unsigned chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role,
+                          bool for_text)
 {
+    const enum chat_probe_role number = role_number(role);
     struct chat_probe *p = chat_template_probe(t, has_tools);
+    unsigned takes = atomic_load(&p->takes[number]);
+    if ((takes & KNOWS_LISTS) || (for_text && (takes & CHAT_TAKES_TEXTS))) return takes;
     pthread_mutex_lock(&p->lock);
-    if (!p->has_takes) find_takes(t, has_tools, p);
-    p->has_takes = true;
-    const unsigned takes = p->takes[role_number(role)];
+    takes = atomic_load(&p->takes[number]);
+    if (!(takes & KNOWS_TEXTS)) takes |= find_texts(t, has_tools, number);
+    if (!(takes & KNOWS_LISTS) && !(for_text && (takes & CHAT_TAKES_TEXTS)))
+        takes |= find_lists(t, has_tools, number);
+    atomic_store(&p->takes[number], takes);
     pthread_mutex_unlock(&p->lock);
     return takes;
 }

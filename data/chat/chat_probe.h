@@ -7,15 +7,19 @@
 
 #include "data/chat/chat_template.h"
 
-/* What a template takes as the content of a message besides a text. */
+/* What a template takes as the content of a message. */
 enum chat_takes {
-    CHAT_TAKES_LISTS = 1,  /* parts of text, {"type": "text", "text": …}, each is written */
-    CHAT_TAKES_OBJECTS = 2 /* any object, which is written as JSON */
+    CHAT_TAKES_LISTS = 1,   /* parts of text, {"type": "text", "text": …}, each is written */
+    CHAT_TAKES_OBJECTS = 2, /* any object, which is written as JSON */
+    CHAT_TAKES_TEXTS = 4,   /* a text is written */
+    CHAT_TAKES_PART = 8     /* a list of one part of text */
 };
 
-/* Whether the template of conversations with or without tools takes a list or an object as the
- * content of a role's messages. Python's way to write them does not count. */
-unsigned chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role);
+/* What the template of conversations with or without tools takes as the content of a role's
+ * messages. Python's way to write lists and objects does not count. for_text: asked for a text, so
+ * that lists are looked at only where the template writes no text. */
+unsigned chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role,
+                          bool for_text);
 
 /* What the template writes between the messages before and the words of an answer that others
  * follow, "<|im_start|>assistant\n"; "" where that cannot be found. Owned by the template. */

@@ -170,6 +170,12 @@ static cz_status fail_form(struct row_reader *r)
                     names);
 }
 
+static cz_status put_text(struct row_reader *r, const char *role, const char *text)
+{
+    row_write_text(r, role, text);
+    return row_add_turn(r, strcmp(role, "assistant") == 0);
+}
+
 static cz_status put_history(struct row_reader *r)
 {
     const struct json_node *history = row_member(r->root, "history");
@@ -180,8 +186,8 @@ static cz_status put_history(struct row_reader *r)
         const char *asked = is_pair ? row_text_of(json_child(pair, 0)) : NULL;
         const char *told = asked ? row_text_of(json_child(pair, 1)) : NULL;
         if (!told) return ROW_FAIL(r, "\"history\" is no list of pairs of texts");
-        TRY(row_put_text(r, "user", asked));
-        TRY(row_put_text(r, "assistant", told));
+        TRY(put_text(r, "user", asked));
+        TRY(put_text(r, "assistant", told));
     }
     return CZ_OK;
 }
@@ -200,13 +206,13 @@ static cz_status put_alpaca(struct row_reader *r, const struct row_form *f)
         cz_status st = text_buf_put(&both, instruction, strlen(instruction));
         if (st == CZ_OK) st = text_buf_put_char(&both, '\n');
         if (st == CZ_OK) st = text_buf_put(&both, input, strlen(input) + 1);
-        if (st == CZ_OK) st = row_put_text(r, "user", both.s);
+        if (st == CZ_OK) st = put_text(r, "user", both.s);
         text_buf_free(&both);
         TRY(st);
     } else {
-        TRY(row_put_text(r, "user", instruction));
+        TRY(put_text(r, "user", instruction));
     }
-    return row_put_text(r, "assistant", output);
+    return put_text(r, "assistant", output);
 }
 
 static cz_status check_list(struct row_reader *r, const char *list, const char *noun,
@@ -258,12 +264,7 @@ static cz_status write_chat(struct row_reader *r, const struct row_form *f, cons
     json_begin_object(&r->w);
     json_write_key(&r->w, "messages");
     json_begin_array(&r->w);
-    if (system) { /* counted */
-        json_begin_object(&r->w);
-        json_put_string(&r->w, "role", "system");
-        json_put_string(&r->w, "content", system);
-        json_end_object(&r->w);
-    }
+    if (system) row_write_text(r, "system", system); /* counted */
     if (f->is_alpaca) TRY(put_alpaca(r, f));
     if (f->list) TRY(row_put_messages(r, row_member(r->root, f->list)));
     if (f->is_split) {

@@ -81,8 +81,8 @@ cz_status row_check_messages(struct row_reader *r, const struct json_node *list,
 /* Write them anew, after they were checked. */
 cz_status row_put_messages(struct row_reader *r, const struct json_node *list);
 
-/* Count and write {"role": role, "content": text}. */
-cz_status row_put_text(struct row_reader *r, const char *role, const char *text);
+/* Write {"role": role, "content": text}. */
+void row_write_text(struct row_reader *r, const char *role, const char *text);
 
 /* The role that templates know of an item of a list; NULL: none. Lent. */
 const char *row_role_of(const struct row_reader *r, const struct json_node *item);

@@ -5,6 +5,7 @@
 #include "data/chat/chat_template.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum chat_probe_role {
     CHAT_PROBE_USER,
@@ -16,8 +17,8 @@ enum chat_probe_role {
 
 struct chat_probe {
     pthread_mutex_t lock;
-    bool has_takes, has_head;
-    unsigned takes[CHAT_PROBE_ROLES]; /* enum chat_takes */
+    bool has_head;
+    atomic_uint takes[CHAT_PROBE_ROLES]; /* enum chat_takes, and what is known; read without lock */
     char head[1024];
 };
 

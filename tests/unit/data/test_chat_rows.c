@@ -146,6 +146,10 @@ START_TEST(contents_in_parts_are_texts)
     check_shown(LISTS, "all",
                 J("{'messages':[{'role':'user','content':[{'type':'quote','said':'s'},'t']}]}"),
                 "[<user>(s)t.]");
+    /* a template for lists alone gets lists */
+    check_shown("{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{{ p.text }}"
+                "{% endfor %}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+                NULL, J(CHAT(",'system':'s'")), "<system>s.<user>q.<assistant>[a.]");
     /* answers in lists, under a template that forgets */
     check_shown("{% for m in messages %}<{{ m.role }}>{% if loop.last %}?{% endif %}"
                 "{% for p in m.content %}{{ p.text }}{% endfor %}.{% endfor %}"
@@ -299,12 +303,28 @@ START_TEST(answers_are_found_where_a_prompt_opens_reasoning)
                 J("{'messages':[{'role':'user','content':'q'},{'role':'assistant','content':"
                   "'(thin'},{'role':'user','content':'r'},{'role':'assistant','content':'b'}]}"),
                 "<user>q.<assistant>[(thin.]<user>r.<assistant>(think)[(done)b.]");
-    /* nothing in common */
-    check_left_out("{% for m in messages %}<{{ m.role }}>{{ m.content }}.{% endfor %}"
-                   "{% if add_generation_prompt %}!{% endif %}",
-                   J("{'messages':[{'role':'user','content':'q'},{'role':'assistant','content':"
-                     "'a'}]}"),
-                   CHAT_UNFOUND, "f:1: the answer in message 2 cannot be found in the text");
+    /* nothing in common: the answer begins with its words */
+    check_shown("{% for m in messages %}<{{ m.role }}>{{ m.content }}.{% endfor %}"
+                "{% if add_generation_prompt %}!{% endif %}",
+                NULL, J(CHAT("")), "<user>q.<assistant>[a.]");
+    /* an empty reasoning in earlier answers, a full one in the beginning of the last */
+    check_shown("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<think>"
+                "{{ m.reasoning_content if loop.last }}</think>{% endif %}{{ m.content }}."
+                "{% endfor %}{% if add_generation_prompt %}<assistant><think>\n{% endif %}",
+                NULL,
+                J("{'messages':[{'role':'user','content':'q'},{'role':'assistant','content':'a',"
+                  "'reasoning':'r'},{'role':'user','content':'s'},{'role':'assistant','content':"
+                  "'b','reasoning':'\\nt'}]}"),
+                "<user>q.<assistant><think>[</think>a.]<user>s.<assistant><think>\n[t</think>b.]");
+    /* the same where the beginning of an answer says nothing of it */
+    check_shown("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<think>"
+                "{{ m.reasoning_content if loop.last }}</think>{% endif %}{{ m.content }}."
+                "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+                NULL,
+                J("{'messages':[{'role':'user','content':'q'},{'role':'assistant','content':'a',"
+                  "'reasoning':'r'},{'role':'user','content':'s'},{'role':'assistant','content':"
+                  "'b'}]}"),
+                "<user>q.<assistant>[<think></think>a.]<user>s.<assistant>[<think></think>b.]");
     check_left_out("{% for m in messages %}{{ m.content }}{{ messages | length }}{% endfor %}",
                    J("{'prompt':[{'role':'user','content':'q'}],'completion':[{'role':"
                      "'assistant','content':'a'}]}"),
