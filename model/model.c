@@ -7,12 +7,12 @@
 #include "base/host/entry.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "base/text/regex.h"
 #include "model/lora/lora_impl.h"
 #include "model/model_impl.h"
 #include "model/parts/class_head.h"
 #include "model/parts/parts.h"
 
-#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,19 +186,17 @@ cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen)
 {
     API_ENTRY;
-    regex_t re;
-    /* The pattern is the user's: the error quotes it. */
-    int code = regcomp(&re, regex, REG_EXTENDED | REG_NOSUB);
-    if (code != 0) {
-        char why[128];
-        regerror(code, &re, why, sizeof why);
-        return err_set(CZ_INVALID, 0, "\"%s\" is not a regular expression: %s", regex, why);
-    }
+    uint64_t work = REGEX_WORK_MAX;
+    struct regex *re;
+    TRY(regex_compile(regex, &re));
+    cz_status st = CZ_OK;
     size_t n_matched = 0, n_left = 0;
     for (int apply = 0; apply < 2; apply++) { /* first look, then act */
-        for (size_t i = 0; i < m->params.n_params; i++) {
+        for (size_t i = 0; i < m->params.n_params && st == CZ_OK; i++) {
             struct param_info *p = &m->params.params[i];
-            bool match = p->trainable && regexec(&re, p->name, 0, NULL, 0) == 0;
+            bool match = false;
+            st = regex_match(re, p->name, strlen(p->name), false, &work, &match);
+            match = match && p->trainable;
             if (apply) {
                 if (match) p->trainable = false;
             } else {
@@ -206,9 +204,10 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
                 n_left += p->trainable && !match;
             }
         }
-        if (n_left == 0) break;
+        if (n_left == 0 || st != CZ_OK) break;
     }
-    regfree(&re);
+    regex_free(re);
+    TRY(st);
     if (n_left == 0)
         return err_set(CZ_INVALID, 0,
                        "%s: \"%s\" freezes every parameter: no trainable parameters remain",

@@ -1,9 +1,10 @@
 /* Hyper-parameters, groups, and the scalars of a step. */
 #include "optim/optim_impl.h"
 
+#include "base/text/regex.h"
+
 #include <assert.h>
 #include <math.h>
-#include <regex.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -164,17 +165,14 @@ cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules,
                            size_t *idx)
 {
     for (size_t i = 0; i < n_rules; i++) {
-        regex_t regex;
-        int rc = regcomp(&regex, rules[i].name_regex, REG_EXTENDED | REG_NOSUB);
-        if (rc != 0) {
-            char text[128];
-            regerror(rc, &regex, text, sizeof text);
-            return err_set(CZ_INVALID, 0, "parameter group \"%s\": not a regular expression: %s",
-                           rules[i].name_regex, text);
-        }
-        rc = regexec(&regex, name, 0, NULL, 0);
-        regfree(&regex);
-        if (rc != 0) continue;
+        uint64_t work = REGEX_WORK_MAX;
+        struct regex *regex;
+        bool found = false;
+        cz_status st = regex_compile(rules[i].name_regex, &regex);
+        if (st == CZ_OK) st = regex_match(regex, name, strlen(name), false, &work, &found);
+        regex_free(regex);
+        if (st != CZ_OK) return err_prefix("parameter group");
+        if (!found) continue;
         *idx = i;
         return CZ_OK;
     }

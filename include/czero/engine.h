@@ -28,7 +28,7 @@ struct cz_plan;   /* opaque: czero/plan.h */
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* A parameter group: the parameters whose name matches `name_regex` (POSIX extended, searched); the
+/* A parameter group: the parameters whose name matches `name_regex` (as in cz_model_freeze()); the
  * first matching group wins. NAN keeps the config's value. n_groups 0: one group of all parameters,
  * as in DeepSpeed's plain call. Parameters without a group are CZ_INVALID. */
 struct cz_engine_group {

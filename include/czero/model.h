@@ -70,8 +70,8 @@ struct cz_model_options {
  * complete; a head that the files lack (another task, other classes) starts from the init rules,
  * which is logged when it is first read, unless an adapter brought it before. A head that
  * config.json ties to the embedding is untied where the files hold other values for it, with a
- * warning. options NULL: defaults. NULL on error: CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED (model_type, head or activation;
- * the sentence lists what is supported). */
+ * warning. options NULL: defaults. NULL on error: CZ_NOTFOUND, CZ_CORRUPT, CZ_UNSUPPORTED
+ * (model_type, head or activation; the sentence lists what is supported). */
 CZ_API struct cz_model *cz_model_from_hf(const char *dir);
 CZ_API struct cz_model *cz_model_from_hf_ex(const char *dir,
                                             const struct cz_model_options *options);
@@ -102,8 +102,10 @@ CZ_API void cz_model_set_seed(struct cz_model *m, uint64_t seed);
 /* True when weights come from files, false when from the init rules. */
 CZ_API bool cz_model_has_weights(const struct cz_model *m);
 
-/* Freeze every parameter whose name matches the POSIX extended regular expression (searched, not
- * anchored). n_frozen may be NULL. CZ_INVALID: bad expression, or no parameter left to train. */
+/* Freeze every parameter of whose name the regular expression matches a part. The dialect is what
+ * Python's re and POSIX's extended expressions share: sets, \d \w \s, groups, |, * + ? {m,n},
+ * ^ $ \b. n_frozen may be NULL. CZ_INVALID: bad expression, or no parameter left to train.
+ * CZ_UNSUPPORTED: look-ahead, references to groups, flags. */
 CZ_API cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen);
 
 /* ---- adapters (LoRA, arXiv 2106.09685): docs/lora.md ---------------------------------------- */
@@ -114,7 +116,7 @@ struct cz_lora_options {
     int64_t rank; /* of each branch; 0: 8 */
     double alpha; /* a branch counts alpha/rank times; 0: rank */
     /* The linear maps that get a branch: NULL or "all-linear"; names separated by commas, each the
-     * end of a module's name ("q_proj,v_proj"); or a POSIX extended regular expression that whole
+     * end of a module's name ("q_proj,v_proj"); or a regular expression (as above) that whole
      * module names match, which a text is taken for when it has characters that no name has. */
     const char *targets;
     const char *layers;          /* only in these blocks: "0-3,7"; NULL: in all */

@@ -8,10 +8,10 @@
 #include "base/host/entry.h"
 #include "base/options.h"
 #include "base/text/nearest.h"
+#include "base/text/regex.h"
 
 #include <errno.h>
 #include <math.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,33 +286,22 @@ static cz_status choose_by_name(const struct cz_model *m, struct lora_target *ta
     return st;
 }
 
-/* As PEFT's re.fullmatch, but in POSIX's dialect. */
+/* As PEFT's re.fullmatch. */
 static cz_status choose_by_expression(const struct cz_model *m, struct lora_target *targets,
                                       size_t n, const char *text, int64_t rank)
 {
-    enum { TEXT_MAX = 1024 };
-    char whole[TEXT_MAX + 8], name[256], why[128];
-    regex_t re;
+    uint64_t work = REGEX_WORK_MAX;
+    struct regex *re;
     size_t n_chosen = 0;
-    if (strlen(text) > TEXT_MAX)
-        return err_set(CZ_INVALID, 0, "targets of an adapter: an expression of more than %d bytes",
-                       TEXT_MAX);
-    snprintf(whole, sizeof whole, "^(%s)$", text);
-    int code = regcomp(&re, whole, REG_EXTENDED | REG_NOSUB);
-    if (code != 0) {
-        regerror(code, &re, why, sizeof why);
-        return err_set(CZ_INVALID, 0,
-                       "targets of an adapter: \"%.200s\" is not a regular "
-                       "expression: %s",
-                       text, why);
+    cz_status st = regex_compile(text, &re);
+    for (size_t i = 0; i < n && st == CZ_OK; i++) {
+        bool found = false;
+        st = regex_match(re, targets[i].name, (size_t)targets[i].name_len, true, &work, &found);
+        if (found) targets[i].rank = rank;
+        n_chosen += found;
     }
-    for (size_t i = 0; i < n; i++) {
-        snprintf(name, sizeof name, "%.*s", targets[i].name_len, targets[i].name);
-        if (regexec(&re, name, 0, NULL, 0) != 0) continue;
-        targets[i].rank = rank;
-        n_chosen++;
-    }
-    regfree(&re);
+    regex_free(re);
+    if (st != CZ_OK) return err_prefix("targets of an adapter");
     if (n_chosen > 0) return CZ_OK;
     return err_set(CZ_INVALID, 0,
                    "%s: the targets \"%.200s\" match no linear map; the first is %.*s, and the "

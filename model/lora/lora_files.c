@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/host/entry.h"
 #include "base/log.h"
+#include "base/text/regex.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_unread.h"
@@ -13,7 +14,6 @@
 #include "model/lora/lora_impl.h"
 
 #include <math.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,16 +146,6 @@ static cz_status read_names(const struct json_node *list, struct lora_names *out
     return st;
 }
 
-/* Python's classes, which POSIX does not know, would match other modules. Counts such as {1,255}
- * are copies for regcomp(): nested ones take all memory. */
-static bool is_posix(const char *pattern)
-{
-    if (strchr(pattern, '{')) return false;
-    for (const char *c = strchr(pattern, '\\'); c; c = strchr(c + 1 + (c[1] != 0), '\\'))
-        if (c[1] != '.' && c[1] != '\\') return false;
-    return !strstr(pattern, "(?") && !strstr(pattern, "*?") && !strstr(pattern, "+?");
-}
-
 static cz_status read_alphas(const struct json_node *patterns, struct model_lora *lora)
 {
     if (is_off(patterns)) return CZ_OK;
@@ -170,9 +160,6 @@ static cz_status read_alphas(const struct json_node *patterns, struct model_lora
         TRY(json_as_double(node, &a->alpha));
         if (!(fabs(a->alpha) <= 1e9) || a->alpha == 0)
             return refuse(node, "an alpha of 0, or beyond 1e9, is not supported");
-        if (!is_posix(json_key(node)))
-            return refuse(node, "an expression of Python's, not of POSIX, or with {counts}, is not "
-                                "supported");
         a->pattern = strdup(json_key(node));
         if (!a->pattern) return err_set(CZ_NOMEM, 0, "no memory for an adapter");
         lora->n_alphas++;
@@ -253,21 +240,26 @@ static cz_status check_lengths(const struct model_lora *lora, const struct lora_
 static cz_status find_alphas(const struct model_lora *lora, const char *path,
                              struct lora_target *targets, size_t n)
 {
-    char whole[1024], name[256];
+    char whole[1024];
+    uint64_t work = REGEX_WORK_MAX; /* of all expressions together */
     for (size_t k = 0; k < lora->n_alphas; k++) {
-        regex_t re;
-        const int len = snprintf(whole, sizeof whole, "^(.*\\.)?(%s)$", lora->alphas[k].pattern);
-        if (len < 0 || (size_t)len >= sizeof whole ||
-            regcomp(&re, whole, REG_EXTENDED | REG_NOSUB) != 0)
-            return err_set(CZ_CORRUPT, 0, "%s: alpha_pattern: \"%.200s\" is not an expression",
-                           path, lora->alphas[k].pattern);
-        for (size_t i = 0; i < n; i++) {
+        struct regex *re = NULL;
+        const int len = snprintf(whole, sizeof whole, "(.*\\.)?(%s)$", lora->alphas[k].pattern);
+        cz_status st = len < 0 || (size_t)len >= sizeof whole
+                           ? err_set(CZ_CORRUPT, 0, "an expression of more than 1000 bytes")
+                           : regex_compile(whole, &re);
+        for (size_t i = 0; i < n && st == CZ_OK; i++) {
             struct lora_target *t = &targets[i];
-            snprintf(name, sizeof name, "%.*s", t->name_len, t->name);
-            if (t->alpha == 0 && regexec(&re, name, 0, NULL, 0) == 0)
-                t->alpha = lora->alphas[k].alpha;
+            bool found = false;
+            if (t->alpha != 0) continue;
+            st = regex_match(re, t->name, (size_t)t->name_len, true, &work, &found);
+            if (found) t->alpha = lora->alphas[k].alpha;
         }
-        regfree(&re);
+        regex_free(re);
+        if (st == CZ_OK) continue;
+        char why[512];
+        snprintf(why, sizeof why, "%s", cz_last_error());
+        return err_set(st == CZ_INVALID ? CZ_CORRUPT : st, 0, "%s: alpha_pattern: %s", path, why);
     }
     return CZ_OK;
 }
