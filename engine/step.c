@@ -45,7 +45,7 @@ void engine_warn_labels(struct cz_engine *e, size_t stage)
     e->has_warned_labels = true;
     LOGV(LOG_WARN, SUB_ENGINE,
          "step %lld: all labels of a micro-batch are %d, which the loss ignores: its loss is 0 and "
-         "teaches nothing; check labels, masks and truncation (this is said once)",
+         "teaches nothing; check labels, masks and truncation (logged once)",
          (long long)e->global_steps + 1, CZ_IGNORE_LABEL);
 }
 
