@@ -8,6 +8,7 @@
 #include "base/host/processors.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <omp.h>
 #include <stdio.h>
@@ -89,12 +90,26 @@ int threads_allowed_cores(const char *cgroup_dir)
 
 static int sized_for; /* ranks on this host; 0: not yet */
 
+int threads_asked(void)
+{
+    const char *text = getenv("OMP_NUM_THREADS");
+    char *end;
+    if (!text || text[strspn(text, " ")] == '\0') return 0;
+    errno = 0;
+    const long n = strtol(text, &end, 10);
+    end += strspn(end, " ");
+    return errno == 0 && n > 0 && n <= INT_MAX && (*end == '\0' || *end == ',') ? (int)n : -1;
+}
+
 /* OMP_NUM_THREADS is the user's word and is kept. */
 void threads_init_share(int n_threads, int n_ranks_host)
 {
     sized_for = n_ranks_host;
-    const char *asked = getenv("OMP_NUM_THREADS");
-    if (asked && atoi(asked) > 0) n_threads = atoi(asked);
+    const int asked = threads_asked();
+    if (asked > 0) n_threads = asked;
+    if (asked < 0)
+        LOGV(LOG_WARN, SUB_ENGINE, "OMP_NUM_THREADS=%s: is no number of threads; %d are used",
+             getenv("OMP_NUM_THREADS"), n_threads);
     if (entry_lost_workers()) {
         LOGV(LOG_WARN, SUB_ENGINE,
              "this process was forked after its parent had used threads: it computes with one");
@@ -113,6 +128,11 @@ void threads_init(int n_ranks_host)
     threads_init_share(allowed / n_ranks_host > 0 ? allowed / n_ranks_host : 1, n_ranks_host);
     /* libgomp reads the wait policy when it is loaded, so only a child started by us sees this. */
     if (omp_get_max_threads() * n_ranks_host > allowed) setenv("OMP_WAIT_POLICY", "passive", 0);
+}
+
+bool threads_spin_is_free(void)
+{
+    return !getenv(THREADS_SPIN_VARIABLE) && !getenv("OMP_WAIT_POLICY");
 }
 
 int threads_count(void)

@@ -7,6 +7,8 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
 CZ_EXTERN_C_BEGIN
 
 /* Size the pool; call once, before the first parallel region (later calls change nothing unless
@@ -17,6 +19,19 @@ void threads_init(int n_ranks_host);
 /* The same for ranks whose share of the cores is known: n_threads ≥ 1, for each of the ranks on
  * this host, unless OMP_NUM_THREADS is set. threads_init() then changes nothing for as many. */
 void threads_init_share(int n_threads, int n_ranks_host);
+
+/* OMP_NUM_THREADS, of a list its first number; 0: not set, or empty; −1: no number of threads. */
+int threads_asked(void);
+
+/* How often a waiting thread of GNU OpenMP looks before it sleeps: some ten microseconds. Its own
+ * default, milliseconds, takes the cores from the threads that are waited for when others run on
+ * them too. The runtime reads the variable when it is loaded, so that only a program's start can set
+ * it: czero starts itself again with it, czero launch gives it to ranks. */
+#define THREADS_SPIN_VARIABLE "GOMP_SPINCOUNT"
+#define THREADS_SPIN          "1000"
+
+/* Whether the variable is to be set: the user has said nothing about waiting. */
+bool threads_spin_is_free(void);
 
 /* Threads that a parallel region will use (≥ 1). Every region that computes asks before: the
  * workers get the floating-point settings of the entry (base/host/entry.h). */

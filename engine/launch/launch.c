@@ -11,6 +11,7 @@
 #include "base/host/launchers.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "base/threads.h"
 #include "comm/shm/shm.h"
 
 #include <dirent.h>
@@ -104,10 +105,10 @@ static cz_status watch_signals(struct launch *l)
 static cz_status prepare(struct launch *l)
 {
     const struct launch_options *o = l->options;
-    const char *asked = getenv("OMP_NUM_THREADS");
+    const int asked = threads_asked();
     TRY(launchers_check_only());
     TRY(launch_find(o->program, l->program, sizeof l->program));
-    TRY(launch_divide_here(o->bind, asked ? atoi(asked) : 0, o->n_ranks, &l->shares));
+    TRY(launch_divide_here(o->bind, asked > 0 ? asked : 0, o->n_ranks, &l->shares));
     /* More ranks than cores is likely a mistake, and worth a line by default. */
     const struct launch_shares *s = &l->shares;
     const char *threads = s->n_threads == 1 ? "thread" : "threads";
@@ -185,6 +186,9 @@ static cz_status make_environment(const struct launch *l, int rank, struct envir
     snprintf(env->variables[env->n++], VARIABLE_NBYTES, "%s", l->variable);
     if (l->shares.passive && !getenv("OMP_WAIT_POLICY"))
         snprintf(env->variables[env->n++], VARIABLE_NBYTES, "OMP_WAIT_POLICY=passive");
+    else if (threads_spin_is_free())
+        snprintf(env->variables[env->n++], VARIABLE_NBYTES,
+                 THREADS_SPIN_VARIABLE "=" THREADS_SPIN);
     if (l->options->bind == LAUNCH_BIND_NONE) /* ranks would divide the cores by themselves */
         snprintf(env->variables[env->n++], VARIABLE_NBYTES, "CZERO_BIND=none");
     while (environ[n_inherited]) n_inherited++;

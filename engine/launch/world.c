@@ -78,11 +78,12 @@ static struct world_seat seat_here(const struct comm *comm, int n_threads_bound)
  * threads, or 0 when nothing was bound. */
 static cz_status bind_here(const struct comm *comm, int *n_threads)
 {
-    const char *how = getenv("CZERO_BIND"), *asked = getenv("OMP_NUM_THREADS");
+    const char *how = getenv("CZERO_BIND");
+    const int asked = threads_asked();
     struct launch_shares shares;
     *n_threads = 0;
     if (!how || strcmp(how, "cores") != 0 || comm->n_ranks_host < 1) return CZ_OK;
-    TRY(launch_divide_here(LAUNCH_BIND_CORES, asked ? atoi(asked) : 0, comm->n_ranks_host,
+    TRY(launch_divide_here(LAUNCH_BIND_CORES, asked > 0 ? asked : 0, comm->n_ranks_host,
                            &shares));
     if (shares.bound) {
         launch_bind_self(shares.sets[comm->rank_host]);

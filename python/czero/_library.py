@@ -252,7 +252,15 @@ def _find() -> str:
 
 
 def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(_find())
+    # Waiting threads sleep soon (base/threads.h, THREADS_SPIN). OpenMP reads this when it is loaded.
+    waits = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()
+    if not waits:
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+    try:
+        library = ctypes.CDLL(_find())
+    finally:
+        if not waits:
+            del os.environ["GOMP_SPINCOUNT"]
     for name, (result, arguments) in _CALLS.items():
         call = getattr(library, name)
         call.restype, call.argtypes = result, arguments

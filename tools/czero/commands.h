@@ -11,6 +11,7 @@ struct command {
     const struct arg_command *options;
     const char *summary; /* for the list of commands */
     bool over_ranks;     /* otherwise rank 0 does it for all */
+    bool computes;       /* with threads: how they wait matters */
 };
 
 extern const struct command czero_commands[]; /* a row without name ends it */

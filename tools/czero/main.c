@@ -12,14 +12,15 @@
 #include <string.h>
 
 const struct command czero_commands[] = {
-    {"bench", cmd_bench, &bench_command, "measure this machine, for predicted times in plans"},
+    {"bench", cmd_bench, &bench_command, "measure this machine, for predicted times in plans",
+     .computes = true},
     {"completion", cmd_completion, &completion_command, "print the completion script of a shell"},
     {"config", cmd_config, &config_command, "show, check and compare DeepSpeed configs"},
     {"data", cmd_data, &data_command, "show instruction data with its trained tokens"},
-    {"eval", cmd_eval, &eval_command, "evaluate a model on given data"},
+    {"eval", cmd_eval, &eval_command, "evaluate a model on given data", .computes = true},
     {"export", cmd_export, &export_command, "write a checkpoint as a Hugging Face folder"},
     {"fsck", cmd_fsck, &fsck_command, "check a checkpoint for damage"},
-    {"generate", cmd_generate, &generate_command, "generate text from a prompt"},
+    {"generate", cmd_generate, &generate_command, "generate text from a prompt", .computes = true},
     {"init", cmd_init, &init_command, "create a config and a command line to train with it"},
     {"inspect", cmd_inspect, &inspect_command,
      "list the contents of a checkpoint or a weights file"},
@@ -28,11 +29,12 @@ const struct command czero_commands[] = {
     {"models", cmd_models, &models_command, "list the models of known sizes, by family"},
     {"plan", cmd_plan, &plan_command, "show the memory that a run needs, without running it"},
     {"plot", cmd_plot, &plot_command, "plot loss and accuracy of a run"},
-    {"predict", cmd_predict, &predict_command, "classify texts"},
-    {"train", cmd_train, &train_command, "train a model from a DeepSpeed config", true},
+    {"predict", cmd_predict, &predict_command, "classify texts", .computes = true},
+    {"train", cmd_train, &train_command, "train a model from a DeepSpeed config",
+     .over_ranks = true, .computes = true},
     {"tune", cmd_tune, &tune_command, "find the configurations that fit a machine, fastest first"},
     {"verify", cmd_verify, &verify_command,
-     "compare a model's logits, loss and gradients with recorded ones"},
+     "compare a model's logits, loss and gradients with recorded ones", .computes = true},
     {"vocab", cmd_vocab, &vocab_command, "build a vocabulary from texts"},
     {.name = NULL},
 };
@@ -144,6 +146,7 @@ int main(int argc, char **argv)
     if (!tool_environment_is_valid()) return EXIT_USAGE;
     const struct command *command = find_command(argv[1]);
     if (command && !command->over_ranks && engine_world_started_as() > 0) return EXIT_OK;
+    if (command && command->computes) tool_wait_briefly(argv);
     if (command) return tool_finish_stdout(command->run(argc - 1, argv + 1));
     return tool_unknown_command("czero", argv[1]);
 }

@@ -6,6 +6,7 @@
 #include "args.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/threads.h"
 #include "base/text/encoding.h"
 #include "terminal.h"
 
@@ -35,6 +36,13 @@ void tool_begin(const char *name, const char *version)
     do fd = open("/dev/null", O_RDONLY); /* writing to it fails, as to a closed one */
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
+}
+
+/* The program is the same one, with the same process number, and finds the variable set. */
+void tool_wait_briefly(char **argv)
+{
+    if (!threads_spin_is_free() || setenv(THREADS_SPIN_VARIABLE, THREADS_SPIN, 0) != 0) return;
+    execv("/proc/self/exe", argv);
 }
 
 void tool_print_version(void)
@@ -122,6 +130,16 @@ bool tool_environment_is_valid(void)
     const char *compat = getenv("CZERO_COMPAT"), *log = getenv("CZERO_LOG");
     if (compat && *compat && strcmp(compat, "0.16") != 0 && strcmp(compat, "0.19") != 0) {
         tool_complain(program, "CZERO_COMPAT=%s: use 0.16 or 0.19", compat);
+        return false;
+    }
+    const char *bind = getenv("CZERO_BIND");
+    if (threads_asked() < 0) {
+        tool_complain(program, "OMP_NUM_THREADS=%s: use a number of threads, such as 4",
+                      getenv("OMP_NUM_THREADS"));
+        return false;
+    }
+    if (bind && *bind && strcmp(bind, "none") != 0 && strcmp(bind, "cores") != 0) {
+        tool_complain(program, "CZERO_BIND=%s: use none or cores", bind);
         return false;
     }
     if (!log || !*log || asked_level(&level)) return true;

@@ -85,6 +85,7 @@ head -c 5000 /dev/zero >"$work/zeros"
 expect 4 'not a .pt file' inspect "$work/zeros"
 
 # ---- the log
+CZERO_BIND=core expect 2 'CZERO_BIND=core: use none or cores' train
 CZERO_LOG=chatty expect 2 'CZERO_LOG=chatty: use warning, info, step, micro (or debug), bucket or tensor' train
 for level in warning info step micro debug bucket tensor ''; do
   CZERO_LOG=$level "$czero" config check configs/quickstart.json >/dev/null 2>"$work/err" ||

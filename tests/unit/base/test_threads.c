@@ -188,6 +188,41 @@ START_TEST(nonsense_in_omp_num_threads_is_ignored)
 }
 END_TEST
 
+START_TEST(a_number_of_threads_is_asked_for_in_full)
+{
+    static const struct {
+        const char *text;
+        int asked;
+    } cases[] = {{"1", 1},
+                 {"16", 16},
+                 {" 4 ", 4},
+                 {"4,2", 4},
+                 {"", 0},
+                 {"  ", 0},
+                 {"0", -1},
+                 {"-1", -1},
+                 {"abc", -1},
+                 {"4x", -1},
+                 {"2147483647", 2147483647},
+                 {"3 5", -1},
+                 {"2147483648", -1},
+                 {"99999999999999999999", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("OMP_NUM_THREADS", cases[i].text, 1);
+        ck_assert_msg(threads_asked() == cases[i].asked, "\"%s\": %d", cases[i].text,
+                      threads_asked());
+    }
+    unsetenv("OMP_NUM_THREADS");
+    ck_assert_int_eq(threads_asked(), 0);
+    ck_assert(threads_spin_is_free());
+    setenv("GOMP_SPINCOUNT", "1", 1);
+    ck_assert(!threads_spin_is_free());
+    unsetenv("GOMP_SPINCOUNT");
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    ck_assert(!threads_spin_is_free());
+}
+END_TEST
+
 START_TEST(ranks_of_a_host_share_the_cores)
 {
     unsetenv("OMP_NUM_THREADS");
@@ -239,5 +274,5 @@ TEST_MAIN("base/threads", without_a_quota_the_affinity_mask_decides,
           a_restricted_affinity_mask_is_respected, a_version_2_quota_is_rounded_up,
           a_version_1_quota_is_rounded_up, the_tightest_group_up_to_the_mount_counts,
           omp_num_threads_is_respected, a_list_of_thread_numbers_gives_its_first,
-          nonsense_in_omp_num_threads_is_ignored, ranks_of_a_host_share_the_cores,
-          a_split_covers_everything_once)
+          nonsense_in_omp_num_threads_is_ignored, a_number_of_threads_is_asked_for_in_full,
+          ranks_of_a_host_share_the_cores, a_split_covers_everything_once)
