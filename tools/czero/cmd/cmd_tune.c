@@ -8,12 +8,12 @@
 #include "model/families.h"
 #include "tools/czero/args.h"
 #include "tools/czero/cmd/machine_args.h"
-#include "tools/czero/cmd/tune_presets.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/config_args.h"
 #include "tools/czero/output.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
+#include "tools/czero/tune/tune_presets.h"
 
 #include <math.h>
 #include <signal.h>

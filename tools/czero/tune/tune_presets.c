@@ -1,7 +1,7 @@
 /* "What fits on my machine?": a quick search for each preset. A row shows the first configuration
  * that fits, which moves less than all that come after it, or what the nearest one lacks; `czero
  * tune --model` searches all of them. DeepSpeed's own answer stands beside ours. */
-#include "tools/czero/cmd/tune_presets.h"
+#include "tools/czero/tune/tune_presets.h"
 
 #include "base/printable.h"
 #include "base/size.h"
