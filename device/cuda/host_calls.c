@@ -1,5 +1,6 @@
 /* libczero's calls, inside the plug-in: they go to the copy of libczero that opened it, where the
  * thread-local error and the log sink are. The plug-in links no libczero of its own. */
+#include "base/host/entry.h"
 #include "device/cuda/runtime.h"
 
 #include <stdarg.h>
@@ -45,6 +46,12 @@ void err_capture(struct err *out)
 cz_status err_restore(const struct err *err)
 {
     return calls.err_restore(err);
+}
+
+/* The plug-in's own thread watches other ranks and formats no fractions: it may have the program's
+ * locale. */
+void entry_begin_thread(void)
+{
 }
 
 bool log_enabled(enum cz_log_level level, enum log_subsystem sub)
