@@ -758,21 +758,20 @@ static cz_status check_parts(const struct work *w, size_t n_messages)
     return CZ_OK;
 }
 
-/* A conversation needs a template: the error says where one is looked for. */
-static cz_status need_template(const struct chat_encoder *e, const char *where)
+cz_status chat_need_template(const struct chat_encoder *e)
 {
     struct chat_template *none;
     if (e->chat) return CZ_OK;
     TRY(chat_template_open(e->tokenizer->dir, NULL, &none));
     chat_template_close(none);
-    return err_set(CZ_BUSY, 0, "%s: the chat template appeared while it was read", where);
+    return err_set(CZ_BUSY, 0, "the chat template appeared while it was read");
 }
 
 static cz_status encode_chat(struct work *w)
 {
     const struct chat_encoder *e = w->e;
     const struct chat_row *row = w->row;
-    TRY(need_template(e, w->where));
+    TRY(chat_need_template(e));
     enum chat_loss loss = e->loss;
     if (loss == CHAT_LOSS_FORM) loss = row->has_prompt ? CHAT_LOSS_COMPLETION : CHAT_LOSS_ASSISTANT;
     cz_status st =
@@ -878,7 +877,7 @@ cz_status chat_encode_prompt(const struct chat_encoder *e, const struct chat_row
     if (row->form != CHAT_MESSAGES)
         return ROW_FAIL(where, "plain text: --prompt and --prompts take it");
     if (n_asked == 0) return ROW_FAIL(where, "no message asks for an answer");
-    TRY(need_template(e, where));
+    TRY(chat_need_template(e));
     cz_status st = chat_template_render(e->chat, &row->chat, n_asked, true, e->now, &w.text);
     if (st != CZ_OK) err_prefix("%s", where);
     if (st == CZ_OK) st = check_parts(&w, n_asked);

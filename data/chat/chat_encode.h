@@ -43,6 +43,9 @@ void chat_encoder_close(struct chat_encoder *e); /* accepts a zeroed one */
 cz_status chat_encode_prompt(const struct chat_encoder *e, const struct chat_row *row,
                              const char *where, struct text_buf *text, int32_t **ids, size_t *n);
 
+/* Whether there is a template: without one an error says where czero looked. */
+cz_status chat_need_template(const struct chat_encoder *e);
+
 /* How many messages of a conversation its prompt has. */
 size_t chat_n_asked(const struct chat_row *row);
 

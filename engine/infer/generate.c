@@ -146,6 +146,7 @@ struct generator {
     uint8_t *seen; /* (V) tokens of the whole text */
     int64_t T, V;  /* T: of this prompt */
     int64_t n, n_cached;
+    bool ended;     /* by an end token, or by the receiver */
     float *logits;  /* (V) after the last token, or (T,V) without a cache */
     float *scratch; /* (V) */
 };
@@ -167,16 +168,13 @@ static int64_t reach_of(const struct cz_model *model, const struct cz_generate_o
     return o->max_new_tokens < context - n ? n + o->max_new_tokens : context;
 }
 
-/* One row, no longer than the longest text needs: the cache grows with T. */
+/* One row of T positions: the cache grows with T. */
 static cz_status generator_init(struct generator *g, struct cz_model *model,
-                                const struct cz_generate_options *o,
-                                const struct cz_prompt *prompts, size_t n_prompts)
+                                const struct cz_generate_options *o, int64_t T)
 {
     g->options = o;
     g->V = cz_model_vocab_size(model);
-    for (size_t i = 0; i < n_prompts; i++)
-        if (reach_of(model, o, prompts[i].n_ids) > g->T)
-            g->T = reach_of(model, o, prompts[i].n_ids);
+    g->T = T;
     const struct cz_infer_options options = {.size = sizeof options,
                                              .B = 1,
                                              .T = g->T,
@@ -200,12 +198,13 @@ static void mark_seen(struct generator *g, int32_t token)
     if (token >= 0 && token < g->V) g->seen[token] = 1;
 }
 
-static void generator_begin(struct generator *g, const struct cz_model *model,
-                            const struct cz_prompt *prompt)
+/* A text of T positions. The first n_kept tokens of the prompt are in the cache. */
+static void generator_begin(struct generator *g, const struct cz_prompt *prompt, int64_t T,
+                            int64_t n_kept)
 {
-    g->T = reach_of(model, g->options, prompt->n_ids);
+    g->T = T;
     g->n = (int64_t)prompt->n_ids;
-    g->n_cached = 0;
+    g->n_cached = n_kept;
     memcpy(g->ids, prompt->ids, prompt->n_ids * sizeof *prompt->ids);
     memset(g->seen, 0, (size_t)g->V);
     for (size_t i = 0; i < prompt->n_ids; i++) mark_seen(g, prompt->ids[i]);
@@ -245,16 +244,17 @@ static void keep_half(struct generator *g, bool *said)
 /* The text of prompt number `number`; the end token itself is not emitted. */
 static cz_status loop(struct generator *g, size_t number, cz_generate_emit_of emit, void *user)
 {
-    bool said = false, ends = false;
+    bool said = false;
+    g->ended = false;
     for (int64_t i = 0; i < g->options->max_new_tokens; i++) {
         float *logits;
         int32_t token = 0;
         TRY(look(g, &logits));
         generate_penalize(g->options, g->seen, g->V, logits);
         TRY(generate_pick(g->options, logits, g->V, (uint64_t)i, g->scratch, &token));
-        if (ends_text(g->options, token)) break;
-        TRY(emit(user, number, token, &ends));
-        if (ends || i + 1 == g->options->max_new_tokens) break;
+        if (ends_text(g->options, token)) g->ended = true;
+        if (!g->ended) TRY(emit(user, number, token, &g->ended));
+        if (g->ended || i + 1 == g->options->max_new_tokens) break;
         keep_half(g, &said);
         g->ids[g->n++] = token;
         mark_seen(g, token);
@@ -305,13 +305,85 @@ cz_status cz_generate_all(struct cz_model *model, const struct cz_generate_optio
     TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
     TRY(check(model, &ours, prompts, n_prompts));
     if (n_prompts == 0) return CZ_OK;
-    cz_status st = generator_init(&g, model, &ours, prompts, n_prompts);
+    int64_t T = 0; /* no longer than the longest text needs */
+    for (size_t i = 0; i < n_prompts; i++)
+        if (reach_of(model, &ours, prompts[i].n_ids) > T)
+            T = reach_of(model, &ours, prompts[i].n_ids);
+    cz_status st = generator_init(&g, model, &ours, T);
     for (size_t i = 0; i < n_prompts && st == CZ_OK; i++) {
-        generator_begin(&g, model, &prompts[i]);
+        generator_begin(&g, &prompts[i], reach_of(model, &ours, prompts[i].n_ids), 0);
         st = loop(&g, i, emit, user);
     }
     generator_free(&g);
     return st;
+}
+
+/* ---- answers of a conversation ----------------------------------------------------------------
+ */
+
+struct generate_session {
+    struct generator g;
+    struct cz_generate_options options;
+    struct cz_model *model;
+    int64_t T, max_new_tokens, n_kept;
+};
+
+cz_status generate_session_open(struct cz_model *model, const struct cz_generate_options *options,
+                                int64_t T, struct generate_session **out)
+{
+    *out = NULL;
+    struct generate_session *s = calloc(1, sizeof *s);
+    if (!s) return err_set(CZ_NOMEM, 0, "no memory for a conversation");
+    s->model = model;
+    s->T = T;
+    cz_status st = OPTIONS_TAKE(cz_generate_options, &s->options, options);
+    s->max_new_tokens = s->options.max_new_tokens;
+    if (st == CZ_OK) st = check(model, &s->options, NULL, 0);
+    if (st == CZ_OK) st = generator_init(&s->g, model, &s->options, T);
+    if (st == CZ_OK)
+        *out = s;
+    else
+        generate_session_close(s);
+    return st;
+}
+
+void generate_session_close(struct generate_session *s)
+{
+    if (!s) return;
+    generator_free(&s->g);
+    free(s);
+}
+
+/* The last token of a prompt is fed in any case: its logits are wanted. */
+static int64_t count_kept(const struct generator *g, const struct cz_prompt *prompt)
+{
+    int64_t n = 0;
+    while (n < g->n_cached && n + 1 < (int64_t)prompt->n_ids && g->ids[n] == prompt->ids[n]) n++;
+    return n;
+}
+
+cz_status generate_session_answer(struct generate_session *s, const struct cz_prompt *prompt,
+                                  cz_generate_emit_of emit, void *user, bool *is_full)
+{
+    struct generator *g = &s->g;
+    const int64_t n_prompt = (int64_t)prompt->n_ids, room = s->T - n_prompt;
+    *is_full = false;
+    TRY(check(s->model, &s->options, prompt, 1));
+    if (room < 1)
+        return err_set(CZ_INVALID, 0, "the prompt has %lld tokens: the context has %lld",
+                       (long long)n_prompt, (long long)s->T);
+    s->n_kept = count_kept(g, prompt);
+    generator_begin(g, prompt, s->T, s->n_kept);
+    s->options.max_new_tokens = s->max_new_tokens < room ? s->max_new_tokens : room;
+    cz_status st = loop(g, 0, emit, user);
+    if (st != CZ_OK) g->n_cached = 0; /* what the cache holds is not known */
+    *is_full = !g->ended && s->max_new_tokens >= room;
+    return st;
+}
+
+int64_t generate_session_n_kept(const struct generate_session *s)
+{
+    return s->n_kept;
 }
 
 /* The receiver of a single prompt's tokens. */

@@ -14,6 +14,7 @@
 const struct command czero_commands[] = {
     {"bench", cmd_bench, &bench_command, "measure this machine, for predicted times in plans",
      .computes = true},
+    {"chat", cmd_chat, &chat_command, "chat with a model", .computes = true},
     {"completion", cmd_completion, &completion_command, "print the completion script of a shell"},
     {"config", cmd_config, &config_command, "show, check and compare DeepSpeed configs"},
     {"data", cmd_data, &data_command, "show instruction data with its trained tokens"},

@@ -84,6 +84,11 @@ static bool is_numpy(const char *head)
     return begins(head, "\x93NUMPY");
 }
 
+static bool is_chats(const char *head)
+{
+    return begins(head, "{\"messages\":");
+}
+
 static bool is_config(const char *head)
 {
     static const char *const keys[] = {"\"train_batch_size\"", "\"train_micro_batch",
@@ -129,6 +134,7 @@ static const struct {
     [OUTPUT_CONFIG] = {"a DeepSpeed config", is_config},
     [OUTPUT_PREDICTIONS] = {"predictions", is_predictions},
     [OUTPUT_NUMPY] = {"an array of NumPy", is_numpy},
+    [OUTPUT_CHATS] = {"conversations (lines of {\"messages\": …})", is_chats},
 };
 
 /* ---- the checks ----------------------------------------------------------------------------- */

@@ -13,7 +13,8 @@ enum output_kind {
     OUTPUT_PICTURE,     /* SVG or PNG */
     OUTPUT_CONFIG,      /* a ds_config.json */
     OUTPUT_PREDICTIONS, /* of czero predict */
-    OUTPUT_NUMPY        /* .npy */
+    OUTPUT_NUMPY,       /* .npy */
+    OUTPUT_CHATS        /* conversations, as JSON lines */
 };
 
 /* Data that the command reads; a folder stands for the files in it. Files of models are told by

@@ -91,6 +91,7 @@ def make_texts(at):
     for name, n in (("train", 24), ("dev", 8), ("test", 8)):
         write(at / f"{name}.csv", "text,label\n" + "".join(f"{(good if i % 2 else bad)[i // 2 % 4]},{'pos' if i % 2 else 'neg'}\n" for i in range(n)))
         write(at / f"{name}.conll", "Anna B-PER\nmoved O\nfrom O\nOslo B-LOC\nto O\nNew B-LOC\nYork I-LOC\n\nIt O\nrains O\n\n" * (n // 4))
+    write(at / "numbered.csv", (at / "train.csv").read_text().replace(",pos\n", ",1\n").replace(",neg\n", ",0\n"))
     for name, n in (("pairs", 24), ("pairs_dev", 8)):
         write(at / f"{name}.csv", "text,pair,label\n" + "".join(f"{good[i % 4]},{(good if i % 2 else bad)[i // 2 % 4]},{i % 5}.5\n" for i in range(n)))
     czero("vocab", "--data", at / "corpus.txt", "--kind", "wordpiece", "--size", 300, "-o", at / "bert-start")

@@ -2,18 +2,16 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "data/chat/chat_encode.h"
 #include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
-#include "formats/beneath.h"
 #include "tools/czero/args.h"
+#include "tools/czero/cmd/answer.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
 #include <czero/data.h>
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,42 +94,22 @@ const struct arg_command generate_command = {
 };
 
 /* Texts on their way to standard output. A prompt is printed with the first text that follows it: a
- * run that fails before prints nothing. What may be the beginning of a stop word waits in `held`
- * until it is known. */
+ * run that fails before prints nothing. */
 struct printer {
     const struct generate_cli *o;
     const char *const *prompts;
     size_t n_prompts;
-    struct arg_list stops; /* --stop, and the text that ends a turn */
+    struct text_stream stream;
     bool echoes;
-    struct cz_tokenizer_decoder *decoder;
-    size_t now;   /* the prompt under way */
-    bool begun;   /* its prompt is printed */
-    bool stopped; /* by a stop word */
-    char *held;
-    size_t n_held, held_room;
-    char *text; /* --json: all of it */
-    size_t n_text, text_room;
+    size_t now;           /* the prompt under way */
+    bool begun;           /* its prompt is printed */
+    struct text_buf text; /* --json: all of it */
 };
 
 static void printer_free(struct printer *p)
 {
-    free(p->held);
-    free(p->text);
-}
-
-static cz_status append(char **to, size_t *n, size_t *room, const char *text, size_t nbytes)
-{
-    if (nbytes > *room - *n) {
-        const size_t want = 2 * (*n + nbytes) + 64;
-        char *grown = realloc(*to, want);
-        if (!grown) return err_set(CZ_NOMEM, 0, "no memory for a text of %zu bytes", want);
-        *to = grown;
-        *room = want;
-    }
-    if (nbytes > 0) memcpy(*to + *n, text, nbytes);
-    *n += nbytes;
-    return CZ_OK;
+    text_stream_free(&p->stream);
+    text_buf_free(&p->text);
 }
 
 static void put_text(const struct printer *p, const char *text, size_t nbytes)
@@ -142,10 +120,11 @@ static void put_text(const struct printer *p, const char *text, size_t nbytes)
         printable_put(stdout, PRINTABLE_TEXT, text, nbytes);
 }
 
-static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
+static cz_status print_text(void *user, const char *text, size_t nbytes)
 {
+    struct printer *p = user;
     const char *prompt = p->prompts[p->now];
-    if (p->o->json) return append(&p->text, &p->n_text, &p->text_room, text, nbytes);
+    if (p->o->json) return text_buf_put(&p->text, text, nbytes);
     if (!p->begun && p->now > 0) putchar('\n');
     if (!p->begun && p->echoes) put_text(p, prompt, strlen(prompt));
     p->begun = true;
@@ -153,85 +132,33 @@ static cz_status print_text(struct printer *p, const char *text, size_t nbytes)
     return fflush(stdout) == 0 ? CZ_OK : err_set(CZ_IO, errno, "cannot write to standard output");
 }
 
-/* Where the first stop word begins in the held text; n_held: nowhere. */
-static size_t find_stop(const struct printer *p)
-{
-    const struct arg_list *stops = &p->stops;
-    for (size_t at = 0; at < p->n_held; at++)
-        for (size_t i = 0; i < stops->n; i++) {
-            const size_t n = strlen(stops->items[i]);
-            if (n <= p->n_held - at && memcmp(p->held + at, stops->items[i], n) == 0) return at;
-        }
-    return p->n_held;
-}
-
-/* How many bytes of the held text are in front of what may become a stop word. */
-static size_t count_settled(const struct printer *p)
-{
-    const struct arg_list *stops = &p->stops;
-    for (size_t at = 0; at < p->n_held; at++)
-        for (size_t i = 0; i < stops->n; i++) {
-            const size_t n = strlen(stops->items[i]), rest = p->n_held - at;
-            if (rest < n && memcmp(p->held + at, stops->items[i], rest) == 0) return at;
-        }
-    return p->n_held;
-}
-
-/* The decoder hands out whole characters, or nothing while it waits for the rest of one. */
-static cz_status take_text(struct printer *p, const char *text, size_t nbytes)
-{
-    if (nbytes == 0) return CZ_OK;
-    TRY(append(&p->held, &p->n_held, &p->held_room, text, nbytes));
-    size_t n = find_stop(p);
-    p->stopped = n < p->n_held;
-    if (!p->stopped) n = count_settled(p);
-    TRY(print_text(p, p->held, n));
-    if (p->stopped) n = p->n_held; /* what follows is no part of the text */
-    memmove(p->held, p->held + n, p->n_held - n);
-    p->n_held -= n;
-    return CZ_OK;
-}
-
-/* The end of a prompt's text: what the decoder and the search for stop words still hold. */
 static cz_status end_text(struct printer *p)
 {
-    const char *rest, *prompt = p->prompts[p->now];
-    size_t nbytes;
-    cz_tokenizer_decoder_end(p->decoder, &rest, &nbytes);
-    if (!p->stopped) TRY(take_text(p, rest, nbytes));
-    if (!p->stopped) TRY(print_text(p, p->held, p->n_held));
+    const char *prompt = p->prompts[p->now];
+    TRY(text_stream_end(&p->stream));
+    if (!p->begun) TRY(print_text(p, "", 0)); /* a text without a token still has its prompt */
     if (p->o->json) {
         printf("{\"prompt\": ");
         tool_put_json_string(stdout, prompt, strlen(prompt));
         printf(", \"text\": ");
-        tool_put_json_string(stdout, p->text ? p->text : "", p->n_text);
+        tool_put_json_string(stdout, p->text.n > 0 ? p->text.s : "", p->text.n);
         putchar('}');
     }
     putchar('\n');
     if (fflush(stdout) != 0) return err_set(CZ_IO, errno, "cannot write to standard output");
-    p->n_held = p->n_text = 0;
-    p->begun = p->stopped = false;
+    p->text.n = 0;
+    p->begun = false;
     p->now++;
     return CZ_OK;
 }
 
-/* A token may end within a character; the decoder keeps the rest until it is complete. */
 static cz_status print_token(void *user, size_t prompt, int32_t token, bool *ends)
 {
     struct printer *p = user;
-    const char *text;
-    size_t nbytes;
     while (p->now < prompt) TRY(end_text(p));
-    TRY(cz_tokenizer_decode(p->decoder, token, &text, &nbytes));
-    TRY(take_text(p, text, nbytes));
-    *ends = p->stopped;
+    TRY(text_stream_take(&p->stream, token));
+    *ends = p->stream.stopped;
     return CZ_OK;
-}
-
-static enum cz_dtype dtype_of(const char *name)
-{
-    if (strcmp(name, "bf16") == 0) return DTYPE_BF16;
-    return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
 }
 
 /* ---- prompts -------------------------------------------------------------------------------- */
@@ -349,24 +276,13 @@ static cz_status encode_chat(struct source *s, const struct generate_cli *o, siz
     return CZ_OK;
 }
 
-/* A folder whose tokenizer is "bytes" may still have a template. */
-static cz_status open_template(struct source *s, const struct generate_cli *o,
-                               const struct cz_tokenizer *tokenizer)
-{
-    char own[PATH_MAX];
-    const char *given = o->chat_template;
-    if (!given && !cz_tokenizer_is_in(o->model) &&
-        beneath_is_there(o->model, "chat_template.jinja") &&
-        snprintf(own, sizeof own, "%s/chat_template.jinja", o->model) < (int)sizeof own)
-        given = own;
-    TRY(chat_encoder_open(&s->encoder, tokenizer, given, NULL));
-    return chat_prompts_bind(&s->chats, s->encoder.chat);
-}
-
 static cz_status source_encode(struct source *s, const struct generate_cli *o,
                                const struct cz_tokenizer *tokenizer)
 {
-    if (is_chat(o)) TRY(open_template(s, o, tokenizer));
+    if (is_chat(o)) {
+        TRY(answer_open_template(&s->encoder, tokenizer, o->model, o->chat_template));
+        TRY(chat_prompts_bind(&s->chats, s->encoder.chat));
+    }
     for (size_t i = 0; i < s->n; i++) {
         int32_t *ids = NULL;
         size_t n = 0;
@@ -380,32 +296,14 @@ static cz_status source_encode(struct source *s, const struct generate_cli *o,
 
 /* ---- the run -------------------------------------------------------------------------------- */
 
-/* Ids that end a text: the tokenizer's and those of generation_config.json, of the adapter's
- * folder, too; config.json, which often holds another tokenizer's, is asked when none names one. An
- * answer ends with its turn. Bytes end nowhere. */
-static cz_status find_ends(const struct generate_cli *o, const struct cz_tokenizer *tokenizer,
-                           const struct source *s, struct model_ends *ends)
-{
-    *ends = (struct model_ends){0};
-    if (o->no_end || strcmp(cz_tokenizer_name(tokenizer), "bytes") == 0) return CZ_OK;
-    TRY(model_read_ends(o->model, "generation_config.json", ends));
-    if (o->adapter) TRY(model_read_ends(o->adapter, "generation_config.json", ends));
-    model_ends_add(ends, cz_tokenizer_end_id(tokenizer));
-    if (ends->n == 0) TRY(model_read_ends(o->model, "config.json", ends));
-    if (is_chat(o)) model_ends_add(ends, s->encoder.turn_id);
-    return CZ_OK;
-}
-
 static cz_status generate(const struct generate_cli *o, struct cz_model *model,
                           const struct cz_tokenizer *tokenizer, const struct source *s,
                           struct printer *printer)
 {
-    struct model_ends ends;
-    const struct chat_encoder *e = &s->encoder;
-    TRY(find_ends(o, tokenizer, s, &ends));
-    if (is_chat(o) && !o->no_end && e->turn_id < 0 && *e->turn_end &&
-        printer->stops.n < ARG_LIST_MAX)
-        printer->stops.items[printer->stops.n++] = e->turn_end;
+    struct model_ends ends = {0};
+    if (!o->no_end)
+        TRY(answer_find_ends(o->model, o->adapter, tokenizer, is_chat(o) ? &s->encoder : NULL,
+                             &ends, &printer->stream.stops));
     const struct cz_generate_options options = {.size = sizeof options,
                                                 .max_new_tokens = o->max_new_tokens,
                                                 .temperature = (float)o->temperature,
@@ -417,7 +315,7 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
                                                 .end_ids = ends.ids,
                                                 .n_end_ids = ends.n,
                                                 .n_vocab = cz_tokenizer_vocab_size(tokenizer),
-                                                .dtype = dtype_of(o->dtype),
+                                                .dtype = answer_dtype(o->dtype),
                                                 .no_cache = o->no_cache,
                                                 .device = o->device};
     TRY(cz_generate_all(model, &options, s->prompts, s->n, print_token, printer));
@@ -428,7 +326,9 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
 static cz_status run(const struct generate_cli *o)
 {
     struct cz_tokenizer *tokenizer = NULL;
-    struct printer printer = {.o = o, .stops = o->stops, .echoes = !o->no_echo && !is_chat(o)};
+    struct printer printer = {.o = o,
+                              .stream = {.stops = o->stops, .put = print_text, .user = &printer},
+                              .echoes = !o->no_echo && !is_chat(o)};
     struct source source = {0};
     struct cz_model *model = NULL;
     cz_status st = CZ_OK;
@@ -442,14 +342,14 @@ static cz_status run(const struct generate_cli *o)
     /* Bytes may be more than a small model knows: the prompt shows whether that matters. */
     if (strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0)
         TRY_GOTO(cz_tokenizer_check_vocab(tokenizer, cz_model_vocab_size(model), o->model), done);
-    TRY_GOTO(cz_tokenizer_decoder_create(tokenizer, &printer.decoder), done);
+    TRY_GOTO(cz_tokenizer_decoder_create(tokenizer, &printer.stream.decoder), done);
     TRY_GOTO(source_encode(&source, o, tokenizer), done);
     TRY_GOTO(generate(o, model, tokenizer, &source, &printer), done);
     if (!cz_model_has_weights(model))
         LOGV(LOG_WARN, SUB_MODEL, "%s %s: the text comes from RANDOM weights", o->model,
              access(o->model, F_OK) == 0 ? "has no weights" : "is a preset, without weights");
 done:
-    cz_tokenizer_decoder_destroy(printer.decoder);
+    cz_tokenizer_decoder_destroy(printer.stream.decoder);
     source_free(&source);
     cz_tokenizer_close(tokenizer);
     cz_model_destroy(model);
