@@ -44,14 +44,14 @@ first=$("$czero" generate --model x --chat hi --json 2>&1 | grep -c prompt)
 [ "$first" = 1 ] && [ "$kept" -gt 8 ] || fail "the cache keeps $kept tokens"
 
 # a saved conversation is a row that generate answers, and train reads
-rm -f talk.jsonl
-says 'good day\nsee you' 'hi\nmore\n/save talk.jsonl\n'
+rm -f said.jsonl
+says 'good day\nsee you' 'hi\nmore\n/save said.jsonl\n'
 python3 -c 'import json
-assert json.loads(open("talk.jsonl").read()) == {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "good day"},
+assert json.loads(open("said.jsonl").read()) == {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "good day"},
                                                               {"role": "user", "content": "more"}, {"role": "assistant", "content": "see you"}]}' 2>err || fail "/save"
-says 'one two three' '/system count\nhi\n/save talk.jsonl\n'
-[ "$(wc -l <talk.jsonl)" = 2 ] && grep -qF '{"role": "system", "content": "count"}' talk.jsonl || fail "/save does not append"
-"$czero" generate --model x --messages talk.jsonl >out 2>err && [ "$(cat out)" = "$(printf 'see you\n\none two three')" ] || fail "generate answers the saved row otherwise"
+says 'one two three' '/system count\nhi\n/save said.jsonl\n'
+[ "$(wc -l <said.jsonl)" = 2 ] && grep -qF '{"role": "system", "content": "count"}' said.jsonl || fail "/save does not append"
+"$czero" generate --model x --messages said.jsonl >out 2>err && [ "$(cat out)" = "$(printf 'see you\n\none two three')" ] || fail "generate answers the saved row otherwise"
 echo notes >notes.md
 for line in "/save notes.md" "/save" "/nosuch x" "$(printf 'caf\xe9')"; do
   code=0
@@ -111,7 +111,7 @@ os.write(fd, b"\x04")
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 PY
 TERM=dumb python3 terminal.py "$czero" chat --model x >out 2>err || fail "a terminal"
-# an answer that would take a thousand tokens is stopped, and the chat goes on
+# an answer that would take a thousand tokens is stopped, and the chat continues
 cat >stopped.py <<'PY'
 import os, pty, select, signal, sys, time
 signal.alarm(100)

@@ -20,7 +20,7 @@ BUILD, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 PYTHON = sys.argv[4] if len(sys.argv) > 4 else None
 PAGES = ["README.md"] + [f"docs/{name}.md" for name in
                          ("finetune", "chat", "classification", "init", "checkpoints", "lora", "data", "ranks", "metrics", "memory", "zero_to_fp32", "install", "python")]
-PROGRAMS = {"czero", "build/czero", "zero_to_fp32", "build/zero_to_fp32", "cat", "echo", "head", "tail", "shuf", "wc", "sh"}  # what pages may run here
+PROGRAMS = {"czero", "build/czero", "zero_to_fp32", "build/zero_to_fp32", "cat", "echo", "printf", "head", "tail", "shuf", "wc", "sh"}  # what pages may run here
 SECONDS = 60  # of one block
 problems = []
 
@@ -58,8 +58,9 @@ def make_chats(at):
     """base/, a chat model that knows its format, and chats of it"""
     words = ["Rome", "Lima", "Oslo", "Bern", "Kyiv", "Quito"]
     rows = "".join(chat(LOUVRE[0]) + chat(LOUVRE[1]) + chat([("user", f"Say {words[i % 6]}!"), ("assistant", words[i % 6])]) for i in range(100))
-    for name in ("chats.jsonl", "chat.jsonl", "dev.jsonl"):
-        write(at / name, rows)
+    lines = rows.splitlines(True)
+    for name, n in (("chats.jsonl", len(lines)), ("chat.jsonl", 45), ("dev.jsonl", 12)):
+        write(at / name, "".join(lines[:n]))
     shutil.copytree(BUILD / "fixtures/tokenizers/qwen2", at / "start")
     write(at / "start/chat_template.jinja", CHATML)
     write(at / "start/config.json", json.dumps({
@@ -91,6 +92,7 @@ def make_texts(at):
     for name, n in (("train", 24), ("dev", 8), ("test", 8)):
         write(at / f"{name}.csv", "text,label\n" + "".join(f"{(good if i % 2 else bad)[i // 2 % 4]},{'pos' if i % 2 else 'neg'}\n" for i in range(n)))
         write(at / f"{name}.conll", "Anna B-PER\nmoved O\nfrom O\nOslo B-LOC\nto O\nNew B-LOC\nYork I-LOC\n\nIt O\nrains O\n\n" * (n // 4))
+    write(at / "test.jsonl", "".join(json.dumps({"id": i, "text": good[i % 4], "label": "pos"}) + "\n" for i in range(8)))
     write(at / "numbered.csv", (at / "train.csv").read_text().replace(",pos\n", ",1\n").replace(",neg\n", ",0\n"))
     for name, n in (("pairs", 24), ("pairs_dev", 8)):
         write(at / f"{name}.csv", "text,pair,label\n" + "".join(f"{good[i % 4]},{(good if i % 2 else bad)[i // 2 % 4]},{i % 5}.5\n" for i in range(n)))
@@ -208,7 +210,7 @@ def check_rate(page, line_number, folder):
 def run_page(page, fixture, skipped, work):
     folder = work / page.replace("/", "-")
     shutil.copytree(fixture, folder, symlinks=True)
-    environment = dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}", COLUMNS="100")
+    environment = dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}", COLUMNS="100", OMP_NUM_THREADS="1")
     printed = ""
     n_run = 0
     pythons = []

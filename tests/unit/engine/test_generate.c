@@ -336,6 +336,93 @@ START_TEST(several_prompts_give_what_each_gives_alone)
 }
 END_TEST
 
+/* A session's answer, with its text as cz_generate() alone gives it within the same positions. */
+static struct text answer(struct generate_session *session, const int32_t *ids, size_t n,
+                          size_t n_want, bool is_full, int64_t n_kept)
+{
+    struct texts t = {0};
+    const struct cz_prompt p = {ids, n};
+    bool full = !is_full;
+    ck_ok(generate_session_answer(session, &p, collect_of, &t, &full));
+    ck_assert_uint_eq(t.of[0].n, n_want);
+    ck_assert_int_eq(full, is_full);
+    ck_assert_int_eq(generate_session_n_kept(session), n_kept);
+    return t.of[0];
+}
+
+START_TEST(a_session_keeps_what_prompts_begin_with)
+{
+    struct cz_model *m = fixture();
+    struct generate_session *session;
+    int32_t ids[32];
+    for (int no_cache = 0; no_cache < 2; no_cache++) {
+        struct cz_generate_options o = greedy(5);
+        o.no_cache = no_cache;
+        ck_ok(generate_session_open(m, &o, 24, &session));
+        const bool keeps = !no_cache;
+        memcpy(ids, prompt, sizeof prompt);
+        const struct text first = answer(session, ids, 7, 5, false, 0);
+        /* the answer and a message more: the last token of the answer was never fed */
+        memcpy(ids + 7, first.ids, 5 * sizeof *ids);
+        ids[12] = 9;
+        struct text want = run(m, &o, ids, 13);
+        struct text got = answer(session, ids, 13, 5, false, keeps ? 11 : 0);
+        ck_assert_mem_eq(got.ids, want.ids, 5 * sizeof *ids);
+        /* the same prompt again: its last token is fed; then another beginning, and a shorter one
+         */
+        got = answer(session, ids, 13, 5, false, keeps ? 12 : 0);
+        ck_assert_mem_eq(got.ids, want.ids, 5 * sizeof *ids);
+        ids[3] = 1;
+        want = run(m, &o, ids, 13);
+        got = answer(session, ids, 13, 5, false, keeps ? 3 : 0);
+        ck_assert_mem_eq(got.ids, want.ids, 5 * sizeof *ids);
+        want = run(m, &o, ids, 2);
+        got = answer(session, ids, 2, 5, false, keeps ? 1 : 0);
+        ck_assert_mem_eq(got.ids, want.ids, 5 * sizeof *ids);
+        generate_session_close(session);
+    }
+    generate_session_close(NULL);
+    cz_model_destroy(m);
+}
+END_TEST
+
+/* 24 positions and answers of at most 5 tokens. */
+START_TEST(a_session_ends_at_its_positions)
+{
+    struct cz_model *m = fixture();
+    struct cz_generate_options o = greedy(5);
+    struct generate_session *session;
+    struct texts t = {0};
+    int32_t ids[32] = {4, 8, 15, 16, 23, 42};
+    bool full;
+    ck_ok(generate_session_open(m, &o, 24, &session));
+    answer(session, ids, 18, 5, false, 0);
+    answer(session, ids, 19, 5, true, 18);
+    ids[19] = 50; /* not what the model wrote there */
+    answer(session, ids, 23, 1, true, 19);
+    const struct cz_prompt whole = {ids, 24}, wrong = {(const int32_t[]){97}, 1};
+    ck_fails(generate_session_answer(session, &whole, collect_of, &t, &full), CZ_INVALID);
+    ck_assert(strstr(cz_last_error(), "24 tokens: the context has 24") != NULL);
+    ck_fails(generate_session_answer(session, &wrong, collect_of, &t, &full), CZ_INVALID);
+    /* an end token within the last positions is no full context */
+    generate_session_close(session);
+    const struct text all = run(m, &o, ids, 19);
+    o.end_id = all.ids[2];
+    ck_ok(generate_session_open(m, &o, 24, &session));
+    size_t n = 0;
+    while (all.ids[n] != o.end_id) n++;
+    answer(session, ids, 19, n, false, 0);
+    generate_session_close(session);
+    o.max_new_tokens = -1;
+    ck_fails(generate_session_open(m, &o, 24, &session), CZ_INVALID);
+    ck_assert_ptr_null(session);
+    ck_fails(
+        generate_session_open(m, &(struct cz_generate_options){.size = sizeof o}, 33, &session),
+        CZ_INVALID);
+    cz_model_destroy(m);
+}
+END_TEST
+
 START_TEST(ties_and_rubbish)
 {
     float logits[V] = {1, 3, 3, 0, 3, 1}, scratch[V];
@@ -427,5 +514,6 @@ TEST_MAIN("engine/generate", cache_and_no_cache_write_the_same, greedy_takes_the
           sixteen_bit_models_write_too, seeds_repeat_and_differ, text_ends_where_it_should,
           draws_follow_the_probabilities, kth_largest_of_many, top_k_of_every_small_table,
           top_p_of_every_small_table, a_penalty_makes_what_was_seen_less_likely,
-          several_prompts_give_what_each_gives_alone, ties_and_rubbish, wrong_prompts_are_refused,
+          several_prompts_give_what_each_gives_alone, a_session_keeps_what_prompts_begin_with,
+          a_session_ends_at_its_positions, ties_and_rubbish, wrong_prompts_are_refused,
           an_error_of_the_reader_stops, sequences_beyond_the_model_are_refused)

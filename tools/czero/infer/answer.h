@@ -1,7 +1,7 @@
 /* What czero generate and czero chat share: a text that arrives token by token, the tokens that end
  * it, and the template of a model's folder. */
-#ifndef CZ_TOOLS_CZERO_CMD_ANSWER_H
-#define CZ_TOOLS_CZERO_CMD_ANSWER_H
+#ifndef CZ_TOOLS_CZERO_INFER_ANSWER_H
+#define CZ_TOOLS_CZERO_INFER_ANSWER_H
 
 #include "data/chat/chat_encode.h"
 #include "model/model.h"

@@ -1,5 +1,5 @@
 /* Texts that arrive token by token, and where they end. */
-#include "tools/czero/cmd/answer.h"
+#include "tools/czero/infer/answer.h"
 
 #include "formats/beneath.h"
 

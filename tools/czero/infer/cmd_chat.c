@@ -9,7 +9,7 @@
 #include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
-#include "tools/czero/cmd/answer.h"
+#include "tools/czero/infer/answer.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/output.h"
 #include "tools/czero/terminal.h"
@@ -288,8 +288,8 @@ static cz_status save(const struct talk *t, const char *path)
     fputs("{\"messages\": [", out);
     for (size_t i = t->system ? 0 : 1; i <= t->n; i++, before = ", ") {
         const char *content = i == 0 ? t->system : t->messages[i - 1].content;
-        fprintf(out, "%s{\"role\": \"%s\", \"content\": ", before,
-                i == 0 ? "system" : t->messages[i - 1].role);
+        printable_print(out, "%s{\"role\": \"%s\", \"content\": ", before,
+                        i == 0 ? "system" : t->messages[i - 1].role);
         tool_put_json_string(out, content, strlen(content));
         putc('}', out);
     }
@@ -354,7 +354,7 @@ static bool read_line(const struct talk *t, char **line, size_t *room)
     return n >= 0;
 }
 
-/* What a person types wrong is reported and the conversation goes on; in a file it ends the
+/* What a person types wrong is reported and the conversation continues; in a file it ends the
  * command. */
 static cz_status talk_on(struct talk *t)
 {
@@ -460,5 +460,6 @@ int cmd_chat(int argc, char **argv)
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     if (isnan(o.temperature)) o.temperature = o.top_k > 0 || o.top_p > 0 ? 1.0 : 0.0;
     tool_log_init(true);
+    if (adapter_find_base(&o.model, &o.adapter) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

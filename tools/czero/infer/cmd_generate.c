@@ -5,7 +5,7 @@
 #include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
-#include "tools/czero/cmd/answer.h"
+#include "tools/czero/infer/answer.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
@@ -88,7 +88,8 @@ const struct arg_command generate_command = {
         "Texts of several prompts follow each other with an empty line between them;\n"
         "each is what its prompt alone would give. Logits pass through the repetition\n"
         "penalty, the temperature, --top-k and --top-p, in this order.\n"
-        "Of --chat and --messages only the answers are printed, up to the end of the turn.",
+        "Of --chat and --messages only the answers are printed, each up to the end of its\n"
+        "turn.",
     .examples = "  czero generate --model trained/ --prompt \"Once upon a time\"\n"
                 "  czero generate --model tuned/ --chat \"Where is the Louvre?\"",
 };
