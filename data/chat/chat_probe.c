@@ -13,8 +13,8 @@
 #define PART    "[{\"type\":\"text\",\"text\":\"czero-part-a\"}]"
 #define OBJECT  "{\"czero-key\":\"czero-value\"}"
 #define USER(c) "{\"role\":\"user\",\"content\":" c "}"
-#define CALL                                                                                       \
-    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":\"function\",\"id\":"      \
+#define CALL(c)                                                                                    \
+    "{\"role\":\"assistant\",\"content\":" c ",\"tool_calls\":[{\"type\":\"function\",\"id\":"     \
     "\"czero1234\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]}"
 #define RESULT(c)                                                                                  \
     "{\"role\":\"tool\",\"name\":\"f\",\"tool_call_id\":\"czero1234\",\"content\":" c "}"
@@ -25,20 +25,21 @@
     "[" USER("\"q\"") ",{\"role\":\"assistant\",\"content\":\"" a                                  \
                       "\"}," USER("\"q\"") ",{\"role\":\"assistant\",\"content\":\"z\"}]"
 
-#define CHATS(content, other)                                                                      \
+#define CHATS(content, other, called)                                                              \
     {                                                                                              \
         [CHAT_PROBE_USER] = "[" USER(content) "]",                                                 \
         [CHAT_PROBE_SYSTEM] = "[{\"role\":\"system\",\"content\":" content "}," USER(other) "]",   \
         [CHAT_PROBE_ASSISTANT] =                                                                   \
             "[" USER(other) ",{\"role\":\"assistant\",\"content\":" content "}]",                  \
-        [CHAT_PROBE_TOOL] = "[" USER(other) "," CALL "," RESULT(content) "]",                      \
+        [CHAT_PROBE_TOOL] = "[" USER(other) "," CALL(called) "," RESULT(content) "]",              \
     }
 
 /* Lists in all messages, and in one of them; a list of one part. */
 #define OTHER "[{\"type\":\"text\",\"text\":\"q\"}]"
-static const char *const lists_of[][CHAT_PROBE_ROLES] = {CHATS(PARTS, OTHER), CHATS(PARTS, "\"q\""),
-                                                         CHATS(PART, OTHER), CHATS(PART, "\"q\"")};
-static const char *const texts_of[CHAT_PROBE_ROLES] = CHATS("\"czero-part-a\"", "\"q\"");
+static const char *const lists_of[][CHAT_PROBE_ROLES] = {
+    CHATS(PARTS, OTHER, OTHER), CHATS(PARTS, "\"q\"", "\"\""), CHATS(PART, OTHER, OTHER),
+    CHATS(PART, "\"q\"", "\"\"")};
+static const char *const texts_of[CHAT_PROBE_ROLES] = CHATS("\"czero-part-a\"", "\"q\"", "\"\"");
 
 /* Render a conversation of its own; false: the template refuses it. */
 static bool write_chat(const struct chat_template *t, bool has_tools, const char *messages,
@@ -94,7 +95,8 @@ static unsigned find_lists(const struct chat_template *t, bool has_tools, enum c
         if (k < 2 && has(&text, "czero-part-b")) takes |= CHAT_TAKES_LISTS;
     }
     if (role == CHAT_PROBE_TOOL &&
-        write_chat(t, has_tools, "[" USER("\"q\"") "," CALL "," RESULT(OBJECT) "]", 0, &text) &&
+        write_chat(t, has_tools, "[" USER("\"q\"") "," CALL("\"\"") "," RESULT(OBJECT) "]", 0,
+                   &text) &&
         has(&text, "\"czero-key\"") && has(&text, "\"czero-value\""))
         takes |= CHAT_TAKES_OBJECTS;
     jinja_text_free(&text);

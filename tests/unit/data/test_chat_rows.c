@@ -150,6 +150,10 @@ START_TEST(contents_in_parts_are_texts)
     check_shown("{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{{ p.text }}"
                 "{% endfor %}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
                 NULL, J(CHAT(",'system':'s'")), "<system>s.<user>q.<assistant>[a.]");
+    check_shown("{% for m in messages %}<{{ m.role }}>{{ m.content[0].text }}.{% endfor %}", "all",
+                J("{'messages':[{'role':'user','content':['q','r']},{'role':'tool','content':'t'},"
+                  "{'role':'assistant','content':[]}]}"),
+                "[<user>q\nr.<tool>t.<assistant>.]");
     /* answers in lists, under a template that forgets */
     check_shown("{% for m in messages %}<{{ m.role }}>{% if loop.last %}?{% endif %}"
                 "{% for p in m.content %}{{ p.text }}{% endfor %}.{% endfor %}"
