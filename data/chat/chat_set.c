@@ -9,6 +9,7 @@
 #include "data/chat/chat_cache.h"
 #include "data/source/json_stream.h"
 #include "data/source/paths.h"
+#include "data/source/split.h"
 #include "formats/eight.h"
 
 #include <inttypes.h>
@@ -582,6 +583,23 @@ static void say_empty(const struct reader *r)
         r->first_empty);
 }
 
+/* Leave out the rows of the other part of a split. */
+static cz_status take_part(struct chat_set *s, const struct chat_set_options *o)
+{
+    const size_t n_all = s->n_examples;
+    if (o->split_share == 0) return CZ_OK;
+    s->n_examples = s->n_trained = 0;
+    for (size_t i = 0; i < n_all; i++) {
+        if (split_takes(o->split_share, o->split_seed, 0, n_all, i) != (o->split_part == 1))
+            continue;
+        s->examples[s->n_examples++] = s->examples[i];
+        s->n_trained += s->examples[i].n_trained;
+    }
+    if (s->n_examples > 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: a share of %g takes none of %zu rows", o->paths[0],
+                   o->split_share, n_all);
+}
+
 static cz_status read_all(struct reader *r)
 {
     struct data_paths paths = {0};
@@ -607,6 +625,7 @@ static cz_status read_all(struct reader *r)
             " rows, since the template leaves it outside of {%% generation %%}: the model will not "
             "learn to stop",
             r->set->n_without_end, r->set->n_rows);
+    TRY(take_part(r->set, o));
     return chat_set_pack(r->set, o->max_len, o->packs);
 }
 

@@ -17,6 +17,9 @@ struct chat_set_options {
     const char *encoding; /* of the files, iconv's name, borrowed; NULL: UTF-8 */
     int64_t max_len;      /* longer examples are cut at their end */
     bool packs;
+    double split_share; /* for evaluation, as in cz_texts_options: 0 is no split */
+    uint64_t split_seed;
+    int split_part;
     const char *cache_dir; /* where tokens are kept for later runs (chat_cache.h); NULL: nowhere */
     /* For a look at the data: keep examples that nothing is trained of and what is cut of others,
      * note every row that is left out, and refuse no number of them. Bins are those of training. */

@@ -68,6 +68,24 @@ cz_status texts_fail_missing(struct texts_reader *r, enum text_role role, const 
                             none ? "nothing" : r->names.s + 2);
 }
 
+/* Columns by which people tell rows apart; sorted by nothing, there are few. */
+static const char *const harmless[] = {
+    "",     "id",      "idx",      "index", "guid",       "uid",  "uuid",      "key",
+    "row",  "source",  "url",      "date",  "lang",       "time", "timestamp", "author",
+    "user", "user_id", "language", "split", "Unnamed: 0", "ID",   "Id"};
+
+void texts_note_unread(struct texts_reader *r, const char *name, size_t nbytes)
+{
+    char text[UNREAD_NAME_NBYTES];
+    if (r->o->labels_optional) return; /* it predicts, or makes a vocabulary */
+    const size_t n = text_cut(name, nbytes, sizeof text - 1);
+    if (n > 0) memcpy(text, name, n);
+    text[n] = '\0';
+    for (size_t i = 0; i < CZ_ARRAY_LEN(harmless); i++)
+        if (strcmp(text, harmless[i]) == 0) return;
+    unread_add(&r->unread, text, "%s:%" PRIu64, r->in.path, r->in.line);
+}
+
 /* ---- examples -------------------------------------------------------------------------------- */
 
 /* Space for nbytes in the blocks; a text is never split over two. NULL: no memory. */

@@ -7,6 +7,7 @@
  * texts_words.c   examples of words with a class each: CoNLL, lists in JSON, raw text split
  * texts_sets.c    labels that are values, or sets of classes
  * texts_labels.c  the classes
+ * texts_split.c   a share for evaluation
  *
  * A file is read once, through a buffer: memory held is the texts and what describes them. */
 #ifndef CZ_DATA_LABELLED_TEXTS_IMPL_H
@@ -14,6 +15,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "base/text/unread.h"
 #include "data/source/json_stream.h"
 #include "data/source/paths.h"
 #include "data/source/text_source.h"
@@ -109,10 +111,16 @@ struct texts_reader {
     size_t n_fields, fields_cap;
     struct text_list lists[2]; /* of words, of their labels */
     struct kept_value *kept;   /* (o->n_keep) of the row */
+    struct unread unread;      /* members and columns that nothing uses */
+    size_t n_columns;          /* of CoNLL's lines; 0: none yet */
     size_t n_words;            /* of t->words that belong to examples */
     size_t n_hot;              /* classes of sets of zeros and ones; 0: sets of names */
     bool has_sets, has_singles;
 };
+
+/* A member or column that has no role and is not kept. One that says which row it is, or where it
+ * came from, is harmless; a program that does not learn from rows has no use for others. */
+void texts_note_unread(struct texts_reader *r, const char *name, size_t nbytes);
 
 /* r->row becomes an example. Errors: CZ_INVALID (no label, or label_table_intern()'s), CZ_NOMEM. */
 cz_status texts_take_row(struct texts_reader *r);
@@ -141,6 +149,14 @@ cz_status texts_set_label(struct texts_reader *r, enum json_type type);
 /* r->lists[1] becomes the set of `e`: texts_sets.c. Errors: CZ_INVALID, CZ_NOMEM. */
 cz_status texts_take_set(struct texts_reader *r, struct text_example *e);
 
+/* Leave out the examples of the other part of a split, once all have their classes: texts_split.c.
+ * Errors: CZ_INVALID (none is left), CZ_NOMEM. */
+cz_status texts_take_part(struct texts_reader *r);
+
+/* Whether r->row.label, a cell, is a list such as ["a", "b"], of JSON or Python, which is then in
+ * r->lists[1]. Errors: CZ_NOMEM. */
+cz_status texts_read_cell_list(struct texts_reader *r, bool *is_list);
+
 /* t->problem, when all labels have been read. Errors: CZ_INVALID (labels of another kind than the
  * options say). */
 cz_status texts_find_problem(struct texts_reader *r);
@@ -155,6 +171,7 @@ cz_status texts_read_conll(struct texts_reader *r);
 
 /* Behind the "[" of a list of values without parts. */
 cz_status texts_read_list(struct texts_reader *r, struct text_list *list);
+cz_status text_list_add(struct text_list *list, const char *s, size_t n, enum json_type type);
 void text_list_free(struct text_list *list); /* accepts a zeroed one */
 
 /* r->lists, the second if has_labels, become an example. */

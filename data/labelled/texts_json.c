@@ -114,14 +114,24 @@ static bool find_role(const struct texts_reader *r, enum text_role *role, size_t
     return false;
 }
 
+static struct kept_value *find_kept(struct texts_reader *r)
+{
+    for (size_t k = 0; k < r->o->n_keep; k++)
+        if (strlen(r->o->keep[k]) == r->key.n && memcmp(r->o->keep[k], r->key.s, r->key.n) == 0)
+            return &r->kept[k];
+    return NULL;
+}
+
 /* The value of a member called r->key. */
 static cz_status read_value(struct texts_reader *r, struct found found[TEXT_N_ROLES])
 {
     struct text_buf *const into[] = {&r->row.text, &r->row.pair, &r->row.label};
     enum text_role role;
     size_t rank;
-    if (!find_role(r, &role, &rank) || rank > found[role].rank)
+    if (!find_role(r, &role, &rank) || rank > found[role].rank) {
+        if (!find_kept(r)) texts_note_unread(r, r->key.s, r->key.n);
         return json_stream_skip(&r->in, &r->value, 2);
+    }
     if (rank == found[role].rank)
         return text_source_fail(&r->in, CZ_CORRUPT, "an object has two members \"%.*s\"",
                                 (int)r->key.n, r->key.s);
@@ -138,18 +148,15 @@ static cz_status read_value(struct texts_reader *r, struct found found[TEXT_N_RO
         found[role].was_null = true;
         return CZ_OK;
     }
+    if (found[role].rank != SIZE_MAX) { /* a better name comes later */
+        const char *names[TEXT_NAMES_MAX];
+        texts_names_of(r->o, role, names);
+        texts_note_unread(r, names[found[role].rank], strlen(names[found[role].rank]));
+    }
     text_buf_swap(&r->clean, into[role]);
     found[role].rank = rank;
     found[role].type = type;
     return CZ_OK;
-}
-
-static struct kept_value *find_kept(struct texts_reader *r)
-{
-    for (size_t k = 0; k < r->o->n_keep; k++)
-        if (strlen(r->o->keep[k]) == r->key.n && memcmp(r->o->keep[k], r->key.s, r->key.n) == 0)
-            return &r->kept[k];
-    return NULL;
 }
 
 static cz_status read_member(struct texts_reader *r, struct found found[TEXT_N_ROLES])

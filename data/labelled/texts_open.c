@@ -129,9 +129,12 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
 {
     API_ENTRY;
     struct cz_texts_options ours, *o = &ours;
-    struct texts_reader r = {.o = o};
+    struct texts_reader r = {.o = o, .unread = {.what = "members and columns"}};
     *out = NULL;
     TRY(OPTIONS_TAKE(cz_texts_options, o, options));
+    if (!(o->split_share >= 0 && o->split_share < 1) || o->split_part < 0 || o->split_part > 1)
+        return err_set(CZ_INVALID, 0, "a split of %g: a share between 0 and 1 is needed",
+                       o->split_share);
     if (o->n_paths == 0) return err_set(CZ_INVALID, 0, "no data: give at least one path");
     for (int a = 0; a < TEXT_N_ROLES; a++)
         for (int b = 0; b < a; b++) {
@@ -155,6 +158,8 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
     r.t->n_keep = o->n_keep;
     r.t->has_words = o->words;
     cz_status st = read_all(&r);
+    if (st == CZ_OK) st = texts_take_part(&r);
+    if (st == CZ_OK) st = unread_report(&r.unread, o->paths[0]);
     text_buf_free(&r.row.text);
     text_buf_free(&r.row.pair);
     text_buf_free(&r.row.label);

@@ -127,6 +127,54 @@ cz_status texts_number_sets(struct texts_reader *r, char ***names, size_t *n)
     return st;
 }
 
+/* ---- cells ----------------------------------------------------------------------------------- */
+
+static void skip_spaces(const char *s, size_t n, size_t *at)
+{
+    while (*at < n && s[*at] == ' ') ++*at;
+}
+
+/* A string in either kind of quotes, without escapes, or an integer. false: neither. */
+static bool next_item(const char *s, size_t n, size_t *at, size_t *begin, size_t *end,
+                      enum json_type *type)
+{
+    const char quote = *at < n ? s[*at] : '\0';
+    *type = JSON_STRING;
+    if (quote == '"' || quote == '\'') {
+        *begin = ++*at;
+        while (*at < n && s[*at] != quote && s[*at] != '\\') ++*at;
+        *end = *at;
+        return *at < n && s[(*at)++] == quote;
+    }
+    *type = JSON_INT;
+    *begin = *at;
+    while (*at < n && ((s[*at] >= '0' && s[*at] <= '9') || (*at == *begin && s[*at] == '-'))) ++*at;
+    *end = *at;
+    return *end > *begin && s[*end - 1] != '-';
+}
+
+cz_status texts_read_cell_list(struct texts_reader *r, bool *is_list)
+{
+    const char *s = r->row.label.s;
+    const size_t n = r->row.label.n;
+    struct text_list *list = &r->lists[1];
+    size_t at = 1, begin, end;
+    *is_list = false;
+    if (n < 2 || s[0] != '[' || s[n - 1] != ']') return CZ_OK;
+    list->n = list->bytes.n = 0;
+    for (skip_spaces(s, n, &at); s[at] != ']'; skip_spaces(s, n, &at)) {
+        enum json_type type;
+        if (list->n > 0) {
+            if (s[at++] != ',') return CZ_OK;
+            skip_spaces(s, n, &at);
+        }
+        if (!next_item(s, n - 1, &at, &begin, &end, &type)) return CZ_OK;
+        TRY(text_list_add(list, s + begin, end - begin, type));
+    }
+    *is_list = at == n - 1;
+    return CZ_OK;
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* A label as a number; false: it is none. */

@@ -1,6 +1,8 @@
 /* Tables with named columns (.csv as RFC 4180 has it, .tsv without quoting), and plain lines. */
 #include "data/labelled/texts_impl.h"
 
+#include "base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +193,14 @@ static cz_status read_header(struct texts_reader *r, char delimiter, bool quoted
     }
     for (int k = 0; k < TEXT_N_ROLES; k++) TRY(find_column(r, (enum text_role)k, &columns->of[k]));
     for (size_t k = 0; k < r->o->n_keep; k++) TRY(find_kept(r, k));
+    for (size_t i = 0; i < r->n_fields; i++) {
+        size_t n;
+        const char *s = trimmed_field(r, i, &n);
+        bool is_used = false;
+        for (int k = 0; k < TEXT_N_ROLES; k++) is_used = is_used || columns->of[k] == i;
+        for (size_t k = 0; k < r->o->n_keep; k++) is_used = is_used || r->kept[k].column == i;
+        if (!is_used) texts_note_unread(r, s, n);
+    }
     columns->n = r->n_fields;
     r->in.line = next;
     return CZ_OK;
@@ -204,9 +214,45 @@ static cz_status copy_field(struct texts_reader *r, size_t column, struct text_b
     return text_buf_put(out, s, n);
 }
 
+/* Spreadsheets of many countries write ";" or tabs into .csv, and "sep=;" in front: the first line
+ * decides where it has none of the usual separators and another one. */
+static void find_separator(struct texts_reader *r, char *delimiter, bool *quoted)
+{
+    static const char others[] = ";\t,|";
+    struct text_source *in = &r->in;
+    if (text_source_peek(in) < 0) return;
+    const char *line = in->block + in->at, *end = memchr(line, '\n', in->n - in->at);
+    size_t n = end ? (size_t)(end - line) : in->n - in->at, n_of[sizeof others] = {0};
+    if (n > 0 && line[n - 1] == '\r') n--;
+    if (n == 5 && memcmp(line, "sep=", 4) == 0 && strchr(others, line[4])) {
+        *delimiter = line[4];
+        *quoted = true;
+        for (int c = 0; c >= 0 && c != '\n';) c = text_source_take(in);
+        return;
+    }
+    bool is_quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        is_quoted = is_quoted != (line[i] == '"');
+        for (size_t k = 0; others[k] && !is_quoted; k++) n_of[k] += line[i] == others[k];
+    }
+    for (size_t k = 0; others[k]; k++)
+        if (others[k] == *delimiter && n_of[k] > 0) return;
+    for (size_t k = 0; others[k]; k++) {
+        if (n_of[k] == 0) continue;
+        *delimiter = others[k];
+        *quoted = true;
+        LOGV(LOG_INFO, SUB_DATA, "data: %s: columns are separated by %s", in->path,
+             others[k] == '\t'  ? "tabs"
+             : others[k] == ';' ? "\";\""
+                                : "commas");
+        return;
+    }
+}
+
 cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
 {
     struct columns columns = {0};
+    find_separator(r, &delimiter, &quoted);
     TRY(read_header(r, delimiter, quoted, &columns));
     for (;;) {
         bool end;
@@ -230,7 +276,9 @@ cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
             const char *s = trimmed_field(r, label, &n);
             TRY(text_buf_put(&row->label, s, n));
         }
-        row->label_kind = row->label.n ? LABEL_CELL : LABEL_NONE;
+        bool is_list;
+        TRY(texts_read_cell_list(r, &is_list));
+        row->label_kind = is_list ? LABEL_SET : row->label.n ? LABEL_CELL : LABEL_NONE;
         for (size_t k = 0; k < r->o->n_keep; k++) {
             TRY(copy_field(r, r->kept[k].column, &r->kept[k].text));
             r->kept[k].is_there = true;

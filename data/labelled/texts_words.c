@@ -4,6 +4,8 @@
 #include "base/host/entry.h"
 #include "data/labelled/texts_impl.h"
 
+#include "base/log.h"
+
 #include "data/tokenizer/chars_impl.h"
 #include "data/tokenizer/wordpiece/wordpiece_impl.h"
 
@@ -184,6 +186,15 @@ static cz_status list_reserve(struct text_list *l)
     return CZ_OK;
 }
 
+cz_status text_list_add(struct text_list *list, const char *s, size_t n, enum json_type type)
+{
+    TRY(list_reserve(list));
+    TRY(text_buf_put(&list->bytes, s, n));
+    list->types[list->n] = type;
+    list->ends[list->n++] = list->bytes.n;
+    return CZ_OK;
+}
+
 void text_list_free(struct text_list *list)
 {
     text_buf_free(&list->bytes);
@@ -211,10 +222,7 @@ cz_status texts_read_list(struct texts_reader *r, struct text_list *list)
             return text_source_fail(&r->in, CZ_INVALID,
                                     "item %zu of the list is %s: a word or its class is expected",
                                     list->n + 1, json_type_name(type));
-        TRY(list_reserve(list));
-        TRY(text_buf_put(&list->bytes, r->value.s, r->value.n));
-        list->types[list->n] = type;
-        list->ends[list->n++] = list->bytes.n;
+        TRY(text_list_add(list, r->value.s, r->value.n, type));
         TRY(json_stream_separator(&r->in, ']', &done));
     }
     return CZ_OK;
@@ -315,6 +323,39 @@ static bool is_comment(const struct text_buf *line)
     return begins_with(line, "# ") && memchr(line->s, '=', line->n) != NULL;
 }
 
+static bool is_number_column(const struct text_buf *line)
+{
+    size_t n = 0;
+    while (n < line->n && line->s[n] >= '0' && line->s[n] <= '9') n++;
+    return n > 0 && n < line->n && (line->s[n] == '\t' || line->s[n] == ' ');
+}
+
+/* Without a name, the class is the last column: a line that lacks one would give another column as
+ * its class. CoNLL-U numbers the words in front of them. */
+static cz_status check_columns(struct texts_reader *r, size_t n, const struct text_buf *line,
+                               size_t word_at, size_t label_at)
+{
+    const bool is_first = r->n_columns == 0;
+    if (is_first) r->n_columns = n;
+    if (label_at == 0 && n != r->n_columns)
+        return text_source_fail(&r->in, CZ_CORRUPT,
+                                "%zu columns, where the lines before have %zu: the class is the "
+                                "last one; name its column by --label-column",
+                                n, r->n_columns);
+    if (is_first && word_at == 0 && n >= 8 && is_number_column(line))
+        return text_source_fail(
+            &r->in, CZ_INVALID,
+            "%zu columns that begin with a number, as CoNLL-U has them: name the "
+            "columns, such as --text-column 2 --label-column 4",
+            n);
+    if (is_first && n > 2 && (word_at == 0 || label_at == 0))
+        LOGV(LOG_INFO, SUB_DATA,
+             "data: %s: %zu columns; words are column %zu, classes column %zu (--text-column, "
+             "--label-column)",
+             r->in.path, n, word_at ? word_at : 1, label_at ? label_at : n);
+    return CZ_OK;
+}
+
 /* A word and its class from a line that is not empty. word_at, label_at: their columns' numbers; 0:
  * the first, the last. */
 static cz_status take_line(struct texts_reader *r, size_t word_at, size_t label_at)
@@ -326,6 +367,7 @@ static cz_status take_line(struct texts_reader *r, size_t word_at, size_t label_
         if (c.n == (word_at ? word_at : 1)) word = c;
         if (label_at ? c.n == label_at : c.n > 1) label = c;
     }
+    if (!r->o->labels_optional) TRY(check_columns(r, c.n, line, word_at, label_at));
     r->row.label.n = 0;
     r->row.label_kind = LABEL_NONE;
     if (word.n == 0 || word.begin == word.end)
@@ -346,7 +388,7 @@ cz_status texts_read_conll(struct texts_reader *r)
     size_t word_at, label_at;
     TRY(column_number(r, TEXT_ROLE_TEXT, &word_at));
     TRY(column_number(r, TEXT_ROLE_LABEL, &label_at));
-    r->row.text.n = 0;
+    r->row.text.n = r->n_columns = 0;
     while (text_source_peek(&r->in) >= 0) {
         const uint64_t line = r->in.line;
         TRY(read_line(r));

@@ -314,6 +314,12 @@ struct cz_texts_options {
      * Sets are read from members of objects: a list of names or integers, or of zeros and ones, as
      * many as there are classes (2 or more). */
     enum cz_problem problem;
+    /* A random share of the examples for evaluation (0 < share < 1; 0: no split), drawn by the
+     * seed, of each class alike where an example has one class: split_part 0 is what remains for
+     * training, 1 the share. The classes are those of all examples. */
+    double split_share;
+    uint64_t split_seed;
+    int split_part;
     /* Columns or members that are kept with each example, for cz_texts_kept(); borrowed during
      * cz_texts_open(). CZ_INVALID: no row has one; plain text, CoNLL and rows that are lists have
      * none. */

@@ -249,6 +249,187 @@ START_TEST(plain_lines_have_no_labels)
 }
 END_TEST
 
+/* ---- tables of other programs ---------------------------------------------------------------- */
+
+START_TEST(the_first_line_tells_the_separator)
+{
+    setup();
+    static const struct {
+        const char *name, *text;
+    } cases[] = {
+        {"a.csv", "text;label\none, two;1\n\"a;b\";0\n"},
+        {"a.csv", "text\tlabel\none, two\t1\n\"a;b\"\t0\n"},
+        {"a.csv", "text|label\none, two|1\n\"a;b\"|0\n"},
+        {"a.csv", "sep=;\r\ntext;label\r\none, two;1\r\n\"a;b\";0\r\n"},
+        {"a.tsv", "text;label\none, two;1\n\"a;b\";0\n"},
+        {"a.tsv", "text,label\n\"one, two\",1\na;b,0\n"},
+        {"a.csv", "text,label\n\"one, two\",1\na;b,0\n"},
+        {"a.csv", "\"text\",\"label\"\n\"one, two\",1\na;b,0\n"},
+        {"a.tsv", "text\tlabel\none, two\t1\na;b\t0\n"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct cz_texts *t = open_text(cases[i].name, cases[i].text);
+        ck_assert_uint_eq(cz_texts_count(t), 2);
+        check(t, 0, "one, two", NULL, 1);
+        check(t, 1, "a;b", NULL, 0);
+        cz_texts_close(t);
+    }
+    /* one column, and a separator in quotes */
+    struct cz_texts_options o = {.size = sizeof o, .labels_optional = true};
+    struct cz_texts *t = open_with(o, write_text("b.csv", "text\na;b\n"));
+    check(t, 0, "a;b", NULL, -1);
+    cz_texts_close(t);
+    refused("c.csv", "\"text;label\"\na;1\n", CZ_INVALID, "c.csv:1: no column \"text\"");
+    refused("d.csv", "sep=x\ntextxlabel\n", CZ_INVALID, "d.csv:1: no column \"text\"");
+    teardown();
+}
+END_TEST
+
+START_TEST(cells_that_are_lists_are_sets)
+{
+    setup();
+    static const char table[] = "text,label\n"
+                                "a,\"[\"\"y\"\", \"\"x\"\"]\"\n"
+                                "b,['x']\n"
+                                "c,[]\n"
+                                "d,\"[ 'y' , 'z' ]\"\n";
+    struct cz_texts *t = open_text("a.csv", table);
+    ck_assert_int_eq(cz_texts_problem(t), CZ_PROBLEM_MULTI_LABEL);
+    CHECK_LABELS(t, "x", "y", "z");
+    static const float want[][3] = {{1, 1, 0}, {1, 0, 0}, {0, 0, 0}, {0, 1, 1}};
+    for (size_t i = 0; i < 4; i++) {
+        float targets[3];
+        cz_texts_targets(t, i, targets);
+        ck_assert_mem_eq(targets, want[i], sizeof targets);
+    }
+    cz_texts_close(t);
+    t = open_text("b.csv", "text,label\na,\"[1, 2]\"\nb,\"[-3]\"\n");
+    CHECK_LABELS(t, "-3", "1", "2");
+    cz_texts_close(t);
+    /* brackets of other kinds are classes */
+    t = open_text("c.csv",
+                  "text,label\na,[x]\nb,[\nc,]\nd,\"['x',]\"\ne,\"['x' 'y']\"\nf,['x\ng,[-]\n");
+    ck_assert_int_eq(cz_texts_problem(t), CZ_PROBLEM_SINGLE_LABEL);
+    ck_assert_uint_eq(cz_texts_n_labels(t), 7);
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(kept_columns_stay_as_they_are)
+{
+    setup();
+    static const char *const keep[] = {"id", "n"};
+    struct cz_texts_options o = {
+        .size = sizeof o, .labels_optional = true, .keep = keep, .n_keep = 2};
+    struct cz_texts *t = open_with(o, write_text("a.csv", "id,text,n\n007,a,\"x,\"\"y\"\n,b,\n"));
+    size_t n;
+    bool is_json = true;
+    ck_assert_str_eq(cz_texts_kept(t, 0, 0, &n, &is_json), "007");
+    ck_assert(n == 3 && !is_json);
+    ck_assert_str_eq(cz_texts_kept(t, 0, 1, &n, &is_json), "x,\"y");
+    ck_assert_str_eq(cz_texts_kept(t, 1, 0, &n, &is_json), "");
+    cz_texts_close(t);
+    t = open_with(o,
+                  write_text("a.jsonl",
+                             "{\"n\": [1.50, {\"a\":\n\"b\\n\"}] , \"text\": \"a\", \"id\" : -0}\n"
+                             "{\"text\": \"b\", \"id\": \"\\u00e9\"}\n"));
+    ck_assert_str_eq(cz_texts_kept(t, 0, 0, &n, &is_json), "-0");
+    ck_assert(n == 2 && is_json);
+    ck_assert_str_eq(cz_texts_kept(t, 0, 1, &n, &is_json), "[1.50, {\"a\": \"b\\n\"}]");
+    ck_assert_str_eq(cz_texts_kept(t, 1, 0, &n, &is_json), "\"\\u00e9\"");
+    ck_assert_ptr_null(cz_texts_kept(t, 1, 1, &n, &is_json));
+    ck_assert_uint_eq(n, 0);
+    cz_texts_close(t);
+    /* across the end of a block */
+    char *text = malloc(600000);
+    memset(text, 'a', 600000);
+    memcpy(text, "{\"text\": \"", 10);
+    memcpy(text + 262100, "\", \"n\": 1, \"id\": \"", 18);
+    strcpy(text + 300000, "\"}\n");
+    t = open_with(o, write_text("b.jsonl", text));
+    const char *kept = cz_texts_kept(t, 0, 0, &n, &is_json);
+    ck_assert_uint_eq(n, 300001 - 262117);
+    ck_assert(kept[0] == '"' && kept[n - 1] == '"' && strspn(kept + 1, "a") == n - 2);
+    cz_texts_close(t);
+    free(text);
+    teardown();
+}
+END_TEST
+
+START_TEST(members_that_nothing_uses_are_named)
+{
+    setup();
+    static const char rows[] =
+        "{\"text\": \"a\", \"label\": 0, \"weight\": 2, \"id\": 1}\n"
+        "{\"text\": \"b\", \"label\": 1, \"weight\": 2, \"sentence\": \"c\"}\n";
+    cz_set_strict(true);
+    refused("a.jsonl", rows, CZ_INVALID,
+            "members and columns that czero does not use: weight (2 times, first: ");
+    refused("a.jsonl", rows, CZ_INVALID, "a.jsonl:1), sentence (");
+    refused("b.csv", "text,label,label2,id\na,0,1,1\nb,1,0,2\n", CZ_INVALID, "label2 (");
+    /* a better name that comes later */
+    refused(
+        "c.jsonl",
+        "{\"content\": \"a\", \"text\": \"b\", \"label\": 0}\n{\"text\": \"b\", \"label\": 1}\n",
+        CZ_INVALID, "content (");
+    struct cz_texts *t = open_text("d.csv", "id,text,label,index\n1,a,0,1\n2,b,1,2\n");
+    cz_texts_close(t);
+    struct cz_texts_options o = {.size = sizeof o, .labels_optional = true};
+    t = open_with(o, write_text("a.jsonl", rows)); /* prediction */
+    cz_texts_close(t);
+    cz_set_strict(false);
+    teardown();
+}
+END_TEST
+
+/* 40 of class 0, 4 of class 1, 1 of class 2. */
+START_TEST(a_share_is_of_each_class_alike)
+{
+    setup();
+    char text[4096] = "text,label\n";
+    for (int i = 0; i < 45; i++)
+        snprintf(text + strlen(text), 64, "w%d,%d\n", i, i < 40 ? 0 : i < 44 ? 1 : 2);
+    const char *path = write_text("a.csv", text);
+    struct cz_texts_options o = {.size = sizeof o, .split_share = 0.25, .split_seed = 5};
+    struct cz_texts *rest = open_with(o, path);
+    o.split_part = 1;
+    struct cz_texts *share = open_with(o, path);
+    CHECK_LABELS(share, "0", "1", "2");
+    static const size_t want[] = {10, 1, 0}, all[] = {40, 4, 1};
+    bool met[45] = {false};
+    for (size_t k = 0; k < 3; k++) {
+        ck_assert_uint_eq(cz_texts_n_of_label(share, k), want[k]);
+        ck_assert_uint_eq(cz_texts_n_of_label(rest, k), all[k] - want[k]);
+    }
+    for (int part = 0; part < 2; part++)
+        for (size_t i = 0; i < cz_texts_count(part ? share : rest); i++) {
+            const int w = atoi(cz_texts_at(part ? share : rest, i).text + 1);
+            ck_assert(!met[w]);
+            met[w] = true;
+            ck_assert_int_eq(cz_texts_label(part ? share : rest, i), w < 40 ? 0 : w < 44 ? 1 : 2);
+        }
+    ck_assert_uint_eq(cz_texts_count(share) + cz_texts_count(rest), 45);
+    o.split_seed = 6;
+    struct cz_texts *other = open_with(o, path);
+    bool same = true;
+    for (size_t i = 0; i < cz_texts_count(share); i++)
+        same = same && strcmp(cz_texts_at(share, i).text, cz_texts_at(other, i).text) == 0;
+    ck_assert(!same);
+    cz_texts_close(other);
+    cz_texts_close(share);
+    cz_texts_close(rest);
+    static const double bad[] = {-0.1, 1, 1.5};
+    for (size_t i = 0; i < 3; i++) {
+        o.split_share = bad[i];
+        refused_with(o, "a.csv", text, CZ_INVALID, "a share between 0 and 1 is needed");
+    }
+    o.split_share = 0.01;
+    refused_with(o, "a.csv", text, CZ_INVALID, "takes none of 45 examples");
+    teardown();
+}
+END_TEST
+
 /* ---- characters -------------------------------------------------------------------------------
  */
 
@@ -760,11 +941,13 @@ END_TEST
 
 TEST_MAIN("data/texts", every_form_gives_the_same_examples, pairs_are_read_from_lists_and_objects,
           named_columns_are_taken, better_names_win_over_order, several_files_are_one_list,
-          plain_lines_have_no_labels, escapes_become_characters,
-          halves_of_surrogate_pairs_are_refused, bytes_that_are_not_utf8_are_refused_or_converted,
-          white_space_can_be_dropped, blocks_do_not_show, large_texts_are_whole,
-          classes_are_numbered_in_order, labels_are_of_one_kind, known_names_are_matched,
-          labels_may_be_missing_when_allowed, damage_is_told_with_its_place,
-          memory_is_about_the_size_of_the_texts, the_posts_of_the_fixture_are_read,
-          a_nul_is_a_character, room_grows_and_has_a_limit,
+          plain_lines_have_no_labels, the_first_line_tells_the_separator,
+          cells_that_are_lists_are_sets, kept_columns_stay_as_they_are,
+          members_that_nothing_uses_are_named, a_share_is_of_each_class_alike,
+          escapes_become_characters, halves_of_surrogate_pairs_are_refused,
+          bytes_that_are_not_utf8_are_refused_or_converted, white_space_can_be_dropped,
+          blocks_do_not_show, large_texts_are_whole, classes_are_numbered_in_order,
+          labels_are_of_one_kind, known_names_are_matched, labels_may_be_missing_when_allowed,
+          damage_is_told_with_its_place, memory_is_about_the_size_of_the_texts,
+          the_posts_of_the_fixture_are_read, a_nul_is_a_character, room_grows_and_has_a_limit,
           files_are_logged_with_their_number_of_texts)

@@ -56,6 +56,8 @@ static const struct arg_spec train_specs[] = {
     {"--mask-probability", ARG_DOUBLE, FIELD(mask_probability), "P",
      "masked-lm: share of tokens to predict; replaced-tokens: to replace (default: 0.15)"},
     ENCODING_OPTION(FIELD(encoding)),
+    {"--drop-last", ARG_FLAG, FIELD(drop_last), NULL,
+     "omit the rows at the end of an epoch that do not fill a step (dataloader_drop_last)"},
     {"", ARG_HEADING, 0, NULL, "Instructions and chats (--task sft):"},
     {"--chat-template", ARG_STRING, FIELD(chat_template), "NAME|FILE",
      "chat template: one that the tokenizer's folder has under this name, or a file (default: the "
@@ -84,6 +86,10 @@ static const struct arg_spec train_specs[] = {
     {"", ARG_HEADING, 0, NULL, "Evaluation:"},
     {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH",
      "evaluate on these files: classification after every epoch, other tasks at the end"},
+    {"--eval-split", ARG_DOUBLE, FIELD(eval_split), "SHARE",
+     "evaluate on this random share of --data instead, such as 0.1; drawn by --seed"},
+    {"--test-data", ARG_WORDS, FIELD(test_data), "PATH",
+     "evaluate on these files once, at the end"},
     {"--eval-interval", ARG_STRING, FIELD(eval_interval), "N|epoch",
      "evaluate after every N steps, or after every epoch"},
     {"--best-metric", ARG_CHOICE, FIELD(best_metric),
@@ -186,11 +192,14 @@ int cmd_train(int argc, char **argv)
         .values = config_args_none(),
         .epochs = NAN,
         .mask_probability = NAN,
+        .eval_split = NAN,
     };
     struct arg_command command = train_command;
     command.silent = engine_world_started_as() > 0;
     enum args_result parsed = args_parse(&command, argc, argv, &options);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+    if (options.drop_last && options.values.sets.n < ARG_LIST_MAX)
+        options.values.sets.items[options.values.sets.n++] = "dataloader_drop_last=true";
     tool_log_init(options.quiet);
     if (adapter_find_base(&options.model, &options.adapter) != CZ_OK) return tool_fail();
     struct run run = {.options = &options, .speaks = true, .last_step = -1};

@@ -6,6 +6,7 @@
 #include "tools/czero/plot/plot_svg_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { LABEL_COLUMNS_MAX = 24 };
 
@@ -81,23 +82,27 @@ void plot_draw_matrix(const double *confusion, size_t n, const char *const *labe
     char accuracy[96];
     g.x = PLOT_PAD + 20 + labels_width;
     g.y = PLOT_PAD + title_height + 24 + labels_width * 0.75;
-    const double width = g.x + g.side * (double)n + fmax(labels_width * 0.75, PLOT_PAD);
-    const double height = g.y + g.side * (double)n + 36;
     for (size_t i = 0; i < n * n; i++) {
         all += confusion[i];
         if (i % (n + 1) == 0) hits += confusion[i];
     }
+    snprintf(accuracy, sizeof accuracy, "accuracy %.4f over %.0f examples",
+             all > 0 ? hits / all : 0, all);
+    /* two classes are narrower than the caption */
+    const double caption = g.x + (double)strlen(accuracy) * PLOT_LETTER + PLOT_PAD;
+    const double cells = g.x + g.side * (double)n + fmax(labels_width * 0.75, PLOT_PAD);
+    const double width = fmax(cells, caption);
+    const double height = g.y + g.side * (double)n + 36;
     plot_svg_begin(out, width, height, title);
     if (title) plot_svg_text(out, PLOT_PAD, PLOT_PAD + 13, "title", title, (size_t)(width / 10));
     plot_svg_text(out, g.x, PLOT_PAD + title_height + 12, "name", "predicted", 16);
-    fprintf(out, "<g transform=\"rotate(-90 %.1f %.1f)\">", PLOT_PAD + 10,
-            g.y + g.side * (double)n);
-    plot_svg_text(out, PLOT_PAD + 10, g.y + g.side * (double)n, "name", "true", 16);
+    /* turned, in the middle of the rows */
+    const double middle = g.y + g.side * (double)n / 2 + 2 * PLOT_LETTER;
+    fprintf(out, "<g transform=\"rotate(-90 %.1f %.1f)\">", PLOT_PAD + 10, middle);
+    plot_svg_text(out, PLOT_PAD + 10, middle, "name", "true", 16);
     fprintf(out, "</g>\n");
     for (size_t k = 0; k < n; k++) draw_column_name(&g, k);
     for (size_t k = 0; k < n; k++) draw_row(&g, k);
-    snprintf(accuracy, sizeof accuracy, "accuracy %.4f over %.0f examples",
-             all > 0 ? hits / all : 0, all);
     plot_svg_text(out, g.x, height - 12, "soft", accuracy, 80);
     fprintf(out, "</svg>\n");
 }

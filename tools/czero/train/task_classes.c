@@ -17,9 +17,10 @@
 
 static cz_status texts_read(const struct run *r, const struct arg_list *paths,
                             const char *const *labels, size_t n_labels, enum cz_problem problem,
-                            struct cz_texts **out)
+                            int split_part, struct cz_texts **out)
 {
     const struct train_options *o = r->options;
+    const bool splits = paths == &o->data && !isnan(o->eval_split);
     const struct cz_texts_options options = {
         .size = sizeof options,
         .paths = paths->items,
@@ -33,6 +34,9 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
         .words = r->task == &train_task_words,
         .problem = problem,
         .encoding = o->encoding,
+        .split_share = splits ? o->eval_split : 0,
+        .split_seed = r->seed,
+        .split_part = split_part,
     };
     return cz_texts_open(&options, out);
 }
@@ -61,7 +65,7 @@ static cz_status texts_read_known(struct run *r)
     for (size_t k = 0; names && k < n; k++) names[k] = cz_model_label_name(m, (int64_t)k);
     if (st == CZ_OK && is_value && cz_model_n_classes(m) > 1)
         st = err_set(CZ_INVALID, 0, "%s has several values for a text", r->options->model);
-    if (st == CZ_OK) st = texts_read(r, &r->options->data, names, n, problem, &r->texts);
+    if (st == CZ_OK) st = texts_read(r, &r->options->data, names, n, problem, 0, &r->texts);
     free(names);
     cz_model_destroy(m);
     return st;
@@ -124,7 +128,7 @@ static cz_status texts_read_named(struct run *r)
     size_t n = 0;
     cz_status st = class_names_read(o->class_names, o->encoding, &text, &names, &n);
     if (st == CZ_OK) {
-        st = texts_read(r, &o->data, names, n, CZ_PROBLEM_AUTO, &r->texts);
+        st = texts_read(r, &o->data, names, n, CZ_PROBLEM_AUTO, 0, &r->texts);
         if (st == CZ_INVALID) err_prefix("with --class-names %s", o->class_names);
     }
     free(names);
@@ -140,12 +144,16 @@ static cz_status classes_open_inputs(struct run *r)
     if (st == CZ_INVALID &&
         !o->class_names) { /* other classes than the model's: a new head for them */
         err_clear();
-        st = texts_read(r, &o->data, NULL, 0, CZ_PROBLEM_AUTO, &r->texts);
+        st = texts_read(r, &o->data, NULL, 0, CZ_PROBLEM_AUTO, 0, &r->texts);
     }
     TRY(st);
-    if (o->eval_data.n == 0) return CZ_OK;
-    return texts_read(r, &o->eval_data, cz_texts_labels(r->texts), cz_texts_n_labels(r->texts),
-                      cz_texts_problem(r->texts), &r->eval_texts);
+    const char *const *labels = cz_texts_labels(r->texts);
+    const size_t n = cz_texts_n_labels(r->texts);
+    const enum cz_problem problem = cz_texts_problem(r->texts);
+    const struct arg_list *eval_data = isnan(o->eval_split) ? &o->eval_data : &o->data;
+    if (run_evaluates(r)) TRY(texts_read(r, eval_data, labels, n, problem, 1, &r->eval_texts));
+    if (o->test_data.n == 0) return CZ_OK;
+    return texts_read(r, &o->test_data, labels, n, problem, 0, &r->test_texts);
 }
 
 /* The share of the largest class is the accuracy of guessing, which a result should be compared
@@ -201,10 +209,13 @@ static struct cz_text_loader_options loader_options(const struct run *r,
 static cz_status check_eval_rows(const struct run *r)
 {
     struct cz_text_loader *loader;
-    if (!r->eval_texts) return CZ_OK;
-    const struct cz_text_loader_options options = loader_options(r, r->eval_texts, true);
-    TRY(cz_text_loader_open(&options, &loader));
-    cz_text_loader_close(loader);
+    const struct cz_texts *const texts[] = {r->eval_texts, r->test_texts};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(texts); i++) {
+        if (!texts[i]) continue;
+        const struct cz_text_loader_options options = loader_options(r, texts[i], true);
+        TRY(cz_text_loader_open(&options, &loader));
+        cz_text_loader_close(loader);
+    }
     return CZ_OK;
 }
 
@@ -464,6 +475,7 @@ static void classes_close(struct run *r)
     cz_text_loader_close(r->loader);
     cz_texts_close(r->texts);
     cz_texts_close(r->eval_texts);
+    cz_texts_close(r->test_texts);
     free(r->logits);
     free(r->labels);
     free(r->confusion);

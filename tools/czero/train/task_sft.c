@@ -16,11 +16,17 @@ static cz_status sft_open_inputs(struct run *r)
     return chat_encoder_open(&r->chat, r->tokenizer, o->chat_template, o->loss_on);
 }
 
-static cz_status open_set(struct run *r, const struct arg_list *paths, struct chat_set **out)
+static cz_status open_set(struct run *r, const struct arg_list *paths, int split_part,
+                          struct chat_set **out)
 {
+    const double share = r->options->eval_split;
+    const bool splits = paths == &r->options->data && !isnan(share);
     const struct chat_set_options options = {.paths = paths->items,
                                              .n_paths = paths->n,
                                              .encoding = r->options->encoding,
+                                             .split_share = splits ? share : 0,
+                                             .split_seed = r->seed,
+                                             .split_part = split_part,
                                              .encoder = r->chat,
                                              .max_len = r->T,
                                              .packs = r->options->packing,
@@ -131,10 +137,12 @@ static cz_status sft_open_data(struct run *r)
 {
     const struct train_options *o = r->options;
     const int64_t start = clock_now_ns();
-    TRY(open_set(r, &o->data, &r->chats));
+    TRY(open_set(r, &o->data, 0, &r->chats));
     if (run_is_first_rank(r)) say_data(r, (double)(clock_now_ns() - start) * 1e-9);
     take_ends(r);
-    if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, &r->eval_chats));
+    if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, 1, &r->eval_chats));
+    if (!isnan(o->eval_split)) TRY(open_set(r, &o->data, 1, &r->eval_chats));
+    if (o->test_data.n > 0) TRY(open_set(r, &o->test_data, 0, &r->test_chats));
     return open_loader(r, r->chats, false, &r->chat_loader);
 }
 
@@ -216,6 +224,7 @@ static void sft_close(struct run *r)
     chat_loader_close(r->chat_loader);
     chat_set_close(r->chats);
     chat_set_close(r->eval_chats);
+    chat_set_close(r->test_chats);
     chat_encoder_close(&r->chat);
 }
 

@@ -47,9 +47,14 @@ static cz_status tokens_open_inputs(struct run *r)
 
 static cz_status tokens_open_data(struct run *r)
 {
-    TRY(open_rows(r, &r->options->data, false, &r->data));
-    if (r->options->eval_data.n == 0) return CZ_OK;
-    return open_rows(r, &r->options->eval_data, true, &r->eval_data);
+    const struct train_options *o = r->options;
+    if (!isnan(o->eval_split))
+        return err_set(CZ_INVALID, 0,
+                       "--eval-split: rows of a language model join documents, so a share of them "
+                       "would hold parts of the others; give another file by --eval-data");
+    TRY(open_rows(r, &o->data, false, &r->data));
+    if (o->eval_data.n > 0) TRY(open_rows(r, &o->eval_data, true, &r->eval_data));
+    return o->test_data.n > 0 ? open_rows(r, &o->test_data, true, &r->test_data) : CZ_OK;
 }
 
 static uint64_t tokens_rows_per_epoch(const struct run *r)
@@ -153,6 +158,7 @@ static void tokens_close(struct run *r)
 {
     cz_data_close(r->data);
     cz_data_close(r->eval_data);
+    cz_data_close(r->test_data);
 }
 
 const struct train_task train_task_tokens = {

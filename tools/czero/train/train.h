@@ -29,6 +29,8 @@
 #include "formats/folder_lock.h"
 #include <czero/data.h>
 
+#include <math.h>
+
 struct train_options {
     const char *adapter;
     const char *config, *model, *init, *task, *tokenizer, *shuffle, *bucket, *freeze, *device;
@@ -37,10 +39,10 @@ struct train_options {
     const char *save, *resume, *export_dir, *export_dtype, *curve, *groups;
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
     struct config_args values; /* for the config */
-    struct arg_list data, eval_data, renames;
+    struct arg_list data, eval_data, test_data, renames;
     int64_t seq_len, steps, seed, save_interval, save_keep, early_stopping;
-    double epochs, mask_probability; /* NAN: not given */
-    bool log_json, quiet, strip_spaces, packing, per_document, dry_run_lr, force;
+    double epochs, mask_probability, eval_split; /* NAN: not given */
+    bool log_json, quiet, strip_spaces, packing, per_document, drop_last, dry_run_lr, force;
 };
 
 /* What an evaluation found, the same on every rank. NAN: not measured. */
@@ -116,13 +118,13 @@ struct run {
     bool fp16, drop_last;         /* … and these */
     int64_t start_ns;
 
-    struct cz_data_loader *data, *eval_data; /* token tasks */
+    struct cz_data_loader *data, *eval_data, *test_data; /* token tasks */
 
     struct chat_encoder chat; /* instructions */
-    struct chat_set *chats, *eval_chats;
+    struct chat_set *chats, *eval_chats, *test_chats;
     struct chat_loader *chat_loader;
 
-    struct cz_texts *texts, *eval_texts; /* classification, of texts or words */
+    struct cz_texts *texts, *eval_texts, *test_texts; /* classification, of texts or words */
     struct cz_text_loader *loader;
     float *logits;                /* (accumulation, rows of a batch, n_classes); of words:
                                      (accumulation, rows, T, n_classes) */
@@ -133,6 +135,12 @@ struct run {
     int32_t *tags;                  /* (T) of a sentence, twice: labels and what was predicted */
     double n_hits, n_examples;      /* of the step under way, on this rank */
 };
+
+/* Whether the run evaluates: on --eval-data, or on a share of --data. */
+static inline bool run_evaluates(const struct run *r)
+{
+    return r->options->eval_data.n > 0 || !isnan(r->options->eval_split);
+}
 
 /* Whether the run learns classes of labelled texts, or of their words. */
 static inline bool run_has_classes(const struct run *r)

@@ -249,39 +249,76 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
     return CZ_OK;
 }
 
-/* The figures of the weights that remain, on standard output. */
+/* The figures of an evaluation on standard output. name: "eval" or "test". */
+static cz_status print_report(const struct run *r, const struct evaluation *e, const char *name)
+{
+    const bool tables = !r->options->log_json;
+    if (e->has_values && tables) {
+        TRY(value_report_print(stdout, &e->values, 6));
+    } else if (e->has_entities && !r->scheme && tables) {
+        const size_t n = cz_texts_n_labels(r->texts);
+        TRY(set_report_print(stdout, r->entities + n, n, cz_texts_labels(r->texts), 4));
+        printable_print(stdout, "%s_f1 %.6f\n", name, e->entities.micro.f1);
+    } else if (e->has_entities && tables) {
+        const size_t n = entity_scheme_n_types(r->scheme);
+        TRY(entity_report_print(stdout, r->scheme, r->entities + n, 4));
+        printable_print(stdout, "%s_f1 %.6f\n", name, e->entities.micro.f1);
+    } else if (e->has_classes && tables) {
+        const size_t n = cz_texts_n_labels(r->texts);
+        TRY(class_report_print(stdout, r->confusion + n * n, n, cz_texts_labels(r->texts), 4,
+                               true));
+    }
+    if (e->has_classes && tables)
+        printable_print(stdout, "%s_accuracy %.6f\n", name, e->classes.accuracy);
+    if (e->has_tokens && tables)
+        printable_print(stdout, "%s_accuracy %.6f\n", name, e->token_accuracy);
+    printable_print(stdout, "%s_loss %.6f\n", name, e->loss);
+    if (e->has_classes || e->has_values || r->options->quiet) return CZ_OK;
+    printable_print(stderr, "%s of the end  loss %.4f  perplexity %.2f", name, e->loss,
+                    exp(e->loss));
+    if (e->has_tokens) fprintf(stderr, "  accuracy %.4f", e->token_accuracy);
+    fputc('\n', stderr);
+    return CZ_OK;
+}
+
+/* The figures of the weights that remain. */
 static cz_status report_end(struct run *r)
 {
     const struct evaluation *e = &r->last;
-    if (r->options->eval_data.n == 0) return CZ_OK;
+    if (!run_evaluates(r)) return CZ_OK;
     if (r->last_step != engine_get_global_steps(r->engine)) {
         TRY(measure(r));
         if (run_is_first_rank(r) && !r->went_back) TRY(log_evaluation(r, e));
     }
-    if (!run_is_first_rank(r)) return CZ_OK;
-    if (e->has_values && !r->options->log_json) {
-        TRY(value_report_print(stdout, &e->values, 6));
-    } else if (e->has_entities && !r->scheme && !r->options->log_json) {
-        const size_t n = cz_texts_n_labels(r->texts);
-        TRY(set_report_print(stdout, r->entities + n, n, cz_texts_labels(r->texts), 4));
-        printf("eval_f1 %.6f\neval_accuracy %.6f\n", e->entities.micro.f1, e->classes.accuracy);
-    } else if (e->has_entities && !r->options->log_json) {
-        const size_t n = entity_scheme_n_types(r->scheme);
-        TRY(entity_report_print(stdout, r->scheme, r->entities + n, 4));
-        printf("eval_f1 %.6f\neval_accuracy %.6f\n", e->entities.micro.f1, e->classes.accuracy);
-    } else if (e->has_classes && !r->options->log_json) {
-        const size_t n = cz_texts_n_labels(r->texts);
-        TRY(class_report_print(stdout, r->confusion + n * n, n, cz_texts_labels(r->texts), 4,
-                               true));
-        printf("eval_accuracy %.6f\n", e->classes.accuracy);
-    }
-    if (e->has_tokens && !r->options->log_json) printf("eval_accuracy %.6f\n", e->token_accuracy);
-    printf("eval_loss %.6f\n", e->loss);
-    if (e->has_classes || e->has_values || r->options->quiet) return CZ_OK;
-    fprintf(stderr, "eval of the end  loss %.4f  perplexity %.2f", e->loss, exp(e->loss));
-    if (e->has_tokens) fprintf(stderr, "  accuracy %.4f", e->token_accuracy);
-    fputc('\n', stderr);
-    return CZ_OK;
+    return run_is_first_rank(r) ? print_report(r, e, "eval") : CZ_OK;
+}
+
+static void swap_test_data(struct run *r)
+{
+    struct cz_texts *texts = r->eval_texts;
+    struct chat_set *chats = r->eval_chats;
+    struct cz_data_loader *data = r->eval_data;
+    r->eval_texts = r->test_texts;
+    r->eval_chats = r->test_chats;
+    r->eval_data = r->test_data;
+    r->test_texts = texts;
+    r->test_chats = chats;
+    r->test_data = data;
+}
+
+/* Data that chose nothing: neither the best weights nor the end. */
+static cz_status report_test(struct run *r)
+{
+    struct evaluation e = {0};
+    if (r->options->test_data.n == 0) return CZ_OK;
+    swap_test_data(r);
+    cz_status st = r->task->evaluate(r, &e);
+    swap_test_data(r);
+    TRY(st);
+    if (run_is_first_rank(r)) TRY(print_report(r, &e, "test"));
+    if (isfinite(e.loss)) return CZ_OK;
+    return err_set(CZ_DIVERGED, 0, "the evaluation of --test-data has a loss of %s",
+                   isnan(e.loss) ? "nan" : "inf");
 }
 
 /* A model that came in 16 bits is exported in them, too; an adapter is small, and PEFT writes its
@@ -309,7 +346,7 @@ static cz_status check_finite(const struct run *r)
             "the run ended with a loss of %s; %lld of its %lld steps were skipped: lower "
             "the learning rate, or continue from an earlier checkpoint",
             isnan(loss) ? "nan" : "inf", (long long)n_skipped, (long long)n);
-    if (r->options->eval_data.n > 0 && !isfinite(r->last.loss))
+    if (run_evaluates(r) && !isfinite(r->last.loss))
         return err_set(CZ_DIVERGED, 0, "the evaluation of the end has a loss of %s",
                        isnan(r->last.loss) ? "nan" : "inf");
     if (2 * n_skipped > n && run_is_first_rank(r))
@@ -350,6 +387,7 @@ cz_status run_train(struct run *r)
     }
     TRY(run_take_best(r));
     TRY(report_end(r));
+    TRY(report_test(r));
     /* Weights of the best evaluation are good, whatever became of the run. */
     if (!r->went_back) TRY(check_finite(r));
     /* All ranks take part in the export, one writes. */

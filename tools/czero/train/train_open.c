@@ -40,6 +40,7 @@ static cz_status check_outputs(const struct train_options *o)
     output_add_input(&in, o->config);
     output_add_inputs(&in, &o->data);
     output_add_inputs(&in, &o->eval_data);
+    output_add_inputs(&in, &o->test_data);
     TRY(output_check_file("--curve", o->curve, OUTPUT_CURVE, &in));
     TRY(output_check_file("--metrics", o->metrics, OUTPUT_METRICS, &in));
     if (o->curve && o->metrics && strcmp(o->curve, o->metrics) == 0)
@@ -67,8 +68,16 @@ static cz_status check_options(const struct train_options *o)
     if (!o->save && (o->save_interval > 0 || o->save_keep > 0))
         return err_set(CZ_INVALID, 0, "%s needs --save, the folder for checkpoints",
                        o->save_interval > 0 ? "--save-interval" : "--save-keep");
-    if (o->eval_data.n == 0 && (o->eval_interval || o->best_metric || o->early_stopping > 0))
-        return err_set(CZ_INVALID, 0, "%s needs --eval-data, the data to evaluate on",
+    if (!isnan(o->eval_split) && !(o->eval_split > 0 && o->eval_split < 1))
+        return err_set(CZ_INVALID, 0,
+                       "--eval-split %g: a share between 0 and 1 is needed, such as 0.1",
+                       o->eval_split);
+    if (!isnan(o->eval_split) && o->eval_data.n > 0)
+        return err_set(CZ_INVALID, 0, "--eval-split and --eval-data: give one of the two");
+    const bool evaluates = o->eval_data.n > 0 || !isnan(o->eval_split);
+    if (!evaluates && (o->eval_interval || o->best_metric || o->early_stopping > 0))
+        return err_set(CZ_INVALID, 0,
+                       "%s needs --eval-data or --eval-split, the data to evaluate on",
                        o->eval_interval ? "--eval-interval"
                        : o->best_metric ? "--best-metric"
                                         : "--early-stopping");
@@ -294,7 +303,7 @@ static cz_status choose_steps(struct run *r)
     const struct train_options *o = r->options;
     r->steps = o->steps;
     if (o->steps <= 0) TRY(steps_of_epochs(r));
-    if (o->eval_data.n == 0) return CZ_OK;
+    if (!run_evaluates(r)) return CZ_OK;
     const char *text = o->eval_interval;
     if (!text && !run_has_classes(r) && !o->best_metric && o->early_stopping == 0)
         return CZ_OK; /* at the end alone */

@@ -69,6 +69,9 @@ static cz_status put_all(FILE *f, const struct run *r)
     put_texts(f, r->eval_texts, "--eval-data");
     put_chats(f, r->eval_chats, "--eval-data");
     TRY(put_tokens(f, r->eval_data, "--eval-data"));
+    put_texts(f, r->test_texts, "--test-data");
+    put_chats(f, r->test_chats, "--test-data");
+    TRY(put_tokens(f, r->test_data, "--test-data"));
     TRY(put_tokenizer(f, r->tokenizer));
     printable_print(f, "rows of up to %" PRId64 " tokens\n", r->T);
     printable_print(f, "%" PRId64 " steps, evaluated every %" PRId64 " steps%s\n", r->steps,
