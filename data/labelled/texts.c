@@ -208,7 +208,7 @@ cz_status texts_take_row(struct texts_reader *r)
     size_t entry_idx;
     if (r->o->labels_ignored) row->label_kind = LABEL_NONE;
     if (row->label_kind == LABEL_NONE && !r->o->labels_optional)
-        return text_source_fail(&r->in, CZ_INVALID, "the example has no label");
+        return text_source_fail(&r->in, CZ_INVALID, "the example has no label: give it one, or remove the row");
     TRY(texts_take_example(r, &e));
     if (r->o->words) return texts_take_raw_words(r, e);
     const bool is_set = row->label_kind == LABEL_SET;

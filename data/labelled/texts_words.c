@@ -337,7 +337,7 @@ static cz_status check_columns(struct texts_reader *r, size_t n, const struct te
 {
     const bool is_first = r->n_columns == 0;
     if (is_first) r->n_columns = n;
-    if (label_at == 0 && n != r->n_columns)
+    if (label_at == 0 && n > 1 && n != r->n_columns)
         return text_source_fail(&r->in, CZ_CORRUPT,
                                 "%zu columns, where the lines before have %zu: the class is the "
                                 "last one; name its column by --label-column",

@@ -89,7 +89,7 @@ START_TEST(columns_are_read)
 {
     setup();
     struct cz_texts *t = open_text("a.conll", "-DOCSTART- -X- -X- O\n\nEU NNP I-NP B-ORG\n"
-                                              "rejects VBZ I-VP O\r\n\n \nPeter NNP B-PER\n");
+                                              "rejects VBZ I-VP O\r\n\n \nPeter NNP I-NP B-PER\n");
     ck_assert_uint_eq(cz_texts_count(t), 2);
     ck_assert_str_eq(shown(t, 0), "EU/B-ORG rejects/O");
     ck_assert_str_eq(shown(t, 1), "Peter/B-PER");
@@ -106,6 +106,34 @@ START_TEST(columns_are_read)
     t = open_with((struct cz_texts_options){.text_column = "2", .label_column = "3"}, "c.txt",
                   "1 Rome B-LOC x\n2 is O x\n");
     ck_assert_str_eq(shown(t, 0), "Rome/B-LOC is/O");
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
+START_TEST(columns_that_are_unclear_are_refused)
+{
+    setup();
+    refused_with((struct cz_texts_options){0}, "a.conll", "EU NNP I-NP B-ORG\n\nPeter NNP B-PER\n",
+                 CZ_CORRUPT,
+                 "a.conll:3: 3 columns, where the lines before have 4: the class is the last one");
+    refused_with((struct cz_texts_options){0}, "a.conll", "EU B-ORG\nPeter NNP B-PER\n", CZ_CORRUPT,
+                 "a.conll:2: 3 columns");
+    refused_with((struct cz_texts_options){0}, "a.conll", "EU B-ORG\nPeter\n", CZ_CORRUPT,
+                 "a.conll:2: a word without a class");
+    refused("u.conll", "1\tthe\tthe\tDET\t_\t_\t2\tdet\t_\t_\n",
+            "u.conll:1: 10 columns that begin with a number, as CoNLL-U has them");
+    struct cz_texts *t =
+        open_with((struct cz_texts_options){.text_column = "2", .label_column = "4"}, "u.conll",
+                  "1\tthe\tthe\tDET\t_\t_\t2\tdet\t_\t_\n2\tcat\tcat\tNOUN\t_\n");
+    ck_assert_str_eq(shown(t, 0), "the/DET cat/NOUN");
+    cz_texts_close(t);
+    /* seven columns, or words first */
+    t = open_text("v.conll", "1 a b c d e X\n2 a b c d e Y\n");
+    ck_assert_str_eq(shown(t, 0), "1/X 2/Y");
+    cz_texts_close(t);
+    t = open_text("w.conll", "a1 a b c d e f X\nb2 a b c d e f Y\n");
+    ck_assert_str_eq(shown(t, 0), "a1/X b2/Y");
     cz_texts_close(t);
     teardown();
 }
@@ -298,6 +326,6 @@ START_TEST(batches_have_labels_where_words_begin)
 }
 END_TEST
 
-TEST_MAIN("data/texts_words", columns_are_read, lists_are_read, raw_text_is_split,
-          bad_input_names_its_place, tokens_know_their_words, special_tokens_have_no_word,
-          batches_have_labels_where_words_begin)
+TEST_MAIN("data/texts_words", columns_are_read, columns_that_are_unclear_are_refused,
+          lists_are_read, raw_text_is_split, bad_input_names_its_place, tokens_know_their_words,
+          special_tokens_have_no_word, batches_have_labels_where_words_begin)
