@@ -2,9 +2,9 @@
  * predict_words.c. */
 #include "base/printable.h"
 #include "tools/czero/args.h"
-#include "tools/czero/cmd/predict.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/output.h"
+#include "tools/czero/predict/predict.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
 

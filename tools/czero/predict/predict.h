@@ -3,8 +3,8 @@
  * cmd_predict.c     the options, classes of texts
  * predict_data.c    texts of files, what is kept of them, their true labels
  * predict_words.c   classes of words, and the entities that they are */
-#ifndef CZ_TOOLS_CZERO_CMD_PREDICT_H
-#define CZ_TOOLS_CZERO_CMD_PREDICT_H
+#ifndef CZ_TOOLS_CZERO_PREDICT_H
+#define CZ_TOOLS_CZERO_PREDICT_H
 
 #include "tools/czero/args.h"
 #include "tools/czero/train/score.h"

@@ -1,6 +1,6 @@
 /* czero predict with a classifier of words: named entities with their places and scores. */
 #include "base/printable.h"
-#include "tools/czero/cmd/predict.h"
+#include "tools/czero/predict/predict.h"
 #include "tools/czero/tool.h"
 
 #include "engine/report/entity_report.h"

@@ -4,7 +4,7 @@
 #include "base/printable.h"
 #include "data/labelled/labels.h"
 #include "formats/json/json.h"
-#include "tools/czero/cmd/predict.h"
+#include "tools/czero/predict/predict.h"
 #include "tools/czero/tool.h"
 
 #include <stdlib.h>
