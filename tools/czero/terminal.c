@@ -4,8 +4,11 @@
 
 #include "base/status.h"
 
+#include "engine/report/text_width.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 bool terminal_has_colours(FILE *out)
@@ -73,5 +76,107 @@ void terminal_put_ascii(FILE *out, const char *text)
 {
     char *copy = strdup(text);
     fputs(copy ? to_ascii(copy) : text, out);
+    free(copy);
+}
+
+/* ---- width and height ------------------------------------------------------------------------ */
+
+#define SIDE_MIN 20 /* a narrower terminal is none to write for */
+#define SIDE_MAX 1000
+
+static int side(FILE *out, const char *variable, bool is_width)
+{
+    struct winsize size = {0};
+    const char *text = getenv(variable);
+    if (isatty(fileno(out)) != 1) return 0;
+    const bool has = ioctl(fileno(out), TIOCGWINSZ, &size) == 0;
+    int n = !has ? 0 : is_width ? size.ws_col : size.ws_row;
+    if (n == 0 && text) n = atoi(text);
+    return n < 0 || n > SIDE_MAX ? 0 : n;
+}
+
+int terminal_columns(FILE *out)
+{
+    return side(out, "COLUMNS", true);
+}
+
+int terminal_lines(FILE *out)
+{
+    return side(out, "LINES", false);
+}
+
+/* ---- lines that are too long ----------------------------------------------------------------- */
+
+/* Colours take no column. */
+static size_t width_of(const char *text, size_t n)
+{
+    size_t wide = 0;
+    for (size_t i = 0; i < n;) {
+        char escape[PRINTABLE_NBYTES];
+        size_t columns = 0;
+        if (text[i] == '\033') {
+            const char *end = memchr(text + i, 'm', n - i);
+            i = end ? (size_t)(end - text) + 1 : n;
+            continue;
+        }
+        i += text_char(text + i, &columns, escape);
+        wide += columns;
+    }
+    return wide;
+}
+
+/* Where the rest of a line goes: under what follows the last gap of two spaces in its first two
+ * thirds, or a little further in than the line. */
+static size_t indent_of(const char *line, size_t n, size_t columns)
+{
+    size_t lead = 0, at = 0;
+    while (lead < n && line[lead] == ' ') lead++;
+    for (size_t i = lead; i + 2 < n; i++) {
+        const bool is_gap = line[i] == ' ' && line[i + 1] == ' ' && line[i + 2] != ' ';
+        const size_t column = is_gap ? width_of(line, i + 2) : 0;
+        if (is_gap && column <= columns * 2 / 3) at = column;
+    }
+    return at > 0 ? at : lead + 2 <= columns / 2 ? lead + 2 : 0;
+}
+
+static void wrap_line(FILE *out, const char *line, size_t n, size_t columns)
+{
+    const size_t indent = indent_of(line, n, columns);
+    size_t column = 0;
+    for (size_t i = 0; i < n;) {
+        size_t gap = 0, word = 0;
+        while (i + gap < n && line[i + gap] == ' ') gap++;
+        while (i + gap + word < n && line[i + gap + word] != ' ') word++;
+        const size_t wide = width_of(line + i + gap, word);
+        if (i > 0 && column > indent && column + gap + wide > columns) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else {
+            fprintf(out, "%*s", (int)gap, "");
+            column += gap;
+        }
+        fwrite(line + i + gap, 1, word, out);
+        column += wide;
+        i += gap + word;
+    }
+}
+
+void terminal_wrap(FILE *out, const char *text, int columns)
+{
+    while (*text) {
+        const size_t n = strcspn(text, "\n");
+        if (columns < SIDE_MIN || width_of(text, n) <= (size_t)columns)
+            fwrite(text, 1, n, out);
+        else
+            wrap_line(out, text, n, (size_t)columns);
+        text += n;
+        if (*text) fputc(*text++, out);
+    }
+}
+
+void terminal_put_wrapped(FILE *out, const char *text)
+{
+    char *copy = strdup(text);
+    terminal_wrap(out, copy ? terminal_text(copy) : text, terminal_columns(out));
     free(copy);
 }

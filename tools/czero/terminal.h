@@ -21,6 +21,18 @@ const char *terminal_colour(FILE *out, enum terminal_colour colour);
  * `text`. */
 char *terminal_text(char *text);
 
+/* Columns and lines of a terminal; 0: `out` is none, or does not tell, and neither do COLUMNS and
+ * LINES. */
+int terminal_columns(FILE *out);
+int terminal_lines(FILE *out);
+
+/* Print text whose lines are broken between words at `columns` (0: never). Of a table's row, what
+ * was broken off stands under its last column; of other lines, two columns further in. */
+void terminal_wrap(FILE *out, const char *text, int columns);
+
+/* The same at the width of the terminal, with terminal_put()'s replacements. */
+void terminal_put_wrapped(FILE *out, const char *text);
+
 /* Print a help text or a table. Where UTF-8 cannot be shown, the characters that czero's own texts
  * use ("…", "×", "·") become ASCII; those of names stay as they are. */
 void terminal_put(FILE *out, const char *text);

@@ -4,6 +4,7 @@
 #include "tool.h"
 
 #include "args.h"
+#include "base/compiler.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/threads.h"
@@ -13,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,6 +73,29 @@ int tool_exit_code(cz_status status)
     return EXIT_RUNTIME;
 }
 
+/* Lines as wide as stderr's terminal. */
+static void put_wrapped(FILE *out, const char *fmt, ...) CZ_PRINTF(2, 3);
+
+static void put_wrapped(FILE *out, const char *fmt, ...)
+{
+    char text[LINE_NBYTES + 256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    terminal_wrap(out, terminal_text(text), terminal_columns(stderr));
+}
+
+void tool_note(const char *fmt, ...)
+{
+    char text[LINE_NBYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    printable_vformat(text, sizeof text, 1024, fmt, ap);
+    va_end(ap);
+    put_wrapped(stderr, "%s\n", text);
+}
+
 /* A message may have a line per problem: each is found by its prefix in a mixed log. `text` is
  * escaped already. */
 static void put_error(const char *name, const char *text)
@@ -81,7 +106,7 @@ static void put_error(const char *name, const char *text)
         char line[LINE_NBYTES];
         size_t n = strcspn(text, "\n");
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        fprintf(stderr, "%s%s:%s %s\n", red, name, plain, terminal_text(line));
+        put_wrapped(stderr, "%s%s:%s %s\n", red, name, plain, line);
         text += n + (text[n] == '\n');
     } while (*text);
 }
@@ -161,15 +186,15 @@ static size_t held_nbytes;
 static void log_to_stderr(enum cz_log_level level, const char *line, void *user)
 {
     const struct log_style *style = user;
-    char text[LINE_NBYTES];
-    if (style->quiet && level != LOG_WARN) return;
+    const bool warns = level == LOG_WARN;
+    if (style->quiet && !warns) return;
     FILE *out = held ? held : stderr;
-    fprintf(out, "%s%s: ", style->clear, program);
-    if (level == LOG_WARN)
-        fprintf(out, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW),
-                terminal_colour(stderr, TERMINAL_PLAIN));
-    snprintf(text, sizeof text, "%s", line);
-    fprintf(out, "%s\n", terminal_text(text));
+    fputs(style->clear, out);
+    if (warns)
+        put_wrapped(out, "%s: %swarning:%s %s\n", program, terminal_colour(stderr, TERMINAL_YELLOW),
+                    terminal_colour(stderr, TERMINAL_PLAIN), line);
+    else
+        put_wrapped(out, "%s: %s\n", program, line);
 }
 
 /* Without memory the lines are shown at once. */
@@ -218,7 +243,7 @@ void tool_put_report(char *text, bool is_json)
     if (is_json)
         puts(text);
     else
-        terminal_put(stdout, text);
+        terminal_put_wrapped(stdout, text);
     free(text);
 }
 
@@ -230,11 +255,22 @@ int tool_put_json(struct json_writer *w)
     return EXIT_OK;
 }
 
+/* The reader of a pipe has seen enough, as `head` does: the code says the rest. */
+static bool is_left(void)
+{
+    const int error = errno;
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    const bool is_gone = poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+    errno = error;
+    return is_gone || error == EPIPE;
+}
+
 /* A full disk is often noticed only when stdout is flushed. It must not end with exit code 0. */
 int tool_finish_stdout(int code)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    if (is_left()) return code == EXIT_OK ? EXIT_RUNTIME : code;
     if (errno == 0) /* it failed before, and why is forgotten */
         tool_complain(program, "cannot write to standard output");
     else

@@ -39,6 +39,10 @@ int tool_exit_code(cz_status status);
  * among the arguments are escaped (base/printable.h). */
 void tool_complain(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Print a line on stderr that is neither an error nor the log's, as wide as the terminal. Strings
+ * among the arguments are escaped. */
+void tool_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /* Print "NAME: <cz_last_error()>" on stderr and return tool_exit_code(cz_last_status()).
  * CZERO_DEBUG=1 adds the trace. */
 int tool_fail(void);

@@ -285,4 +285,14 @@ COLUMNS=1000 fine "$known"
 "$czero" plot "$work/a/metrics.csv" >/dev/full 2>"$work/err"
 [ $? = 1 ] || complain "a full disk is no failure"
 "$czero" plot --help | grep -q -- "--log-y" || complain "no help"
+# the panels of a terminal fit its height, with a line for the next command
+for lines in 24 30 43; do
+  for ys in loss loss,lr; do
+    n=$(LINES=$lines "$czero" plot "$work/a/metrics.csv" --y $ys | wc -l)
+    [ "$n" -lt $lines ] || complain "$ys takes $n of $lines lines"
+  done
+done
+[ "$(LINES=30 "$czero" plot "$work/a/metrics.csv" --y loss,lr | wc -l)" -gt 24 ] || complain "a tall terminal is not used"
+[ "$(LINES=24 "$czero" plot "$work/a/metrics.csv" --y loss --height 30 | wc -l)" -gt 30 ] || complain "--height does not win"
+
 exit $failed

@@ -19,6 +19,8 @@ for name in "${names[@]}"; do
   for section in NAME SYNOPSIS DESCRIPTION OPTIONS 'EXIT STATUS' ENVIRONMENT EXAMPLES 'SEE ALSO'; do
     grep -qx ".SH $section" "$page" || complain "$name has no $section"
   done
+  [ "$(grep -n '^.SH EXAMPLES' "$page" | cut -d: -f1)" -lt "$(grep -n '^.SH OPTIONS' "$page" | cut -d: -f1)" ] ||
+    complain "$name: examples come after the options"
   LC_ALL=C grep -n '[^ -~]' "$page" && complain "$name: not ASCII"
   if command -v mandoc >/dev/null; then mandoc -T lint -W warning "$page" || complain "$name: mandoc warns"; fi
   if command -v groff >/dev/null; then
@@ -52,4 +54,13 @@ else
   echo "note: no mandoc here"
 fi
 [ $failed = 0 ] && echo "$n_pages pages"
+# a reader that has seen enough is no error to tell of, also where SIGPIPE is ignored
+for words in "man train" "train --help" "config reference" "tune --host-memory 1GB"; do
+  # shellcheck disable=SC2086
+  (sleep 0.3; trap '' PIPE; exec "$czero" $words 2>"$work/err") | true
+  grep -q standard "$work/err" && complain "$words: $(cat "$work/err")"
+done
+"$czero" man train 2>"$work/err" >/dev/full && complain "a full disk is a success"
+grep -q "cannot write to standard output" "$work/err" || complain "a full disk: $(cat "$work/err")"
+
 exit $failed

@@ -159,8 +159,15 @@ static void put_usage(FILE *out, const struct arg_command *c)
     fputc('\n', out);
 }
 
+/* Near the top: a reader wants a command first, and its options then. */
+static void put_examples(FILE *out, const char *examples)
+{
+    fputs(".SH EXAMPLES\n", out);
+    put_lines(out, examples);
+}
+
 /* What every page ends with. */
-static void put_tail(FILE *out, const char *exits, const char *examples, const char *self)
+static void put_tail(FILE *out, const char *exits, const char *self)
 {
     char name[64];
     fputs(".SH EXIT STATUS\n", out);
@@ -172,8 +179,6 @@ static void put_tail(FILE *out, const char *exits, const char *examples, const c
         fputs("\\fR\n", out);
         put_paragraphs(out, czero_environment[i].help);
     }
-    fputs(".SH EXAMPLES\n", out);
-    put_lines(out, examples);
     fputs(".SH SEE ALSO\n", out);
     const char *separator = "";
     if (strcmp(self, "czero") != 0) {
@@ -204,12 +209,8 @@ static void put_command_page(FILE *out, const struct arg_command *c)
     if (c->n_actions == 0) put_usage(out, c);
     fputs(".SH DESCRIPTION\n", out);
     put_paragraphs(out, c->summary);
-    if (c->epilogue) {
-        fputs(".PP\n", out);
-        put_paragraphs(out, c->epilogue);
-    }
+    put_examples(out, c->examples);
     fputs(".SH OPTIONS\n", out);
-    put_common_options(out);
     put_options(out, c);
     for (size_t i = 0; i < c->n_actions; i++) {
         fputs(".SS ", out);
@@ -218,7 +219,13 @@ static void put_command_page(FILE *out, const struct arg_command *c)
         put_paragraphs(out, c->actions[i].summary);
         put_options(out, &c->actions[i]);
     }
-    put_tail(out, c->exits, c->examples, c->name);
+    fputs(c->n_actions > 0 ? ".SS Every command\n" : ".PP\nEvery command has these:\n", out);
+    put_common_options(out);
+    if (c->epilogue) {
+        fputs(".SH NOTES\n", out);
+        put_paragraphs(out, c->epilogue);
+    }
+    put_tail(out, c->exits, c->name);
 }
 
 /* czero(1) lists the commands. */
@@ -227,6 +234,7 @@ static void put_main_page(FILE *out)
     put_head(out, "czero", CZERO_SUMMARY);
     fputs(".SH SYNOPSIS\n\\fBczero\\fR \\fICOMMAND\\fR [options]\n.SH DESCRIPTION\n", out);
     put_paragraphs(out, CZERO_DESCRIPTION);
+    put_examples(out, train_command.examples);
     fputs(".SH COMMANDS\n", out);
     for (size_t i = 0; czero_commands[i].name; i++) {
         fputs(".TP\n\\fBczero\\-", out);
@@ -236,7 +244,7 @@ static void put_main_page(FILE *out)
     }
     fputs(".SH OPTIONS\nEvery command has these; its page tells of its own.\n", out);
     put_common_options(out);
-    put_tail(out, NULL, train_command.examples, "czero");
+    put_tail(out, NULL, "czero");
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */

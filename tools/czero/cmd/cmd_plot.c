@@ -58,7 +58,9 @@ const struct arg_command plot_command = {
     .examples = "  czero plot run1/metrics.csv run2/metrics.csv -o loss.svg",
 };
 
-#define SIDE_MAX 20000 /* pixels or columns: more is a slip of the finger */
+#define SIDE_MAX      20000 /* pixels or columns: more is a slip of the finger */
+#define SIDE_MIN      20    /* of a terminal; smaller ones are taken for wrong */
+#define SIDE_MAX_TEXT 1000
 
 static cz_status check(const struct plot_command *o)
 {
@@ -79,15 +81,24 @@ static cz_status check(const struct plot_command *o)
 
 /* ---- the terminal --------------------------------------------------------------------------- */
 
-/* COLUMNS wins: tests and pipes have no terminal to ask. */
-static int terminal_columns(void)
+/* COLUMNS and LINES win: tests and pipes have no terminal to ask. */
+static int side(const char *variable, int of_terminal, int fallback)
 {
-    struct winsize size;
-    const char *columns = getenv("COLUMNS");
-    int n = columns ? atoi(columns) : 0;
-    if (n >= 20 && n <= 1000) return n;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) return size.ws_col;
-    return 80;
+    const char *text = getenv(variable);
+    const int n = text ? atoi(text) : 0;
+    if (n >= SIDE_MIN && n <= SIDE_MAX_TEXT) return n;
+    return of_terminal >= SIDE_MIN ? of_terminal : fallback;
+}
+
+/* Lines of each panel: all of them, with the title, what plot_draw_text() prints around each, and
+ * the line on which the next command is typed, on one screen. */
+static int panel_lines(size_t n_panels)
+{
+    enum { USUAL = 14, LEAST = 3, AROUND = 5, TITLE = 2 };
+    const int lines = side("LINES", terminal_lines(stdout), 0), n = (int)n_panels;
+    if (lines == 0 || n == 0) return USUAL;
+    const int each = (lines - 1 - TITLE) / n - AROUND;
+    return each > USUAL ? USUAL : each < LEAST ? LEAST : each;
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
@@ -163,8 +174,8 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
     /* --width and --height are pixels for a file and characters for a terminal. */
     bool sizes_are_pixels = o->out != NULL;
     struct plot_text_style style = (struct plot_text_style){
-        .width = o->width > 0 && !sizes_are_pixels ? (int)o->width : terminal_columns(),
-        .height = o->height > 0 && !sizes_are_pixels ? (int)o->height : 14,
+        .width = o->width > 0 && !sizes_are_pixels ? (int)o->width
+                                                   : side("COLUMNS", terminal_columns(stdout), 80),
         .utf8 = terminal_is_utf8(),
         .coloured = terminal_has_colours(stdout),
     };
@@ -174,6 +185,7 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
     for (size_t i = 0; st == CZ_OK && i < o->files.n; i++) tell_oddities(&tables[i], f);
     for (size_t i = 0; st == CZ_OK && i < f->n_empty; i++)
         printable_print(stderr, "czero plot: no numbers of %s yet\n", f->empty[i]);
+    style.height = o->height > 0 && !sizes_are_pixels ? (int)o->height : panel_lines(f->n_panels);
     if (st == CZ_OK && o->out) st = draw_svg(f, o);
     if (st == CZ_OK && (!o->out || o->text)) st = plot_draw_text(f, stdout, &style);
     plot_figure_free(f);
