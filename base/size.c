@@ -2,6 +2,7 @@
  * them. */
 #include "base/size.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,4 +96,46 @@ cz_status size_parse_machine(const char *text, size_t *nbytes)
         return err_set(CZ_INVALID, 0, "\"%s\" is %zu byte%s; did you mean %sGB?", text, n,
                        n == 1 ? "" : "s", text);
     return err_set(CZ_INVALID, 0, "\"%s\" is less than 1 MiB; did you mean GB?", text);
+}
+
+/* Rounded first, because 999.96 has another length than it seems. */
+const char *size_number(double value, int digits, char *buf, size_t buf_nbytes)
+{
+    char text[64];
+    if (!isfinite(value) || fabs(value) < 1e-12 || fabs(value) >= 1e18) {
+        snprintf(buf, buf_nbytes, "%.0f", isfinite(value) && fabs(value) < 1 ? 0.0 : value);
+        return buf;
+    }
+    snprintf(text, sizeof text, "%.*e", digits - 1, value);
+    const double rounded = strtod(text, NULL);
+    const int places = digits - 1 - (int)floor(log10(fabs(rounded)) + 1e-9);
+    snprintf(text, sizeof text, "%.*f", places > 0 ? places : 0, rounded);
+    if (places > 0) { /* no zeros at its end */
+        size_t n = strlen(text);
+        while (text[n - 1] == '0') n--;
+        text[text[n - 1] == '.' ? n - 1 : n] = '\0';
+    }
+    size_t whole = strcspn(text, "."), at = 0;
+    for (size_t i = 0; text[i] && at + 2 < buf_nbytes; i++) {
+        const bool is_digit = text[i] >= '0' && text[i] <= '9';
+        if (is_digit && i > 0 && i < whole && (whole - i) % 3 == 0 && text[i - 1] != '-')
+            buf[at++] = ',';
+        buf[at++] = text[i];
+    }
+    buf[at] = '\0';
+    return buf;
+}
+
+const char *size_decimal(double nbytes, char *buf, size_t buf_nbytes)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
+    size_t unit = 0;
+    char number[48];
+    while (nbytes >= 999.5 && unit + 1 < sizeof units / sizeof *units) {
+        nbytes /= 1000;
+        unit++;
+    }
+    snprintf(buf, buf_nbytes, "%s %s", size_number(nbytes, nbytes < 100 ? 2 : 3, number, 48),
+             units[unit]);
+    return buf;
 }

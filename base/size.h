@@ -29,6 +29,13 @@ const char *size_human(size_t nbytes, char *buf, size_t buf_nbytes);
  * number of them, else as size_human(). */
 const char *size_written(size_t nbytes, char *buf, size_t buf_nbytes);
 
+/* A number as people write it, of so many significant digits (1 to 9) and never with an exponent:
+ * "18,520", "0.0000587"; below 10^-12 it is "0". Into buf (at least 48 bytes); returns buf. */
+const char *size_number(double value, int digits, char *buf, size_t buf_nbytes);
+
+/* Bytes as makers of disks count them: "1.2 TB". Into buf (at least 48 bytes); returns buf. */
+const char *size_decimal(double nbytes, char *buf, size_t buf_nbytes);
+
 /* Read a size as people write it: "24GB" (10^9), "64GiB" (2^30), "1.5TB", "4096". Letters in any
  * case. CZ_INVALID for anything else, less than one byte, and what no size_t holds. */
 cz_status size_parse(const char *text, size_t *nbytes);

@@ -147,21 +147,20 @@ struct swap_options tiers_swap_options(const struct cz_engine *e)
     if (params_are(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_param.nvme_path;
     if (optimizer_is(c, CONFIG_OFFLOAD_NVME)) dir = c->zero.offload_optimizer.nvme_path;
     if (c->czero.n_nvme_paths > 0) dir = c->czero.nvme_paths[0];
-    return (struct swap_options){.dir = dir,
-                                 .more_dirs = c->czero.nvme_paths + 1,
-                                 .n_more_dirs =
-                                     c->czero.n_nvme_paths > 0 ? c->czero.n_nvme_paths - 1 : 0,
-                                 .rates = c->czero.n_nvme_rates > 0 ? c->czero.nvme_rates : NULL,
-                                 .rank = e->comm->rank,
-                                 .nbytes = activations > 0 ? (size_t)off + activations
-                                                           : zero_swap_nbytes(e->zero),
-                                 .block_nbytes = (size_t)c->aio.block_size,
-                                 .queue_depth = (int)c->aio.queue_depth,
-                                 .n_threads = n_threads < INT_MAX ? (int)n_threads : INT_MAX,
-                                 .single_submit = c->aio.single_submit,
-                                 .checksums = c->czero.offload_checksums,
-                                 .sources = e->sources,
-                                 .n_sources = e->n_sources};
+    return (struct swap_options){
+        .dir = dir,
+        .more_dirs = c->czero.nvme_paths + 1,
+        .n_more_dirs = c->czero.n_nvme_paths > 0 ? c->czero.n_nvme_paths - 1 : 0,
+        .rates = c->czero.n_nvme_rates > 0 ? c->czero.nvme_rates : NULL,
+        .rank = e->comm->rank,
+        .nbytes = activations > 0 ? (size_t)off + activations : zero_swap_nbytes(e->zero),
+        .block_nbytes = (size_t)c->aio.block_size,
+        .queue_depth = (int)c->aio.queue_depth,
+        .n_threads = n_threads < INT_MAX ? (int)n_threads : INT_MAX,
+        .single_submit = c->aio.single_submit,
+        .checksums = c->czero.offload_checksums,
+        .sources = e->sources,
+        .n_sources = e->n_sources};
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -315,6 +314,19 @@ static cz_status map(struct cz_engine *e, enum plan_place place, const char *nam
     return CZ_OK;
 }
 
+/* A file in memory is no relief: the run needs as much as before, and the system may swap it. */
+static void warn_of_memory(const struct swap_options *o)
+{
+    for (size_t i = 0; i <= o->n_more_dirs; i++) {
+        const char *dir = i == 0 ? o->dir : o->more_dirs[i - 1], *kind = swap_dir_in_memory(dir);
+        if (kind)
+            log_line(LOG_WARN,
+                     "nvme_path \"%s\" is in memory (%s): a swap file there saves none. Name a "
+                     "folder on a disk.",
+                     dir, kind);
+    }
+}
+
 cz_status tiers_allocate(struct cz_engine *e)
 {
     const struct swap_options options = tiers_swap_options(e);
@@ -353,6 +365,7 @@ cz_status tiers_allocate(struct cz_engine *e)
     if (options.nbytes == 0) return CZ_OK;
     TRY(swap_open(&options, &e->swap));
     const char *path;
+    if (e->comm->rank_host == 0) warn_of_memory(&options);
     for (size_t i = 0; e->comm->rank == 0 && (path = swap_path_at(e->swap, i)) != NULL; i++)
         LOGV(LOG_INFO, SUB_ENGINE, "swap file %s: %s", path, swap_describe(e->swap));
     return CZ_OK;

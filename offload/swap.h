@@ -94,6 +94,10 @@ size_t swap_memory_nbytes(const struct swap_options *options);
  * not report it. Creates nothing. Errors: CZ_INVALID (no name, too long), CZ_IO, CZ_NOMEM. */
 cz_status swap_dir_free(const char *dir, size_t *nbytes);
 
+/* Whether files of that folder, or of its nearest parent that exists, are in memory: "tmpfs" or
+ * "ramfs"; NULL: no, or not known. A swap file there saves no memory. */
+const char *swap_dir_in_memory(const char *dir);
+
 /* The same for a swap of several folders: as large as it could be with the shares that they have.
  */
 cz_status swap_free_nbytes(const struct swap_options *options, size_t *nbytes);

@@ -187,6 +187,14 @@ int64_t plan_usual_tokens(const struct cz_model *model);
 bool plan_estimate_deepspeed(const struct cz_model *model, int stage, bool optimizer_away,
                              bool params_away, int64_t world_size, struct plan_estimate *out);
 
+/* "writes 1.2 TB per million tokens", of a rank's step of so many tokens; "": nothing goes to NVMe.
+ * Into buf, of at least PLAN_WEAR_NBYTES; returns it. */
+#define PLAN_WEAR_NBYTES 80
+const char *plan_wear(const struct plan_cost *phases, int64_t n_tokens, char *buf, size_t n);
+
+/* Where tables have figures of a GPU. */
+extern const char plan_gpu_status[];
+
 /* What becomes of what layers save, with the reason: nothing where micro-batches go one after the
  * other. */
 void plan_print_saved(FILE *f, const struct plan_saved *saved, const char *why);

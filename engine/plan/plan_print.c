@@ -6,16 +6,27 @@
 #include "base/size.h"
 #include "engine/plan/plan_impl.h"
 #include "engine/tune/machine.h"
+#include "offload/swap.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+const char plan_gpu_status[] =
+    "No GPU has run czero's GPU code yet: figures of GPUs are planned (docs/gpu.md).";
 
 static const char *const places[PLAN_N_PLACES] = {"host", "device", "pinned", "nvme"};
 
 const char *plan_place_name(enum plan_place place)
 {
     return places[place];
+}
+
+/* Three digits, for seconds and operations. */
+#define NUMBER_NBYTES 48
+static const char *three(double value, char buf[NUMBER_NBYTES])
+{
+    return size_number(value, 3, buf, NUMBER_NBYTES);
 }
 
 static double mib(size_t nbytes)
@@ -110,9 +121,19 @@ static void print_totals(FILE *f, const struct cz_plan *p)
     if (p->nvme_nbytes > p->nvme_free_nbytes)
         printable_print(f, "It does not fit here: %s has %s free for the swap file.\n",
                         p->nvme_path, size_human(p->nvme_free_nbytes, buf, sizeof buf));
-    if (p->nvme_nbytes > 0)
-        printable_print(f, "  %-22s %-7s %11.1f MiB%s%s\n", "swap file", "nvme",
-                        mib(p->nvme_nbytes), *p->nvme_stripes ? "   " : "", p->nvme_stripes);
+    if (p->nvme_nbytes > 0) {
+        char wear[PLAN_WEAR_NBYTES];
+        plan_wear(p->phases, p->B * p->T * p->accumulation, wear, sizeof wear);
+        printable_print(f, "  %-22s %-7s %11.1f MiB%s%s%s%s\n", "swap file", "nvme",
+                        mib(p->nvme_nbytes), *wear || *p->nvme_stripes ? "   " : "", wear,
+                        *wear && *p->nvme_stripes ? "; " : "", p->nvme_stripes);
+    }
+    const char *kind = *p->nvme_path ? swap_dir_in_memory(p->nvme_path) : NULL;
+    if (kind)
+        printable_print(f,
+                        "The swap file's folder %s is in memory (%s): it saves none. Name a folder "
+                        "on a disk.\n",
+                        p->nvme_path, kind);
     if (p->in_place_nbytes > 0)
         printable_print(f,
                         "  %-22s %-7s %11.1f MiB   read from the model's files, without a copy\n",
@@ -140,15 +161,17 @@ static void print_amount(FILE *f, size_t nbytes, const char *what)
 static void print_part(FILE *f, double seconds, const char *what, const char **between)
 {
     if (!(seconds > 0)) return;
-    printable_print(f, "%s%s %.3g s", *between, what, seconds);
+    char buf[NUMBER_NBYTES];
+    printable_print(f, "%s%s %s s", *between, what, three(seconds, buf));
     *between = ", ";
 }
 
 static void print_seconds(FILE *f, const struct plan_cost *c)
 {
     const char *between = "";
+    char buf[NUMBER_NBYTES];
     if (!(c->total_s > 0)) return; /* not known, or no part of it is */
-    fprintf(f, "\n             %.3g s (", c->total_s);
+    printable_print(f, "\n             %s s (", three(c->total_s, buf));
     print_part(f, c->compute_s, "computing", &between);
     print_part(f, c->nvme_s, "NVMe", &between);
     print_part(f, c->link_s, "copies to and from the GPU", &between);
@@ -169,7 +192,8 @@ static void print_phase(FILE *f, const struct cz_plan *p, enum plan_phase phase)
                         size_human(c->in_use_nbytes[place], buf, sizeof buf));
         between = ", ";
     }
-    if (c->flops > 0) fprintf(f, "; %.3g Tflop", c->flops / 1e12);
+    char flops[NUMBER_NBYTES];
+    if (c->flops > 0) printable_print(f, "; %s Tflop", three(c->flops / 1e12, flops));
     print_amount(f, c->nvme_read_nbytes, "from NVMe");
     print_amount(f, c->nvme_written_nbytes, "to NVMe");
     print_amount(f, c->to_device_nbytes, "to the GPU");
@@ -178,6 +202,20 @@ static void print_phase(FILE *f, const struct cz_plan *p, enum plan_phase phase)
     print_amount(f, c->saved_nbytes, "to a checkpoint");
     print_seconds(f, c);
     fprintf(f, "\n");
+}
+
+/* Drives are rated by the bytes written to them. */
+const char *plan_wear(const struct plan_cost *phases, int64_t n_tokens, char *buf, size_t n)
+{
+    double nbytes = 0;
+    char amount[48];
+    for (int phase = 0; phase < PLAN_SAVE; phase++)
+        nbytes += (double)phases[phase].nvme_written_nbytes;
+    buf[0] = '\0';
+    if (nbytes > 0 && n_tokens > 0)
+        snprintf(buf, n, "writes %s per million tokens",
+                 size_decimal(nbytes / (double)n_tokens * 1e6, amount, sizeof amount));
+    return buf;
 }
 
 /* Disks wear out: bytes that go to NVMe in a day of steps without pause, saves left out; NAN
@@ -192,17 +230,20 @@ static double written_per_day(const struct cz_plan *p)
 
 static void print_phases(FILE *f, const struct cz_plan *p)
 {
-    printable_print(
-        f,
-        "Phases of an optimizer step of %lld micro-batch%s, and a save (what each touches; "
-        "memory is allocated once):\n",
-        (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
+    printable_print(f,
+                    "Phases of an optimizer step of %lld micro-batch%s, and a save\n"
+                    "(what each touches; memory is allocated once):\n",
+                    (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) print_phase(f, p, (enum plan_phase)phase);
+    char buf[NUMBER_NBYTES], tokens[NUMBER_NBYTES];
     if (p->beside_s > 0)
-        fprintf(f, "The update overlaps with the last backward pass for %.3g s.\n", p->beside_s);
+        printable_print(f, "The update overlaps with the last backward pass for %s s.\n",
+                        three(p->beside_s, buf));
     if (!isnan(p->step_s))
-        fprintf(f, "Predicted: %.3g s a step, %.4g tokens/s over all ranks.\n", p->step_s,
-                (double)(p->B * p->T * p->accumulation * p->world_size) / p->step_s);
+        printable_print(
+            f, "Predicted: %s s a step, %s tokens/s over all ranks.\n", three(p->step_s, buf),
+            size_number((double)(p->B * p->T * p->accumulation * p->world_size) / p->step_s, 4,
+                        tokens, sizeof tokens));
     if (!isnan(p->step_s) && *p->assumed)
         printable_print(f, "Rates: %s; real ones differ, perhaps by a factor of two.\n",
                         p->assumed);
@@ -212,10 +253,9 @@ static void print_phases(FILE *f, const struct cz_plan *p)
     char slow[200];
     if (isnan(p->step_s) && *plan_slow_step(p, slow, sizeof slow))
         printable_print(f, "Slow: %s.\n", slow);
-    /* Drives are rated by the bytes written to them. */
     if (written_per_day(p) > 0)
-        fprintf(f, "At that pace each rank writes %.3g TB a day to NVMe.\n",
-                written_per_day(p) * 1e-12);
+        printable_print(f, "At that pace each rank writes %s a day to NVMe.\n",
+                        size_decimal(written_per_day(p), buf, sizeof buf));
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -256,9 +296,10 @@ void plan_print_saved(FILE *f, const struct plan_saved *saved, const char *why)
         if (s->n_layers == 0) continue;
         printable_print(f, "%s%zu layer%s %s", between, s->n_layers, s->n_layers == 1 ? "" : "s",
                         titles[shown[k]]);
-        if (s->redo_s > 0) fprintf(f, " (recomputing takes %.3g s", s->redo_s);
+        char buf[NUMBER_NBYTES];
+        if (s->redo_s > 0) printable_print(f, " (recomputing takes %s s", three(s->redo_s, buf));
         if (s->redo_s > 0 && isfinite(s->swap_s))
-            fprintf(f, ", NVMe %.3g s that nothing hides", s->swap_s);
+            printable_print(f, ", NVMe %s s that nothing hides", three(s->swap_s, buf));
         if (s->redo_s > 0) fprintf(f, ")");
         between = ", ";
     }
@@ -278,9 +319,10 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
                     (double)plan->numel / 1e6);
     if (plan->numel_trainable != plan->numel)
         fprintf(f, ", %.1f M trained", (double)plan->numel_trainable / 1e6);
-    printable_print(f, "), %s, stage %d, %lld rank%s, micro-batch %lld × %lld\n",
+    printable_print(f, ")\n%s, stage %d, %lld rank%s, micro-batch %lld × %lld\n",
                     dtype_name(plan->dtype), plan->stage, (long long)plan->world_size,
                     plan->world_size == 1 ? "" : "s", (long long)plan->B, (long long)plan->T);
+    if (plan->on_cuda) printable_print(f, "%s\n", plan_gpu_status);
     /* Rows of the plan, then memory outside of it that still counts against the host's memory. */
     for (size_t i = 0; i < plan->n_rows; i++)
         if (plan->rows[i].nbytes > 0)

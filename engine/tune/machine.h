@@ -88,6 +88,10 @@ const char *machine_gpu_names(char *buf, size_t nbytes);
 /* A profile of a machine with such a GPU, or with none (NULL). No figure of it is measured. */
 void machine_assume(const struct machine_gpu *gpu, struct machine_profile *out);
 
+/* What a search may plan where all memory of a machine with `total` bytes was given, to 10 %: it
+ * leaves what is in use, and at least 2 to 4 GiB (an eighth). Otherwise `given`. */
+size_t machine_share(size_t given, size_t total, size_t in_use);
+
 /* Predicted seconds of one Adam step over numel parameters of a rank: the gradients of a 16-bit
  * model (fp32 masters and moments) or, fp32, everything in fp32; states on the host or streamed
  * from and to NVMe, reading ahead and writing behind. 0: what it takes was not measured. */

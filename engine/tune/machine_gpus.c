@@ -115,3 +115,16 @@ void machine_assume(const struct machine_gpu *gpu, struct machine_profile *out)
     out->host_to_device = out->device_to_host = gpu->pcie * LINK_ATTAINED;
     out->comm = gpu->nvlink > 0 ? gpu->nvlink * LINK_ATTAINED : THROUGH_HOST;
 }
+
+/* ---- room for others --------------------------------------------------------------------------
+ */
+
+size_t machine_share(size_t given, size_t total, size_t in_use)
+{
+    const size_t gib = (size_t)1 << 30, eighth = total / 8;
+    size_t reserve = eighth < 2 * gib ? 2 * gib : eighth > 4 * gib ? 4 * gib : eighth;
+    if (given < total / 10 * 9 || given > total / 10 * 11 || total < 4 * gib) return given;
+    if (reserve < in_use) reserve = in_use;
+    const size_t most = given < total ? given : total;
+    return reserve < most ? most - reserve : given;
+}

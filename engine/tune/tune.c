@@ -264,18 +264,47 @@ static cz_status try_scheme(struct tune *t, struct cz_model *model, const struct
     return CZ_OK;
 }
 
+static bool has_fit(const struct tune *t);
+
+/* After each combination; those that are left out count as tried. */
+static void tell_progress(struct tune *t, size_t n_tried)
+{
+    const struct tune_options *o = &t->options;
+    double best = NAN;
+    t->n_tried = n_tried;
+    if (!o->progress) return;
+    for (size_t i = 0; i < t->n_offers; i++)
+        if (t->offers[i].fits && !(t->offers[i].tokens_per_s <= best))
+            best = t->offers[i].tokens_per_s;
+    o->progress(o->progress_user, t->n_plans, n_tried, t->n_combinations, best);
+}
+
+/* How many combinations try_checkpointing() has for a scheme. */
+static size_t n_ways(const struct tune *t)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(everies); i++)
+        if ((size_t)everies[i] < t->n_layers)
+            n += everies[i] == 0 || t->options.gpu_nbytes == 0 ? 1 : 2;
+    return n;
+}
+
 /* From no recomputation to all layers: the first that fits everything ends the search. */
 static cz_status try_checkpointing(struct tune *t, struct cz_model *model, const struct micros *m,
                                    const struct scheme *s)
 {
     bool all;
+    const size_t begun = t->n_tried;
     for (size_t i = 0; i < CZ_ARRAY_LEN(everies); i++) {
         if ((size_t)everies[i] >= t->n_layers) continue;
         if (t->options.quick && everies[i] > 1) continue;
         TRY(try_scheme(t, model, m, s, everies[i], false, &all));
+        tell_progress(t, t->n_tried + 1);
         if (all || everies[i] == 0 || t->options.gpu_nbytes == 0) continue;
         TRY(try_scheme(t, model, m, s, everies[i], true, &all));
+        tell_progress(t, t->n_tried + 1);
     }
+    tell_progress(t, begun + n_ways(t));
     return CZ_OK;
 }
 
@@ -329,6 +358,7 @@ static cz_status ask_nvme(struct tune *t, struct cz_model *model, struct tune_of
                           bool *found)
 {
     struct tune unbound = *t;
+    unbound.options.progress = NULL;
     unbound.offers = NULL;
     unbound.n_offers = unbound.capacity = 0;
     unbound.options.nvme_nbytes = SIZE_MAX / 2;
@@ -341,6 +371,7 @@ static cz_status ask_nvme(struct tune *t, struct cz_model *model, struct tune_of
         *out = *o;
         *found = true;
     }
+    if (*found) t->nvme_would_do = ((out->need_nbytes[TUNE_NVME] >> 30) + 1) << 30;
     free(unbound.offers);
     return st;
 }
@@ -351,6 +382,10 @@ static cz_status search(struct tune *t, struct cz_model *model)
 {
     bool helps = false;
     struct tune_offer with_nvme;
+    t->n_combinations = 0;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(schemes); i++)
+        if (makes_sense(t, &schemes[i]) && (!uses_nvme(&schemes[i]) || t->options.nvme_nbytes > 0))
+            t->n_combinations += n_ways(t);
     TRY(try_all(t, model, false));
     if (t->options.nvme_nbytes > 0 && !(t->options.quick && has_fit(t)))
         TRY(try_all(t, model, true));

@@ -57,6 +57,10 @@ struct tune_options {
     enum tune_fall fall;       /* WHEN_GIVEN: by recipe.total_steps, else never: for callers that
                                   fill in no "auto" */
     const struct config_lora *lora; /* train this adapter, the model frozen; NULL: all of it */
+    /* Called now and then while searching: plans made, combinations tried and to be tried, tokens
+     * per second of the best so far (NAN: none, or unknown). NULL: not called. */
+    void (*progress)(void *user, size_t n_plans, size_t n_tried, size_t n_all, double best);
+    void *progress_user;
     bool quick; /* a good answer in a tenth of the time: the first scheme with something that fits
                    ends the search, and no disk is asked about */
 };
@@ -118,6 +122,14 @@ bool tune_is_timed(const struct tune *t);
 
 /* Nothing fits: a sentence that says what is missing and by how much. Owned by the tune. */
 const char *tune_missing(const struct tune *t);
+
+/* The answer in a sentence or two: what fits, its memory and speed, and what the rest lacks.
+ * `adapter` (may be NULL): a search for an adapter of the same model, described by `lora` in
+ * words; it is the answer where not all weights fit. Into buf, of at least TUNE_VERDICT_NBYTES;
+ * returns it. */
+#define TUNE_VERDICT_NBYTES 512
+const char *tune_verdict(const struct tune *t, const struct tune *adapter, const char *lora,
+                         char *buf, size_t buf_nbytes);
 
 /* An offer as a ds_config.json that DeepSpeed reads as well; *out is the caller's, by free(). */
 cz_status tune_config(const struct tune *t, const struct tune_offer *offer, char **out);

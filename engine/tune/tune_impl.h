@@ -38,7 +38,9 @@ struct tune {
     size_t n_plans;      /* how many were made */
     struct device *host; /* with its kernels, for all plans */
     struct ops *host_ops;
-    struct tune_memo **memos; /* (TUNE_N_MEMOS) lists by a hash of the key */
+    struct tune_memo **memos;       /* (TUNE_N_MEMOS) lists by a hash of the key */
+    size_t n_tried, n_combinations; /* of the search, for its progress */
+    size_t nvme_would_do;           /* bytes of NVMe with which something would fit; 0: none */
     char missing[512];
 };
 

@@ -181,7 +181,9 @@ static void explain_time(const struct tune *t, const struct tune_offer *best, st
     }
     struct part part = grown_most(&o->phases[phase], &best->phases[phase], scale);
     const char *what = part.what ? part.what : why_computing(t, best, o, phase);
-    add(o->why, sizeof o->why, "%s takes %.3g s longer: it %s", plan_phase_name(phase), most, what);
+    char seconds[48];
+    add(o->why, sizeof o->why, "%s takes %s s longer: it %s", plan_phase_name(phase),
+        size_number(most, 3, seconds, sizeof seconds), what);
 }
 
 /* Without times: the first way in which it moves more than the best. */
@@ -265,4 +267,57 @@ void tune_say_missing(struct tune *t, const struct tune_offer *nearest,
             (with_nvme->need_nbytes[TUNE_NVME] >> 30) + 1,
             (with_nvme->need_nbytes[TUNE_NVME] >> 30) + 1,
             tune_offer_text(with_nvme, text, sizeof text));
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+/* "20.61 GiB of GPU, 1.20 GiB of host memory, 3,030 tokens/s predicted" */
+static void add_needs(char *buf, size_t n, const struct tune *t, const struct tune_offer *o)
+{
+    char size[24], number[48];
+    if (t->options.gpu_nbytes > 0)
+        add(buf, n, "%s of GPU, ", size_human(o->need_nbytes[TUNE_GPU], size, sizeof size));
+    add(buf, n, "%s of host memory", size_human(o->need_nbytes[TUNE_HOST], size, sizeof size));
+    if (o->need_nbytes[TUNE_NVME] > 0)
+        add(buf, n, ", %s of NVMe", size_human(o->need_nbytes[TUNE_NVME], size, sizeof size));
+    if (!isnan(o->tokens_per_s))
+        add(buf, n, ", %s tokens/s predicted",
+            size_number(o->tokens_per_s, 4, number, sizeof number));
+}
+
+/* "All weights need 49.77 GiB more host memory, or NVMe (--nvme 76GiB)." */
+static void add_lack(char *buf, size_t n, const char *what, const struct tune *t)
+{
+    char size[24];
+    const char *between = " ";
+    add(buf, n, "%s", what);
+    for (int b = 0; b < TUNE_N_BUDGETS; b++) {
+        const size_t excess = tune_excess(t, &t->offers[0], (enum tune_budget)b);
+        if (excess == 0) continue;
+        add(buf, n, "%s%s more %s", between, at_least(excess, size, sizeof size), budget_names[b]);
+        between = " and ";
+    }
+    if (t->nvme_would_do > 0) add(buf, n, ", or NVMe (--nvme %zuGiB)", t->nvme_would_do >> 30);
+    add(buf, n, ".");
+}
+
+const char *tune_verdict(const struct tune *t, const struct tune *adapter, const char *lora,
+                         char *buf, size_t n)
+{
+    const struct tune_offer *best = tune_best(t);
+    const bool adapts = t->options.lora != NULL;
+    buf[0] = '\0';
+    if (best) {
+        add(buf, n, "Fits: %s: ", adapts ? "an adapter" : "all weights");
+        add_needs(buf, n, t, best);
+        add(buf, n, ".");
+    } else if (adapter && tune_best(adapter)) {
+        add(buf, n, "Fits: an adapter (%s): ", lora);
+        add_needs(buf, n, adapter, tune_best(adapter));
+        add(buf, n, ". ");
+        add_lack(buf, n, "All weights need", t);
+    } else {
+        add_lack(buf, n, adapts ? "Does not fit: an adapter needs" : "Does not fit: needs", t);
+    }
+    return buf;
 }

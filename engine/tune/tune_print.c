@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "engine/tune/tune_impl.h"
 #include "formats/json/json_write.h"
+#include "offload/swap.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,6 +29,13 @@ static void print_head(FILE *f, const struct tune *t)
     if (o->nvme_nbytes > 0)
         printable_print(f, ", NVMe %s", size_written(o->nvme_nbytes, nvme, sizeof nvme));
     fprintf(f, ".\n");
+    if (o->gpu_nbytes > 0) fprintf(f, "%s\n", plan_gpu_status);
+    const char *kind = o->nvme_nbytes > 0 ? swap_dir_in_memory(t->nvme_path) : NULL;
+    if (kind)
+        printable_print(f,
+                        "The folder for NVMe, %s, is in memory (%s): a swap file there saves none. "
+                        "Name a folder on a disk (--nvme-path).\n",
+                        t->nvme_path, kind);
     if (tune_is_timed(t) && o->profile->is_assumed)
         printable_print(f, "Fastest first, by %s%s%s; czero bench --profile measures real rates:\n",
                         o->profile->device, *o->profile->device ? " and " : "", o->profile->cpu);
@@ -41,32 +49,62 @@ static void print_head(FILE *f, const struct tune *t)
                    "sorted by bytes moved per token:\n");
 }
 
-/* What the lines' words mean: those that occur in the first n. */
+/* What is full to the brim on a machine that people also work on. */
+static void print_room(FILE *f, const struct tune *t)
+{
+    const size_t budget = t->options.host_nbytes, room = (size_t)2 << 30;
+    const size_t desktop = (size_t)128 << 30;
+    char have[24], need[24];
+    if (t->n_offers == 0 || !t->offers[0].fits || budget > desktop || budget < 2 * room) return;
+    if (t->offers[0].need_nbytes[TUNE_HOST] + room <= budget) return;
+    printable_print(f,
+                    "The best needs %s of the host's %s. A desktop keeps 2 to 4 GiB for other "
+                    "programs: give that much less.\n",
+                    size_human(t->offers[0].need_nbytes[TUNE_HOST], need, sizeof need),
+                    size_written(budget, have, sizeof have));
+}
+
+/* What the lines' words mean: those that occur in the first n, with the numbers of the first line
+ * that has them. */
 static void print_legend(FILE *f, const struct tune *t, size_t n)
 {
-    bool alone = false, ratio = false, every = false, from_host = false, not = false;
-    for (size_t i = 0; i < n; i++) {
+    const struct tune_offer *alone = NULL, *ratio = NULL, *every = NULL, *from_host = NULL,
+                            *stays = NULL, *batch = n > 0 ? &t->offers[0] : NULL;
+    for (size_t i = n; i-- > 0;) {
         const struct tune_offer *o = &t->offers[i];
-        alone = alone || (o->stage > 0 && t->options.world_size == 1);
-        ratio = ratio || o->ratio < 1;
-        every = every || o->checkpoint_every > 1;
-        from_host = from_host || o->cpu_checkpointing;
-        not = not || o->max_in_cpu > 0;
+        if (o->stage > 0 && t->options.world_size == 1) alone = o;
+        if (o->ratio < 1) ratio = o;
+        if (o->checkpoint_every > 1) every = o;
+        if (o->cpu_checkpointing) from_host = o;
+        if (o->max_in_cpu > 0) stays = o;
     }
-    fprintf(f,
-            "Sizes are peaks. micro-batch 7 × 5: 7 rows at a time, 5 times an optimizer step.\n");
+    if (batch)
+        fprintf(f,
+                "Sizes are peaks. micro-batch %lld × %lld: %lld row%s at a time, %lld time%s an "
+                "optimizer step.\n",
+                (long long)batch->micro_batch, (long long)batch->accumulation,
+                (long long)batch->micro_batch, batch->micro_batch == 1 ? "" : "s",
+                (long long)batch->accumulation, batch->accumulation == 1 ? "" : "s");
     if (alone)
-        fprintf(f, "stage 2 or 3 on one rank divides nothing; in DeepSpeed's configs it goes with "
-                   "offloading.\n");
+        fprintf(f,
+                "stage %d on one rank divides nothing; in DeepSpeed's configs it goes with "
+                "offloading.\n",
+                alone->stage);
     if (ratio)
-        fprintf(f, "optimizer in the host (74.8 %%): that part of the optimizer's states; the "
-                   "rest stays in faster memory.\n");
-    if (not ) fprintf(f, "parameters on NVMe (90 M not): so many stay in host memory.\n");
+        fprintf(f,
+                "(%.1f %%): that part of the optimizer's states; the rest stays in faster "
+                "memory.\n",
+                ratio->ratio * 100);
+    if (stays)
+        fprintf(f, "parameters on NVMe (%.0f M not): so many stay in host memory.\n",
+                (double)stays->max_in_cpu / 1e6);
     if (every)
-        fprintf(f, "layers recomputed by 8: of eight layers only the first input is kept, and the "
-                   "backward pass computes the rest again.\n");
-    if (from_host)
-        fprintf(f, "layers recomputed … from the host: these inputs wait in host memory.\n");
+        fprintf(f,
+                "layers recomputed by %lld: of %lld layers only the first input is kept, and the "
+                "backward pass computes the rest again.\n",
+                (long long)every->checkpoint_every, (long long)every->checkpoint_every);
+    if (from_host) fprintf(f, "from the host: these inputs wait in host memory.\n");
+    print_room(f, t);
 }
 
 /* A budget that is not there has no column. */
@@ -90,19 +128,20 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
     /* One line per offer, best first; "?" stands for a time that no profile can tell. */
     for (size_t i = 0; i < n; i++) {
         const struct tune_offer *o = &t->offers[i];
-        char text[192];
+        char text[192], number[48], wear[PLAN_WEAR_NBYTES];
+        plan_wear(o->phases, o->micro_batch * o->accumulation * t->T, wear, sizeof wear);
         fprintf(f, "%3zu", i + 1);
         if (!o->fits)
             printable_print(f, " %9s", "-");
         else if (!isnan(o->tokens_per_s))
-            fprintf(f, " %9.4g", o->tokens_per_s);
+            printable_print(f, " %9s", size_number(o->tokens_per_s, 4, number, sizeof number));
         else
             printable_print(f, " %9s", "?");
         if (t->options.gpu_nbytes > 0) print_need(f, o->need_nbytes[TUNE_GPU], 1);
         print_need(f, o->need_nbytes[TUNE_HOST], 1);
         if (t->options.nvme_nbytes > 0) print_need(f, o->need_nbytes[TUNE_NVME], 1);
-        printable_print(f, "  %s%s%s\n", tune_offer_text(o, text, sizeof text),
-                        o->why[0] ? ": " : "", o->why);
+        printable_print(f, "  %s%s%s%s%s\n", tune_offer_text(o, text, sizeof text),
+                        *wear ? ", " : "", wear, o->why[0] ? ": " : "", o->why);
     }
     if (n < t->n_offers) fprintf(f, "and %zu more (--all)\n", t->n_offers - n);
     print_legend(f, t, n);

@@ -8,9 +8,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* A block in huge pages is one piece for the disk, not one of hundreds. */
@@ -312,6 +314,32 @@ const char *swap_path_at(const struct swap *s, size_t i)
     return i == 0 ? s->file.path : i <= s->n_more ? s->more[i - 1].path : NULL;
 }
 
+/* The nearest folder on an absolute path that exists. */
+static void cut_to_parent(char *path)
+{
+    while (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR) && path[1]) {
+        char *slash = strrchr(path, '/');
+        slash[slash == path] = '\0';
+    }
+}
+
+const char *swap_dir_in_memory(const char *dir)
+{
+    char *path;
+    struct statfs fs;
+    if (swap_folder_resolve(dir, &path) != CZ_OK) {
+        err_clear();
+        return NULL;
+    }
+    cut_to_parent(path);
+    const bool is_known = statfs(path, &fs) == 0;
+    free(path);
+    if (!is_known) return NULL;
+    return (uint32_t)fs.f_type == TMPFS_MAGIC   ? "tmpfs"
+           : (uint32_t)fs.f_type == RAMFS_MAGIC ? "ramfs"
+                                                : NULL;
+}
+
 /* For a plan, before the folder exists: its nearest parent is asked. Leftovers of killed runs count
  * as free, because swap_open() removes them first. */
 cz_status swap_dir_free(const char *dir, size_t *nbytes)
@@ -323,10 +351,7 @@ cz_status swap_dir_free(const char *dir, size_t *nbytes)
     int dir_fd = swap_folder_lock(path, &is_locked);
     uint64_t leftovers = is_locked ? swap_folder_leftovers(dir_fd) : 0;
     swap_folder_unlock(dir_fd);
-    while (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR) && path[1]) {
-        char *slash = strrchr(path, '/');
-        slash[slash == path] = '\0';
-    }
+    cut_to_parent(path);
     uint64_t n_free = swap_file_system_free(path);
     free(path);
     *nbytes = n_free > SIZE_MAX - leftovers ? SIZE_MAX : n_free + leftovers;

@@ -14,7 +14,7 @@ value() { grep -o "\"$1\": [0-9]*" "$work/out" | head -1 | grep -o '[0-9]*$'; }
 
 # presets: fits or not, how, peaks, time; no figure is unknown. User time, because machines are busy.
 TIMEFORMAT=%U
-took=$( { time "$czero" tune --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err"; } 2>&1 )
+took=$( { time "$czero" tune --all --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err"; } 2>&1 )
 awk -v t="$took" 'BEGIN { exit !(t < 4) }' || complain "the table takes $took s"
 grep -q "RTX 4090" "$work/err" || complain "which GPU is not said: $(cat "$work/err")"
 grep -q "published rates" "$work/out" || complain "where times come from is not said"
@@ -30,18 +30,31 @@ python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); m = {x["model"]:
 assert r["gpu_memory_bytes"] == 80e9 and r["rates"] == "assumed", r
 assert m["llama-7b"]["fits"] and m["llama-7b"]["seconds_per_million_tokens"] > 1, m["llama-7b"]
 assert all(x["seconds_per_million_tokens"] for x in m.values() if x["fits"])' "$work/out" || complain "JSON: $(cat "$work/out")"
-"$czero" tune --host-memory 64GB --seq-len 64 >"$work/out" 2>"$work/err" || complain "a CPU: exit $?"
+"$czero" tune --all --host-memory 64GB --seq-len 64 >"$work/out" 2>"$work/err" || complain "a CPU: exit $?"
 grep -q "^gpt2 .* yes " "$work/out" || complain "a CPU trains gpt2"
+# the answer first, then the largest that fit, on one screen of 80 columns and 24 lines
+"$czero" tune --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err" || complain "the answer: exit $?"
+head -1 "$work/out" | grep -q '^Fits: all weights up to [a-z0-9.-]* ([0-9.]* B); an adapter (--lora rank=16) up to ' || complain "no verdict: $(head -1 "$work/out")"
+[ "$(wc -l <"$work/out")" -le 20 ] || complain "the answer has $(wc -l <"$work/out") lines"
+sed 1,5d "$work/out" | LC_ALL=C.UTF-8 awk 'length > 80 { exit 1 }' || complain "the rows are wider than 80"
+grep -q "No GPU has run" "$work/out" || complain "whether a GPU has run this is not said"
 
 # a large model that does not fit, which takes the longest: the disk that would do is searched for, too
 took=$( { time "$czero" tune --model qwen3-8b --seq-len 2048 --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err"; } 2>&1 )
 awk -v t="$took" 'BEGIN { exit !(t < 5) }' || complain "qwen3-8b takes $took s"
+head -1 "$work/out" | grep -q '^Fits: an adapter (--lora rank=16): 2[0-9.]* GiB of GPU, .* tokens/s predicted. All weights need [0-9.]* GiB more host memory, or NVMe' ||
+  complain "8B on 24 GB: $(head -1 "$work/out")"
+# a terminal of 80 columns has no wider line
+if command -v script >/dev/null; then
+  LC_ALL=C.UTF-8 script -qec "stty cols 80 rows 24; $czero tune --model gpt2-1.3b --seq-len 512 --gpu-memory 8GB --host-memory 64GB" /dev/null |
+    tr -d '\r' | LC_ALL=C.UTF-8 sed 's/.*\x1b\[K//' | LC_ALL=C.UTF-8 awk 'length > 80 { print; bad = 1 } END { exit bad }' || complain "a line is wider than the terminal"
+fi
 
 # no profile: published rates of a GPU of that size, and that is reported
 "$czero" tune --model gpt2-1.3b --seq-len 512 --gpu-memory 24GB --host-memory 64GB \
   -o "$work/ds.json" >"$work/out" 2>"$work/err" || complain "exit $?: $(cat "$work/err")"
 grep -q "by RTX 4090 (published rates) and a typical desktop (assumed)" "$work/out" || complain "the order is not explained"
-grep -q "7 rows at a time, 5 times" "$work/out" || complain "no legend"
+grep -q "rows at a time, .* times an optimizer step" "$work/out" || complain "no legend"
 grep -q "^  1 .* stage " "$work/out" || complain "no first line"
 grep -q "$work/ds.json" "$work/err" || complain "where the best went is not said"
 "$czero" config check "$work/ds.json" 2>"$work/err" || complain "the config: $(cat "$work/err")"
@@ -79,7 +92,7 @@ grep -q "^measured 1: .* tokens/s" "$work/err" || complain "no adapter was measu
 "$czero" train --config "$work/lora.json" --model gpt2-tiny --init random --data "$work/text" --tokenizer bytes --seq-len 64 \
   --steps 2 --quiet --export "$work/adapter" >/dev/null 2>"$work/err" || complain "training the adapter: $(cat "$work/err")"
 grep -q '"lora_alpha": 8' "$work/adapter/adapter_config.json" || complain "no adapter was trained"
-"$czero" tune --lora rank=16 --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err" || complain "presets: $(cat "$work/err")"
+"$czero" tune --all --lora rank=16 --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err" || complain "presets: $(cat "$work/err")"
 grep -q "an adapter of rank 16" "$work/out" && grep -q "^llama-7b  .* yes .* - *stage 0" "$work/out" ||
   complain "an adapter of 7B: $(grep ^llama-7b "$work/out")"
 
@@ -111,7 +124,7 @@ expect() { # exit code, part of the sentence, arguments…
 }
 small=(--model gpt2-tiny --seq-len 64)
 expect 3 "nothing fits. The closest configuration is .* GiB of host memory, .* GiB more than the 8 GB that is given" --model gpt2-7b --seq-len 64 --host-memory 8GB
-expect 3 "With [0-9]* GiB of NVMe (--nvme [0-9]*GiB) " --model gpt2-7b --seq-len 64 --host-memory 24GB
+expect 3 "With [0-9]* GiB of NVMe (--nvme [0-9]*GiB) " --all --model gpt2-7b --seq-len 64 --host-memory 24GB
 grep -q "does not fit: needs" "$work/out" || complain "what does not fit is not listed"
 CZERO_CUDA_PLUGIN=none expect 0 "not measured: device cuda" "${small[@]}" --host-memory 4GB --gpu-memory 4GB --measure
 expect 0 "not measured: a plan for 2 ranks" "${small[@]}" --host-memory 4GB --world-size 2 --measure

@@ -143,7 +143,46 @@ START_TEST(a_forgotten_unit_is_questioned)
 }
 END_TEST
 
-TEST_MAIN("base/size", products_are_checked, sums_are_checked,
-          rounding_up_reaches_the_next_multiple, sizes_are_shown_in_the_largest_fitting_unit,
-          a_size_is_shown_as_it_was_written, sizes_are_read_as_people_write_them,
-          a_forgotten_unit_is_questioned)
+static void check_number(double value, int digits, const char *want)
+{
+    char buf[48];
+    ck_assert_str_eq(size_number(value, digits, buf, sizeof buf), want);
+}
+
+START_TEST(numbers_have_no_exponents)
+{
+    check_number(18523, 4, "18,520");
+    check_number(999.96, 4, "1,000");
+    check_number(999.94, 4, "999.9");
+    check_number(1000, 4, "1,000");
+    check_number(999, 4, "999");
+    check_number(1234567, 9, "1,234,567");
+    check_number(-12345, 5, "-12,345");
+    check_number(-123, 3, "-123");
+    check_number(0.0000587, 3, "0.0000587");
+    check_number(0.5, 3, "0.5");
+    check_number(2, 3, "2");
+    check_number(12.345, 3, "12.3");
+    check_number(0, 3, "0");
+    check_number(1e-13, 3, "0");
+    check_number(1e15, 3, "1,000,000,000,000,000");
+}
+END_TEST
+
+START_TEST(disks_are_counted_in_powers_of_ten)
+{
+    char buf[48];
+    ck_assert_str_eq(size_decimal(1234567890123.0, buf, sizeof buf), "1.2 TB");
+    ck_assert_str_eq(size_decimal(999.4, buf, sizeof buf), "999 bytes");
+    ck_assert_str_eq(size_decimal(999.6, buf, sizeof buf), "1 kB");
+    ck_assert_str_eq(size_decimal(123e9, buf, sizeof buf), "123 GB");
+    ck_assert_str_eq(size_decimal(99.4e9, buf, sizeof buf), "99 GB");
+    ck_assert_str_eq(size_decimal(0, buf, sizeof buf), "0 bytes");
+    ck_assert_str_eq(size_decimal(2e18, buf, sizeof buf), "2,000 PB");
+}
+END_TEST
+
+TEST_MAIN("base/size", numbers_have_no_exponents, disks_are_counted_in_powers_of_ten,
+          products_are_checked, sums_are_checked, rounding_up_reaches_the_next_multiple,
+          sizes_are_shown_in_the_largest_fitting_unit, a_size_is_shown_as_it_was_written,
+          sizes_are_read_as_people_write_them, a_forgotten_unit_is_questioned)

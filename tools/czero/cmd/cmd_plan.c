@@ -75,11 +75,11 @@ static int64_t tokens_per_row(const struct plan_options *o, const struct cz_mode
 {
     int64_t tokens = o->seq_len > 0 ? o->seq_len : plan_usual_tokens(model);
     if (!o->config)
-        fprintf(stderr, "No --config: bf16, AdamW, ZeRO stage 0, micro-batch 1 where no option "
-                        "says otherwise; czero tune searches for what suits a machine.\n");
+        tool_note("No --config: bf16, AdamW, ZeRO stage 0, micro-batch 1 where no option says "
+                  "otherwise; czero tune searches for what suits a machine.");
     if (o->seq_len == 0)
-        fprintf(stderr, "No --seq-len: %lld tokens a row, the model's context but at most 2048.\n",
-                (long long)tokens);
+        tool_note("No --seq-len: %lld tokens a row, the model's context but at most 2048.",
+                  (long long)tokens);
     return tokens;
 }
 

@@ -1,5 +1,6 @@
 /* czero tune: which configurations of a model fit a machine, fastest first. All of the search is in
  * engine/tune; this is its command line. */
+#include "base/clock.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "engine/engine.h"
@@ -11,6 +12,7 @@
 #include "tools/czero/commands.h"
 #include "tools/czero/config_args.h"
 #include "tools/czero/output.h"
+#include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/freeze.h"
 #include "tools/czero/tune/tune_presets.h"
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct tune_command {
     struct arg_list nvme_paths;
@@ -27,6 +30,11 @@ struct tune_command {
     struct machine_args machine;
     int64_t seq_len, world_size, micro_batch, batch, n_measured;
     bool measure, all, json;
+};
+
+/* When a search began, and when its progress was shown last. */
+struct tune_wait {
+    int64_t begin_ns, shown_ns;
 };
 
 #define FIELD(member) offsetof(struct tune_command, member)
@@ -66,7 +74,7 @@ static const struct arg_spec specs[] = {
      "benchmark the top candidates with a few training steps"},
     {"--measure-count", ARG_INT, FIELD(n_measured), "N",
      "number of candidates to benchmark (default: 3)", .min = 1},
-    {"--all", ARG_FLAG, FIELD(all), NULL, "list all configurations"},
+    {"--all", ARG_FLAG, FIELD(all), NULL, "list all configurations, or all presets"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of the table"},
 };
 
@@ -86,13 +94,23 @@ const struct arg_command tune_command = {
     .exits = NOTHING_FITS,
 };
 
-#define LINES_SHOWN 12
+#define LINES_SHOWN  5
+#define LINES_BESIDE 2 /* of an adapter, where the answer is one */
 
-static cz_status show(const struct tune *t, const struct tune_command *o)
+/* The answer first; `adapter` may be NULL. */
+static cz_status show(const struct tune *t, const struct tune *adapter,
+                      const struct tune_command *o)
 {
-    char *text;
-    cz_status st =
-        o->json ? tune_json(t, &text) : tune_table(t, o->all ? SIZE_MAX : LINES_SHOWN, &text);
+    char *text, verdict[TUNE_VERDICT_NBYTES + 2];
+    if (!o->json) {
+        tune_verdict(t, adapter, "--lora " TUNE_LORA, verdict, TUNE_VERDICT_NBYTES);
+        strcat(verdict, "\n");
+        terminal_put_wrapped(stdout, verdict);
+    }
+    const bool adapts = adapter && tune_best(adapter) && !o->all && !o->json;
+    cz_status st = o->json  ? tune_json(t, &text)
+                   : adapts ? tune_table(adapter, LINES_BESIDE, &text)
+                            : tune_table(t, o->all ? SIZE_MAX : LINES_SHOWN, &text);
     if (st != CZ_OK) return st;
     tool_put_report(text, o->json);
     return CZ_OK;
@@ -134,10 +152,13 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
         double tokens = offer->tokens_per_s * offer->seconds;
         if (isnan(tokens))
             tokens = (double)(offer->micro_batch * offer->accumulation * tokens_per_row);
-        fprintf(stderr, "measured %zu: %.3g s a step, %.4g tokens/s", i + 1, m.seconds,
-                tokens / m.seconds);
+        char second[48], speed[48], promised[48];
+        fprintf(stderr, "measured %zu: %s s a step, %s tokens/s", i + 1,
+                size_number(m.seconds, 3, second, sizeof second),
+                size_number(tokens / m.seconds, 4, speed, sizeof speed));
         if (!isnan(offer->seconds))
-            fprintf(stderr, "; predicted %.3g s (%+.0f %%)", offer->seconds,
+            fprintf(stderr, "; predicted %s s (%+.0f %%)",
+                    size_number(offer->seconds, 3, promised, sizeof promised),
                     100 * (offer->seconds / m.seconds - 1));
         fprintf(stderr, "; peak %.1f MiB, planned %.1f\n", (double)m.peak_nbytes / (1 << 20),
                 (double)offer->need_nbytes[TUNE_HOST] / (1 << 20));
@@ -155,11 +176,11 @@ static void say_config(const struct tune *t, const char *path)
 }
 
 /* Exit code. */
-static int report(const struct tune *t, const struct tune_command *o)
+static int report(const struct tune *t, const struct tune *adapter, const struct tune_command *o)
 {
-    if (show(t, o) != CZ_OK) return tool_fail();
+    if (show(t, adapter, o) != CZ_OK) return tool_fail();
     if (!tune_best(t)) {
-        printable_print(stderr, "czero tune: %s\n", tune_missing(t));
+        tool_note("czero tune: %s", tune_missing(t));
         return EXIT_MEMORY;
     }
     if (o->out && tune_config_save(t, tune_best(t), o->out) != CZ_OK) return tool_fail();
@@ -201,6 +222,7 @@ static cz_status read_options(const struct tune_command *o, struct machine_meant
                               struct ds_config **config, struct tune_options *out)
 {
     TRY(machine_args_read(&o->machine, machine));
+    machine_args_leave_room(machine);
     *out = (struct tune_options){.world_size = o->world_size,
                                  .gpu_nbytes = machine->gpu_nbytes,
                                  .host_nbytes = machine->host_nbytes,
@@ -221,32 +243,71 @@ static cz_status read_options(const struct tune_command *o, struct machine_meant
 static int list_presets(const struct tune_options *options, const struct tune_command *o)
 {
     size_t n_fit;
-    if (o->out || o->measure || o->freeze || o->all) {
+    if (o->out || o->measure || o->freeze) {
         err_set(CZ_INVALID, 0, "%s needs --model",
                 o->out       ? "-o"
                 : o->measure ? "--measure"
-                : o->freeze  ? "--freeze"
-                             : "--all");
+                             : "--freeze");
         return tool_fail();
     }
-    if (tune_presets_print(options, o->seq_len, o->json, &n_fit) != CZ_OK) return tool_fail();
+    if (tune_presets_print(options, o->seq_len, o->all, o->json, &n_fit) != CZ_OK)
+        return tool_fail();
     if (n_fit > 0) return EXIT_OK;
     fprintf(stderr, "czero tune: no preset fits\n");
     return EXIT_MEMORY;
 }
 
+/* Where not all weights fit, an adapter may: the answer to "8B on 24 GB". NULL: none can be made,
+ * or the question is about an adapter or frozen parameters already. */
+static struct tune *try_adapter(const struct tune_options *options, const struct tune_command *o)
+{
+    struct tune_options adapts = *options;
+    struct ds_config *config = NULL;
+    struct cz_model *model = NULL;
+    struct tune *t = NULL;
+    if (options->lora || o->freeze || o->json) return NULL;
+    cz_status st = config_args_lora(TUNE_LORA, &config, &adapts.lora);
+    if (st == CZ_OK && !(model = open_model(o))) st = cz_last_status();
+    if (st == CZ_OK) st = tune_create(&adapts, model, &t);
+    if (st != CZ_OK) err_clear();
+    cz_model_destroy(model);
+    config_free(config);
+    return t;
+}
+
+/* A line on a terminal that changes; nothing where the search is quick. */
+static void tell_progress(void *user, size_t n_plans, size_t n_tried, size_t n_all, double best)
+{
+    struct tune_wait *wait = user;
+    const int64_t now = clock_now_ns();
+    char number[48], best_text[48];
+    if (now - wait->begin_ns < 1000000000 || now - wait->shown_ns < 100000000) return;
+    wait->shown_ns = now;
+    fprintf(stderr, "\r\033[K%s plans, %zu of %zu combinations, best so far %s",
+            size_number((double)n_plans, 9, number, sizeof number), n_tried, n_all,
+            isnan(best) ? "none" : size_number(best, 4, best_text, sizeof best_text));
+    if (!isnan(best)) fputs(" tokens/s", stderr);
+}
+
 static int tune_model(const struct tune_options *options, struct tune_command *o)
 {
-    struct tune *t = NULL;
+    struct tune_options told = *options;
+    struct tune_wait wait = {.begin_ns = clock_now_ns()};
+    struct tune *t = NULL, *adapter = NULL;
     struct cz_model *model = open_model(o);
     if (!model) return tool_fail();
     if (o->seq_len == 0)
-        fprintf(stderr, "--seq-len: %lld tokens a row, the model's context but at most 2048\n",
-                (long long)cz_model_t_max(model));
-    cz_status st = tune_create(options, model, &t);
+        tool_note("--seq-len: %lld tokens a row, the model's context but at most 2048",
+                  (long long)cz_model_t_max(model));
+    if (isatty(STDERR_FILENO)) told.progress = tell_progress;
+    told.progress_user = &wait;
+    cz_status st = tune_create(&told, model, &t);
     cz_model_destroy(model);
+    if (wait.shown_ns > 0) fputs("\r\033[K", stderr);
     if (st != CZ_OK) return tool_fail();
-    int code = report(t, o);
+    if (!tune_best(t)) adapter = try_adapter(options, o);
+    int code = report(t, adapter, o);
+    tune_destroy(adapter);
     tune_destroy(t);
     return code;
 }

@@ -2,8 +2,9 @@
  * mean the same machine. */
 #include "tools/czero/cmd/machine_args.h"
 
-#include "base/printable.h"
+#include "base/host/cgroup.h"
 #include "base/size.h"
+#include "tools/czero/tool.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,10 +31,10 @@ static cz_status read_profile(const struct machine_args *args, const struct mach
     if (!gpu && out->gpu_nbytes > 0) {
         char size[24], names[256];
         gpu = machine_gpu_nearest(out->gpu_nbytes);
-        printable_print(stderr, "GPU of %s: times are for %s %s (--gpu %s)\n",
-                        size_written(out->gpu_nbytes, size, sizeof size),
-                        strchr("AHLR", gpu->title[0]) ? "an" : "a", gpu->title,
-                        machine_gpu_names(names, sizeof names));
+        tool_note("GPU of %s: times are for %s %s (--gpu %s)",
+                  size_written(out->gpu_nbytes, size, sizeof size),
+                  strchr("AHLR", gpu->title[0]) ? "an" : "a", gpu->title,
+                  machine_gpu_names(names, sizeof names));
     }
     machine_assume(gpu, &out->profile);
     out->has_profile = gpu != NULL;
@@ -51,4 +52,19 @@ cz_status machine_args_read(const struct machine_args *args, struct machine_mean
     TRY(read_size("--gpu-memory", args->gpu_memory, &out->gpu_nbytes));
     TRY(read_size("--host-memory", args->host_memory, &out->host_nbytes));
     return read_profile(args, gpu, out);
+}
+
+/* A container's limit is no machine: what is in use is not known of it. */
+void machine_args_leave_room(struct machine_meant *m)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const size_t total = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
+    const size_t left = host_memory_left(), given = m->host_nbytes;
+    char all[24], kept[24], free_text[24];
+    if (total == 0 || left > total) return;
+    m->host_nbytes = machine_share(given, total, total - left);
+    if (m->host_nbytes == given) return;
+    tool_note("--host-memory %s is all of this machine: %s are planned, %s stay for other programs",
+              size_written(given, all, sizeof all), size_human(m->host_nbytes, kept, sizeof kept),
+              size_human(given - m->host_nbytes, free_text, sizeof free_text));
 }

@@ -20,4 +20,7 @@ struct machine_meant {
  * CZ_INVALID (an unknown GPU: the known ones are listed). */
 cz_status machine_args_read(const struct machine_args *args, struct machine_meant *out);
 
+/* machine_share() of this machine, in meant->host_nbytes; a line on stderr names both amounts. */
+void machine_args_leave_room(struct machine_meant *meant);
+
 #endif

@@ -1,4 +1,4 @@
-/* What a run says of itself: a line before the first step, so that a wrong model, precision or
+/* What a run says of itself: lines before the first step, so that a wrong model, precision or
  * folder is seen before hours are spent, and a line after the last. */
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
@@ -61,19 +61,20 @@ void run_say_start(const struct run *r)
     const struct cz_plan *p = engine_get_plan(r->engine);
     char numel[24], host[24], device[24], kept[TEXT_NBYTES];
     if (o->quiet || !run_is_first_rank(r)) return;
-    printable_print(stderr, "czero: training %s: %s parameters, %s; tokenizer: %s; ", p->model_name,
-                    parameters(p->numel, numel), weights(r), cz_tokenizer_name(r->tokenizer));
-    printable_print(stderr, "%s, ZeRO stage %d, %lld rank%s, batch %lld = %lld x %lld x %lld, ",
-                    dtype_name(p->dtype), p->stage, (long long)p->world_size,
-                    p->world_size == 1 ? "" : "s", (long long)engine_get_train_batch(r->engine),
-                    (long long)r->micro, (long long)r->accumulation, (long long)p->world_size);
-    printable_print(stderr, "rows of %lld tokens, %lld step%s; planned memory: ", (long long)r->T,
-                    (long long)r->steps, r->steps == 1 ? "" : "s");
-    if (p->device_peak_nbytes > 0)
-        printable_print(stderr, "%s of the GPU, ",
-                        size_human(p->device_peak_nbytes, device, sizeof device));
-    printable_print(stderr, "%s; %s\n", size_human(p->host_peak_nbytes, host, sizeof host),
-                    results(o, cz_model_has_adapter(run_model(r)), kept, sizeof kept));
+    tool_note("czero: training %s: %s parameters, %s; tokenizer: %s", p->model_name,
+              parameters(p->numel, numel), weights(r), cz_tokenizer_name(r->tokenizer));
+    tool_note(
+        "czero: %s, ZeRO stage %d, %lld rank%s, batch %lld = %lld x %lld x %lld, rows of %lld "
+        "tokens, %lld step%s",
+        dtype_name(p->dtype), p->stage, (long long)p->world_size, p->world_size == 1 ? "" : "s",
+        (long long)engine_get_train_batch(r->engine), (long long)r->micro,
+        (long long)r->accumulation, (long long)p->world_size, (long long)r->T, (long long)r->steps,
+        r->steps == 1 ? "" : "s");
+    const bool on_gpu = p->device_peak_nbytes > 0;
+    tool_note("czero: planned memory: %s%s%s; %s",
+              on_gpu ? size_human(p->device_peak_nbytes, device, sizeof device) : "",
+              on_gpu ? " of the GPU, " : "", size_human(p->host_peak_nbytes, host, sizeof host),
+              results(o, cz_model_has_adapter(run_model(r)), kept, sizeof kept));
     if (r->first_step > 0)
         printable_print(stderr, "czero: resumed %s at step %lld%s\n", r->resume.dir,
                         (long long)r->first_step,

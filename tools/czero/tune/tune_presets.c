@@ -9,6 +9,7 @@
 #include "formats/json/json_write.h"
 #include "model/families.h"
 #include "model/model.h"
+#include "tools/czero/config_args.h"
 #include "tools/czero/tool.h"
 
 #include <math.h>
@@ -84,16 +85,17 @@ static double gib(double nbytes)
 
 static const char *duration(double s, char *buf, size_t n)
 {
+    char number[48];
     if (isnan(s))
         snprintf(buf, n, "-");
     else if (s < 100)
-        snprintf(buf, n, "%.3g s", s);
+        snprintf(buf, n, "%s s", size_number(s, 3, number, sizeof number));
     else if (s < 6000)
-        snprintf(buf, n, "%.3g min", s / 60);
+        snprintf(buf, n, "%s min", size_number(s / 60, 3, number, sizeof number));
     else if (s < 360000)
-        snprintf(buf, n, "%.3g h", s / 3600);
+        snprintf(buf, n, "%s h", size_number(s / 3600, 3, number, sizeof number));
     else
-        snprintf(buf, n, "%.3g days", s / 86400);
+        snprintf(buf, n, "%s days", size_number(s / 86400, 3, number, sizeof number));
     return buf;
 }
 
@@ -106,7 +108,7 @@ static const char *parameters(size_t numel, char *buf, size_t n)
     return buf;
 }
 
-static void print_head(FILE *f, const struct tune_options *o, int64_t seq_len)
+static void print_question(FILE *f, const struct tune_options *o, int64_t seq_len)
 {
     char gpu[24], host[24], nvme[24];
     fprintf(f, "What trains on");
@@ -128,6 +130,11 @@ static void print_head(FILE *f, const struct tune_options *o, int64_t seq_len)
                         m->device, *m->device ? " in " : "", m->cpu);
     else
         fprintf(f, "Times: by the machine profile.\n");
+}
+
+static void print_head(FILE *f, const struct tune_options *o, int64_t seq_len)
+{
+    print_question(f, o, seq_len);
     fputs("\n", f);
     printable_print(f, "%-16s %7s  %-4s%s %9s %10s%s  %s\n", "model", "params", "fits",
                     o->gpu_nbytes > 0 ? "  GPU GiB" : "", "host GiB", "1M tokens",
@@ -194,6 +201,106 @@ static cz_status print_table(const struct tune_options *o, int64_t seq_len, cons
     return err_set(CZ_NOMEM, 0, "no memory for a table");
 }
 
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+#define N_SHOWN 10
+
+/* The largest preset that trains as an adapter where it does not fit whole. */
+static cz_status find_adapter(const struct tune_options *quick, int64_t seq_len,
+                              const struct row *rows, size_t n, struct row *out)
+{
+    struct tune_options adapts = *quick;
+    struct ds_config *config = NULL;
+    cz_status st = config_args_lora(TUNE_LORA, &config, &adapts.lora);
+    for (size_t i = n; st == CZ_OK && i-- > 0 && out->numel == 0;) {
+        struct row row = {.numel = 0};
+        bool skip = false;
+        if (rows[i].offer.fits) break; /* smaller ones fit whole, or are of no interest */
+        st = fill_row(&adapts, rows[i].name, seq_len, &row, &skip);
+        if (skip && st != CZ_OK) {
+            err_clear();
+            st = CZ_OK;
+        } else if (!skip && row.offer.fits) {
+            *out = row;
+        }
+    }
+    config_free(config);
+    return st;
+}
+
+/* Where optimizer and parameters are, in few words. */
+static const char *places(const struct tune_options *o, const struct tune_offer *offer)
+{
+    static const char *const names[3][3] = {
+        {"", "parameters in host", "parameters on NVMe"},
+        {"optimizer in host", "all in the host", "NVMe and host"},
+        {"optimizer on NVMe", "NVMe and host", "all on NVMe"}};
+    if (offer->optimizer == CONFIG_OFFLOAD_NONE && offer->params == CONFIG_OFFLOAD_NONE)
+        return o->gpu_nbytes > 0 ? "all on the GPU" : "all in memory";
+    return names[offer->optimizer][offer->params];
+}
+
+static void print_verdict(FILE *f, const struct tune_options *o, const struct row *best,
+                          const struct row *adapter)
+{
+    char numel[24];
+    if (best)
+        printable_print(f, "Fits: %s up to %s (%s)", o->lora ? "adapters" : "all weights",
+                        best->name, parameters(best->numel, numel, sizeof numel));
+    else
+        fputs(o->lora ? "No adapter of a preset fits" : "All weights: no preset fits", f);
+    if (adapter->numel > 0)
+        printable_print(f, "%s an adapter (--lora " TUNE_LORA ") up to %s (%s)",
+                        best ? ";" : ". Fits:", adapter->name,
+                        parameters(adapter->numel, numel, sizeof numel));
+    fputs(".\n", f);
+}
+
+/* Fits in a terminal of 80 columns and 24 lines. */
+static cz_status print_answer(const struct tune_options *o, int64_t seq_len, const struct row *rows,
+                              size_t n, const struct row *adapter)
+{
+    char *text = NULL;
+    size_t nbytes, n_fit = 0, n_shown = 0;
+    const struct row *best = NULL;
+    FILE *f = open_memstream(&text, &nbytes);
+    if (!f) return err_set(CZ_NOMEM, 0, "no memory for a table");
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].offer.fits) best = &rows[i];
+        n_fit += rows[i].offer.fits;
+    }
+    print_verdict(f, o, best, adapter);
+    print_question(f, o, seq_len);
+    if (o->gpu_nbytes > 0) fprintf(f, "%s\n", plan_gpu_status);
+    printable_print(f, "\n%-16s %7s%s %9s %9s  %s\n", "model", "params",
+                    o->gpu_nbytes > 0 ? "  GPU GiB" : "", "host GiB", "1M tokens",
+                    "the first that fits");
+    for (size_t i = n; i-- > 0 && n_shown < N_SHOWN;) {
+        const struct row *r = &rows[i];
+        char numel[24], time[24], wear[PLAN_WEAR_NBYTES];
+        if (!r->offer.fits) continue;
+        plan_wear(r->offer.phases, r->offer.micro_batch * r->offer.accumulation * r->T, wear,
+                  sizeof wear);
+        printable_print(f, "%-16s %7s", r->name, parameters(r->numel, numel, sizeof numel));
+        if (o->gpu_nbytes > 0) fprintf(f, " %8.1f", gib((double)r->offer.need_nbytes[TUNE_GPU]));
+        printable_print(f, " %9.1f %9s  %s%s%s\n", gib((double)r->offer.need_nbytes[TUNE_HOST]),
+                        duration(r->seconds, time, sizeof time), places(o, &r->offer),
+                        *wear ? ", " : "", wear);
+        n_shown++;
+    }
+    if (n_fit > n_shown)
+        fprintf(f, "%zu smaller one%s fit%s as well; ", n_fit - n_shown,
+                n_fit - n_shown == 1 ? "" : "s", n_fit - n_shown == 1 ? "s" : "");
+    fprintf(f, "%zu do not fit (--all lists all).\n", n - n_fit);
+    fputs("czero tune --model NAME searches for the fastest configuration.\n", f);
+    if (fclose(f) == 0 && text) {
+        tool_put_report(text, false);
+        return CZ_OK;
+    }
+    free(text);
+    return err_set(CZ_NOMEM, 0, "no memory for a table");
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void write_row(struct json_writer *w, const struct row *r)
@@ -240,8 +347,8 @@ static cz_status print_json(const struct tune_options *o, const struct row *rows
     return CZ_OK;
 }
 
-cz_status tune_presets_print(const struct tune_options *options, int64_t seq_len, bool json,
-                             size_t *n_fit)
+cz_status tune_presets_print(const struct tune_options *options, int64_t seq_len, bool all,
+                             bool json, size_t *n_fit)
 {
     struct tune_options quick = *options;
     struct row *rows = calloc(N_ROWS_MAX, sizeof *rows);
@@ -267,8 +374,12 @@ cz_status tune_presets_print(const struct tune_options *options, int64_t seq_len
     qsort(rows, n, sizeof *rows, by_size);
     if (json) {
         st = print_json(options, rows, n);
-    } else {
+    } else if (all) {
         st = print_table(options, seq_len, rows, n);
+    } else {
+        struct row adapter = {.numel = 0};
+        if (!options->lora) st = find_adapter(&quick, seq_len, rows, n, &adapter);
+        if (st == CZ_OK) st = print_answer(options, seq_len, rows, n, &adapter);
     }
 done:
     free(rows);

@@ -51,5 +51,24 @@ START_TEST(no_figure_is_missing)
 }
 END_TEST
 
-TEST_MAIN("engine/machine_gpus", a_name_may_be_written_in_several_ways, a_size_finds_the_nearest,
-          no_figure_is_missing)
+/* A desktop's own memory, to 10 %: the rest is for what people do on it. */
+START_TEST(a_desktop_keeps_memory_for_others)
+{
+    const size_t gib = (size_t)1 << 30;
+    ck_assert_uint_eq(machine_share(16 * gib, 16 * gib, gib), 14 * gib);
+    ck_assert_uint_eq(machine_share(16 * gib, 16 * gib, 5 * gib), 11 * gib);
+    ck_assert_uint_eq(machine_share(24 * gib, 24 * gib, 0), 21 * gib);
+    ck_assert_uint_eq(machine_share(64 * gib, 64 * gib, 0), 60 * gib);
+    /* 16 GB of 15.5 GiB, and the other way round */
+    ck_assert_uint_eq(machine_share(16000000000, 16 * gib - gib / 2, 0), 16000000000 - 2 * gib);
+    ck_assert_uint_eq(machine_share(17 * gib, 16 * gib, 0), 14 * gib);
+    /* another machine's, or a part of this one */
+    ck_assert_uint_eq(machine_share(8 * gib, 16 * gib, 5 * gib), 8 * gib);
+    ck_assert_uint_eq(machine_share(18 * gib, 16 * gib, 5 * gib), 18 * gib);
+    ck_assert_uint_eq(machine_share(3 * gib, 3 * gib, gib), 3 * gib);
+    ck_assert_uint_eq(machine_share(16 * gib, 16 * gib, 16 * gib), 16 * gib);
+}
+END_TEST
+
+TEST_MAIN("engine/machine_gpus", a_desktop_keeps_memory_for_others,
+          a_name_may_be_written_in_several_ways, a_size_finds_the_nearest, no_figure_is_missing)

@@ -1,5 +1,6 @@
 /* Claims: the plan says what each phase touches, moves and, on a machine whose rates are known,
  * takes; a GPU run is planned without a GPU, and what is offloaded leaves the device. */
+#include "base/size.h"
 #include "engine/plan/plan_impl.h"
 #include "engine/tune/machine.h"
 #include "layout/flat.h"
@@ -207,9 +208,9 @@ END_TEST
 
 static void says_wear(const struct cz_plan *p, double nbytes_per_day)
 {
-    char want[96], *text;
-    snprintf(want, sizeof want, "each rank writes %.3g TB a day to NVMe.\n",
-             nbytes_per_day * 1e-12);
+    char want[96], amount[48], *text;
+    snprintf(want, sizeof want, "each rank writes %s a day to NVMe.\n",
+             size_decimal(nbytes_per_day, amount, sizeof amount));
     ck_ok(cz_plan_table(p, &text));
     ck_assert_msg(strstr(text, want), "no \"%s\" in\n%s", want, text);
     free(text);

@@ -570,6 +570,65 @@ START_TEST(a_caller_decides_when_the_rate_falls)
 }
 END_TEST
 
+/* The first sentence names what fits: all weights, else an adapter with what the rest lacks. */
+START_TEST(the_verdict_names_what_fits)
+{
+    const struct config_lora lora = {.given = true, .rank = 16};
+    struct tune_options o = {
+        .gpu_nbytes = 24 * GB, .host_nbytes = 32 * GB, .profile = &machine, .dtype = DTYPE_BF16};
+    char text[TUNE_VERDICT_NBYTES];
+    struct tune *whole = tune_of("llama-7b", 512, o);
+    o.lora = &lora;
+    struct tune *adapter = tune_of("llama-7b", 512, o);
+    tune_verdict(whole, adapter, "--lora rank=16", text, sizeof text);
+    ck_assert_msg(strncmp(text, "Fits: an adapter (--lora rank=16): ", 35) == 0, "%s", text);
+    ck_assert_ptr_nonnull(strstr(text, " of GPU, "));
+    ck_assert_ptr_nonnull(strstr(text, " tokens/s predicted. All weights need "));
+    ck_assert_ptr_nonnull(strstr(text, " more host memory, or NVMe (--nvme "));
+    tune_verdict(whole, NULL, "", text, sizeof text);
+    ck_assert_msg(strncmp(text, "Does not fit: needs ", 20) == 0, "%s", text);
+    tune_verdict(adapter, NULL, "", text, sizeof text);
+    ck_assert_msg(strncmp(text, "Fits: an adapter: ", 18) == 0, "%s", text);
+    tune_destroy(whole);
+    tune_destroy(adapter);
+    o = (struct tune_options){.host_nbytes = 4 * GB, .profile = &machine, .dtype = DTYPE_F32};
+    whole = tune_of("gpt2", 128, o);
+    tune_verdict(whole, NULL, "", text, sizeof text);
+    ck_assert_msg(strncmp(text, "Fits: all weights: ", 19) == 0, "%s", text);
+    ck_assert_ptr_null(strstr(text, "GPU"));
+    tune_destroy(whole);
+}
+END_TEST
+
+/* Tables have the price of a disk in its row, numbers of their own lines in the legend, and no
+ * exponents. */
+START_TEST(tables_speak_of_their_own_numbers)
+{
+    const struct tune_options o = {.gpu_nbytes = 16 * GB,
+                                   .host_nbytes = 32 * GB,
+                                   .nvme_nbytes = 200 * GB,
+                                   .nvme_path = "/dev/shm/czero-swap",
+                                   .profile = &machine,
+                                   .dtype = DTYPE_BF16};
+    struct tune *t = tune_of("gpt2-7b", 512, o);
+    const struct tune_offer *best = tune_best(t);
+    char *text, batch[96];
+    ck_ok(tune_table(t, 2, &text));
+    const char *row = strstr(text, "\n  1 "), *wear = row ? strstr(row, "writes ") : NULL;
+    ck_assert_ptr_nonnull(wear);
+    ck_assert_ptr_nonnull(strstr(wear, " per million tokens"));
+    ck_assert(memchr(row + 1, '\n', (size_t)(wear - row - 1)) == NULL);
+    snprintf(batch, sizeof batch, "micro-batch %d × %d: %d rows at a time", (int)best->micro_batch,
+             (int)best->accumulation, (int)best->micro_batch);
+    ck_assert_msg(strstr(text, batch) != NULL, "no %s in %s", batch, text);
+    ck_assert_ptr_null(strstr(text, "e+"));
+    ck_assert_ptr_nonnull(strstr(text, "No GPU has run"));
+    ck_assert_ptr_nonnull(strstr(text, "is in memory (tmpfs)"));
+    free(text);
+    tune_destroy(t);
+}
+END_TEST
+
 START_TEST(impossible_questions_are_refused)
 {
     struct cz_model *m = open_shape("gpt2-tiny", 16);
@@ -635,5 +694,6 @@ TEST_MAIN_SECONDS(180, "engine/tune", every_offer_plans_to_what_was_promised,
                   a_cpu_has_nothing_to_offload_to_itself, a_given_batch_is_met,
                   an_adapter_fits_where_the_model_does_not, an_adapter_is_predicted_to_be_faster,
                   the_recipe_suits_what_is_trained, a_caller_decides_when_the_rate_falls,
+                  the_verdict_names_what_fits, tables_speak_of_their_own_numbers,
                   impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
                   what_needs_a_gpu_cannot_be_measured_here)
