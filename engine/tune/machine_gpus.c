@@ -116,7 +116,7 @@ void machine_assume(const struct machine_gpu *gpu, struct machine_profile *out)
     out->comm = gpu->nvlink > 0 ? gpu->nvlink * LINK_ATTAINED : THROUGH_HOST;
 }
 
-/* ---- room for others --------------------------------------------------------------------------
+/* ---- space for others -------------------------------------------------------------------------
  */
 
 size_t machine_share(size_t given, size_t total, size_t in_use)
