@@ -109,7 +109,7 @@ def init_differences(czero, case, folder, path):
              ("scheduler", c.scheduler_name, name)]
     if name == "WarmupDecayLR":
         params = c.scheduler_params
-        pairs.append(("space for the decay", params["total_num_steps"] > params["warmup_num_steps"], True))
+        pairs.append(("the end is the run's", params["total_num_steps"], "auto"))
     return [f"{what}: {got} instead of {want}" for what, got, want in pairs if got != want]
 
 
