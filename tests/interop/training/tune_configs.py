@@ -101,15 +101,11 @@ def init_differences(czero, case, folder, path):
                    check=True, capture_output=True)
     c = ds_config.DeepSpeedConfig(path)
     batch = int(flags[flags.index("--batch") + 1]) if "--batch" in flags else -(-32 // ranks) * ranks
-    # A schedule that ends: where the number of steps is known and weights are not made from nothing.
-    name = "WarmupDecayLR" if task == "classification" else "WarmupLR"
     pairs = [("batch", c.train_batch_size, batch),
              ("bf16", c.bfloat16_config.enabled, precision == "bf16"),
              ("fp16", c.float16_config.enabled, precision == "fp16"),
-             ("scheduler", c.scheduler_name, name)]
-    if name == "WarmupDecayLR":
-        params = c.scheduler_params
-        pairs.append(("the end is the run's", params["total_num_steps"], "auto"))
+             ("scheduler", c.scheduler_name, "WarmupDecayLR"),
+             ("the end is the run's", c.scheduler_params["total_num_steps"], "auto")]
     return [f"{what}: {got} instead of {want}" for what, got, want in pairs if got != want]
 
 
