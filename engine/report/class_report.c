@@ -4,7 +4,7 @@
 #include "engine/report/class_report.h"
 
 #include "base/printable.h"
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * tags and types alone. Hence F1 from the quotients and not from counts, as seqeval has it. */
 #include "engine/report/entity_report.h"
 
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 
 #include <errno.h>
 #include <math.h>

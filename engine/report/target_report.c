@@ -2,7 +2,7 @@
  * classification_report of several labels, and SciPy's correlations, have them. */
 #include "engine/report/target_report.h"
 
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -132,7 +132,7 @@ says() { # the end of the line, arguments…
   grep -q "^What layers save .*): $part\.$" "$work/out" || complain "$*, not $part: $(grep '^What' "$work/out")"
 }
 says "1 layer kept in memory ([^()]*), 2 layers on NVMe (recomputing takes [0-9.]* s, NVMe 0 s that nothing hides)"
-says "1 layer kept in memory ([^()]*), 2 layers recomputed (recomputing takes [0-9.e-]* s, NVMe [0-9.e+]* s that nothing hides)" --profile "$work/slow.json"
+says "1 layer kept in memory ([^()]*), 2 layers recomputed (recomputing takes [0-9.]* s, NVMe [0-9.,]* s that nothing hides)" --profile "$work/slow.json"
 says "3 layers kept in memory (recomp[^()]*)" --set czero.activation_memory=1000000000
 says "3 layers recomputed" --set czero.machine_profile=null
 "$czero" plan "${layered[@]}" --json >"$work/out"

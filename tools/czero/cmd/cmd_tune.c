@@ -94,7 +94,7 @@ const struct arg_command tune_command = {
     .exits = NOTHING_FITS,
 };
 
-#define LINES_SHOWN  5
+#define LINES_SHOWN  3
 #define LINES_BESIDE 2 /* of an adapter, where the answer is one */
 
 /* The answer first; `adapter` may be NULL. */

@@ -1,7 +1,7 @@
 /* A confusion matrix as SVG: rows are true classes, columns predicted ones. A cell is as dark as
  * its share of its row, so that a rare class is read as well as a frequent one. */
 #include "base/printable.h"
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 #include "tools/czero/plot/plot.h"
 #include "tools/czero/plot/plot_svg_impl.h"
 

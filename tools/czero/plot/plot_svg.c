@@ -3,7 +3,7 @@
  * therefore reckoned generously. */
 #include "base/printable.h"
 #include "base/utf8.h"
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 #include "tools/czero/plot/plot.h"
 #include "tools/czero/plot/plot_svg_impl.h"
 

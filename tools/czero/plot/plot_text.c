@@ -1,6 +1,6 @@
 /* Figures as text: curves in braille dots (two by four a character), or in ASCII marks. */
 #include "base/printable.h"
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 #include "tools/czero/plot/plot.h"
 
 #include <math.h>

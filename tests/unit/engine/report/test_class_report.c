@@ -2,7 +2,7 @@
  * goldens and compares thousands more); absent classes are named, not averaged; names of any
  * display width line up; metrics go by name. */
 #include "engine/report/class_report.h"
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 

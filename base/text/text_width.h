@@ -2,8 +2,8 @@
  *
  * East Asian wide characters and emoji take two columns, combining marks none (utf8proc's widths).
  * What base/printable.h escapes counts and prints as its escape. Pure functions. */
-#ifndef CZ_ENGINE_REPORT_TEXT_WIDTH_H
-#define CZ_ENGINE_REPORT_TEXT_WIDTH_H
+#ifndef CZ_BASE_TEXT_TEXT_WIDTH_H
+#define CZ_BASE_TEXT_TEXT_WIDTH_H
 
 #include "base/printable.h"
 

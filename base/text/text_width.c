@@ -1,6 +1,6 @@
 /* Widths of text in columns of a terminal. Class names and file names come from outside: they are
  * escaped (base/printable.h), and an escape takes as many columns as it has characters. */
-#include "engine/report/text_width.h"
+#include "base/text/text_width.h"
 
 #include "base/printable.h"
 #include "base/utf8.h"
