@@ -10,7 +10,7 @@
 
 /* Losses of training passes before it are collected as well: their stream is waited for anyway. */
 static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, float *loss,
-                          float *hits, float *logits)
+                          float *hits, float *logits, float *hidden)
 {
     if (e->phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
@@ -25,7 +25,8 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
                                   .mode = LAYER_EVAL,
                                   .loss = loss ? e->stages->loss : NULL,
                                   .hits = hits ? e->stages->loss + 1 : NULL,
-                                  .logits = logits};
+                                  .logits = logits,
+                                  .hidden = hidden};
     TRY(zero_pass_begin(e->zero, ZERO_PASS_EVAL));
     TRY(chain_forward(e->chain, &run));
     TRY(zero_pass_end(e->zero));
@@ -39,7 +40,7 @@ cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *
 {
     ENGINE_ENTRY(e);
     if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
-    return evaluate(e, batch, loss, NULL, NULL);
+    return evaluate(e, batch, loss, NULL, NULL, NULL);
 }
 
 cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, float *loss,
@@ -50,7 +51,7 @@ cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, 
     if (!loss || !n_right)
         return err_set(CZ_INVALID, 0, "engine_eval_tokens has nowhere to put its results");
     TRY(model_check_counts_hits(e->model));
-    TRY(evaluate(e, batch, loss, &hits, NULL));
+    TRY(evaluate(e, batch, loss, &hits, NULL, NULL));
     *n_right = (int64_t)hits;
     return CZ_OK;
 }
@@ -59,7 +60,14 @@ cz_status engine_predict(struct cz_engine *e, const struct cz_batch *batch, floa
 {
     ENGINE_ENTRY(e);
     if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
-    return evaluate(e, batch, NULL, NULL, logits);
+    return evaluate(e, batch, NULL, NULL, logits, NULL);
+}
+
+cz_status engine_hidden(struct cz_engine *e, const struct cz_batch *batch, float *hidden)
+{
+    ENGINE_ENTRY(e);
+    if (!hidden) return err_set(CZ_INVALID, 0, "engine_hidden has nowhere to put the states");
+    return evaluate(e, batch, NULL, NULL, NULL, hidden);
 }
 
 /* ---- single tensors -------------------------------------------------------------------------- */

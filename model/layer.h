@@ -135,12 +135,14 @@ struct layer_args {
  * model/parts/blocks_impl.h and may have branches;
  * LAYER_MAPS_IN_OUT: the same, stored (in,out).
  * LAYER_INDEXED: hyper-parameters begin with an int, the layer's number, on which no size depends.
- */
+ * LAYER_HEAD: part of the head, as a loss layer is: what the first of them reads is the last hidden
+ * state. */
 enum {
     LAYER_LOSS = 1 << 0,
     LAYER_MAPS = 1 << 1,
     LAYER_MAPS_IN_OUT = 1 << 2,
-    LAYER_INDEXED = 1 << 3
+    LAYER_INDEXED = 1 << 3,
+    LAYER_HEAD = 1 << 4
 };
 
 /* Sites of branches' dropout; a layer with maps draws at sites below. */
@@ -158,6 +160,10 @@ struct layer_class {
     /* Optional: the next positions of each sequence, with a cache; NULL: the caller recomputes the
      * whole prefix. */
     cz_status (*decode)(const void *hp, const struct layer_args *a);
+    /* Optional, of a head's class: out (B,T,C) = norm(in) where the class norms its input,
+     * which then is the last hidden state. Without a norm *normed is false, and `in` is that state.
+     */
+    cz_status (*hidden)(const void *hp, const struct layer_args *a, bool *normed);
 };
 
 CZ_EXTERN_C_END

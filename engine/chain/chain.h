@@ -114,9 +114,9 @@ struct chain_run {
     float *hits;               /* the same, EVAL only: labels that have the largest logit */
     float *logits;   /* fp32 (B,T,V), EVAL only, or a classifier's; or NULL. Host or device
                         memory, filled in the stream's order */
-    float *hidden;   /* fp32 (B,T,C), EVAL only: the input of the loss layer; or NULL.
-                        If it is the only result requested, the loss layer does not
-                        run */
+    float *hidden;   /* fp32 (B,T,C), EVAL only: the last hidden state, which the head reads (behind
+                        its norm, if it has one); or NULL. If it is the only result requested, the
+                        head does not run */
     bool accumulate; /* TRAIN: add to grads; false: the first use overwrites them */
     bool no_dropout; /* TRAIN without dropout: to compare gradients */
 };

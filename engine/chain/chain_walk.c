@@ -338,28 +338,40 @@ static cz_status widen(struct chain *c, const struct chain_run *run, const void 
     return ops_cast_scale(c->options.ops, run->stream, &cast);
 }
 
-/* The output of the layer before i, widened: on a GPU at the place of the next output, and copied
- * out from there. */
-static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *run, const void *x)
+static bool is_head(const struct chain *c, size_t i)
+{
+    return (c->nodes[i].layer.cls->flags & (LAYER_LOSS | LAYER_HEAD)) != 0;
+}
+
+/* The last hidden state: what the head's first layer i reads, behind its norm if it has one,
+ * widened. On a GPU it is widened at the place that holds neither, and copied out from there. */
+static cz_status copy_hidden(struct chain *c, size_t i, const struct chain_run *run,
+                             struct layer_args *a)
 {
     struct device *device = ops_device(c->options.ops);
     const size_t elem = dtype_size(c->options.dtype), room = c->out_nbytes_max / sizeof(float);
+    struct chain_node *node = &c->nodes[i];
     struct layer_sizes sizes;
+    bool normed = false;
     if (i == 0) return err_set(CZ_INVALID, 0, "a chain of one layer has no hidden states");
     TRY(chain_layer_size(c, i - 1, chain_shape_of(run->batch), &sizes));
+    a->out = turn(c, i);
+    if (node->layer.cls->hidden && node->layer.cls->hidden(node->layer.hp, a, &normed) != CZ_OK)
+        return err_prefix("layer %zu (%s)", i, node->layer.cls->name);
+    const unsigned char *x = normed ? a->out : a->in;
+    void *wide = turn(c, normed ? i - 1 : i);
     const size_t numel = sizes.out_nbytes / elem;
     if (device->ops->kind == DEVICE_HOST) return widen(c, run, x, numel, run->hidden);
     for (size_t at_elem = 0, n; at_elem < numel; at_elem += n) {
         n = numel - at_elem < room ? numel - at_elem : room;
-        TRY(widen(c, run, (const unsigned char *)x + at_elem * elem, n, turn(c, i)));
-        TRY(device->ops->copy(device, run->stream, run->hidden + at_elem, turn(c, i),
-                              n * sizeof(float)));
+        TRY(widen(c, run, x + at_elem * elem, n, wide));
+        TRY(device->ops->copy(device, run->stream, run->hidden + at_elem, wide, n * sizeof(float)));
     }
     return CZ_OK;
 }
 
-/* Evaluation keeps nothing: two places in turn are enough. The loss layer runs only when a loss or
- * logits are wanted. */
+/* Evaluation keeps nothing: two places in turn are enough. The head runs only when a loss or logits
+ * are wanted. Hidden states take the place of its output, or behind a loss layer of its input. */
 static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *run)
 {
     struct chain_node *node = &c->nodes[i];
@@ -367,16 +379,17 @@ static cz_status eval_layer(struct chain *c, size_t i, const struct chain_run *r
     struct layer_args a = layer_args(c, i, 0, run, LAYER_EVAL);
     a.in = i == 0 ? NULL : turn(c, i - 1);
     const bool is_loss = (node->layer.cls->flags & LAYER_LOSS) != 0;
+    const bool gives_hidden = run->hidden && is_head(c, i) && (i == 0 || !is_head(c, i - 1));
+    const bool runs = !run->hidden || run->loss || run->logits || !is_head(c, i);
+    if (gives_hidden && !is_loss) TRY(copy_hidden(c, i, run, &a));
+    a.out = is_loss ? NULL : turn(c, i);
     if (is_loss) {
         a.loss = run->loss;
         a.hits = run->hits;
         a.logits = run->logits;
-        if (run->hidden) TRY(copy_hidden(c, i, run, a.in));
-    } else {
-        a.out = turn(c, i);
     }
-    if (!is_loss || !run->hidden || run->loss || run->logits)
-        TRY(call(c, i, node->layer.cls->forward, &a));
+    if (runs) TRY(call(c, i, node->layer.cls->forward, &a));
+    if (gives_hidden && is_loss) TRY(copy_hidden(c, i, run, &a));
     return leave(c, i, CHAIN_FORWARD);
 }
 

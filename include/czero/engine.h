@@ -145,6 +145,11 @@ CZ_API cz_status engine_eval_tokens(struct cz_engine *engine, const struct cz_ba
 CZ_API cz_status engine_predict(struct cz_engine *engine, const struct cz_batch *batch,
                                 float *logits);
 
+/* The last hidden state: fp32 (B,T,C) into the caller's memory, C being cz_model_hidden_size(), as
+ * cz_infer_hidden() gives it; labels may be absent. */
+CZ_API cz_status engine_hidden(struct cz_engine *engine, const struct cz_batch *batch,
+                               float *hidden);
+
 /* ---- state of the run: not collective, never fails ----------------------------------------------
  * Values are those of DeepSpeed's getters: lr is the one that the next step uses. */
 
@@ -300,10 +305,10 @@ struct cz_load_result {
  * of czero or of DeepSpeed (0.16, 0.19), of any stage, precision and world size. Weights come from
  * the saved fp32 masters where there are any. Checksums are compared first (a flipped bit is
  * CZ_CORRUPT). Errors: CZ_NOTFOUND (no such folder, tag or `latest`: nothing to load), CZ_INVALID
- * (a missing parameter, another shape, another optimizer's states; inside an accumulation window),
+ * (a missing parameter, another shape, another optimizer's states),
  * CZ_CORRUPT, CZ_UNSUPPORTED, CZ_IO. After an error while tensors are being read, weights are a
- * mixture: load again or stop. options and result may be NULL; cz_load_result_free() releases what
- * the result holds. */
+ * mixture: load again or stop. A step that has begun is forgotten. options and result may be NULL;
+ * cz_load_result_free() releases what the result holds. */
 CZ_API cz_status engine_load_checkpoint_ex(struct cz_engine *engine, const char *dir,
                                            const struct cz_load_options *options,
                                            struct cz_load_result *result);

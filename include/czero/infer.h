@@ -43,8 +43,8 @@ CZ_API cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *ba
 CZ_API cz_status cz_infer_tokens(struct cz_infer *in, const struct cz_batch *batch, float *loss,
                                  int64_t *n_right);
 
-/* The input of the head, without dropout: fp32 (B,T,C), an encoder's last hidden state. A decoder's
- * is not yet normalised. Errors: as cz_infer_forward(). */
+/* The last hidden state, without dropout: fp32 (B,T,C), as transformers' last_hidden_state; a
+ * decoder's is behind the last norm. Errors: as cz_infer_forward(). */
 CZ_API cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, float *hidden);
 
 /* Forward and backward of the mean loss, without dropout. The gradients stay until the next call.

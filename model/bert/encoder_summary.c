@@ -276,6 +276,7 @@ static cz_status summary_backward(const void *hp_, const struct layer_args *a)
 
 const struct layer_class encoder_summary_class = {
     .name = "encoder_summary",
+    .flags = LAYER_HEAD,
     .declare = summary_declare,
     .size = summary_size,
     .forward = summary_forward,

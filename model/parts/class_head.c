@@ -412,6 +412,17 @@ static cz_status head_backward(const void *hp_, const struct layer_args *a)
     return CZ_OK;
 }
 
+static cz_status class_head_hidden(const void *hp_, const struct layer_args *a, bool *normed)
+{
+    const struct class_head_hp *hp = hp_;
+    const struct head_params p = params_of(hp, a);
+    const struct norm norm = norm_of(hp);
+    const struct norm_io io = {.x = a->in, .y = a->out};
+    *normed = hp->norm_weight_name != NULL;
+    if (!*normed) return CZ_OK;
+    return norm_forward(a, &norm, a->batch->B * a->batch->T, &io, p.norm_w.p, p.norm_b.p);
+}
+
 const struct layer_class class_head_class = {
     .name = "class_head",
     .flags = LAYER_LOSS,
@@ -419,4 +430,5 @@ const struct layer_class class_head_class = {
     .size = head_size,
     .forward = head_forward,
     .backward = head_backward,
+    .hidden = class_head_hidden,
 };

@@ -312,6 +312,16 @@ static cz_status lm_head_decode(const void *hp_, const struct layer_args *a)
     return ops_ce_head(a->ops, a->stream, &ce);
 }
 
+static cz_status lm_head_hidden(const void *hp_, const struct layer_args *a, bool *normed)
+{
+    const struct model_lm_head_hp *hp = hp_;
+    const struct head_params p = params_of(hp, a);
+    const struct norm norm = norm_of(hp);
+    const struct norm_io io = {.x = a->in, .y = a->out};
+    *normed = true;
+    return norm_forward(a, &norm, a->batch->B * a->batch->T, &io, p.norm_w, p.norm_b);
+}
+
 const struct layer_class model_lm_head_class = {
     .name = "lm_head",
     .flags = LAYER_LOSS,
@@ -320,4 +330,5 @@ const struct layer_class model_lm_head_class = {
     .forward = lm_head_forward,
     .backward = lm_head_backward,
     .decode = lm_head_decode,
+    .hidden = lm_head_hidden,
 };

@@ -1,8 +1,10 @@
 /* Claim: hidden states are what the head reads, for every position and under every head: the same
  * trunk gives the same bytes as masked LM and as classifier, with and without gradients planned,
- * and 16-bit states are widened; what stands in padding does not reach tokens. */
+ * and 16-bit states are widened; what stands in padding does not reach tokens; a decoder's are
+ * behind its last norm, in an engine, too. */
 #include "model/model.h"
 #include "tests/support/check_main.h"
+#include <czero/engine.h>
 #include <czero/infer.h>
 
 #include <math.h>
@@ -88,5 +90,69 @@ START_TEST(sixteen_bit_states_are_widened)
 }
 END_TEST
 
+/* z = hidden·wᵀ, w being the tied embeddings of models/gpt2-tiny. */
+START_TEST(a_decoders_states_are_behind_the_last_norm)
+{
+    enum { V = 256, D = 64 };
+    static float hidden[B * T * D], again[B * T * D], logits[B * T * V], w[V * D];
+    const struct cz_infer_options how = {.size = sizeof how, .B = B, .T = T};
+    struct cz_batch batch = some_batch();
+    batch.key_mask = NULL;
+    struct cz_model *m = cz_model_open(test_fixture("models/gpt2-tiny"));
+    ck_assert_ptr_nonnull(m);
+    ck_ok(cz_model_set_shape(m, T));
+    ck_assert_int_eq(cz_model_hidden_size(m), D);
+    struct cz_infer *in;
+    ck_ok(cz_infer_create(m, &how, &in));
+    ck_ok(cz_infer_hidden(in, &batch, hidden));
+    ck_ok(cz_infer_forward(in, &batch, NULL, logits));
+    cz_infer_destroy(in);
+    const struct cz_engine_options options = {
+        .size = sizeof options,
+        .config_json = "{\"train_micro_batch_size_per_gpu\": 3, \"optimizer\": {\"type\": "
+                       "\"Adam\", \"params\": {\"lr\": 0.001}}}"};
+    struct cz_engine *e = engine_initialize_ex(&options, m);
+    ck_assert_msg(e != NULL, "%s", cz_last_error());
+    ck_ok(engine_param_get(e, "transformer.wte.weight", "weight", w, V * D));
+    ck_ok(engine_hidden(e, &batch, again));
+    ck_assert_mem_eq(again, hidden, sizeof hidden);
+    ck_fails(engine_hidden(e, &batch, NULL), CZ_INVALID);
+    engine_destroy(e);
+    for (int n = 0; n < B * T; n++)
+        for (int v = 0; v < V; v++) {
+            double z = 0;
+            for (int d = 0; d < D; d++) z += (double)hidden[n * D + d] * (double)w[v * D + d];
+            ck_assert_double_eq_tol(z, (double)logits[n * V + v], 1e-4);
+        }
+}
+END_TEST
+
+/* A head of several layers: ModernBERT's classifier sums up texts before its last layer. */
+START_TEST(states_are_those_before_the_head)
+{
+    static const char *const folder = "models/modernbert-variant-a";
+    enum { ROOM = B * T * 256 };
+    static float of[2][ROOM];
+    const struct cz_batch batch = some_batch();
+    for (int k = 0; k < 2; k++) {
+        const struct cz_model_options o = {.size = sizeof o,
+                                           .task = k ? CZ_TASK_CLASSIFICATION : CZ_TASK_MASKED_LM};
+        const struct cz_infer_options how = {.size = sizeof how, .B = B, .T = T};
+        struct cz_model *m = cz_model_open_ex(test_fixture(folder), &o);
+        struct cz_infer *in;
+        ck_assert_msg(m != NULL, "%s", cz_last_error());
+        ck_assert_int_le(B * T * cz_model_hidden_size(m), ROOM);
+        ck_ok(cz_infer_create(m, &how, &in));
+        for (int i = 0; i < ROOM; i++) of[k][i] = NAN;
+        ck_ok(cz_infer_hidden(in, &batch, of[k]));
+        ck_assert(!isnan(of[k][B * T * cz_model_hidden_size(m) - 1]));
+        cz_infer_destroy(in);
+        cz_model_destroy(m);
+    }
+    ck_assert_mem_eq(of[0], of[1], sizeof of[0]);
+}
+END_TEST
+
 TEST_MAIN("engine/infer", hidden_states_do_not_depend_on_the_head, padding_does_not_reach_tokens,
-          sixteen_bit_states_are_widened)
+          sixteen_bit_states_are_widened, a_decoders_states_are_behind_the_last_norm,
+          states_are_those_before_the_head)
