@@ -118,6 +118,9 @@ struct cz_engine {
 /* Once per engine, if no label of the micro-batch that was staged counts: its loss is 0. */
 void engine_warn_labels(struct cz_engine *e, size_t stage);
 
+/* Forget the step that has begun, if one has: its gradients and its micro-steps. */
+cz_status engine_drop_step(struct cz_engine *e);
+
 /* ---- setup.c: from options to everything but memory ------------------------------------------ */
 
 /* Put the adapter on a model; one that has it already, because it was planned for, stays. Errors:

@@ -477,6 +477,18 @@ static void drop_step(struct cz_engine *e, int64_t micro_steps)
     for (size_t k = 0; k < e->n_stages; k++) e->stages[k].n_losses = 0;
 }
 
+/* A forward is completed first: gathers and reductions of its pass may be under way. */
+cz_status engine_drop_step(struct cz_engine *e)
+{
+    int64_t micro_steps = e->micro_steps;
+    if (e->phase == PHASE_IDLE && e->n_backward == 0) return CZ_OK;
+    if (e->phase == PHASE_FORWARD) TRY(backward(e, 1));
+    if (e->config->managed_gradient_accumulation)
+        micro_steps -= micro_steps % e->config->gradient_accumulation_steps;
+    drop_step(e, micro_steps);
+    return CZ_OK;
+}
+
 static cz_status train_batch(struct cz_engine *e, const struct batch_source *source, float *loss)
 {
     const int64_t n = e->config->gradient_accumulation_steps, micro_steps = e->micro_steps;

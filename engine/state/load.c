@@ -205,6 +205,7 @@ static cz_status load(struct load *l, const char *dir, struct cz_load_result *re
     snprintf(text, sizeof text, "tag %s\nsteps %.0f\nsize %llu\n", info->tag, steps,
              (unsigned long long)info->nbytes);
     TRY(comm_same(l->e->comm, "the checkpoint", text));
+    TRY(engine_drop_step(e)); /* a program goes back because of it, such as a loss of NaN */
     TRY(restore_tensors(l));
     TRY(comm_agree(e->comm, load_run(l)));
     TRY(comm_agree(e->comm, load_onebit(l)));
@@ -232,8 +233,6 @@ cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
     TRY(OPTIONS_TAKE(cz_load_options, &ours, options));
     if (result) TRY(OPTIONS_GIVE(cz_load_result, result, &restored));
     if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to load from is needed");
-    if (e->phase != PHASE_IDLE || e->n_backward > 0)
-        return err_set(CZ_INVALID, 0, "a step is half done: load after its boundary");
     comm_set_phase(e->comm, e->global_steps, "loading a checkpoint");
     engine_save_end(e);
     cz_status st = load(&l, dir, &restored);
