@@ -44,15 +44,16 @@ const char *tool_nearest_command(const char *name);
 int tool_unknown_command(const char *program, const char *name);
 
 extern const struct arg_command bench_command, chat_command, completion_command, config_command,
-    data_command, eval_command, export_command, fsck_command, generate_command, init_command,
-    inspect_command, launch_command, man_command, models_command, plan_command, plot_command,
-    predict_command, train_command, tune_command, verify_command, vocab_command;
+    data_command, embed_command, eval_command, export_command, fsck_command, generate_command,
+    init_command, inspect_command, launch_command, man_command, models_command, plan_command,
+    plot_command, predict_command, train_command, tune_command, verify_command, vocab_command;
 
 int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_data(int argc, char **argv);
+int cmd_embed(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_fsck(int argc, char **argv);

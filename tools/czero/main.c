@@ -18,6 +18,8 @@ const struct command czero_commands[] = {
     {"completion", cmd_completion, &completion_command, "print the completion script of a shell"},
     {"config", cmd_config, &config_command, "show, check and compare DeepSpeed configs"},
     {"data", cmd_data, &data_command, "show instruction data with its trained tokens"},
+    {"embed", cmd_embed, &embed_command, "write hidden states of texts, pooled, as an array",
+     .computes = true},
     {"eval", cmd_eval, &eval_command, "evaluate a model on given data", .computes = true},
     {"export", cmd_export, &export_command, "write a checkpoint as a Hugging Face folder"},
     {"fsck", cmd_fsck, &fsck_command, "check a checkpoint for damage"},

@@ -89,6 +89,11 @@ static bool is_chats(const char *head)
     return begins(head, "{\"messages\":");
 }
 
+static bool is_vectors(const char *head)
+{
+    return begins(head, "{\"embedding\": [");
+}
+
 static bool is_config(const char *head)
 {
     static const char *const keys[] = {"\"train_batch_size\"", "\"train_micro_batch",
@@ -135,6 +140,7 @@ static const struct {
     [OUTPUT_PREDICTIONS] = {"predictions", is_predictions},
     [OUTPUT_NUMPY] = {"an array of NumPy", is_numpy},
     [OUTPUT_CHATS] = {"conversations (lines of {\"messages\": …})", is_chats},
+    [OUTPUT_VECTORS] = {"lines of embeddings", is_vectors},
 };
 
 /* ---- the checks ----------------------------------------------------------------------------- */

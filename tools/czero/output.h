@@ -14,7 +14,8 @@ enum output_kind {
     OUTPUT_CONFIG,      /* a ds_config.json */
     OUTPUT_PREDICTIONS, /* of czero predict */
     OUTPUT_NUMPY,       /* .npy */
-    OUTPUT_CHATS        /* conversations, as JSON lines */
+    OUTPUT_CHATS,       /* conversations, as JSON lines */
+    OUTPUT_VECTORS      /* of czero embed --json */
 };
 
 /* Data that the command reads; a folder stands for the files in it. Files of models are told by

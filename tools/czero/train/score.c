@@ -21,24 +21,11 @@ enum cz_dtype score_dtype(const char *name)
     return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
 }
 
-/* Everything is refused before the weights are read: wrong kind of model, no weights, a tokenizer
- * that does not fit. */
-cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_model *model)
+/* What rows are made of: tokens of the model's tokenizer. */
+static cz_status open_texts(struct scorer *s, const struct score_options *o)
 {
-    *s = (struct scorer){.model = model};
-    if (!model) return cz_last_status();
-    /* Only a trained classifier has scores. */
-    s->words = cz_model_labels(s->model) == CZ_LABELS_TOKEN_CLASS;
-    const enum cz_labels labels = cz_model_labels(s->model);
-    s->problem = labels == CZ_LABELS_VALUES  ? CZ_PROBLEM_REGRESSION
-                 : labels == CZ_LABELS_MULTI ? CZ_PROBLEM_MULTI_LABEL
-                                             : CZ_PROBLEM_SINGLE_LABEL;
-    if (!s->words && s->problem == CZ_PROBLEM_SINGLE_LABEL && labels != CZ_LABELS_CLASS)
-        return err_set(CZ_INVALID, 0, "%s is not a classifier: its config.json names another head",
-                       o->model);
     if (!cz_model_has_weights(s->model))
         return err_set(CZ_NOTFOUND, 0, "%s has no weights: train it first", o->model);
-    s->n_classes = cz_model_n_classes(s->model);
     const int64_t t_max = cz_model_t_max(s->model),
                   usual = t_max < LENGTH_USUAL ? t_max : LENGTH_USUAL;
     s->max_len = o->max_len > 0 ? o->max_len : usual;
@@ -51,23 +38,62 @@ cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_
                        o->model);
     TRY(cz_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &s->tokenizer));
     TRY(cz_tokenizer_check_vocab(s->tokenizer, cz_model_vocab_size(s->model), o->model));
-    /* Sized once, for the largest batch. */
-    const size_t n = (size_t)s->n_classes;
-    s->labels = calloc(n, sizeof *s->labels);
-    const size_t n_rows = (size_t)s->batch * (s->words ? (size_t)s->max_len : 1);
-    s->logits = malloc(n_rows * n * sizeof *s->logits);
     s->starts = calloc((size_t)s->max_len, sizeof *s->starts);
     s->ids = calloc((size_t)s->max_len, sizeof *s->ids);
     s->types = calloc((size_t)s->max_len, sizeof *s->types);
-    if (!s->labels || !s->logits || !s->ids || !s->types || !s->starts)
-        return err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
-    for (size_t k = 0; k < n; k++) s->labels[k] = cz_model_label_name(s->model, (int64_t)k);
+    return s->ids && s->types && s->starts
+               ? CZ_OK
+               : err_set(CZ_NOMEM, 0, "no memory for a row of %lld tokens", (long long)s->max_len);
+}
+
+static cz_status open_infer(struct scorer *s, const struct score_options *o)
+{
     const struct cz_infer_options options = {.size = sizeof options,
                                              .B = s->batch,
                                              .T = s->max_len,
                                              .dtype = score_dtype(o->dtype),
                                              .device = o->device};
     return cz_infer_create(s->model, &options, &s->infer);
+}
+
+/* The model's classes and where its logits go. */
+static cz_status open_classes(struct scorer *s)
+{
+    const size_t n = (size_t)cz_model_n_classes(s->model);
+    const size_t n_rows = (size_t)s->batch * (s->words ? (size_t)s->max_len : 1);
+    s->n_classes = (int64_t)n;
+    s->labels = calloc(n, sizeof *s->labels);
+    s->logits = malloc(n_rows * n * sizeof *s->logits);
+    if (!s->labels || !s->logits) return err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
+    for (size_t k = 0; k < n; k++) s->labels[k] = cz_model_label_name(s->model, (int64_t)k);
+    return CZ_OK;
+}
+
+/* Everything is refused before the weights are read: wrong kind of model, no weights, a tokenizer
+ * that does not fit. Only a trained classifier has scores. */
+cz_status score_open(struct scorer *s, const struct score_options *o, struct cz_model *model)
+{
+    *s = (struct scorer){.model = model};
+    if (!model) return cz_last_status();
+    const enum cz_labels labels = cz_model_labels(s->model);
+    s->words = labels == CZ_LABELS_TOKEN_CLASS;
+    s->problem = labels == CZ_LABELS_VALUES  ? CZ_PROBLEM_REGRESSION
+                 : labels == CZ_LABELS_MULTI ? CZ_PROBLEM_MULTI_LABEL
+                                             : CZ_PROBLEM_SINGLE_LABEL;
+    if (!s->words && s->problem == CZ_PROBLEM_SINGLE_LABEL && labels != CZ_LABELS_CLASS)
+        return err_set(CZ_INVALID, 0, "%s is not a classifier: its config.json names another head",
+                       o->model);
+    TRY(open_texts(s, o));
+    TRY(open_classes(s));
+    return open_infer(s, o);
+}
+
+cz_status score_open_any(struct scorer *s, const struct score_options *o, struct cz_model *model)
+{
+    *s = (struct scorer){.model = model};
+    if (!model) return cz_last_status();
+    TRY(open_texts(s, o));
+    return open_infer(s, o);
 }
 
 void score_close(struct scorer *s)
@@ -122,8 +148,10 @@ static cz_status take_row(const struct scorer *s, int64_t b, int64_t T, const in
     return CZ_OK;
 }
 
-cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
-                    const struct cz_text_word *words, size_t n_words, score_take take, void *user)
+/* The tokens of one text, or of its words, as a batch of one row; B is 0 without any. */
+static cz_status encode_one(struct scorer *s, const struct cz_tokenizer_input *text,
+                            const struct cz_text_word *words, size_t n_words,
+                            struct cz_batch *batch)
 {
     int64_t n = 0;
     size_t n_cut = 0;
@@ -132,37 +160,48 @@ cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
                                       s->types, s->starts, &n, &n_cut));
     else
         TRY(cz_tokenizer_encode_input(s->tokenizer, text, s->max_len, s->ids, s->types, &n, NULL));
-    const struct cz_batch batch = {
-        .size = sizeof batch, .B = 1, .T = n, .ids = s->ids, .types = s->types};
+    *batch = (struct cz_batch){
+        .size = sizeof *batch, .B = n > 0, .T = n, .ids = s->ids, .types = s->types};
     if (n_cut > 0)
         LOGV(LOG_WARN, SUB_DATA, "%zu of %zu words are behind the first %lld tokens (--seq-len)",
              n_cut, n_words, (long long)s->max_len);
-    if (n == 0) return CZ_OK; /* no words, and a tokenizer without special tokens */
-    TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
-    return take_row(s, 0, n, s->starts, 0, take, user);
+    return CZ_OK;
 }
 
-static cz_status score_rows(struct scorer *s, struct cz_text_loader *loader, score_take take,
-                            void *user)
+cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
+                    const struct cz_text_word *words, size_t n_words, score_take take, void *user)
+{
+    struct cz_batch batch;
+    TRY(encode_one(s, text, words, n_words, &batch));
+    if (batch.B == 0) return CZ_OK; /* no words, and a tokenizer without special tokens */
+    TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
+    return take_row(s, 0, batch.T, s->starts, 0, take, user);
+}
+
+cz_status score_visit_one(struct scorer *s, const struct cz_tokenizer_input *text,
+                          score_visit visit, void *user)
+{
+    const size_t row = 0;
+    struct cz_batch batch;
+    TRY(encode_one(s, text, NULL, 0, &batch));
+    return batch.B > 0 ? visit(user, &batch, &row, NULL) : CZ_OK;
+}
+
+static cz_status visit_batches(struct cz_text_loader *loader, score_visit visit, void *user)
 {
     for (;;) {
         struct cz_batch batch = {.size = sizeof batch};
         TRY(cz_text_loader_next(loader, &batch));
         if (batch.B == 0) return CZ_OK;
-        const size_t *rows = cz_text_loader_rows(loader);
-        const int32_t *starts = cz_text_loader_words(loader);
         batch.labels = NULL;
         batch.targets = NULL;
-        TRY(cz_infer_forward(s->infer, &batch, NULL, s->logits));
-        for (int64_t b = 0; b < batch.B; b++)
-            if (rows[b] != SIZE_MAX)
-                TRY(take_row(s, b, batch.T, starts ? starts + b * batch.T : NULL, rows[b], take,
-                             user));
+        TRY(visit(user, &batch, cz_text_loader_rows(loader), cz_text_loader_words(loader)));
     }
 }
 
-/* One pass in buckets of similar length: padding costs as much as tokens. */
-cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take take, void *user)
+/* One pass. */
+cz_status score_visit_texts(struct scorer *s, const struct cz_texts *texts, bool in_order,
+                            score_visit visit, void *user)
 {
     const struct cz_text_loader_options options = {.size = sizeof options,
                                                    .texts = texts,
@@ -170,17 +209,42 @@ cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take
                                                    .max_len = s->max_len,
                                                    .micro_batch = s->batch,
                                                    .accumulation = 1,
-                                                   .bucket = true,
+                                                   .bucket = !in_order,
                                                    .once = true};
     struct cz_text_loader *loader = NULL;
     TRY(cz_text_loader_open(&options, &loader));
-    cz_status st = score_rows(s, loader, take, user);
+    cz_status st = visit_batches(loader, visit, user);
     if (st == CZ_OK && cz_text_loader_n_cut(loader) > 0)
         LOGV(LOG_WARN, SUB_DATA, "%llu of %zu texts were truncated to %lld tokens (--seq-len)",
              (unsigned long long)cz_text_loader_n_cut(loader), cz_texts_count(texts),
              (long long)s->max_len);
     cz_text_loader_close(loader);
     return st;
+}
+
+struct taker {
+    struct scorer *s;
+    score_take take;
+    void *user;
+};
+
+static cz_status score_batch(void *user, const struct cz_batch *batch, const size_t *rows,
+                             const int32_t *starts)
+{
+    const struct taker *t = user;
+    TRY(cz_infer_forward(t->s->infer, batch, NULL, t->s->logits));
+    for (int64_t b = 0; b < batch->B; b++)
+        if (rows[b] != SIZE_MAX)
+            TRY(take_row(t->s, b, batch->T, starts ? starts + b * batch->T : NULL, rows[b], t->take,
+                         t->user));
+    return CZ_OK;
+}
+
+/* Buckets of similar length: padding costs as much as tokens. */
+cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take take, void *user)
+{
+    struct taker taker = {s, take, user};
+    return score_visit_texts(s, texts, false, score_batch, &taker);
 }
 
 /* Softmax in double after subtracting the largest logit: exp() cannot overflow. */

@@ -1,4 +1,4 @@
-/* Texts through a classifier of texts or words at rest: what czero eval and czero predict share.
+/* Texts through a model at rest: what czero eval, czero predict and czero embed share.
  * One process. */
 #ifndef CZ_TOOLS_CZERO_TRAIN_SCORE_H
 #define CZ_TOOLS_CZERO_TRAIN_SCORE_H
@@ -41,6 +41,22 @@ cz_status score_texts(struct scorer *s, const struct cz_texts *texts, score_take
 /* The same of one text, or of its words. */
 cz_status score_one(struct scorer *s, const struct cz_tokenizer_input *text,
                     const struct cz_text_word *words, size_t n_words, score_take take, void *user);
+
+/* A model of any kind, for its hidden states: no classes, no logits. */
+cz_status score_open_any(struct scorer *s, const struct score_options *options,
+                         struct cz_model *model);
+
+/* Called with each batch, which has no labels: rows (B) are numbers of texts, SIZE_MAX for a row
+ * that only fills the batch; starts as cz_text_loader_words(). In the order of the texts, or sorted
+ * by length, which is faster. */
+typedef cz_status (*score_visit)(void *user, const struct cz_batch *batch, const size_t *rows,
+                                 const int32_t *starts);
+cz_status score_visit_texts(struct scorer *s, const struct cz_texts *texts, bool in_order,
+                            score_visit visit, void *user);
+
+/* The same of one text; not called if it has no tokens. */
+cz_status score_visit_one(struct scorer *s, const struct cz_tokenizer_input *text,
+                          score_visit visit, void *user);
 
 /* What a classifier of words says of each: its class, -1 of words behind the row's end and of those
  * without a token, and the class's probability. Example i's begin at word_scores_at(). */

@@ -1,0 +1,191 @@
+/* A folder of sentence-transformers lists its steps in modules.json: a transformer, how its states
+ * are pooled, and what follows. czero applies the first two and Normalize; others are named. */
+#include "tools/czero/embed/embed.h"
+
+#include "formats/beneath.h"
+#include "formats/file_io.h"
+#include "formats/json/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The last part of "sentence_transformers.models.Pooling". */
+static const char *last_part(const char *type)
+{
+    const char *dot = strrchr(type, '.');
+    return dot ? dot + 1 : type;
+}
+
+static cz_status text_of(const struct json_node *node, const char *key, const char **out)
+{
+    const struct json_node *value = json_get(node, key);
+    *out = "";
+    return value ? json_as_string(value, out) : CZ_OK;
+}
+
+static cz_status copy(char **to, const char *text)
+{
+    free(*to);
+    *to = strdup(text);
+    return *to ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the settings of a model");
+}
+
+/* A JSON file that may be missing: *doc is NULL then. */
+static cz_status load_optional(const char *dir, const char *name, struct json_doc **doc)
+{
+    cz_status st = json_load_in(dir, name, JSON_STRICT, doc);
+    if (st != CZ_NOTFOUND) return st;
+    err_clear();
+    *doc = NULL;
+    return CZ_OK;
+}
+
+/* Of 1_Pooling/config.json: exactly one pooling_mode_… is true. Newer files have pooling_mode. */
+static cz_status take_pooling(const struct json_node *config, struct embed_recipe *r)
+{
+    static const struct {
+        const char *key, *name;
+        enum embed_pool pool;
+    } modes[] = {{"pooling_mode_cls_token", "cls", EMBED_CLS},
+                 {"pooling_mode_mean_tokens", "mean", EMBED_MEAN},
+                 {"pooling_mode_lasttoken", "lasttoken", EMBED_LAST}};
+    size_t n_on = 0, n_known = 0;
+    char other[64] = "";
+    const struct json_node *mode = json_get(config, "pooling_mode");
+    if (mode && json_type(mode) == JSON_STRING) {
+        const char *name = "";
+        TRY(json_as_string(mode, &name));
+        snprintf(other, sizeof other, "%.40s", name);
+        n_on = 1;
+        for (size_t k = 0; k < CZ_ARRAY_LEN(modes); k++)
+            if (strcmp(name, modes[k].name) == 0) n_known++, r->pool = modes[k].pool;
+    }
+    for (size_t i = 0; i < json_count(config); i++) {
+        const struct json_node *member = json_child(config, i);
+        bool on = false;
+        if (strncmp(json_key(member), "pooling_mode_", 13) != 0) continue;
+        TRY(json_as_bool(member, &on));
+        if (!on) continue;
+        n_on++;
+        snprintf(other, sizeof other, "%.60s", json_key(member));
+        for (size_t k = 0; k < CZ_ARRAY_LEN(modes); k++)
+            if (strcmp(json_key(member), modes[k].key) == 0) n_known++, r->pool = modes[k].pool;
+    }
+    if (n_on == 1 && n_known == 1) return CZ_OK;
+    char text[128];
+    snprintf(text, sizeof text, "pooling by %s",
+             n_on == 0  ? "nothing"
+             : n_on > 1 ? "several modes"
+                        : other);
+    return copy(&r->unapplied, text);
+}
+
+static cz_status read_pooling(const char *dir, const char *path, struct embed_recipe *r)
+{
+    struct json_doc *doc;
+    char *name = file_join(path, "config.json");
+    if (!name) return err_set(CZ_NOMEM, 0, "no memory for a path");
+    cz_status st = json_load_in(dir, name, JSON_STRICT, &doc);
+    free(name);
+    TRY(st);
+    st = take_pooling(json_root(doc), r);
+    json_free(doc);
+    return st;
+}
+
+/* sentence_bert_config.json, beside the model. */
+static cz_status read_lengths(struct embed_recipe *r)
+{
+    struct json_doc *doc;
+    bool lowers = false;
+    cz_status st = CZ_OK;
+    TRY(load_optional(r->model, "sentence_bert_config.json", &doc));
+    if (!doc) return CZ_OK;
+    const struct json_node *length = json_get(json_root(doc), "max_seq_length");
+    const struct json_node *lower = json_get(json_root(doc), "do_lower_case");
+    if (length && json_type(length) != JSON_NULL) st = json_as_int(length, &r->max_len);
+    if (st == CZ_OK && r->max_len < 0)
+        st = err_set(CZ_INVALID, 0, "%s: sentence_bert_config.json: max_seq_length is negative",
+                     r->model);
+    if (st == CZ_OK && lower && json_type(lower) != JSON_NULL) st = json_as_bool(lower, &lowers);
+    json_free(doc);
+    return st == CZ_OK && lowers ? copy(&r->unapplied, "do_lower_case") : st;
+}
+
+/* A prompt in front of every text, unless a program says otherwise. */
+static cz_status read_prompt(const char *dir, struct embed_recipe *r)
+{
+    struct json_doc *doc;
+    const char *name = "";
+    cz_status st = CZ_OK;
+    TRY(load_optional(dir, "config_sentence_transformers.json", &doc));
+    if (!doc) return CZ_OK;
+    const struct json_node *given = json_get(json_root(doc), "default_prompt_name");
+    if (given && json_type(given) == JSON_STRING) st = json_as_string(given, &name);
+    if (st == CZ_OK && *name) st = copy(&r->not_put, name);
+    json_free(doc);
+    return st;
+}
+
+/* The model's own folder, which must be inside. */
+static cz_status enter(const char *dir, const char *path, struct embed_recipe *r)
+{
+    int fd;
+    TRY(beneath_open_folder(dir, path, &fd));
+    close(fd);
+    char *inside = file_join(dir, path);
+    free(r->model);
+    r->model = inside;
+    return inside ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a path");
+}
+
+static cz_status take_modules(const char *dir, const struct json_node *list, struct embed_recipe *r)
+{
+    if (json_type(list) != JSON_ARRAY)
+        return err_set(CZ_INVALID, 0, "%s: modules.json: a list is needed", dir);
+    for (size_t i = 0; i < json_count(list); i++) {
+        const char *type, *path;
+        char text[128];
+        TRY(text_of(json_child(list, i), "type", &type));
+        TRY(text_of(json_child(list, i), "path", &path));
+        const char *kind = last_part(type);
+        if (strcmp(kind, "Transformer") == 0 && i == 0) {
+            if (*path) TRY(enter(dir, path, r));
+        } else if (strcmp(kind, "Pooling") == 0 && i == 1) {
+            TRY(read_pooling(dir, path, r));
+        } else if (strcmp(kind, "Normalize") == 0 && i >= 2) {
+            r->normalize = true;
+        } else {
+            snprintf(text, sizeof text, "the module %.40s (%.40s)", path, kind);
+            TRY(copy(&r->unapplied, text));
+        }
+    }
+    if (json_count(list) < 2) return copy(&r->unapplied, "no pooling");
+    return CZ_OK;
+}
+
+cz_status embed_recipe_read(const char *dir, struct embed_recipe *r)
+{
+    struct json_doc *doc;
+    *r = (struct embed_recipe){.pool = EMBED_MEAN};
+    TRY(copy(&r->model, dir));
+    if (!file_exists(dir)) return CZ_OK; /* a preset */
+    TRY(load_optional(dir, "modules.json", &doc));
+    if (!doc) return CZ_OK;
+    r->given = true;
+    cz_status st = take_modules(dir, json_root(doc), r);
+    json_free(doc);
+    if (st == CZ_OK) st = read_lengths(r);
+    if (st == CZ_OK) st = read_prompt(dir, r);
+    return st;
+}
+
+void embed_recipe_free(struct embed_recipe *r)
+{
+    free(r->model);
+    free(r->unapplied);
+    free(r->not_put);
+    *r = (struct embed_recipe){0};
+}
