@@ -19,8 +19,9 @@ from .client_state import UnknownObject
 from .checkpoints import Consolidated, load_state_dict_from_zero_checkpoint, zero_to_fp32
 from .engine import Engine, initialize
 from .plans import Plan, plan
+from .tokenizer import Tokenizer
 
 __version__ = text(_C.cz_version())
 __all__ = ["Consolidated", "CorruptError", "Engine", "Error", "InvalidError", "NotFoundError",
-           "OutOfMemoryError", "Plan", "UnknownObject", "initialize",
+           "OutOfMemoryError", "Plan", "Tokenizer", "UnknownObject", "initialize",
            "load_state_dict_from_zero_checkpoint", "plan", "zero_to_fp32"]

@@ -135,7 +135,13 @@ class WeightInfo(ctypes.Structure):
                 ("n_aliases", c_size_t)]
 
 
-STRUCTS = {"cz_model_options": ModelOptions, "cz_param_info": ParamInfo, "cz_batch": Batch,
+class TokenizerInput(ctypes.Structure):
+    _fields_ = [("text", c_char_p), ("nbytes", c_size_t), ("pair", c_char_p),
+                ("pair_nbytes", c_size_t)]
+
+
+STRUCTS = {"cz_tokenizer_input": TokenizerInput,
+           "cz_model_options": ModelOptions, "cz_param_info": ParamInfo, "cz_batch": Batch,
            "cz_engine_options": EngineOptions, "cz_save_options": SaveOptions,
            "cz_load_options": LoadOptions, "cz_data_cursor": DataCursor,
            "cz_load_result": LoadResult, "cz_plan_options": PlanOptions,
@@ -186,6 +192,7 @@ _CALLS = {
     "cz_model_labels": (c_int, [_P]),
     "cz_model_n_classes": (c_int64, [_P]),
     "cz_model_vocab_size": (c_int64, [_P]),
+    "cz_model_hidden_size": (c_int64, [_P]),
     "cz_model_n_params": (_N, [_P]),
     "cz_model_param": (Status, [_P, _N, POINTER(ParamInfo)]),
     "cz_plan_create": (Status, [POINTER(EngineOptions), POINTER(PlanOptions), _P, POINTER(_P)]),
@@ -209,6 +216,17 @@ _CALLS = {
     "engine_eval": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
     "engine_eval_tokens": (Status, [_P, POINTER(Batch), POINTER(c_float), POINTER(c_int64)]),
     "engine_predict": (Status, [_P, POINTER(Batch), _P]),
+    "engine_hidden": (Status, [_P, POINTER(Batch), _P]),
+    "cz_tokenizer_open": (Status, [_S, POINTER(_P)]),
+    "cz_tokenizer_close": (None, [_P]),
+    "cz_tokenizer_vocab_size": (c_int64, [_P]),
+    "cz_tokenizer_padding_id": (c_int32, [_P]),
+    "cz_tokenizer_encode_input": (Status, [_P, POINTER(TokenizerInput), c_int64, POINTER(c_int32),
+                                           POINTER(c_int32), POINTER(c_int64), POINTER(_N)]),
+    "cz_tokenizer_decoder_create": (Status, [_P, POINTER(_P)]),
+    "cz_tokenizer_decoder_destroy": (None, [_P]),
+    "cz_tokenizer_decode": (Status, [_P, c_int64, POINTER(_S), POINTER(_N)]),
+    "cz_tokenizer_decoder_end": (None, [_P, POINTER(_S), POINTER(_N)]),
     "engine_get_lr": (c_double, [_P]),
     "engine_set_lr": (None, [_P, c_double]),
     "engine_get_global_grad_norm": (c_double, [_P]),

@@ -26,6 +26,7 @@ _TASKS = {"auto": 0, "causal_lm": 1, "masked_lm": 2, "classification": 3,
           "replaced_tokens": 4, "token_classification": 5}
 _NEXT, _SAME, _CLASS, _REPLACED, _TOKEN_CLASS, _VALUES, _MULTI = range(7)  # enum cz_labels
 _CONFIG_DEPTH_MAX = 64
+_POOLS = ("none", "cls", "mean", "last")
 _OF_ROWS = (_CLASS, _VALUES, _MULTI)  # the head has a row of outputs per row, not per token
 
 
@@ -164,6 +165,47 @@ def _pointer(array: numpy.ndarray, kind: Any) -> Any:
     return array.ctypes.data_as(ctypes.POINTER(kind))
 
 
+# What DeepSpeed's engines, torch's modules and optimizers have besides, and what to use here.
+_ELSEWHERE = {
+    "save_checkpoint(), then initialize() with another train_batch_size or micro-batch, and "
+    "load_checkpoint()": "set_train_batch_size set_train_micro_batch_size",
+    "gradients begin anew after step(); load_checkpoint() also inside a window": "zero_grad",
+    'set "managed_gradient_accumulation": false in the config, then every step() is a boundary':
+        "set_gradient_accumulation_boundary",
+    "ranks exchange gradients at the boundary alone": "no_sync allreduce_gradients",
+    "the model is inside the engine: state_dict(), parameter_names(), get_parameter(), "
+    "set_parameter(), predict(), hidden()":
+        "module model parameters named_parameters children modules named_modules buffers "
+        "named_buffers get_submodule get_input_embeddings get_output_embeddings config",
+    "optimizer and schedule are inside the engine: get_parameter(name, \"exp_avg\"), get_lr(), "
+    "set_lr()": "optimizer lr_scheduler basic_optimizer client_optimizer scheduler get_mom "
+                "param_groups",
+    "state_dict()": "module_state_dict",
+    "set_parameter() for each name": "load_state_dict load_module_state_dict",
+    "save_16bit_model()": "save_fp16_model",
+    "export_hf()": "save_pretrained push_to_hub",
+    "czero generate --model, on a folder of export_hf()": "generate",
+    "backward() scales the loss itself": "scale",
+    "initialize(device=…) and the config's bf16 or fp16 decide": "to cuda cpu half bfloat16 float "
+        "double type device dtype",
+    "initialize(freeze=…)": "requires_grad_",
+    "the config's activation_checkpointing": "gradient_checkpointing_enable",
+    "a layer's outputs are not seen from Python": "register_forward_hook "
+        "register_forward_pre_hook register_full_backward_hook register_backward_hook apply",
+    "the config's offload sections decide, before the run": "offload_states reload_states "
+        "empty_partition_cache",
+    "the config has it": "zero_optimization_stage zero_optimization zero_offload_optimizer "
+        "zero_offload_param fp16_enabled bfloat16_enabled gradient_clipping steps_per_print "
+        "optimizer_name optimizer_params scheduler_name scheduler_params dynamic_loss_scale "
+        "wall_clock_breakdown memory_breakdown dump_state communication_data_type "
+        "flops_profiler_enabled zero_gather_16bit_weights_on_model_save",
+    "global_rank": "local_rank get_data_parallel_rank",
+    "world_size": "dp_world_size",
+    "loss_scale": "cur_scale",
+    "nothing is compiled": "compile is_compiled",
+}
+
+
 class Engine(lib.Uncopied):
     """A model in training. One thread uses an engine at a time; all ranks make the same calls.
 
@@ -184,6 +226,7 @@ class Engine(lib.Uncopied):
         self._labels = C.cz_model_labels(model)
         self._n_outputs = (C.cz_model_n_classes if self._labels in (*_OF_ROWS, _TOKEN_CLASS)
                            else C.cz_model_vocab_size)(model)
+        self._width = C.cz_model_hidden_size(model)
         self._params: Dict[str, _Param] = {}
         info = lib.new(lib.ParamInfo)
         for idx in range(C.cz_model_n_params(model)):
@@ -201,6 +244,12 @@ class Engine(lib.Uncopied):
 
     def _get(self, call: Any) -> Any:
         return self._owned().read(call)
+
+    def __getattr__(self, name: str) -> Any:
+        for instead, names in _ELSEWHERE.items():
+            if name in names.split():
+                raise AttributeError(f"a czero engine has no {name}: {instead}")
+        raise AttributeError(f"a czero engine has no {name}: help(czero.Engine) lists what it has")
 
     def destroy(self) -> None:
         """Release all memory and swap files; waits for a running save. May be called again."""
@@ -299,6 +348,35 @@ class Engine(lib.Uncopied):
         logits = numpy.empty(shape, numpy.float32)
         self._call(C.engine_predict, ctypes.byref(batch), logits.ctypes.data)
         return logits
+
+    def hidden(self, input_ids: ArrayLike, attention_mask: Optional[ArrayLike] = None,
+               token_type_ids: Optional[ArrayLike] = None,
+               position_ids: Optional[ArrayLike] = None, *, pool: str = "none",
+               normalize: bool = False) -> numpy.ndarray:
+        """The last hidden states (B,T,width), float32, as transformers' last_hidden_state.
+
+        pool makes one vector of each row, (B,width): "cls" of its first token, "mean" of its
+        tokens, "last" of its last one; attention_mask says which they are. normalize divides
+        vectors by their lengths.
+        """
+        if pool not in _POOLS:
+            raise ValueError(f'pool "{pool}": one of {", ".join(_POOLS)} is needed')
+        batch, arrays = self._batch(input_ids, None, attention_mask, token_type_ids, position_ids)
+        states = numpy.empty((*arrays[0].shape, self._width), numpy.float32)
+        self._call(C.engine_hidden, ctypes.byref(batch), states.ctypes.data)
+        mask = (numpy.ones(arrays[0].shape, bool) if attention_mask is None
+                else numpy.asarray(attention_mask) != 0)
+        if pool == "mean":
+            n_tokens = numpy.maximum(mask.sum(1), 1)[:, None]
+            sums = (states * mask[:, :, None]).sum(1, dtype=numpy.float64)
+            states = (sums / n_tokens).astype(numpy.float32)
+        elif pool != "none":
+            first = mask.argmax(1)
+            place = first if pool == "cls" else mask.shape[1] - 1 - mask[:, ::-1].argmax(1)
+            states = states[numpy.arange(len(states)), place]
+        if normalize:
+            states /= numpy.maximum(numpy.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
+        return states
 
     def backward(self, loss: Optional[float] = None) -> None:
         """Add the gradients of the last forward()'s loss. Another value is refused: gradients are of

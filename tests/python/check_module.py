@@ -722,6 +722,101 @@ class Configs(Folder):
                 self.engine(lora=bad)
 
 
+class Vectors(Folder):
+    def texts(self):
+        source = ARGS.fixtures / "embed"
+        rows = [json.loads(line) for line in (source / "texts.jsonl").read_text().splitlines()]
+        want = {}
+        for line in (source / "expected.txt").read_text().splitlines():
+            pool, kind, *numbers = line.split()
+            want.setdefault((pool, kind), []).append([float(x) for x in numbers])
+        return source, [r["text"] for r in rows], [r["pair"] for r in rows], want
+
+    def test_states_are_those_of_transformers(self):
+        source, texts, pairs, want = self.texts()
+        tokenizer = czero.Tokenizer(source)
+        engine = self.engine(model=source, seq_len=64, config=config(train_micro_batch_size_per_gpu=8))
+        for kind, more in (("text", None), ("pair", pairs)):
+            batch = tokenizer(texts, more, max_length=64)
+            states = engine.hidden(**batch)
+            self.assertEqual(states.shape, (*batch["input_ids"].shape, 16))
+            for pool in ("cls", "mean", "last"):
+                got = engine.hidden(**batch, pool=pool)
+                self.assertEqual((got.dtype, got.shape), (numpy.float32, (6, 16)))
+                numpy.testing.assert_allclose(got, want[pool, kind], atol=1e-5)
+                unit = engine.hidden(**batch, pool=pool, normalize=True)
+                numpy.testing.assert_allclose(numpy.linalg.norm(unit, axis=1), 1, rtol=1e-6)
+            self.assertTrue(numpy.array_equal(states[:, 0], engine.hidden(**batch, pool="cls")))
+        alone = engine.hidden(tokenizer(texts[0])["input_ids"], pool="mean")  # without a mask
+        numpy.testing.assert_allclose(alone[0], want["mean", "text"][0], atol=1e-5)
+        self.assertEqual(engine.micro_steps, 0)
+        left = tokenizer([texts[0]])
+        ids = numpy.concatenate([[[0]], left["input_ids"]], axis=1)
+        mask = numpy.concatenate([[[0]], left["attention_mask"]], axis=1)
+        places = numpy.maximum(numpy.arange(ids.shape[1]) - 1, 0)[None]
+        for pool in ("cls", "mean", "last"):  # padding in front
+            numpy.testing.assert_allclose(engine.hidden(ids, mask, position_ids=places, pool=pool)[0],
+                                          want[pool, "text"][0], atol=1e-5)
+        with self.assertRaisesRegex(ValueError, 'pool "max"'):
+            engine.hidden(ids, pool="max")
+
+    def test_tokenizers(self):
+        source, texts, pairs, _ = self.texts()
+        tokenizer = czero.Tokenizer(source)
+        batch = tokenizer(texts, pairs)
+        self.assertEqual(set(batch), {"input_ids", "attention_mask", "token_type_ids"})
+        n = batch["attention_mask"].sum(1)
+        self.assertEqual(batch["input_ids"].shape, (6, n.max()))
+        self.assertEqual(batch["token_type_ids"].max(), 1)
+        self.assertTrue((batch["input_ids"][:, 0] == 2).all())
+        self.assertTrue((batch["input_ids"][numpy.arange(6), n - 1] == 3).all())
+        self.assertTrue((batch["input_ids"][batch["attention_mask"] == 0] == 0).all())
+        self.assertEqual(tokenizer(texts, max_length=3)["input_ids"].shape, (6, 3))
+        self.assertEqual(tokenizer("no")["input_ids"].shape, (1, 3))
+        self.assertEqual(tokenizer.decode(tokenizer("no")["input_ids"][0][1:-1]), "no")
+        plain = czero.Tokenizer("bytes")
+        self.assertEqual(plain.decode(plain("aä\0b")["input_ids"][0]), "aä\0b")
+        self.assertEqual(plain("")["attention_mask"].tolist(), [[0]])
+        self.assertGreater(len(plain), 255)
+        for bad in (lambda: tokenizer(texts, pairs[:2]), lambda: tokenizer([]),
+                    lambda: tokenizer(texts, max_length=0), lambda: tokenizer("a", max_length=1)):
+            with self.assertRaises(ValueError):
+                bad()
+        with self.assertRaises(czero.NotFoundError):
+            czero.Tokenizer(self.folder / "nothing")
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "Tokenizer cannot be copied"):
+                way(tokenizer)
+        with self.assertRaisesRegex(TypeError, "opens tokenizers"):
+            czero.Tokenizer.__new__(czero.Tokenizer)("a")
+
+    def test_what_other_engines_have_is_named(self):
+        engine = self.engine()
+        for name, instead in (("set_train_batch_size", "save_checkpoint"), ("zero_grad", "load_checkpoint"),
+                              ("set_gradient_accumulation_boundary", "managed_gradient_accumulation"),
+                              ("module", "state_dict"), ("optimizer", "inside the engine"), ("cuda", "device="),
+                              ("fp16_enabled", "config"), ("anything", "help")):
+            self.assertFalse(hasattr(engine, name))
+            with self.assertRaisesRegex(AttributeError, f"has no {name}: .*{re.escape(instead)}"):
+                getattr(engine, name)
+        names = " ".join(czero.engine._ELSEWHERE.values()).split()
+        self.assertEqual(len(names), len(set(names)))
+        self.assertFalse([name for name in names if hasattr(czero.Engine, name)])
+        with self.assertRaises(AttributeError):
+            czero.Engine.__new__(czero.Engine).module  # pylint: disable=expression-not-assigned
+
+    def test_a_load_forgets_a_step_that_has_begun(self):
+        engine = self.engine()
+        train(engine, 1)
+        engine.save_checkpoint(self.folder)
+        want = engine.state_dict()
+        engine(batch(5), batch(5))
+        engine.load_checkpoint(self.folder)
+        self.assertEqual((engine.micro_steps, engine.global_steps), (2, 1))
+        self.assert_same(want, engine.state_dict())
+        train(engine, 1, first=2)
+
+
 class Checkpoints(Folder):
     def test_recorded_checkpoints_are_what_deepspeeds_script_made(self):
         n = 0
