@@ -71,6 +71,7 @@ static enum cz_log_level level_of(enum config_note_kind kind)
     switch (kind) {
     case CONFIG_NOTE_UNKNOWN:
     case CONFIG_NOTE_DEPRECATED: return LOG_WARN;
+    case CONFIG_NOTE_UNEXPECTED:
     case CONFIG_NOTE_FILLED: return LOG_INFO;
     default: return LOG_STEP;
     }

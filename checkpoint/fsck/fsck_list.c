@@ -183,6 +183,7 @@ cz_status fsck_list_weights(const char *dir, struct fsck_files *files,
      * so. */
     TRY(st);
     if (files->n > 0 || findings->n > 0) return CZ_OK;
+    TRY(ckpt_check_trainer(dir));
     return err_set(CZ_NOTFOUND, 0,
                    "%s: nothing to check here: no checkpoint (a file 'latest', or "
                    "*_model_states.pt), and no weights (*.safetensors, *.bin, *.pt)",

@@ -6,7 +6,9 @@
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,11 +227,44 @@ static cz_status locate_tag(const char *dir, char *tag, const char *source, char
 }
 
 /* DIR itself; its own name is the tag, also for "." and "a/..". */
+/* Trainer keeps a folder of checkpoints per save: checkpoint-500/global_step500. */
+cz_status ckpt_check_trainer(const char *dir)
+{
+    char names[256] = "", path[PATH_MAX];
+    size_t n = 0, at = 0;
+    DIR *inside = opendir(dir);
+    long long newest = -1;
+    for (struct dirent *e; inside && (e = readdir(inside));) {
+        char *end;
+        struct stat info;
+        if (strncmp(e->d_name, "checkpoint-", 11) != 0) continue;
+        const long long step = strtoll(e->d_name + 11, &end, 10);
+        if (end == e->d_name + 11 || *end ||
+            snprintf(path, sizeof path, "%s/%s", dir, e->d_name) >= (int)sizeof path ||
+            stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+            continue;
+        if (at < 200)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.32s", n > 0 ? ", " : "",
+                                   e->d_name);
+        if (step > newest) newest = step;
+        n++;
+    }
+    if (inside) closedir(inside);
+    if (n == 0) return CZ_OK;
+    return err_set(CZ_NOTFOUND, 0,
+                   "%s: is the output folder of a trainer, with a folder per checkpoint (%s%s): "
+                   "name one of them, such as %s/checkpoint-%lld",
+                   dir, names, at >= 200 ? ", …" : "", dir, newest);
+}
+
 static cz_status locate_self(const char *dir, char **tag_dir, char **tag_out)
 {
     bool found;
     TRY(find_tag_files(dir, &found));
-    if (!found) return no_tag(dir, NULL, "");
+    if (!found) {
+        TRY(ckpt_check_trainer(dir));
+        return no_tag(dir, NULL, "");
+    }
     char *real = realpath(dir, NULL);
     if (!real) return err_set(CZ_IO, errno, "%s: cannot be examined", dir);
     const char *slash = strrchr(real, '/');

@@ -37,6 +37,10 @@ cz_status ckpt_tag_check(const char *tag);
  * dir (a user may give that name as a tag: then the user chose it). universal: latest_universal. */
 cz_status ckpt_latest_read(const char *dir, bool universal, char **tag);
 
+/* CZ_NOTFOUND where the folder has a trainer's folders of checkpoints (checkpoint-500), with their
+ * names; CZ_OK otherwise. */
+cz_status ckpt_check_trainer(const char *dir);
+
 /* Where a user's DIR (and TAG, may be NULL) leads: DIR/TAG, DIR/<latest>, DIR/<latest_universal>,
  * or DIR itself when it is a tag's folder (holds *_model_states.pt or zero/). *tag: its last
  * component. Both are the caller's to free(). Errors: CZ_INVALID (TAG cannot be one; DIR is a

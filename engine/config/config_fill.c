@@ -298,7 +298,7 @@ static void say_default_rate(struct ds_config *config)
     const int i = settings_find(schedule_settings(&s->params), "warmup_max_lr");
     const double lr = config->optimizer.hyper.lr;
     if (i < 0 || (s->params.given >> i & 1) || peak->v[0] == lr) return;
-    config_say(config->impl, CONFIG_NOTE_DEFAULT, NULL, "scheduler.params.warmup_max_lr",
+    config_say(config->impl, CONFIG_NOTE_UNEXPECTED, NULL, "scheduler.params.warmup_max_lr",
                "is not given, so the rate goes to %g, %s's default, not to the optimizer's %g; "
                "\"auto\" is the optimizer's",
                peak->v[0], s->type, lr);

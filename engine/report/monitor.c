@@ -7,9 +7,11 @@
 #include "formats/json/json_write.h"
 #include "formats/tfevents.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,9 +218,56 @@ cz_status monitor_write(struct monitor *m, const struct monitor_event *events, s
     return first.status == CZ_OK ? CZ_OK : err_restore(&first);
 }
 
-/* After a resume TensorBoard drops what the aborted run wrote beyond this step. */
+/* A file of csv_monitor: "step,lr" in Train_Samples_lr.csv. */
+static bool is_events_file(const char *name, const char *header)
+{
+    char stem[NAME_NBYTES_MAX + 8];
+    const size_t n = strlen(name), n_key = strcspn(header, "\r\n");
+    if (n < 5 || n >= sizeof stem || strcmp(name + n - 4, ".csv") != 0) return false;
+    if (strncmp(header, "step,", 5) != 0 || memchr(header + 5, ',', n_key - 5)) return false;
+    if (n_key - 5 > n - 4 || n_key == 5) return false;
+    for (size_t i = 0; i < n_key - 5; i++) {
+        const char c = header[5 + i], want = c == ' ' || c == '/' ? '_' : c;
+        if (name[n - 4 - (n_key - 5) + i] != want) return false;
+    }
+    return true;
+}
+
+/* Rows from x on are the aborted run's, and so is half a row at the end. */
+static cz_status drop_rows(const char *path, const char *name, int64_t x)
+{
+    char line[512];
+    FILE *f = fopen(path, "r+e");
+    if (!f) return CZ_OK;
+    bool ours = fgets(line, sizeof line, f) && strchr(line, '\n') && is_events_file(name, line);
+    long kept = ours ? ftell(f) : 0;
+    while (ours && fgets(line, sizeof line, f) && strchr(line, '\n') && strtoll(line, NULL, 10) < x)
+        kept = ftell(f);
+    const bool failed = ferror(f) || (ours && ftruncate(fileno(f), kept) != 0);
+    const int error = errno;
+    fclose(f);
+    return failed ? err_set(CZ_IO, error, "%s: cannot be continued", path) : CZ_OK;
+}
+
+static cz_status drop_csv_rows(const struct monitor *m, int64_t x)
+{
+    char dir[PATH_MAX], path[PATH_MAX + 256];
+    cz_status st = CZ_OK;
+    snprintf(dir, sizeof dir, "%.*s", (int)m->csv_dir_nbytes, m->csv_path);
+    DIR *files = opendir(*dir ? dir : ".");
+    for (struct dirent *e; files && st == CZ_OK && (e = readdir(files));) {
+        snprintf(path, sizeof path, "%s%s", dir, e->d_name);
+        const size_t n = strlen(e->d_name);
+        if (n > 4 && strcmp(e->d_name + n - 4, ".csv") == 0) st = drop_rows(path, e->d_name, x);
+    }
+    if (files) closedir(files);
+    return st;
+}
+
+/* After a resume nothing of the aborted run beyond this step stays, so each step is there once. */
 cz_status monitor_restart(struct monitor *m, int64_t x)
 {
+    if (m->csv_path) TRY(drop_csv_rows(m, x));
     if (!m->events) return CZ_OK;
     TRY(tfevents_restart(m->events, x));
     return tfevents_flush(m->events);

@@ -39,7 +39,7 @@ bool monitor_is_enabled(const struct monitor *m);
 cz_status monitor_write(struct monitor *m, const struct monitor_event *events, size_t n_events);
 
 /* The run continues from a checkpoint: TensorBoard drops what earlier files of its folder hold at x
- * and later. Files of csv_monitor keep their rows, as DeepSpeed's do. Errors: CZ_IO (path). */
+ * and later, and files of csv_monitor lose these rows. Errors: CZ_IO (path). */
 cz_status monitor_restart(struct monitor *m, int64_t x);
 
 /* Accepts NULL. */

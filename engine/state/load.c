@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "checkpoint/fsck/fsck.h"
 #include "checkpoint/read/names.h"
+#include "engine/report/monitor.h"
 #include "engine/state/client_state_impl.h"
 #include "engine/state/load_impl.h"
 #include "engine/state/save_impl.h"
@@ -158,6 +159,24 @@ static cz_status restore_tensors(struct load *l)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
+/* What the config's monitors hold beyond this step is of a run that was cut off. */
+static cz_status restart_monitor(const struct load *l)
+{
+    struct cz_engine *e = l->e;
+    if (l->options->module_only || e->comm->rank != 0 || !monitor_is_enabled(e->monitor))
+        return CZ_OK;
+    return monitor_restart(e->monitor, e->global_samples + 1);
+}
+
+/* Weights alone are of the step that saved them, whatever step the run is at. */
+static long long step_of_weights(const struct load *l)
+{
+    double steps = (double)l->e->global_steps;
+    if (l->options->module_only)
+        ckpt_number(l->ck, pickle_get(ckpt_model_states(l->ck), "global_steps"), &steps);
+    return (long long)steps;
+}
+
 static bool has_states(const struct load *l)
 {
     return l->with_states && !l->drops_states;
@@ -171,7 +190,7 @@ static void say(const struct load *l)
          "restored %zu of %zu tensors%s from %s (stage %d, %d rank%s), step %lld", l->n_restored,
          model_params(l->e->model)->n_params, has_states(l) ? " and the optimizer's states" : "",
          info->tag_dir, info->stage, info->world_size, info->world_size == 1 ? "" : "s",
-         (long long)l->e->global_steps);
+         step_of_weights(l));
 }
 
 /* Strings are the caller's: the checkpoint is closed when the call returns. */
@@ -217,6 +236,7 @@ static cz_status load(struct load *l, const char *dir, struct cz_load_result *re
     log_set_step(e->global_steps);
     say(l);
     TRY(comm_agree(e->comm, load_compare(l)));
+    TRY(comm_agree(e->comm, restart_monitor(l)));
     return comm_agree(e->comm, fill_result(l, result));
 }
 

@@ -36,7 +36,7 @@ run --steps 5
 says 'warning: the schedule ends at step 4 of 5; the last 1 step has a rate of 0:'
 run --steps 10
 says 'warning: the schedule ends at step 4 of 10; the last 6 steps have a rate of 0:'
-config '{"type": "constant"}'
+config '{"type": "constant", "params": {}}'
 run --steps 4
 silent
 config '{"type": "LinearLR", "params": {"start_factor": 1, "end_factor": 0, "total_iters": 3}}'

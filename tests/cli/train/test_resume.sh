@@ -183,7 +183,7 @@ expect 1 "/dev/null" "${resume[@]}" --save /dev/null/x
 ln -s nowhere_at_all dangling
 mkdir -p taken/latest
 expect 1 "dangling" "${resume[@]}" --steps 1 --save dangling/ --curve none.csv
-expect 1 "text.txt" "${resume[@]}" --steps 1 --save text.txt --curve none.csv
+expect 2 "text.txt" "${resume[@]}" --steps 1 --save text.txt --curve none.csv
 expect 2 "taken/latest" "${resume[@]}" --steps 1 --save taken --curve none.csv
 expect 2 "no name" "${resume[@]}" --steps 1 --save "" --curve none.csv
 test ! -e none.csv

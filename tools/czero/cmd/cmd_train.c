@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdint.h>
 #include <string.h>
 
 #define FIELD(member) offsetof(struct train_options, member)
@@ -164,6 +165,12 @@ static void on_interrupt(void)
     run_ask_to_stop();
 }
 
+static void on_end(void)
+{
+    engine_remove_swap_files();
+    fprintf(stderr, "\nczero: interrupted: nothing was saved (--save DIR keeps checkpoints)\n");
+}
+
 /* At Ctrl-C one rank ends as any program does, but for its swap file, or with --save after the step
  * under way; several end together. */
 static void handle_signals(const struct run *r)
@@ -171,7 +178,7 @@ static void handle_signals(const struct run *r)
     bool several = engine_world_size(r->world) > 1, saves = r->options->save != NULL;
     signal(SIGTERM, on_stop);
     if (several) signal(SIGINT, on_stop);
-    tool_tidy_at_signals(engine_remove_swap_files, several ? SIGINT : 0,
+    tool_tidy_at_signals(saves ? engine_remove_swap_files : on_end, several ? SIGINT : 0,
                          saves ? on_interrupt : NULL);
 }
 
@@ -183,6 +190,14 @@ static int fail(const struct run *r, cz_status st)
     engine_world_leave(r->world, cz_last_error());
     if (!r->speaks || (all_know && !run_is_first_rank(r))) return tool_exit_code(st);
     return tool_fail();
+}
+
+/* "runs/a/" is "runs/a" in every path that is printed. The text is of argv, which may be written.
+ */
+static void trim_slashes(const char *path)
+{
+    size_t n = path ? strlen(path) : 0;
+    while (n > 1 && path[n - 1] == '/') ((char *)(uintptr_t)path)[--n] = '\0';
 }
 
 int cmd_train(int argc, char **argv)
@@ -202,6 +217,9 @@ int cmd_train(int argc, char **argv)
         options.values.sets.items[options.values.sets.n++] = "dataloader_drop_last=true";
     tool_log_init(options.quiet);
     if (adapter_find_base(&options.model, &options.adapter) != CZ_OK) return tool_fail();
+    trim_slashes(options.save);
+    trim_slashes(options.export_dir);
+    trim_slashes(options.resume);
     struct run run = {.options = &options, .speaks = true, .last_step = -1};
     tool_hold_signals(0);
     cz_status st = engine_world_create(&run.world);

@@ -98,8 +98,8 @@ static void say_rates(const struct ds_config *config, const struct rates *x)
              "the schedule begins with a rate of 0 for %lld of %lld steps", (long long)x->n_zero,
              (long long)n);
     else if (x->n_zero > 0)
-        LOGV(LOG_WARN, SUB_CONFIG, "the rate is 0 in %lld of %lld steps%s", (long long)x->n_zero,
-             (long long)n, x->n_zero_last > 0 ? ", the last among them" : "");
+        LOGV(LOG_WARN, SUB_CONFIG, "the rate is 0 in %lld of %lld step%s%s", (long long)x->n_zero,
+             (long long)n, n == 1 ? "" : "s", x->n_zero_last > 0 ? ", the last among them" : "");
 }
 
 cz_status config_say_rates(const struct run *r)

@@ -54,6 +54,33 @@ static const char *results(const struct train_options *o, bool adapts, char *buf
     return buf;
 }
 
+/* "9,506" */
+static const char *grouped(size_t n, char buf[32])
+{
+    char digits[24];
+    size_t at = 0;
+    const size_t len = (size_t)snprintf(digits, sizeof digits, "%zu", n);
+    for (size_t i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0) buf[at++] = ',';
+        buf[at++] = digits[i];
+    }
+    buf[at] = '\0';
+    return buf;
+}
+
+static void say_trainable(const struct cz_model *m)
+{
+    const struct param_table *table = model_params(m);
+    size_t n = 0, all = 0;
+    char trained[32], total[32];
+    for (size_t i = 0; i < table->n_params; i++) {
+        all += table->params[i].numel;
+        if (table->params[i].trainable) n += table->params[i].numel;
+    }
+    tool_note("czero: trainable: %s of %s (%.3g %%)", grouped(n, trained), grouped(all, total),
+              100.0 * (double)n / (double)all);
+}
+
 /* Straight to stderr, in front of the log's lines that wait for it (tool_log_hold()). */
 void run_say_start(const struct run *r)
 {
@@ -75,6 +102,7 @@ void run_say_start(const struct run *r)
               on_gpu ? size_human(p->device_peak_nbytes, device, sizeof device) : "",
               on_gpu ? " of the GPU, " : "", size_human(p->host_peak_nbytes, host, sizeof host),
               results(o, cz_model_has_adapter(run_model(r)), kept, sizeof kept));
+    say_trainable(run_model(r));
     if (r->first_step > 0)
         printable_print(stderr, "czero: resumed %s at step %lld%s\n", r->resume.dir,
                         (long long)r->first_step,
@@ -84,24 +112,48 @@ void run_say_start(const struct run *r)
         printable_print(stderr, "czero: %s\n", slow);
 }
 
+/* What uses the model: data that the run was evaluated on, or trained on, are at hand. */
+static void say_use(const struct run *r, bool adapts)
+{
+    const struct train_options *o = r->options;
+    const char *data = o->eval_data.n > 0 ? o->eval_data.items[0] : o->data.items[0];
+    const bool is_bytes = strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0;
+    const bool predicts = r->texts != NULL;
+    const bool chats = r->task == &train_task_sft, writes = r->task == &train_task_tokens;
+    printable_print(stderr, "; next: czero %s --model %s%s%s",
+                    predicts          ? "predict"
+                    : chats || writes ? "generate"
+                                      : "eval",
+                    adapts ? o->model : o->export_dir, adapts ? " --adapter " : "",
+                    adapts ? o->export_dir : "");
+    if (is_bytes && predicts) printable_print(stderr, " --tokenizer bytes");
+    if (predicts) {
+        printable_print(stderr, " --data %s", data);
+        if (o->text_column) printable_print(stderr, " --text-column \"%s\"", o->text_column);
+        if (o->pair_column) printable_print(stderr, " --pair-column \"%s\"", o->pair_column);
+    } else if (chats) {
+        if (o->chat_template) printable_print(stderr, " --chat-template %s", o->chat_template);
+        printable_print(stderr, " --chat \"…\"");
+    } else if (writes) {
+        printable_print(stderr, " --prompt \"…\"");
+    } else {
+        printable_print(stderr, " --data %s --seq-len %lld", data, (long long)r->T);
+    }
+}
+
 /* What to type next: a classifier predicts, a language model generates, a checkpoint is exported.
  */
 static void say_next(const struct run *r, bool stopped)
 {
     const struct train_options *o = r->options;
-    const bool classifies = r->texts != NULL, generates = r->task == &train_task_tokens;
-    const bool is_bytes = strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0;
     const bool adapts = cz_model_has_adapter(run_model(r));
     if (stopped && o->save)
         printable_print(stderr, "; to continue: the same command with --resume");
-    else if (o->export_dir && (classifies || generates))
-        printable_print(stderr, "; next: czero %s --model %s%s%s %s%s",
-                        classifies ? "predict" : "generate", adapts ? o->model : o->export_dir,
-                        adapts ? " --adapter " : "", adapts ? o->export_dir : "",
-                        classifies && is_bytes ? "--tokenizer bytes " : "",
-                        classifies ? "FILE" : "--prompt \"…\"");
+    else if (o->export_dir && !stopped)
+        say_use(r, adapts);
     else if (o->save && !stopped)
-        printable_print(stderr, "; next: czero export %s DIR", o->save);
+        printable_print(stderr, "; next: czero export %s%s exported", adapts ? "--adapter " : "",
+                        o->save);
 }
 
 void run_say_end(const struct run *r, bool stopped)
