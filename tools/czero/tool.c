@@ -40,9 +40,14 @@ void tool_begin(const char *name, const char *version)
     if (fd >= 0) close(fd);
 }
 
-/* The program is the same one, with the same process number, and finds the variable set. */
+/* The program is the same one, with the same process number, and finds the variable set. Where the
+ * user binds threads, OpenMP has bound this one to a single processor already: started again, the
+ * program would have no other. */
 void tool_wait_briefly(char **argv)
 {
+    static const char *const bindings[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(bindings); i++)
+        if (getenv(bindings[i])) return;
     if (!threads_spin_is_free() || setenv(THREADS_SPIN_VARIABLE, THREADS_SPIN, 0) != 0) return;
     execv("/proc/self/exe", argv);
 }

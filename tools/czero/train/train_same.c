@@ -73,7 +73,6 @@ static cz_status put_all(FILE *f, const struct run *r)
     put_chats(f, r->test_chats, "--test-data");
     TRY(put_tokens(f, r->test_data, "--test-data"));
     TRY(put_tokenizer(f, r->tokenizer));
-    printable_print(f, "rows of up to %" PRId64 " tokens\n", r->T);
     printable_print(f, "%" PRId64 " steps, evaluated every %" PRId64 " steps%s\n", r->steps,
                     r->eval_interval, r->eval_epochs ? " and after each epoch" : "");
     printable_print(f, "seed %" PRIu64 ", shuffling %s\n", r->seed, r->shuffle ? "on" : "off");
