@@ -29,7 +29,7 @@ static void print_head(FILE *f, const struct tune *t)
     if (o->nvme_nbytes > 0)
         printable_print(f, ", NVMe %s", size_written(o->nvme_nbytes, nvme, sizeof nvme));
     fprintf(f, ".\n");
-    if (o->gpu_nbytes > 0) fprintf(f, "%s\n", plan_gpu_status);
+    if (o->gpu_nbytes > 0) printable_print(f, "%s\n", plan_gpu_status);
     const char *kind = o->nvme_nbytes > 0 ? swap_dir_in_memory(t->nvme_path) : NULL;
     if (kind)
         printable_print(f,
@@ -79,12 +79,13 @@ static void print_legend(FILE *f, const struct tune *t, size_t n)
         if (o->max_in_cpu > 0) stays = o;
     }
     if (batch)
-        fprintf(f,
-                "Sizes are peaks. micro-batch %lld × %lld: %lld row%s at a time, %lld time%s an "
-                "optimizer step.\n",
-                (long long)batch->micro_batch, (long long)batch->accumulation,
-                (long long)batch->micro_batch, batch->micro_batch == 1 ? "" : "s",
-                (long long)batch->accumulation, batch->accumulation == 1 ? "" : "s");
+        printable_print(
+            f,
+            "Sizes are peaks. micro-batch %lld × %lld: %lld row%s at a time, %lld time%s an "
+            "optimizer step.\n",
+            (long long)batch->micro_batch, (long long)batch->accumulation,
+            (long long)batch->micro_batch, batch->micro_batch == 1 ? "" : "s",
+            (long long)batch->accumulation, batch->accumulation == 1 ? "" : "s");
     if (alone)
         fprintf(f,
                 "stage %d on one rank divides nothing; in DeepSpeed's configs it goes with "

@@ -7,10 +7,12 @@ cd "$(dirname "$0")/../.."
 find tools engine/plan engine/tune engine/report checkpoint -name '*.c' | LC_ALL=C sort | perl -e '
   use strict; use warnings;
   my %allowed = map { my ($file, $call) = /^(\S+): (.*)$/; ("$file: $call", 0) } grep { /./ } split /\n/, q{
-tools/czero/tool.c: fprintf(stderr, "%s%s:%s %s\n", red, name, plain, terminal_text(line))
-tools/czero/tool.c: fprintf(out, "%s%s: ", style->clear, program)
-tools/czero/tool.c: fprintf(out, "%swarning:%s ", terminal_colour(stderr, TERMINAL_YELLOW), terminal_colour(stderr, TERMINAL_PLAIN))
-tools/czero/tool.c: fprintf(out, "%s\n", terminal_text(text))
+tools/czero/tool.c: fputs(style->clear, out)
+tools/czero/terminal.c: fprintf(out, "\n%*s", (int)indent, "")
+tools/czero/terminal.c: fprintf(out, "%*s", (int)gap, "")
+tools/czero/terminal.c: fwrite(line + i + gap, 1, word, out)
+tools/czero/terminal.c: fwrite(text, 1, n, out)
+tools/czero/terminal.c: fputc(*text++, out)
 tools/czero/tool.c: fputs(held_text, stderr)
 tools/czero/tool.c: puts(text)
 tools/czero/terminal.c: fputs(text, out)
@@ -35,7 +37,7 @@ tools/czero/plot/plot_svg.c: fwrite(text, 1, len, out)
 checkpoint/inspect/inspect.c: fwrite(text, 1, nbytes, out)
 engine/report/class_report.c: fputs(before, t.stream)
 };
-  # In order: escaped where they were made; escaped by the logger; JSON, escaped where it is made; tables and help, likewise; tables of options, which are constants; constants; whole texts or JSON of the
+  # In order: a constant; pieces of terminal_wrap(), of texts that are escaped where they are made; JSON, escaped where it is made; tables and help, likewise; tables of options, which are constants; constants; whole texts or JSON of the
   # library, escaped where they are made (json_write.h); a question of the program; --raw; a name that
   # check_names() looked at; a finished plot; marks of a plot; pieces of put_text(), which escapes; constants.
   %allowed = map { s/\\x27/\x27/gr => 0 } keys %allowed;

@@ -7,8 +7,8 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "base/threads.h"
 #include "base/text/encoding.h"
+#include "base/threads.h"
 #include "terminal.h"
 
 #include <errno.h>

@@ -62,7 +62,15 @@ becomes causal-lm base text.jsonl
 becomes causal-lm base plain
 becomes causal-lm gpt2-tiny classes.jsonl --task causal-lm
 
-# ---- every task trains
+# ---- every task trains; of labelled rows a tenth is kept apart
+becomes classification bert-tiny table.csv --tokenizer bytes --epochs 1
+grep -q -- '--eval-split 0.1' $dir/train.sh && grep -q -- '--best-metric accuracy' $dir/train.sh || fail "no split"
+trains model/config.json
+grep -q ',eval,' $dir/metrics.csv || fail "the split is not evaluated"
+becomes sft base messages.jsonl --eval-data 0.25
+grep -q -- '--eval-split 0.25' $dir/train.sh || fail "a share that was asked for"
+becomes classification bert-tiny table.csv --tokenizer bytes --eval-data none
+grep -q -- '--eval' $dir/train.sh && fail "an evaluation that was declined"
 becomes sft base messages.jsonl --packing --epochs 2
 grep -q -- '--packing' $dir/train.sh || fail "no packing"
 trains model/config.json

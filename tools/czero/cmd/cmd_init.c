@@ -34,7 +34,8 @@ static const struct arg_spec specs[] = {
      "where not all weights of a trained model fit)",
      .alone = ""},
     {"--packing", ARG_FLAG, FIELD(packing), NULL, "sft: put several examples into one row"},
-    {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH", "evaluation data (default: none)"},
+    {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH|SHARE",
+     "evaluation data, or a share of --data, or none (default: 0.1 of labelled data)"},
     {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder, else bytes)"},
     {"", ARG_HEADING, 0, NULL, "Hardware (defaults: this machine):"},
@@ -349,6 +350,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_option(out, "--task", init_task_name(in));
     put_list(out, "--data", &in->data);
     put_list(out, "--eval-data", &in->eval_data);
+    put_option(out, "--eval-split", in->eval_split);
     put_option(out, "--tokenizer", in->tokenizer);
     if (!in->is_preset && !in->has_weights) put_option(out, "--init", "random");
     put_option(out, "--text-column", in->flags->text_column);
@@ -364,7 +366,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_output(out, "--metrics", f->dir, "metrics.csv");
     put_output(out, "--save", f->dir, "checkpoints");
     put_option(out, "--resume", "auto");
-    if (in->eval_data.n > 0) put_option(out, "--best-metric", best);
+    if (in->eval_data.n > 0 || in->eval_split) put_option(out, "--best-metric", best);
     put_output(out, "--export", f->dir, in->lora ? "adapter" : "model");
 }
 

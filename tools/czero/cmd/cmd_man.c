@@ -219,7 +219,10 @@ static void put_command_page(FILE *out, const struct arg_command *c)
         put_paragraphs(out, c->actions[i].summary);
         put_options(out, &c->actions[i]);
     }
-    fputs(c->n_actions > 0 ? ".SS Every command\n" : ".PP\nEvery command has these:\n", out);
+    if (c->n_actions > 0)
+        fputs(".SS Every command\n", out);
+    else
+        fputs(".PP\nEvery command has these:\n", out);
     put_common_options(out);
     if (c->epilogue) {
         fputs(".SH NOTES\n", out);

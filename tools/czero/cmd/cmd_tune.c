@@ -153,13 +153,13 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
         if (isnan(tokens))
             tokens = (double)(offer->micro_batch * offer->accumulation * tokens_per_row);
         char second[48], speed[48], promised[48];
-        fprintf(stderr, "measured %zu: %s s a step, %s tokens/s", i + 1,
-                size_number(m.seconds, 3, second, sizeof second),
-                size_number(tokens / m.seconds, 4, speed, sizeof speed));
+        printable_print(stderr, "measured %zu: %s s a step, %s tokens/s", i + 1,
+                        size_number(m.seconds, 3, second, sizeof second),
+                        size_number(tokens / m.seconds, 4, speed, sizeof speed));
         if (!isnan(offer->seconds))
-            fprintf(stderr, "; predicted %s s (%+.0f %%)",
-                    size_number(offer->seconds, 3, promised, sizeof promised),
-                    100 * (offer->seconds / m.seconds - 1));
+            printable_print(stderr, "; predicted %s s (%+.0f %%)",
+                            size_number(offer->seconds, 3, promised, sizeof promised),
+                            100 * (offer->seconds / m.seconds - 1));
         fprintf(stderr, "; peak %.1f MiB, planned %.1f\n", (double)m.peak_nbytes / (1 << 20),
                 (double)offer->need_nbytes[TUNE_HOST] / (1 << 20));
     }
@@ -283,9 +283,10 @@ static void tell_progress(void *user, size_t n_plans, size_t n_tried, size_t n_a
     char number[48], best_text[48];
     if (now - wait->begin_ns < 1000000000 || now - wait->shown_ns < 100000000) return;
     wait->shown_ns = now;
-    fprintf(stderr, "\r\033[K%s plans, %zu of %zu combinations, best so far %s",
-            size_number((double)n_plans, 9, number, sizeof number), n_tried, n_all,
-            isnan(best) ? "none" : size_number(best, 4, best_text, sizeof best_text));
+    fputs("\r\033[K", stderr);
+    printable_print(stderr, "%s plans, %zu of %zu combinations, best so far %s",
+                    size_number((double)n_plans, 9, number, sizeof number), n_tried, n_all,
+                    isnan(best) ? "none" : size_number(best, 4, best_text, sizeof best_text));
     if (!isnan(best)) fputs(" tokens/s", stderr);
 }
 

@@ -38,6 +38,7 @@ struct init {
     /* Answers. Strings are the flags', or in `lines`. */
     const char *model, *tokenizer; /* tokenizer NULL: the model's own */
     struct arg_list data, eval_data;
+    const char *eval_split; /* a share of the data; NULL: none */
     enum cz_task task;
     bool is_sft;                    /* a language model on chats */
     const struct config_lora *lora; /* in `lora_config`; NULL: all weights are trained */

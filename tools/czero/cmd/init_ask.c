@@ -116,17 +116,31 @@ static const char *given_eval_data(const struct init *in)
     return in->flags->eval_data.n > 0 ? in->flags->eval_data.items[0] : NULL;
 }
 
-static bool guess_none(const struct init *in, char guess[GUESS_NBYTES])
+/* Accuracy on what was trained says little: a tenth of labelled rows is kept apart. */
+static bool guess_eval_data(const struct init *in, char guess[GUESS_NBYTES])
 {
-    (void)in;
-    strcpy(guess, "none");
+    const bool has_labels =
+        in->task == CZ_TASK_CLASSIFICATION || in->task == CZ_TASK_TOKEN_CLASSIFICATION;
+    strcpy(guess, has_labels ? "0.1" : "none");
     return true;
+}
+
+static bool is_share(const char *answer)
+{
+    char *end;
+    const double share = strtod(answer, &end);
+    return end != answer && !*end && share > 0 && share < 1;
 }
 
 static cz_status take_eval_data(struct init *in, const char *answer)
 {
     in->eval_data.n = 0;
-    if (in->flags->eval_data.n == 0 && strcmp(answer, "none") == 0) return CZ_OK;
+    in->eval_split = NULL;
+    if (in->flags->eval_data.n <= 1 && strcmp(answer, "none") == 0) return CZ_OK;
+    if (in->flags->eval_data.n <= 1 && is_share(answer)) {
+        in->eval_split = answer;
+        return CZ_OK;
+    }
     return take_paths("--eval-data", &in->flags->eval_data, answer, &in->eval_data);
 }
 
@@ -437,8 +451,8 @@ static const struct question questions[] = {
      NULL, take_model, false, model_preset_examples},
     {"--data", "Training data: a file", given_data, NULL, NULL, take_data, false},
     {"--task", "Task: " TASK_NAMES, given_task, NULL, guess_task, take_task, false},
-    {"--eval-data", "Evaluation data: a file, or none", given_eval_data, NULL, guess_none,
-     take_eval_data, true},
+    {"--eval-data", "Evaluation data: a file, a share of the training data such as 0.1, or none",
+     given_eval_data, NULL, guess_eval_data, take_eval_data, true},
     {"--tokenizer",
      "Tokenizer: bytes, or a folder with vocab.txt (czero vocab makes one) or tokenizer.json",
      given_tokenizer, needs_tokenizer, guess_tokenizer, take_tokenizer, true},

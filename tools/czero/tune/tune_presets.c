@@ -248,7 +248,8 @@ static void print_verdict(FILE *f, const struct tune_options *o, const struct ro
         printable_print(f, "Fits: %s up to %s (%s)", o->lora ? "adapters" : "all weights",
                         best->name, parameters(best->numel, numel, sizeof numel));
     else
-        fputs(o->lora ? "No adapter of a preset fits" : "All weights: no preset fits", f);
+        printable_print(f, "%s",
+                        o->lora ? "No adapter of a preset fits" : "All weights: no preset fits");
     if (adapter->numel > 0)
         printable_print(f, "%s an adapter (--lora " TUNE_LORA ") up to %s (%s)",
                         best ? ";" : ". Fits:", adapter->name,
@@ -271,8 +272,8 @@ static cz_status print_answer(const struct tune_options *o, int64_t seq_len, con
     }
     print_verdict(f, o, best, adapter);
     print_question(f, o, seq_len);
-    if (o->gpu_nbytes > 0) fprintf(f, "%s\n", plan_gpu_status);
-    printable_print(f, "\n%-16s %7s%s %9s %9s  %s\n", "model", "params",
+    if (o->gpu_nbytes > 0) printable_print(f, "%s\n", plan_gpu_status);
+    printable_print(f, "\n%-18s %7s%s %9s %9s  %s\n", "model", "params",
                     o->gpu_nbytes > 0 ? "  GPU GiB" : "", "host GiB", "1M tokens",
                     "the first that fits");
     for (size_t i = n; i-- > 0 && n_shown < N_SHOWN;) {
@@ -281,7 +282,7 @@ static cz_status print_answer(const struct tune_options *o, int64_t seq_len, con
         if (!r->offer.fits) continue;
         plan_wear(r->offer.phases, r->offer.micro_batch * r->offer.accumulation * r->T, wear,
                   sizeof wear);
-        printable_print(f, "%-16s %7s", r->name, parameters(r->numel, numel, sizeof numel));
+        printable_print(f, "%-18s %7s", r->name, parameters(r->numel, numel, sizeof numel));
         if (o->gpu_nbytes > 0) fprintf(f, " %8.1f", gib((double)r->offer.need_nbytes[TUNE_GPU]));
         printable_print(f, " %9.1f %9s  %s%s%s\n", gib((double)r->offer.need_nbytes[TUNE_HOST]),
                         duration(r->seconds, time, sizeof time), places(o, &r->offer),
@@ -289,8 +290,8 @@ static cz_status print_answer(const struct tune_options *o, int64_t seq_len, con
         n_shown++;
     }
     if (n_fit > n_shown)
-        fprintf(f, "%zu smaller one%s fit%s as well; ", n_fit - n_shown,
-                n_fit - n_shown == 1 ? "" : "s", n_fit - n_shown == 1 ? "s" : "");
+        printable_print(f, "%zu smaller one%s fit%s as well; ", n_fit - n_shown,
+                        n_fit - n_shown == 1 ? "" : "s", n_fit - n_shown == 1 ? "s" : "");
     fprintf(f, "%zu do not fit (--all lists all).\n", n - n_fit);
     fputs("czero tune --model NAME searches for the fastest configuration.\n", f);
     if (fclose(f) == 0 && text) {
