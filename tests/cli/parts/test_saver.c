@@ -158,7 +158,7 @@ START_TEST(saves_come_at_their_interval_and_at_the_end)
     ck_ok(saver_end(&s, e, &at, "{}"));
     ck_ok(saver_check(&s));
     ck_ok(saver_check_unused(&s));
-    ck_ok(saver_describe(&s, NULL, NULL));
+    ck_ok(saver_describe(&s, NULL, NULL, NULL));
     cz_data_close(data);
     engine_destroy(e);
     test_tmp_remove(tmp);
@@ -238,22 +238,22 @@ START_TEST(a_model_stands_beside_its_checkpoints)
     ck_ok(cz_tokenizer_open("bytes", &tok));
     struct saver s = {.dir = tmp};
     for (int i = 0; i < 2; i++) { /* and once more, over what is there */
-        ck_ok(saver_describe(&s, m, tok));
+        ck_ok(saver_describe(&s, m, tok, NULL));
         snprintf(path, sizeof path, "%s/model/config.json", tmp);
         ck_assert_int_eq(access(path, F_OK), 0);
     }
     snprintf(dir, sizeof dir, "%s/model/config.json", tmp);
     s.dir = dir;
-    ck_fails(saver_describe(&s, m, tok), CZ_IO);
+    ck_fails(saver_describe(&s, m, tok, NULL), CZ_IO);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "--save: cannot create /tmp/"));
     /* With "/model" behind it a path of PATH_MAX - 7 bytes just fits. */
     memset(longest, 'x', PATH_MAX);
     longest[PATH_MAX - 6] = '\0';
     s.dir = longest;
-    ck_fails(saver_describe(&s, m, tok), CZ_INVALID);
+    ck_fails(saver_describe(&s, m, tok, NULL), CZ_INVALID);
     ck_assert_ptr_nonnull(strstr(cz_last_error(), "--save: the path is too long"));
     longest[PATH_MAX - 7] = '\0';
-    ck_fails(saver_describe(&s, m, tok), CZ_IO);
+    ck_fails(saver_describe(&s, m, tok, NULL), CZ_IO);
     free(longest);
     cz_tokenizer_close(tok);
     cz_model_destroy(m);
