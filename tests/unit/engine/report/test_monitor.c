@@ -46,6 +46,38 @@ static const struct monitor_event run[] = {
     {"Train/Samples/train loss", 2.5, false, 32},
 };
 
+/* Rows from x on, and half a row, are dropped from our files alone. */
+START_TEST(a_restart_drops_rows_of_the_csv)
+{
+    const char *tmp = test_tmp_make();
+    char path[512];
+    struct monitor *m;
+    const struct config_monitor csv = {.enabled = true, .output_path = tmp, .job_name = "a"};
+    static const struct {
+        const char *name, *text, *want;
+    } files[] = {
+        {"Train_Samples_lr.csv", "step,lr\r\n2,1.0\r\n4,1.0\r\n6,1.0\r\n",
+         "step,lr\r\n2,1.0\r\n4,1.0\r\n"},
+        {"Train_Samples_grad_norm.csv", "step,grad norm\r\n2,1.0\r\n5,",
+         "step,grad norm\r\n2,1.0\r\n"},
+        {"Other_loss.csv", "step,loss\r\n5,1.0\r\n", "step,loss\r\n"},
+        {"other.csv", "step,lr\r\n9,1.0\r\n", "step,lr\r\n9,1.0\r\n"},
+        {"lr.csv", "step,lr,more\r\n9,1.0\r\n", "step,lr,more\r\n9,1.0\r\n"},
+        {"x_lr.txt", "step,lr\r\n9,1.0\r\n", "step,lr\r\n9,1.0\r\n"},
+    };
+    ck_ok(monitor_create(&csv, NULL, &m));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(files); i++) {
+        snprintf(path, sizeof path, "%s/a/%s", tmp, files[i].name);
+        ck_ok(file_save(path, files[i].text, strlen(files[i].text)));
+    }
+    ck_ok(monitor_restart(m, 5));
+    monitor_destroy(m);
+    snprintf(path, sizeof path, "%s/a", tmp);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(files); i++) has_text(path, files[i].name, files[i].want);
+    test_tmp_remove(tmp);
+}
+END_TEST
+
 START_TEST(csv_files_are_deepspeeds)
 {
     const char *tmp = test_tmp_make();
@@ -228,7 +260,7 @@ int main(void)
         csv_files_are_deepspeeds,         numbers_are_pythons,
         headers_are_quoted_like_csv,      tensorboard_is_where_deepspeed_puts_it,
         no_path_means_the_current_folder, failures_are_named_and_leave_whole_rows,
-        writing_allocates_nothing};
+        writing_allocates_nothing,        a_restart_drops_rows_of_the_csv};
     const char *peers_dir = getenv("CZ_TEST_MONITOR_DIR");
     if (peers_dir) return write_for_peers(peers_dir);
     return test_run("engine/monitor", cases, CZ_ARRAY_LEN(cases));
