@@ -26,6 +26,7 @@ REASONS = [(re.compile(pattern), why) for pattern, why in (
     (r"index/tensor_left_out$", "the shards say what they hold"),
     (r"index/bin_", "inspect lists the files of the folder and follows no index; verify, which loads the model, refuses"),
     (r"index/", "the shards are sound; whether the index fits them is checked when the model is loaded"),
+    (r"texts/labels_mixed$", "an integer numbers the classes that the model has"),
     (r"checkpoint/tied_", "aliases only add names; ones that cannot be are left out"),
     (r"checkpoint/(client_state_|config_object|version_|stage_object)", INERT + ", and does not belong to the weights"),
     (r"checkpoint/(global_|skipped_|lr_text|scale_|step_|group_ids|states_many|state_)", "it is not part of the weights, which alone are written; resuming checks it"),
