@@ -96,7 +96,7 @@ static cz_status set_end(struct cz_data_loader *l, const struct cz_data_options 
     l->end = UINT64_MAX;
     if (o->epochs == 0) return CZ_OK;
     if (!(end >= 1 && end < 0x1p53))
-        return err_set(CZ_INVALID, 0, "%g epochs are impossible", o->epochs);
+        return err_set(CZ_INVALID, 0, "%g epochs: too many steps", o->epochs);
     l->end = (uint64_t)end;
     return CZ_OK;
 }

@@ -75,4 +75,4 @@ steps() { "$czero" "${train[@]}" --dry-run-lr "$@" 2>err | tail -1 | cut -d, -f1
 # evaluations every 2 of 5 steps: after steps 2, 4 and the last
 "$czero" "${train[@]}" --steps 5 --eval-data text.txt --eval-interval 2 --metrics e.csv >out 2>err || fail "--eval-interval"
 [ "$(grep ,eval, e.csv | cut -d, -f1 | tr '\n' ' ')" = "2 4 5 " ] || fail "the last step is not evaluated"
-refused 2 "1e+300 epochs are impossible" "${train[@]}" --epochs 1e300
+refused 2 "1e+300 epochs: too many steps" "${train[@]}" --epochs 1e300

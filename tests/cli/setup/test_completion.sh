@@ -65,7 +65,7 @@ also --early-stopping czero launch -n 2 -- train --early
 n=0
 for command in $(czero --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
   for option in $(czero "$command" --help | sed -n 's/^  \(-[-a-zA-Z0-9]*\).*/\1/p'); do
-    [[ $option == -[hvV] ]] && continue # their long forms
+    [[ $option == -[hvVS] ]] && continue # their long forms
     also "$option" czero "$command" -
     n=$((n + 1))
   done

@@ -214,6 +214,8 @@ START_TEST(a_number_of_threads_is_asked_for_in_full)
     }
     unsetenv("OMP_NUM_THREADS");
     ck_assert_int_eq(threads_asked(), 0);
+    unsetenv("GOMP_SPINCOUNT");
+    unsetenv("OMP_WAIT_POLICY"); /* ctest sets it */
     ck_assert(threads_spin_is_free());
     setenv("GOMP_SPINCOUNT", "1", 1);
     ck_assert(!threads_spin_is_free());

@@ -79,11 +79,11 @@ const struct arg_command init_command = {
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
     .epilogue = "czero init asks on the terminal for values that no option sets, with the default\n"
-                "in brackets: Enter accepts it. The first rows of the data suggest the task. "
-                "Without a terminal a missing option is an error,\n"
-                "unless --yes is given. Of the configurations that fit, `czero tune` chooses\n"
-                "stage, offload, checkpointing and micro-batch so that the fewest bytes move. The\n"
-                "run writes metrics.csv, checkpoints and model to the folder of the config.",
+                "in brackets: Enter accepts it. The first rows of the data suggest the task.\n"
+                "Without a terminal a missing option is an error, unless --yes is given.\n"
+                "Of the configurations that fit, `czero tune` chooses stage, offload,\n"
+                "checkpointing and micro-batch so that the fewest bytes move. The run writes\n"
+                "metrics.csv, checkpoints and model to the folder of the config.",
     .examples = "  czero init --model bert-base-chinese/ --data train.json \\\n"
                 "             --eval-data dev.json --yes\n"
                 "  czero init --model qwen3-1.7b/ --data chats.jsonl --lora --yes",

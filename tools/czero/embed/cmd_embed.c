@@ -66,10 +66,10 @@ const struct arg_command embed_command = {
     .summary = "Write the last hidden states of texts, pooled, as an array.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
-    .epilogue =
-        "The array is float32 (texts, width), in the order of the texts. With --pool none it\n"
-        "is (texts, longest, width), zero behind a text's tokens, and FILE.lengths.npy\n"
-        "has the numbers of tokens. A sentence-transformers folder says how to pool.",
+    .epilogue = "The array is float32 (texts, width), in the order of the texts. With --pool\n"
+                "none it is (texts, longest, width), zero behind a text's tokens, and\n"
+                "FILE.lengths.npy has the numbers of tokens. A sentence-transformers folder\n"
+                "says how to pool.",
     .examples = "  czero embed --model encoder/ --data reviews.csv --pool cls -o features.npy\n"
                 "  czero embed --model encoder/ --text \"what a day\"",
 };
