@@ -34,8 +34,8 @@ files() {
   [ "$got" = "$want" ] || complain "$dir holds \"$got\", not \"$want\""
 }
 
-# what it is made of
-for library in mpi dnnl hwloc uring utf8proc czero; do
+# what it is made of (utf8proc: widths of text on a terminal)
+for library in mpi dnnl hwloc uring czero; do
   if ldd "$tool" | grep -q "lib$library"; then complain "linked with $library"; fi
 done
 if nm "$tool" 2>/dev/null | grep -qE ' [TU] (MPI_|dnnl_|hwloc_|engine_|comm_|ops_)'; then
