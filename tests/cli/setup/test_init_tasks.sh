@@ -113,15 +113,15 @@ grep -q "^All weights: does not fit: needs" err || fail "why all weights are not
 grep -q "^An adapter: fits" err || fail "that an adapter fits"
 grep -q '"rank": 16' narrow/ds.json || fail "no adapter"
 grep -q "^Recipe for an adapter: AdamW, rate 0.0002" err || fail "the adapter's recipe"
-"$czero" init --model wide --data messages.jsonl --host-memory 200MB --lora all --batch 8 --seq-len 32 --precision bf16 --yes -o whole/ds.json >out 2>err
-[ $? = 3 ] || fail "all weights are asked for, and do not fit"
+"$czero" init --model wide --data messages.jsonl --host-memory 200MB --lora all --batch 8 --seq-len 32 --precision bf16 --yes -o whole/ds.json >out 2>err && code=0 || code=$?
+[ $code = 3 ] || fail "all weights are asked for, and do not fit"
 
 # ---- refused
 refuses() { # part of the sentence, arguments…
   local part=$1
   shift
-  "$czero" init "$@" "${common[@]}" -o new/ds.json >out 2>err
-  [ $? = 2 ] && grep -q -- "$part" err && [ ! -e new ] || fail "init $*"
+  "$czero" init "$@" "${common[@]}" -o new/ds.json >out 2>err && code=0 || code=$?
+  [ $code = 2 ] && grep -q -- "$part" err && [ ! -e new ] || fail "init $*"
 }
 refuses "write classification, token-classification, sft, causal-lm or masked-lm" --model base --data plain --task embed
 refuses "packing needs --task sft" --model base --data plain --packing
