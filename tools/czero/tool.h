@@ -72,9 +72,14 @@ void tool_hold_signals(int too);
  */
 void tool_tidy_at_signals(void (*tidy)(void), int but, void (*ask)(void));
 
-/* The value of an option that is text; NULL: not given. CZ_INVALID: it is not UTF-8, and the sentence
- * names the encoding that it looks like. */
+/* The value of an option that is text; NULL: not given. CZ_INVALID: it is not UTF-8, and the
+ * sentence names the encoding that it looks like. */
 cz_status tool_check_text(const char *option, const char *text);
+
+/* Call handler at this signal, in the thread that calls this, on a stack of its own: oneDNN's
+ * kernels use the stack pointer as a register for data, so that a frame below it would overwrite
+ * the heap. 0, or −1 with errno. One thread of a program. */
+int tool_handle_signal(int number, void (*handler)(int));
 
 /* Text as a JSON string, quotes included; a byte that is not UTF-8 becomes U+FFFD. */
 void tool_put_json_string(FILE *out, const char *text, size_t nbytes);

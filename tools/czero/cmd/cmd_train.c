@@ -176,8 +176,8 @@ static void on_end(void)
 static void handle_signals(const struct run *r)
 {
     bool several = engine_world_size(r->world) > 1, saves = r->options->save != NULL;
-    signal(SIGTERM, on_stop);
-    if (several) signal(SIGINT, on_stop);
+    tool_handle_signal(SIGTERM, on_stop);
+    if (several) tool_handle_signal(SIGINT, on_stop);
     tool_tidy_at_signals(saves ? engine_remove_swap_files : on_end, several ? SIGINT : 0,
                          saves ? on_interrupt : NULL);
 }

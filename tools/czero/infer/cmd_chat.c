@@ -9,8 +9,8 @@
 #include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
-#include "tools/czero/infer/answer.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/infer/answer.h"
 #include "tools/czero/output.h"
 #include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
@@ -104,9 +104,7 @@ static void on_interrupt(int number)
 
 static cz_status catch_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0 || sigaction(SIGINT, &action, NULL) != 0)
+    if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0 || tool_handle_signal(SIGINT, on_interrupt) != 0)
         return err_set(CZ_IO, errno, "cannot handle Ctrl-C");
     return CZ_OK;
 }

@@ -49,6 +49,15 @@ static void *wait_for_one(void *unused)
     return NULL;
 }
 
+int tool_handle_signal(int number, void (*handler)(int))
+{
+    static char stack[64 << 10]; /* AMX's registers alone take 8 KiB */
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
+    if (sigaltstack(&own, NULL) != 0) return -1;
+    return sigaction(number, &action, NULL);
+}
+
 void tool_tidy_at_signals(void (*tidy)(void), int but, void (*ask)(void))
 {
     pthread_t thread;
