@@ -161,16 +161,18 @@ static void wrap_line(FILE *out, const char *line, size_t n, size_t columns)
     }
 }
 
+/* A line goes out in one piece with its end: lines of several ranks must not mix in a pipe. */
 void terminal_wrap(FILE *out, const char *text, int columns)
 {
     while (*text) {
-        const size_t n = strcspn(text, "\n");
-        if (columns < SIDE_MIN || width_of(text, n) <= (size_t)columns)
-            fwrite(text, 1, n, out);
-        else
+        const size_t n = strcspn(text, "\n"), whole = n + (text[n] == '\n');
+        if (columns < SIDE_MIN || width_of(text, n) <= (size_t)columns) {
+            fwrite(text, 1, whole, out);
+        } else {
             wrap_line(out, text, n, (size_t)columns);
-        text += n;
-        if (*text) fputc(*text++, out);
+            if (whole > n) fputc('\n', out);
+        }
+        text += whole;
     }
 }
 
