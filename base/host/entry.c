@@ -16,7 +16,7 @@ enum workers { WORKERS_UNSEEN = 0, WORKERS_PLAIN, WORKERS_DIFFER };
 static _Thread_local int depth; /* of entries of this thread */
 static _Thread_local enum workers workers;
 
-/* Of a worker, until the outermost entry ends. */
+/* A worker's own settings, restored when the outermost entry ends. */
 static _Thread_local struct entry_floats worker_floats;
 static _Thread_local bool worker_differs;
 

@@ -1,4 +1,4 @@
-/* What a call of the public API changes in its thread until it returns.
+/* Locale and floating-point settings of a thread during a call of the public API.
  *
  * A program may have set a locale with a decimal comma, another rounding mode, denormals to zero or
  * traps. Every exported function that formats, parses or computes begins with API_ENTRY: the C

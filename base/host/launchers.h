@@ -1,4 +1,4 @@
-/* What the environment says of the launcher that started this process, and of its rank. */
+/* Detects from the environment which launcher started this process, and as which rank. */
 #ifndef CZ_BASE_HOST_LAUNCHERS_H
 #define CZ_BASE_HOST_LAUNCHERS_H
 

@@ -10,7 +10,8 @@
 
 /* ---- the guess ------------------------------------------------------------------------------- */
 
-/* What bytes from 0x80 on are part of. Pairs are of two bytes from 0xA1 on, as EUC has them. */
+/* Counts of byte sequences from 0x80 on, by encoding. A pair is two bytes from 0xA1 on, as in EUC.
+ */
 struct tally {
     size_t n_utf8, n_broken;
     size_t n_pairs;             /* rows 16 to 87: Chinese characters, or Hangul up to row 40 */

@@ -93,7 +93,8 @@ static void keep_turn_end(struct chat_encoder *e, const char *text, size_t n)
     e->turn_end[n] = '\0';
 }
 
-/* What follows the answer PROBE in a rendered conversation, without white space in front. */
+/* Renders a conversation and returns the text after the answer PROBE, without leading white space.
+ */
 static cz_status render_probe(const struct chat_encoder *e, const char *json, struct jinja_text *to,
                               const char **rest, size_t *n_rest)
 {
@@ -374,7 +375,7 @@ static const char *text_of(const struct json_node *message)
     return text;
 }
 
-/* What an answer says after its reasoning, without the white space around it. */
+/* Returns an answer's text after its reasoning, without surrounding white space. */
 static const char *said_of(const struct json_node *message, size_t *n)
 {
     static const char ends[] = "</think>";

@@ -1,6 +1,6 @@
-/* What rows and messages say about their training. A flag takes a message out; none adds one,
- * because what an answer is comes from --loss-on and the template. What can be obeyed only in part
- * is refused: a share of a weight, parts of a text, names that say either of two things. */
+/* Flags of rows and messages that exclude text from training. A flag only excludes: --loss-on and the
+ * template decide which messages are answers. A flag that could be obeyed only in part is refused: a
+ * fractional weight, parts of a text, ambiguous names. */
 #include "data/chat/chat_row_impl.h"
 
 #include <stdio.h>

@@ -1,6 +1,5 @@
-/* What the members of rows and messages mean that no form has. A name is harmless only where it
- * says where a row comes from, how it is found again, or how long it is: a program that reads the
- * row without it trains the same. Judgements (score, quality, label) are not among them: they may
+/* Decides on members of rows and messages that belong to no form. A name is harmless only if it gives
+ * the row's origin, identity or length, so that training without it is the same. Judgements (score, quality, label) are not among them: they may
  * be meant to choose rows. */
 #include "data/chat/chat_row_impl.h"
 
