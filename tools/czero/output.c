@@ -104,26 +104,40 @@ static bool is_config(const char *head)
     return false;
 }
 
-static bool has_probability(const char *line, size_t n)
+/* Whether a cell of the line is a number of so many decimals at least, six at most. */
+static bool has_decimal(const char *line, size_t n, const char *separators, size_t decimals)
 {
-    for (size_t i = 0; i + 3 < n; i++) {
-        const bool starts = i == 0 || line[i - 1] == '\t' || line[i - 1] == ' ';
-        if (starts && (line[i] == '0' || line[i] == '1') && line[i + 1] == '.' &&
-            line[i + 2] >= '0' && line[i + 2] <= '9')
+    for (size_t i = 0; i < n; i += strcspn(line + i, separators) + 1) {
+        const char *s = line + i + (line[i] == '-');
+        const size_t n_whole = strspn(s, "0123456789");
+        const char *point = s + n_whole;
+        const size_t n_decimals = *point == '.' ? strspn(point + 1, "0123456789") : 0;
+        const char *end = point + 1 + n_decimals;
+        if (n_whole > 0 && n_decimals >= decimals && n_decimals <= 6 &&
+            (*end == '\0' || strchr(separators, *end) || *end == '\n'))
             return true;
     }
     return false;
 }
 
-/* Tables and lines of JSON have a probability or a value; objects without a text are predictions,
- * too, since no data are without one. */
+/* A table: tabs, and in its first two lines a value of six decimals. Of one text: the value comes
+ * first. Lines of JSON have a probability or a value; objects without a text are predictions, too,
+ * since no data are without one. */
 static bool is_predictions(const char *head)
 {
     static const char *const texts[] = {"\"text",     "\"sentence", "\"content\"", "\"messages\"",
                                         "\"tokens\"", "\"words\"",  "\"prompt\"",  "\"train_"};
-    if (strstr(head, "probabilit") || strstr(head, "\"value\"") || begins(head, "no entities"))
+    const size_t n_first = strcspn(head, "\n");
+    if (head[0] != '{') {
+        const char *second = head + n_first + (head[n_first] == '\n');
+        const bool is_table = memchr(head, '\t', n_first) != NULL;
+        if (begins(head, "no entities\n")) return true;
+        if (!is_table) return has_decimal(head, strcspn(head, " \n"), " ", 4);
+        return has_decimal(head, n_first, "\t", 6) ||
+               has_decimal(second, strcspn(second, "\n"), "\t", 6);
+    }
+    if (strstr(head, "\"probabilit") || strstr(head, "\"value\"") || strstr(head, "\"values\""))
         return true;
-    if (head[0] != '{' && head[0] != '[') return has_probability(head, strcspn(head, "\n"));
     for (size_t i = 0; i < CZ_ARRAY_LEN(texts); i++)
         if (strstr(head, texts[i])) return false;
     return strstr(head, "\"label\"") || strstr(head, "\"labels\"");

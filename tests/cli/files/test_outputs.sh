@@ -45,12 +45,17 @@ written "${train[@]}" --curve /dev/null --metrics /dev/stderr
 for file in notes.md labels.tsv cls/config.json cls/model.safetensors ds.json curve.csv; do
   kept 4 $file predict --model cls --data labels.csv -o $file
 done
+printf 'The probability of rain\nis "value"d at 0.25\n' >rain.md
+printf 'day\tprobability\nmonday\t0.25\n' >rain.tsv
+printf '0.25 of all probabilities\n' >rain.txt
+for file in rain.md rain.tsv rain.txt; do kept 4 $file predict --model cls --data labels.csv -o $file; done
 kept 2 labels.jsonl predict --model cls --data labels.jsonl -o labels.jsonl
 kept 4 labels.jsonl predict --model cls --data labels.csv -o labels.jsonl
 for form in "" --json; do
   written predict --model cls --data labels.csv -o p$form.tsv $form
   written predict --model cls --data labels.csv -o p$form.tsv $form
 done
+for n in 1 2; do written predict --model cls --text "good day" -o one.txt; done
 mkdir folder
 cp labels.jsonl folder
 kept 2 folder/labels.jsonl predict --model cls --data folder -o folder/labels.jsonl
