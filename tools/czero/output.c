@@ -1,4 +1,4 @@
-/* One check for every output, so that no option overwrites what another would not. */
+/* All options check their output files here, so that they refuse the same files. */
 #include "tools/czero/output.h"
 
 #include <dirent.h>
@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -32,7 +31,7 @@ static bool is_same(const char *path, const struct stat *out)
     return stat(path, &info) == 0 && info.st_dev == out->st_dev && info.st_ino == out->st_ino;
 }
 
-/* Names compare nothing: links and "./" lead to one file by many of them. */
+/* Inodes are compared, not names: links and "./" give one file several names. */
 static bool is_input(const char *path, const struct stat *out)
 {
     DIR *dir;
@@ -58,7 +57,7 @@ static bool begins(const char *head, const char *with)
 static bool is_header(const char *head, const char *header)
 {
     const size_t n = strcspn(head, "\n");
-    if (head[n] == '\0') return strncmp(header, head, n) == 0;
+    if (head[n] == '\0') return n > 0 && strncmp(header, head, n) == 0;
     return strlen(header) == n && strncmp(header, head, n) == 0;
 }
 
@@ -120,27 +119,45 @@ static bool has_decimal(const char *line, size_t n, const char *separators, size
     return false;
 }
 
-/* A table: tabs, and in its first two lines a value of six decimals. Of one text: the value comes
- * first. Lines of JSON have a probability or a value; objects without a text are predictions, too,
- * since no data are without one. */
-static bool is_predictions(const char *head)
+/* Where the first of the keys begins in a line of JSON; NULL: none of them does. */
+static const char *first_of(const char *line, size_t n, const char *const *keys, size_t n_keys)
+{
+    const char *first = NULL;
+    for (size_t i = 0; i < n_keys; i++) {
+        const char *at = memmem(line, n, keys[i], strlen(keys[i]));
+        if (at && (!first || at < first)) first = at;
+    }
+    return first;
+}
+
+/* Data may have figures, too, but behind their text. A prediction has them in front of it, or,
+ * where
+ * --keep put the text first, has two of them. Without a figure it has a label and no text. */
+static bool is_prediction(const char *line, size_t n)
 {
     static const char *const texts[] = {"\"text",     "\"sentence", "\"content\"", "\"messages\"",
                                         "\"tokens\"", "\"words\"",  "\"prompt\"",  "\"train_"};
+    static const char *const figures[] = {"\"probabilit", "\"value\"", "\"values\""};
+    static const char *const labels[] = {"\"label\"", "\"labels\""};
+    static const char *const entities[] = {"\"entities\": ["};
+    const char *text = first_of(line, n, texts, CZ_ARRAY_LEN(texts));
+    const char *figure = first_of(line, n, figures, CZ_ARRAY_LEN(figures));
+    if (!figure) return !text && first_of(line, n, labels, CZ_ARRAY_LEN(labels));
+    if (!text || figure < text || first_of(line, n, entities, 1)) return true;
+    return first_of(figure + 1, n - (size_t)(figure + 1 - line), figures, CZ_ARRAY_LEN(figures));
+}
+
+/* A table: tabs, and in its first two lines a value of six decimals. Of one text: the value comes
+ * first. */
+static bool is_predictions(const char *head)
+{
     const size_t n_first = strcspn(head, "\n");
-    if (head[0] != '{') {
-        const char *second = head + n_first + (head[n_first] == '\n');
-        const bool is_table = memchr(head, '\t', n_first) != NULL;
-        if (begins(head, "no entities\n")) return true;
-        if (!is_table) return has_decimal(head, strcspn(head, " \n"), " ", 4);
-        return has_decimal(head, n_first, "\t", 6) ||
-               has_decimal(second, strcspn(second, "\n"), "\t", 6);
-    }
-    if (strstr(head, "\"probabilit") || strstr(head, "\"value\"") || strstr(head, "\"values\""))
-        return true;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(texts); i++)
-        if (strstr(head, texts[i])) return false;
-    return strstr(head, "\"label\"") || strstr(head, "\"labels\"");
+    const char *second = head + n_first + (head[n_first] == '\n');
+    if (head[0] == '{') return is_prediction(head, n_first);
+    if (begins(head, "no entities\n")) return true;
+    if (!memchr(head, '\t', n_first)) return has_decimal(head, strcspn(head, " \n"), " ", 4);
+    return has_decimal(head, n_first, "\t", 6) ||
+           has_decimal(second, strcspn(second, "\n"), "\t", 6);
 }
 
 static const struct {

@@ -1,5 +1,5 @@
-/* What a command is about to write, checked before anything of it is lost: a file that holds
- * something else, an input of the same command, a folder's place that is named like a file. */
+/* Checks output paths before a command writes: a file with other content, an input of the same
+ * command, a folder named like a file. */
 #ifndef CZ_TOOLS_CZERO_OUTPUT_H
 #define CZ_TOOLS_CZERO_OUTPUT_H
 

@@ -40,6 +40,8 @@ printf 'step,lo' >part.csv # of a run that was killed at once
 written "${train[@]}" --curve part.csv
 printf 'step,epoch,spl' >part.csv
 written "${train[@]}" --metrics part.csv
+printf '\0\1\2\3' >binary.bin
+for option in --curve --metrics; do kept 4 binary.bin "${train[@]}" $option binary.bin; done
 written "${train[@]}" --curve /dev/null --metrics /dev/stderr
 
 for file in notes.md labels.tsv cls/config.json cls/model.safetensors ds.json curve.csv; do
@@ -48,14 +50,19 @@ done
 printf 'The probability of rain\nis "value"d at 0.25\n' >rain.md
 printf 'day\tprobability\nmonday\t0.25\n' >rain.tsv
 printf '0.25 of all probabilities\n' >rain.txt
-for file in rain.md rain.tsv rain.txt; do kept 4 $file predict --model cls --data labels.csv -o $file; done
+printf '{"text": "good day", "value": 3.5}\n{"text": "bad day", "value": 1.5}\n' >rain.jsonl
+printf '{"text": "good day", "probabilities": [0.5, 0.5]}\n' >soft.jsonl
+for file in rain.md rain.tsv rain.txt rain.jsonl soft.jsonl; do kept 4 $file predict --model cls --data labels.csv -o $file; done
 kept 2 labels.jsonl predict --model cls --data labels.jsonl -o labels.jsonl
 kept 4 labels.jsonl predict --model cls --data labels.csv -o labels.jsonl
 for form in "" --json; do
   written predict --model cls --data labels.csv -o p$form.tsv $form
   written predict --model cls --data labels.csv -o p$form.tsv $form
 done
-for n in 1 2; do written predict --model cls --text "good day" -o one.txt; done
+for n in 1 2; do
+  written predict --model cls --text "good day" -o one.txt
+  written predict --model cls --data labels.csv --keep text --json -o kept.jsonl
+done
 mkdir folder
 cp labels.jsonl folder
 kept 2 folder/labels.jsonl predict --model cls --data folder -o folder/labels.jsonl
