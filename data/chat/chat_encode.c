@@ -54,8 +54,7 @@ static const char *find_last(const char *s, size_t n, const char *what, size_t m
     return found;
 }
 
-/* ---- the end of a turn ------------------------------------------------------------------------
- */
+/* ---- the end of a turn ---------------------------------------------------------------------- */
 
 static bool is_space(char c)
 {
@@ -68,7 +67,8 @@ static bool is_space(char c)
 static bool is_apart(const struct cz_tokenizer *tok, int64_t id)
 {
     for (int i = 0; i < CZ_SPECIAL_COUNT; i++)
-        if (tok->special[i] == id) return true;
+        if (i != CZ_SPECIAL_UNK && tok->special[i] == id) return true;
+    if (id == tok->special[CZ_SPECIAL_UNK]) return false; /* stands for any character */
     return tok->cls->is_added && tok->cls->is_added(tok, id);
 }
 
@@ -109,14 +109,14 @@ static cz_status render_probe(const struct chat_encoder *e, const char *json, st
     const char *end = to->text.s + to->text.n;
     const char *at = find_last(to->text.s, to->text.n, PROBE, sizeof PROBE - 1);
     if (!at) return CZ_OK;
-    for (at += sizeof PROBE - 1; at < end && strchr(" \t\r\n", *at);) at++;
+    for (at += sizeof PROBE - 1; at < end && is_space(*at);) at++;
     *rest = at;
     *n_rest = (size_t)(end - at);
     return CZ_OK;
 }
 
-/* The end of the last answer; where a template writes none, what begins the next message tells that
- * the model has ended its own. */
+/* Finds the token that ends an answer. If the template writes none, the token that begins the next
+ * message serves as one. */
 static cz_status probe_turn_end(struct chat_encoder *e, struct jinja_text *text)
 {
     static const char last[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "
@@ -481,7 +481,7 @@ static cz_status find_begin(struct work *w, size_t i, size_t *begin, size_t *fro
     size_t n = prompt->n - before->n;
     *found = has_at(text, at, opening, n);
     if (!*found) {
-        head = chat_probe_head(e->chat, w->row->chat.tools != NULL);
+        TRY(chat_probe_head(e->chat, w->row->chat.tools != NULL, &head));
         const size_t n_head = strlen(head);
         *found = n_head > 0 && has_at(text, at, head, n_head);
         n = n_common(opening, n, head, n_head);
@@ -490,8 +490,7 @@ static cz_status find_begin(struct work *w, size_t i, size_t *begin, size_t *fro
     return CZ_OK;
 }
 
-/* Some templates end every text with the end-of-text token, but for those that end with the
- * beginning of an answer. */
+/* Some templates append the end-of-text token to every rendering that has no generation prompt. */
 static void drop_end_token(struct work *w)
 {
     struct text_buf *alone = &w->part.text;

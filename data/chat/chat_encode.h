@@ -21,8 +21,8 @@ struct chat_encoder {
     int64_t now;   /* for strftime_now() */
     char end[256]; /* the end-of-text token, put behind plain texts; "": none */
     /* The text that the template writes directly after the last answer: a token that is never part
-     * of a word ("<|im_end|>"), or without such a token a word ("###"). "": none. turn_id: the token, or the one
-     * that begins the next message; −1: none. */
+     * of a word ("<|im_end|>"), or without such a token a word ("###"). "": none. turn_id: the
+     * token, or the one that begins the next message; −1: none. */
     char turn_end[256];
     int64_t turn_id;
 };

@@ -1,6 +1,6 @@
-/* Flags of rows and messages that exclude text from training. A flag only excludes: --loss-on and the
- * template decide which messages are answers. A flag that could be obeyed only in part is refused: a
- * fractional weight, parts of a text, ambiguous names. */
+/* Flags of rows and messages that exclude text from training. A flag only excludes: --loss-on and
+ * the template decide which messages are answers. A flag that could be obeyed only in part is
+ * refused: a fractional weight, parts of a text, ambiguous names. */
 #include "data/chat/chat_row_impl.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Decides on members of rows and messages that belong to no form. A name is harmless only if it gives
- * the row's origin, identity or length, so that training without it is the same. Judgements (score, quality, label) are not among them: they may
- * be meant to choose rows. */
+/* Decides on members of rows and messages that belong to no form. A name is harmless only if it
+ * gives the row's origin, identity or length, so that training without it is the same. Judgements
+ * (score, quality, label) are not among them: they may be meant to choose rows. */
 #include "data/chat/chat_row_impl.h"
 
 static const char *const harmless[] = {

@@ -18,10 +18,14 @@ static bool mentions(const struct row_reader *r, const char *word)
     return !r->reading->chat || chat_template_mentions(r->reading->chat, r->has_tools, word);
 }
 
-static unsigned takes(const struct row_reader *r, const char *role, bool for_text)
+/* Where memory is short, the row fails at its end. */
+static unsigned takes(struct row_reader *r, const char *role, bool for_text)
 {
     const struct chat_template *chat = r->reading->chat;
-    return chat ? chat_probe_takes(chat, r->has_tools, role, for_text) : CHAT_TAKES_TEXTS;
+    unsigned found = CHAT_TAKES_TEXTS;
+    if (chat && chat_probe_takes(chat, r->has_tools, role, for_text, &found) != CZ_OK)
+        r->lacks_memory = true;
+    return found;
 }
 
 static const struct json_node *reasoning_of(const struct json_node *m)
@@ -120,7 +124,9 @@ static bool is_one_of(const char *name, const char *const *names)
     return false;
 }
 
-static cz_status check_part_members(struct row_reader *r, const struct json_node *part, size_t k)
+/* In a list that stays one the template may read a member; in one text nothing reads it. */
+static cz_status check_part_members(struct row_reader *r, const struct json_node *part, size_t k,
+                                    bool takes_lists)
 {
     static const char *const known[] = {"type", "text", "cache_control", NULL};
     char of[200];
@@ -134,16 +140,18 @@ static cz_status check_part_members(struct row_reader *r, const struct json_node
                             "%s %zu: part %zu has \"%s\": czero trains whole turns; give the flag "
                             "to the turn",
                             r->noun, number_of(r), k + 1, name);
-        if (!row_is_harmless(name)) TRY(row_note_unread(r, of, name));
+        if (!row_is_harmless(name) && !(takes_lists && mentions(r, name)))
+            TRY(row_note_unread(r, of, name));
     }
     return CZ_OK;
 }
+
+static const char *const part_texts[] = {"text", "input_text", "output_text", NULL};
 
 /* Whether a part is text; *is_other: of another kind, which the template writes. */
 static cz_status check_part(struct row_reader *r, const struct json_node *part, size_t k,
                             bool takes_lists, bool *is_other)
 {
-    static const char *const texts[] = {"text", "input_text", "output_text", NULL};
     static const char *const seen[] = {"image",       "image_url",   "input_image", "video",
                                        "video_url",   "input_video", "audio",       "audio_url",
                                        "input_audio", NULL};
@@ -157,11 +165,11 @@ static cz_status check_part(struct row_reader *r, const struct json_node *part, 
     if (type && !name)
         return ROW_FAIL(r, "%s %zu: part %zu of the content: \"type\" is %s, not a text", r->noun,
                         number_of(r), k + 1, json_type_name(json_type(type)));
-    if (!name || is_one_of(name, texts)) {
+    if (!name || is_one_of(name, part_texts)) {
         if (!part_text(part))
             return ROW_FAIL(r, "%s %zu: part %zu of the content has no \"text\"", r->noun,
                             number_of(r), k + 1);
-        return check_part_members(r, part, k);
+        return check_part_members(r, part, k, takes_lists);
     }
     *is_other = takes_lists && !is_one_of(name, seen) && mentions(r, name);
     if (*is_other) return CZ_OK;
@@ -172,7 +180,7 @@ static cz_status check_part(struct row_reader *r, const struct json_node *part, 
 }
 
 /* Whether a list stays one. */
-static bool takes_list(const struct row_reader *r, const struct json_node *list, const char *role)
+static bool takes_list(struct row_reader *r, const struct json_node *list, const char *role)
 {
     const size_t n = json_count(list);
     return n > 0 && (takes(r, role, false) & (n == 1 ? CHAT_TAKES_PART : CHAT_TAKES_LISTS));
@@ -194,7 +202,7 @@ static cz_status check_parts(struct row_reader *r, const struct json_node *list,
 }
 
 /* Whether the template writes contents of this role in lists alone. */
-static bool takes_lists_only(const struct row_reader *r, const char *role)
+static bool takes_lists_only(struct row_reader *r, const char *role)
 {
     return (takes(r, role, true) & (CHAT_TAKES_PART | CHAT_TAKES_TEXTS)) == CHAT_TAKES_PART;
 }
@@ -245,22 +253,29 @@ static cz_status put_joined(struct row_reader *r, const struct json_node *list, 
     return st;
 }
 
-/* Parts with their types. */
+/* A part of text with its type; those of other kinds as they are. */
+static cz_status put_part(struct row_reader *r, const struct json_node *part)
+{
+    const char *type = row_text_of(row_member(part, "type"));
+    if (type && !is_one_of(type, part_texts)) return json_write_node(&r->w, part, NULL);
+    json_begin_object(&r->w);
+    json_put_string(&r->w, "type", "text");
+    json_put_string(&r->w, "text", part_text(part));
+    for (size_t i = 0; i < json_count(part); i++) {
+        const struct json_node *value = json_child(part, i);
+        static const char *const written[] = {"type", "text", NULL};
+        if (json_type(value) == JSON_NULL || is_one_of(json_key(value), written)) continue;
+        json_write_key(&r->w, json_key(value));
+        TRY(json_write_node(&r->w, value, NULL));
+    }
+    json_end_object(&r->w);
+    return CZ_OK;
+}
+
 static cz_status put_named(struct row_reader *r, const struct json_node *list)
 {
     json_begin_array(&r->w);
-    for (size_t k = 0; k < json_count(list); k++) {
-        const struct json_node *part = json_child(list, k);
-        const char *text = part_text(part);
-        if (!text) {
-            TRY(json_write_node(&r->w, part, NULL));
-            continue;
-        }
-        json_begin_object(&r->w);
-        json_put_string(&r->w, "type", "text");
-        json_put_string(&r->w, "text", text);
-        json_end_object(&r->w);
-    }
+    for (size_t k = 0; k < json_count(list); k++) TRY(put_part(r, json_child(list, k)));
     json_end_array(&r->w);
     return CZ_OK;
 }
@@ -352,10 +367,19 @@ static cz_status check_other(struct row_reader *r, const struct json_node *value
     return row_note_unread(r, of, name);
 }
 
+/* Whether a member was read as the role or the content: ShareGPT's names, where there are no
+ * others.
+ */
+static bool is_role_or_content(const struct json_node *m, const char *name)
+{
+    return strcmp(name, "role") == 0 || strcmp(name, "content") == 0 ||
+           (strcmp(name, "from") == 0 && !row_member(m, "role")) ||
+           (strcmp(name, "value") == 0 && !row_member(m, "content"));
+}
+
 static cz_status check_members(struct row_reader *r, const struct json_node *m, const char *role,
                                bool is_answer, bool *is_plain)
 {
-    const bool has_role = row_member(m, "role"), has_content = row_member(m, "content");
     const struct json_node *calls = row_member(m, "tool_calls");
     if (calls && json_type(calls) != JSON_ARRAY)
         return ROW_FAIL(r, "%s %zu: \"tool_calls\" is %s, not a list", r->noun, number_of(r),
@@ -363,13 +387,10 @@ static cz_status check_members(struct row_reader *r, const struct json_node *m, 
     for (size_t i = 0; i < json_count(m); i++) {
         const struct json_node *value = json_child(m, i);
         const char *name = json_key(value);
-        if (strcmp(name, "role") == 0 || strcmp(name, "content") == 0) {
-            *is_plain &= json_type(value) != JSON_NULL;
-        } else if (json_type(value) == JSON_NULL) {
+        if (json_type(value) == JSON_NULL) {
             *is_plain = false;
-        } else if ((strcmp(name, "from") == 0 && !has_role) ||
-                   (strcmp(name, "value") == 0 && !has_content)) {
-            *is_plain = false;
+        } else if (is_role_or_content(m, name)) {
+            *is_plain &= strcmp(name, "role") == 0 || strcmp(name, "content") == 0;
         } else if (row_is_flag(name)) {
             TRY(row_obey_flag(r, value, is_answer));
         } else {
@@ -456,8 +477,7 @@ static cz_status put_message(struct row_reader *r, const struct json_node *m)
         TRY(put_content(r, content_of(m), role));
     for (size_t i = 0; i < json_count(m); i++) {
         const struct json_node *value = json_child(m, i);
-        static const char *const written[] = {"role", "from", "content", "value", NULL};
-        if (json_type(value) == JSON_NULL || is_one_of(json_key(value), written)) continue;
+        if (json_type(value) == JSON_NULL || is_role_or_content(m, json_key(value))) continue;
         json_write_key(&r->w, json_key(value));
         TRY(json_write_node(&r->w, value, NULL));
     }

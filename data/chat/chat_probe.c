@@ -1,5 +1,5 @@
 /* A template for texts writes Python's text of a list, JSON, or nothing; one for lists writes each
- * part. Which one it is shows in what it writes for parts that no template contains. */
+ * part. They are told apart by rendering parts whose texts no template contains. */
 #include "data/chat/chat_probe.h"
 
 #include "data/chat/chat_template_impl.h"
@@ -41,9 +41,9 @@ static const char *const lists_of[][CHAT_PROBE_ROLES] = {
     CHATS(PART, "\"q\"", "\"\"")};
 static const char *const texts_of[CHAT_PROBE_ROLES] = CHATS("\"czero-part-a\"", "\"q\"", "\"\"");
 
-/* Render a conversation of its own; false: the template refuses it. */
-static bool write_chat(const struct chat_template *t, bool has_tools, const char *messages,
-                       size_t n_messages, struct jinja_text *out)
+/* Render a conversation of its own. *written: the template does not refuse it. CZ_NOMEM. */
+static cz_status write_chat(const struct chat_template *t, bool has_tools, const char *messages,
+                            size_t n_messages, struct jinja_text *out, bool *written)
 {
     struct json_doc *chat = NULL, *tools = NULL;
     cz_status st = json_parse(messages, strlen(messages), "probe", JSON_STRICT, &chat);
@@ -57,8 +57,10 @@ static bool write_chat(const struct chat_template *t, bool has_tools, const char
     }
     json_free(chat);
     json_free(tools);
-    if (st != CZ_OK) err_clear();
-    return st == CZ_OK;
+    *written = st == CZ_OK;
+    if (st == CZ_OK || st == CZ_NOMEM) return st;
+    err_clear();
+    return CZ_OK;
 }
 
 static bool has(const struct jinja_text *t, const char *what)
@@ -71,58 +73,58 @@ enum { KNOWS_TEXTS = 256, KNOWS_LISTS = 512 };
 
 /* Templates may run long, so that none is rendered for what its words rule out: parts of text are
  * read by the name of their member. */
-static unsigned find_texts(const struct chat_template *t, bool has_tools, enum chat_probe_role role)
+static cz_status find_texts(const struct chat_template *t, bool has_tools,
+                            enum chat_probe_role role, struct jinja_text *text, unsigned *takes)
 {
-    struct jinja_text text = {0};
-    unsigned takes = KNOWS_TEXTS;
-    if (!chat_template_mentions(t, has_tools, "text") ||
-        (write_chat(t, has_tools, texts_of[role], 0, &text) && has(&text, "czero-part-a")))
-        takes |= CHAT_TAKES_TEXTS;
-    jinja_text_free(&text);
-    return takes;
+    bool written = true;
+    const bool reads_parts = chat_template_mentions(t, has_tools, "text");
+    if (reads_parts) TRY(write_chat(t, has_tools, texts_of[role], 0, text, &written));
+    if (!reads_parts || (written && has(text, "czero-part-a"))) *takes |= CHAT_TAKES_TEXTS;
+    *takes |= KNOWS_TEXTS;
+    return CZ_OK;
 }
 
-static unsigned find_lists(const struct chat_template *t, bool has_tools, enum chat_probe_role role)
+static cz_status find_lists(const struct chat_template *t, bool has_tools,
+                            enum chat_probe_role role, struct jinja_text *text, unsigned *takes)
 {
-    struct jinja_text text = {0};
-    unsigned takes = KNOWS_LISTS;
+    static const char object[] = "[" USER("\"q\"") "," CALL("\"\"") "," RESULT(OBJECT) "]";
+    unsigned found = KNOWS_LISTS;
+    bool written;
     const bool reads_parts = chat_template_mentions(t, has_tools, "text");
     for (size_t k = 0; reads_parts && k < CZ_ARRAY_LEN(lists_of); k++) {
-        if (!write_chat(t, has_tools, lists_of[k][role], 0, &text) || !has(&text, "czero-part-a") ||
-            has(&text, "'text'") || has(&text, "\"text\""))
+        TRY(write_chat(t, has_tools, lists_of[k][role], 0, text, &written));
+        if (!written || !has(text, "czero-part-a") || has(text, "'text'") || has(text, "\"text\""))
             continue;
-        if (k >= 2) takes |= CHAT_TAKES_PART;
-        if (k < 2 && has(&text, "czero-part-b")) takes |= CHAT_TAKES_LISTS;
+        if (k >= 2) found |= CHAT_TAKES_PART;
+        if (k < 2 && has(text, "czero-part-b")) found |= CHAT_TAKES_LISTS;
     }
-    if (role == CHAT_PROBE_TOOL &&
-        write_chat(t, has_tools, "[" USER("\"q\"") "," CALL("\"\"") "," RESULT(OBJECT) "]", 0,
-                   &text) &&
-        has(&text, "\"czero-key\"") && has(&text, "\"czero-value\""))
-        takes |= CHAT_TAKES_OBJECTS;
-    jinja_text_free(&text);
-    return takes;
+    if (role == CHAT_PROBE_TOOL) {
+        TRY(write_chat(t, has_tools, object, 0, text, &written));
+        if (written && has(text, "\"czero-key\"") && has(text, "\"czero-value\""))
+            found |= CHAT_TAKES_OBJECTS;
+    }
+    *takes |= found;
+    return CZ_OK;
 }
 
 /* The common beginning of two conversations whose first answers differ in their first letter. */
-static void find_head(const struct chat_template *t, bool has_tools, struct chat_probe *p)
+static cz_status find_head(const struct chat_template *t, bool has_tools, struct chat_probe *p,
+                           struct jinja_text text[3])
 {
-    struct jinja_text asked = {0}, a = {0}, b = {0};
-    if (write_chat(t, has_tools, TURNS("Aczero"), 1, &asked) &&
-        write_chat(t, has_tools, TURNS("Aczero"), 0, &a) &&
-        write_chat(t, has_tools, TURNS("Bczero"), 0, &b)) {
-        const struct text_buf *x = &a.text, *y = &b.text;
-        size_t n = 0;
-        while (n < x->n && n < y->n && x->s[n] == y->s[n]) n++;
-        const size_t n_head = n > asked.text.n ? n - asked.text.n : 0;
-        const bool begins =
-            n_head > 0 && (asked.text.n == 0 || memcmp(x->s, asked.text.s, asked.text.n) == 0);
-        if (begins && n_head < sizeof p->head && x->n - n >= 6 &&
-            memcmp(x->s + n, "Aczero", 6) == 0)
-            memcpy(p->head, x->s + n - n_head, n_head);
-    }
-    jinja_text_free(&asked);
-    jinja_text_free(&a);
-    jinja_text_free(&b);
+    static const char *const chats[3] = {TURNS("Aczero"), TURNS("Aczero"), TURNS("Bczero")};
+    const struct text_buf *asked = &text[0].text, *x = &text[1].text, *y = &text[2].text;
+    bool written = true;
+    size_t n = 0;
+    for (size_t i = 0; i < 3 && written; i++)
+        TRY(write_chat(t, has_tools, chats[i], i == 0, &text[i], &written));
+    while (written && n < x->n && n < y->n && x->s[n] == y->s[n]) n++;
+    const size_t n_head = n > asked->n ? n - asked->n : 0;
+    if (n_head > 0 && n_head < sizeof p->head && x->n - n >= 6 &&
+        memcmp(x->s + n, "Aczero", 6) == 0 &&
+        (asked->n == 0 || memcmp(x->s, asked->s, asked->n) == 0))
+        memcpy(p->head, x->s + asked->n, n_head);
+    p->has_head = true;
+    return CZ_OK;
 }
 
 static enum chat_probe_role role_number(const char *role)
@@ -132,29 +134,35 @@ static enum chat_probe_role role_number(const char *role)
     return chat_template_is_tool_role(role) ? CHAT_PROBE_TOOL : CHAT_PROBE_USER;
 }
 
-unsigned chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role,
-                          bool for_text)
+cz_status chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role,
+                           bool for_text, unsigned *takes)
 {
     const enum chat_probe_role number = role_number(role);
     struct chat_probe *p = chat_template_probe(t, has_tools);
-    unsigned takes = atomic_load(&p->takes[number]);
-    if ((takes & KNOWS_LISTS) || (for_text && (takes & CHAT_TAKES_TEXTS))) return takes;
+    struct jinja_text text = {0};
+    cz_status st = CZ_OK;
+    *takes = atomic_load(&p->takes[number]);
+    if ((*takes & KNOWS_LISTS) || (for_text && (*takes & CHAT_TAKES_TEXTS))) return CZ_OK;
     pthread_mutex_lock(&p->lock);
-    takes = atomic_load(&p->takes[number]);
-    if (!(takes & KNOWS_TEXTS)) takes |= find_texts(t, has_tools, number);
-    if (!(takes & KNOWS_LISTS) && !(for_text && (takes & CHAT_TAKES_TEXTS)))
-        takes |= find_lists(t, has_tools, number);
-    atomic_store(&p->takes[number], takes);
+    *takes = atomic_load(&p->takes[number]);
+    if (!(*takes & KNOWS_TEXTS)) st = find_texts(t, has_tools, number, &text, takes);
+    if (st == CZ_OK && !(*takes & KNOWS_LISTS) && !(for_text && (*takes & CHAT_TAKES_TEXTS)))
+        st = find_lists(t, has_tools, number, &text, takes);
+    atomic_store(&p->takes[number], *takes);
     pthread_mutex_unlock(&p->lock);
-    return takes;
+    jinja_text_free(&text);
+    return st;
 }
 
-const char *chat_probe_head(const struct chat_template *t, bool has_tools)
+cz_status chat_probe_head(const struct chat_template *t, bool has_tools, const char **head)
 {
     struct chat_probe *p = chat_template_probe(t, has_tools);
+    struct jinja_text text[3] = {0};
+    cz_status st = CZ_OK;
     pthread_mutex_lock(&p->lock);
-    if (!p->has_head) find_head(t, has_tools, p);
-    p->has_head = true;
+    if (!p->has_head) st = find_head(t, has_tools, p, text);
     pthread_mutex_unlock(&p->lock);
-    return p->head;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(text); i++) jinja_text_free(&text[i]);
+    *head = p->head;
+    return st;
 }

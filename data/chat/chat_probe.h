@@ -1,7 +1,8 @@
 /* What a chat template does where its source does not say it plainly: found by rendering small
  * conversations whose texts are known, once for each template and only when a row asks.
  *
- * Threads may ask at the same time. */
+ * Threads may ask at the same time. Errors: CZ_NOMEM; a conversation that the template refuses is
+ * an answer. */
 #ifndef CZ_DATA_CHAT_CHAT_PROBE_H
 #define CZ_DATA_CHAT_CHAT_PROBE_H
 
@@ -18,11 +19,11 @@ enum chat_takes {
 /* What the template of conversations with or without tools takes as the content of a role's
  * messages. Python's way to write lists and objects does not count. for_text: asked for a text, so
  * that lists are looked at only where the template writes no text. */
-unsigned chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role,
-                          bool for_text);
+cz_status chat_probe_takes(const struct chat_template *t, bool has_tools, const char *role,
+                           bool for_text, unsigned *takes);
 
-/* What the template writes between the messages before and the words of an answer that others
- * follow, "<|im_start|>assistant\n"; "" where that cannot be found. Owned by the template. */
-const char *chat_probe_head(const struct chat_template *t, bool has_tools);
+/* The text that the template writes before an answer inside a conversation,
+ * "<|im_start|>assistant\n"; "" where that cannot be found. Owned by the template. */
+cz_status chat_probe_head(const struct chat_template *t, bool has_tools, const char **head);
 
 #endif

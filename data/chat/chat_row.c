@@ -286,7 +286,7 @@ static cz_status write_chat(struct row_reader *r, const struct row_form *f, cons
     return CZ_OK;
 }
 
-/* A conversation, written anew where it has to be: most have not. */
+/* Reads a conversation. Most rows are used as they are; the others are first rewritten. */
 static cz_status read_chat(struct row_reader *r, const struct row_form *f, struct json_doc **chat)
 {
     struct chat_row *row = r->row;
@@ -348,6 +348,7 @@ cz_status chat_row_read(const char *json, size_t n, const char *where,
     if (json_type(r.root) != JSON_OBJECT) return ROW_FAIL(&r, "the row is no object");
     json_writer_init(&r.w, 0);
     cz_status st = read_form(&r, &chat);
+    if (r.lacks_memory) st = err_set(CZ_NOMEM, 0, "%s: no memory to render a conversation", where);
     json_writer_free(&r.w);
     json_free(r.tools);
     if (chat) { /* the texts of the other forms are lent from the first document */

@@ -20,6 +20,7 @@ struct row_reader {
     struct json_writer w;
     struct chat_row *row;
     size_t turns_cap;
+    bool lacks_memory; /* what a template takes could not be found */
 };
 
 #define ROW_FAIL(r, ...) (err_set(CZ_INVALID, 0, __VA_ARGS__), err_prefix("%s", (r)->where))

@@ -675,6 +675,7 @@ static cz_status add_span(struct jinja_run *r, size_t begin, size_t end)
     if (t->n_spans == t->spans_cap) {
         size_t cap = t->spans_cap ? 2 * t->spans_cap : 16;
         struct jinja_span *spans = realloc(t->spans, cap * sizeof *spans);
+        r->pool.lacks_memory = !spans;
         if (!spans) return run_no_memory(r);
         t->spans = spans;
         t->spans_cap = cap;

@@ -868,6 +868,7 @@ static cz_status note_words(struct jinja_template *t, const struct jinja_tokens 
 {
     size_t n = 0;
     t->words = malloc((tokens->n + 1) * sizeof *t->words);
+    t->pool.lacks_memory = !t->words;
     if (!t->words) return jinja_no_memory(t, 1);
     for (size_t i = 0; i < tokens->n; i++)
         if (tokens->at[i].type == JT_NAME || tokens->at[i].type == JT_STR)

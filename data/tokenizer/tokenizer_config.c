@@ -87,9 +87,6 @@ static cz_status name_keys(const char *dir, const char *name, const struct json_
     struct json_watch *watch;
     char place[512];
     TRY(json_watch_begin(doc, &watch));
-    /* asked for by the kinds, which load the file themselves */
-    (void)json_get(json_root(doc), "add_bos_token");
-    (void)json_get(json_root(doc), "add_eos_token");
     json_watch_collect(watch, known, n, NULL, &unread);
     json_watch_end(watch);
     snprintf(place, sizeof place, "%s/%s", dir, name);
@@ -245,31 +242,36 @@ static const struct json_node *step_of(const struct json_node *steps, const char
     return NULL;
 }
 
-/* A flag of the config that a step of tokenizer.json has otherwise: the step counts. */
-static cz_status compare_flag(const struct beside *b, const char *key, const struct json_node *step,
-                              const char *key_there, bool absent_there)
+/* What is no flag, such as null, counts as absent. */
+static bool flag_of(const struct json_node *object, const char *key, bool absent)
 {
-    const struct json_node *node = json_get(b->config, key);
-    const struct json_node *there = json_get(step, key_there);
-    bool want, have = absent_there;
-    if (!step || !node || json_type(node) != JSON_BOOL) return CZ_OK;
-    TRY(json_as_bool(node, &want));
-    if (there && json_type(there) == JSON_BOOL) TRY(json_as_bool(there, &have));
-    if (want != have)
-        unread_add(b->unread, key, "%s; tokenizer.json has %s", want ? "true" : "false",
-                   have ? "true" : "false");
-    return CZ_OK;
+    const struct json_node *node = object ? json_get(object, key) : NULL;
+    bool flag = absent;
+    if (node && json_type(node) == JSON_BOOL) (void)json_as_bool(node, &flag);
+    return flag;
 }
 
-static cz_status compare_steps(const struct beside *b)
+/* A flag of the config that a step of tokenizer.json has otherwise: the step counts. */
+static void compare_flag(const struct beside *b, const char *key, const struct json_node *step,
+                         const char *key_there, bool absent_there)
+{
+    const struct json_node *node = json_get(b->config, key);
+    const bool want = flag_of(b->config, key, false), have = flag_of(step, key_there, absent_there);
+    if (!step || !node || json_type(node) != JSON_BOOL || want == have) return;
+    unread_add(b->unread, key, "%s; tokenizer.json has %s", want ? "true" : "false",
+               have ? "true" : "false");
+}
+
+static void compare_steps(const struct beside *b)
 {
     const struct json_node *bytes =
         step_of(json_get(b->root, "pre_tokenizer"), "pretokenizers", "ByteLevel");
     const struct json_node *bert =
         step_of(json_get(b->root, "normalizer"), "normalizers", "BertNormalizer");
-    TRY(compare_flag(b, "add_prefix_space", bytes, "add_prefix_space", true));
-    TRY(compare_flag(b, "do_lower_case", bert, "lowercase", true));
-    return compare_flag(b, "tokenize_chinese_chars", bert, "handle_chinese_chars", true);
+    compare_flag(b, "add_prefix_space", bytes, "add_prefix_space", true);
+    compare_flag(b, "do_lower_case", bert, "lowercase", true);
+    compare_flag(b, "strip_accents", bert, "strip_accents", flag_of(bert, "lowercase", true));
+    compare_flag(b, "tokenize_chinese_chars", bert, "handle_chinese_chars", true);
 }
 
 /* Whether texts begin or end with a special token: transformers 5 leaves that to tokenizer.json
@@ -312,7 +314,7 @@ cz_status tokenizer_json_config(const char *dir, const struct json_node *root,
     TRY_GOTO(index_added(&b), done);
     compare_tokens(&b, added ? json_root(added) : NULL);
     compare_specials(&b);
-    TRY_GOTO(compare_steps(&b), done);
+    compare_steps(&b);
     TRY_GOTO(compare_end(&b, "add_bos_token", CZ_SPECIAL_BOS, false), done);
     TRY_GOTO(compare_end(&b, "add_eos_token", CZ_SPECIAL_EOS, true), done);
     st = unread_report(&unread, dir);

@@ -130,6 +130,12 @@ static size_t wordpiece_piece(const struct cz_tokenizer *tok, int64_t id, bool f
     return used + n;
 }
 
+static bool wordpiece_is_added(const struct cz_tokenizer *tok, int64_t id)
+{
+    const struct wordpiece *wp = (const struct wordpiece *)tok;
+    return added_tokens_have(&wp->added, id) || added_tokens_have(&wp->added_normalized, id);
+}
+
 static void wordpiece_close(struct cz_tokenizer *tok)
 {
     struct wordpiece *wp = (struct wordpiece *)tok;
@@ -147,4 +153,5 @@ const struct tokenizer_class wordpiece_class = {.name = "WordPiece",
                                                 .encode = wordpiece_encode,
                                                 .cut = wordpiece_cut,
                                                 .piece = wordpiece_piece,
+                                                .is_added = wordpiece_is_added,
                                                 .close = wordpiece_close};

@@ -232,6 +232,8 @@ START_TEST(the_end_of_a_turn_is_found)
     check_turn_end(qwen, TURNS("an answer"), -1, "");
     check_turn_end(llama, TURNS(" {{ m.content }} </s>"), 2, "</s>");
     check_turn_end("bytes", TURNS("{{ m.content }}</s>\n"), -1, "</s>");
+    check_turn_end(test_fixture("tokenizers/steps/xlmr"), TURNS("{{ m.content }} 龘"), -1,
+                   "龘"); /* unknown */
     /* nothing ends an answer, but the next message begins with a token, or does not */
     check_turn_end(qwen,
                    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}",

@@ -50,10 +50,12 @@ START_TEST(members_are_used_harmless_or_unread)
                  "tools system prompt ");
     check_unread(PLAIN, J("{'prompt':'p','completion':'c','text':'t','system':'s'}"),
                  "text system ");
-    check_unread(PLAIN,
-                 J("{'messages':[{'role':'user','content':[{'type':'text','text':'a',"
-                   "'cache_control':{'type':'x'},'note':1,'index':0}]}]}"),
-                 "messages[].content[].note ");
+    const char *part = J("{'messages':[{'role':'user','content':[{'type':'text','text':'a',"
+                         "'cache_control':{'type':'x'},'note':1,'index':0}]}]}");
+    check_unread(PLAIN, part, "messages[].content[].note ");
+    check_unread(LISTS, part, "messages[].content[].note ");
+    check_unread(LISTS "{{ messages[0].content[0].note }}", part, "");
+    check_unread(PLAIN "{{ messages[0].content.note }}", part, "messages[].content[].note ");
     teardown();
 }
 END_TEST
@@ -146,6 +148,14 @@ START_TEST(contents_in_parts_are_texts)
     check_shown(LISTS, "all",
                 J("{'messages':[{'role':'user','content':[{'type':'quote','said':'s'},'t']}]}"),
                 "[<user>(s)t.]");
+    /* nothing is lost where a null member makes that the message is written anew */
+    check_shown("{% for m in messages %}{% for p in m.content %}{% if p.type == 'quote' %}("
+                "{{ p.text }}){% else %}{{ p.text }}{{ p.by }}{% endif %}{% endfor %}{{ m.from }}"
+                "{% endfor %}",
+                "all",
+                J("{'messages':[{'role':'user','from':'x','note':null,'content':[{'type':'quote',"
+                  "'text':'s'},{'type':'input_text','text':'t','by':'y','with':null}]}]}"),
+                "[(s)tyx]");
     /* a template for lists alone gets lists */
     check_shown("{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{{ p.text }}"
                 "{% endfor %}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",

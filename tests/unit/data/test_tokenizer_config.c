@@ -140,6 +140,10 @@ START_TEST(what_tokenizer_json_has_otherwise_is_named)
         {bert, "{\"do_lower_case\": false, \"tokenize_chinese_chars\": false}", NULL,
          "do_lower_case (false; tokenizer.json has true), tokenize_chinese_chars (false; "
          "tokenizer.json has true)"},
+        {bert, "{\"strip_accents\": null}", NULL, ""},
+        {bert, "{\"strip_accents\": true}", NULL, ""},
+        {bert, "{\"strip_accents\": false}", NULL,
+         "strip_accents (false; tokenizer.json has true)"},
         {words, "{\"frobnicate\": true, \"idle\": false}", NULL, "frobnicate (line 1)"},
         {words,
          "{\"model_max_length\": 1000, \"clean_up_tokenization_spaces\": false, \"legacy\": true, "
@@ -165,6 +169,21 @@ START_TEST(what_tokenizer_json_has_otherwise_is_named)
         ck_assert_int_eq(open_with(cases[i].json, cases[i].config, cases[i].added, &tok),
                          CZ_INVALID);
         cz_set_strict(false);
+    }
+}
+END_TEST
+
+START_TEST(every_kind_tells_added_tokens)
+{
+    static const char *const kinds[] = {words, bytes, bert};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds); i++) {
+        struct cz_tokenizer *tok;
+        ck_ok(open_with(kinds[i], NULL, NULL, &tok));
+        ck_assert_ptr_nonnull(tok->cls->is_added);
+        ck_assert(tok->cls->is_added(tok, 5));
+        ck_assert(tok->cls->is_added(tok, 6));
+        ck_assert(!tok->cls->is_added(tok, 1));
+        cz_tokenizer_close(tok);
     }
 }
 END_TEST
@@ -206,5 +225,5 @@ START_TEST(many_missing_tokens_are_counted)
 END_TEST
 
 TEST_MAIN("data/tokenizer_config", first_and_last_tokens_are_compared,
-          what_tokenizer_json_has_otherwise_is_named, split_special_tokens_are_refused,
-          many_missing_tokens_are_counted)
+          what_tokenizer_json_has_otherwise_is_named, every_kind_tells_added_tokens,
+          split_special_tokens_are_refused, many_missing_tokens_are_counted)
