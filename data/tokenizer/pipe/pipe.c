@@ -93,6 +93,7 @@ static cz_status encode_part(const struct cz_tokenizer *tok, const char *text, s
     if (!w) return err_set(CZ_NOMEM, 0, "no memory for the words of a text");
     cz_status st = bpe_repair(w->bpe, &text, &nbytes);
     const struct pipe_piece whole = {text, nbytes, !is_rest, is_rest, 0};
+    w->growth_free = PIPE_GROWTH_FREE;
     if (st == CZ_OK) st = encode_between(p, w, &p->raw, &whole, encode_raw, out);
     work_return(p, w);
     return st;

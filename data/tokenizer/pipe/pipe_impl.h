@@ -31,8 +31,9 @@ struct pipe_text { /* grows */
     size_t limit; /* of n; 0: none */
 };
 
-/* What steps make of a text, and decoders of a token: this many times its bytes, and so many more.
- * The most that Unicode's forms do is 11, and a byte written as characters is 2. */
+/* Limit on the output of the steps for a text, or of the decoders for a token: PIPE_GROWTH_MAX
+ * times the input's bytes plus, once for the whole text, PIPE_GROWTH_FREE. The most that Unicode's
+ * forms do is 11, and a byte written as characters is 2. */
 #define PIPE_GROWTH_MAX  64
 #define PIPE_GROWTH_FREE ((size_t)64 << 10)
 
@@ -216,6 +217,7 @@ struct pipe_work {
     struct pipe_text pres[2 * PIPE_STEPS_MAX];
     struct unigram_node *nodes;
     size_t cap_nodes;
+    size_t growth_free; /* what is left of PIPE_GROWTH_FREE for this text */
 };
 
 struct pipe {
@@ -257,7 +259,8 @@ extern const struct pipe_model_class pipe_model_pieces, pipe_model_bpe, pipe_mod
 
 cz_status pipe_create(struct pipe **out); /* released by cz_tokenizer_close() */
 
-/* The normalizer steps on a piece; buffers are w's. CZ_INVALID: they make it too long. */
+/* The normalizer steps on a piece; buffers are w's, and its growth_free pays for what is beyond
+ * PIPE_GROWTH_MAX times. CZ_INVALID: they make it too long. */
 cz_status pipe_normalize(const struct pipe *p, struct pipe_work *w, struct pipe_piece *piece);
 cz_status pipe_norms_read(struct pipe *p, const struct json_node *node, int depth);
 cz_status pipe_pres_read(struct pipe *p, const struct json_node *node, int depth);

@@ -359,9 +359,10 @@ cz_status pipe_norms_read(struct pipe *p, const struct json_node *node, int dept
  */
 cz_status pipe_normalize(const struct pipe *p, struct pipe_work *w, struct pipe_piece *piece)
 {
-    const size_t limit = piece->n < SIZE_MAX / PIPE_GROWTH_MAX - PIPE_GROWTH_FREE
-                             ? PIPE_GROWTH_MAX * piece->n + PIPE_GROWTH_FREE
-                             : SIZE_MAX;
+    const bool is_bounded = piece->n < SIZE_MAX / PIPE_GROWTH_MAX - PIPE_GROWTH_FREE;
+    const size_t due = is_bounded ? PIPE_GROWTH_MAX * piece->n : SIZE_MAX - PIPE_GROWTH_FREE;
+    const size_t limit = due + w->growth_free;
+    size_t most = 0;
     for (size_t i = 0; i < p->n_norms; i++) {
         struct pipe_text *dst = &w->norms[i & 1];
         dst->n = 0;
@@ -371,6 +372,8 @@ cz_status pipe_normalize(const struct pipe *p, struct pipe_work *w, struct pipe_
         piece->s = dst->s ? dst->s : "";
         piece->n = dst->n;
         piece->n_more = 0;
+        if (dst->n > most) most = dst->n;
     }
+    if (most > due) w->growth_free -= most - due;
     return CZ_OK;
 }

@@ -128,6 +128,14 @@ static bool may_cross(const struct added_token *token, const char *s, size_t n)
     return touches && (token->lstrip || token->rstrip || token->single_word);
 }
 
+/* A piece that is a text of its own. */
+static cz_status normalize_alone(const struct pipe *p, struct pipe_work *w,
+                                 struct pipe_piece *piece)
+{
+    w->growth_free = PIPE_GROWTH_FREE;
+    return pipe_normalize(p, w, piece);
+}
+
 static cz_status add_one(struct pipe *p, struct pipe_work *w, const struct json_node *node)
 {
     struct added_token token;
@@ -146,7 +154,7 @@ static cz_status add_one(struct pipe *p, struct pipe_work *w, const struct json_
                        json_where(node, where, sizeof where), (long long)id);
     token.id = (int32_t)id;
     if (token.normalized) {
-        TRY(pipe_normalize(p, w, &piece));
+        TRY(normalize_alone(p, w, &piece));
         if (piece.n == 0)
             return err_set(CZ_UNSUPPORTED, 0, "%s: the normalizer leaves nothing of \"%s\"",
                            json_where(node, where, sizeof where), content);
@@ -241,17 +249,17 @@ static cz_status parts_are_whole(const struct pipe *p, struct pipe_work *w, char
     size_t len;
     struct pipe_piece piece = {.s = both, .n = 1, .is_first = true};
     *n_space = 0;
-    TRY(pipe_normalize(p, w, &piece));
+    TRY(normalize_alone(p, w, &piece));
     const size_t n_alone = piece.n;
     if (n_alone == 0 || n_alone > sizeof alone) return CZ_OK;
     memcpy(alone, piece.s, n_alone);
     piece = (struct pipe_piece){.s = both + 1, .n = 2, .is_rest = true};
-    TRY(pipe_normalize(p, w, &piece));
+    TRY(normalize_alone(p, w, &piece));
     const size_t n_rest = piece.n;
     if (n_rest == 0 || n_rest > sizeof rest) return CZ_OK;
     memcpy(rest, piece.s, n_rest);
     piece = (struct pipe_piece){.s = both, .n = 3, .is_first = true};
-    TRY(pipe_normalize(p, w, &piece));
+    TRY(normalize_alone(p, w, &piece));
     if (piece.n != n_alone + n_rest || memcmp(piece.s, alone, n_alone) != 0 ||
         memcmp(piece.s + n_alone, rest, n_rest) != 0)
         return CZ_OK;

@@ -434,6 +434,19 @@ START_TEST(normalizers_are_bounded_together)
             ck_fails(encode(tok, "x", 1), CZ_INVALID);
         cz_tokenizer_close(tok);
     }
+
+    /* texts on both sides of a token are one text */
+    size_t at =
+        (size_t)sprintf(step, "{\"added_tokens\":[{\"id\":9,\"content\":\"<t>\",\"special\":"
+                              "true}],\"normalizer\":{\"type\":\"Replace\",\"pattern\":{"
+                              "\"String\":\"x\"},\"content\":\"");
+    memset(step + at, 'b', PIPE_GROWTH_FREE / 2 + PIPE_GROWTH_MAX);
+    strcpy(step + at + PIPE_GROWTH_FREE / 2 + PIPE_GROWTH_MAX, "\"}," WORDS "}");
+    ck_ok(open_text(step, &tok));
+    ck_ok(encode(tok, "x<t>x", 5));
+    ck_ok(encode(tok, "x<t>x", 5)); /* each has its own share */
+    ck_fails(encode(tok, "x<t>x<t>x", 9), CZ_INVALID);
+    cz_tokenizer_close(tok);
 }
 END_TEST
 
