@@ -543,8 +543,8 @@ static bool is_excluded(const struct work *w, size_t i)
     return w->row->turns[i] & CHAT_EXCLUDED;
 }
 
-/* Spans of all answers, or of the last message. Those that are excluded are looked for as well,
- * since the next ones may be found by them. */
+/* Spans of all answers, or of the last message. Excluded answers are searched, too, because the
+ * search for a later answer starts from the one before it. */
 static cz_status find_answers(struct work *w, bool last_only)
 {
     const size_t n = w->row->n_messages;
@@ -663,14 +663,20 @@ static bool is_silent(const struct json_node *message)
            json_count(json_get(message, "tool_calls")) == 0;
 }
 
-static void note_silence(struct work *w, enum chat_loss loss)
+/* Notes whether what the loss counts says nothing, and whether flags exclude it all. */
+static void note_counted(struct work *w, enum chat_loss loss)
 {
     const struct chat_row *row = w->row;
-    size_t first = 0;
+    size_t first = 0, n_counted = 0, n_excluded = 0;
     if (loss == CHAT_LOSS_COMPLETION) first = row->has_prompt ? row->n_prompt : row->n_messages - 1;
-    for (size_t i = first; i < row->n_messages; i++)
+    for (size_t i = first; i < row->n_messages; i++) {
+        if (!is_answer(w, i) && loss != CHAT_LOSS_ALL) continue;
+        n_counted++;
+        n_excluded += is_excluded(w, i);
         if (is_answer(w, i) && !is_excluded(w, i) && is_silent(json_child(row->chat.messages, i)))
             w->out->has_empty = true;
+    }
+    w->out->is_excluded = n_counted > 0 && n_excluded == n_counted;
 }
 
 /* ---- rows
@@ -783,7 +789,7 @@ static cz_status encode_chat(struct work *w)
         w->text.n_spans = 0;
         return encode_text(w, false);
     }
-    note_silence(w, loss);
+    note_counted(w, loss);
     if (loss == CHAT_LOSS_COMPLETION && row->has_prompt) {
         st = chat_template_render(e->chat, &row->chat, row->n_prompt, true, e->now, &w->part);
         if (st != CZ_OK) return err_prefix("%s", w->where);

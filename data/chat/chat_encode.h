@@ -66,6 +66,7 @@ struct chat_tokens {
     size_t n, n_trained; /* n_trained: of those after the first, which nothing predicts */
     bool lacks_end;      /* an answer is followed by the end-of-text token, which is not trained */
     bool has_empty;      /* an answer that is trained says nothing */
+    bool is_excluded;    /* flags take out all that would be trained */
     enum chat_fault fault; /* CZ_INVALID: CHAT_REFUSED or CHAT_UNFOUND */
 };
 

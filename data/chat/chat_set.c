@@ -164,18 +164,6 @@ static void count_trained(const struct reader *r, struct waiting *row)
     row->n_trained_uncut = n;
 }
 
-/* Whether flags exclude every answer. */
-static bool is_all_excluded(const struct chat_row *row)
-{
-    bool has_answer = false;
-    for (size_t i = 0; i < row->n_messages; i++) {
-        const bool is_answer = row->turns[i] & CHAT_ANSWER;
-        if (is_answer && !(row->turns[i] & CHAT_EXCLUDED)) return false;
-        has_answer |= is_answer;
-    }
-    return has_answer;
-}
-
 static void encode_one(const struct reader *r, struct chat_scratch *scratch, const char *text,
                        struct waiting *row)
 {
@@ -193,7 +181,7 @@ static void encode_one(const struct reader *r, struct chat_scratch *scratch, con
         row->fault = t.fault;
     }
     row->unread = read.unread;
-    row->is_excluded = read.is_excluded || (read.n_messages > 0 && is_all_excluded(&read));
+    row->is_excluded = read.is_excluded || t.is_excluded;
     read.unread = (struct text_buf){0};
     chat_row_free(&read);
     if (row->status == CZ_OK) {
@@ -521,14 +509,19 @@ static void encode_block(struct reader *r, struct block *before, struct block *b
 /* ---- files
  * --------------------------------------------------------------------------------------- */
 
-static cz_status read_file(struct reader *r, const struct data_path *path)
+static cz_status add_file(struct chat_set *s, const char *name)
 {
-    struct chat_set *s = r->set;
     char **files = realloc(s->files, (s->n_files + 1) * sizeof *files);
     if (!files) return err_set(CZ_NOMEM, 0, "no memory for the names of files");
     s->files = files;
-    s->files[s->n_files] = strdup(path->shown);
-    if (!s->files[s->n_files++]) return err_set(CZ_NOMEM, 0, "no memory for the names of files");
+    s->files[s->n_files] = strdup(name);
+    return s->files[s->n_files++] ? CZ_OK
+                                  : err_set(CZ_NOMEM, 0, "no memory for the names of files");
+}
+
+static cz_status read_file(struct reader *r, const struct data_path *path)
+{
+    TRY(add_file(r->set, path->shown));
     r->shown = path->shown;
     r->started = r->is_list = r->ended = false;
     TRY(text_source_open(&r->in, path->dir, path->name, path->shown, r->o->encoding));
@@ -583,21 +576,41 @@ static void say_empty(const struct reader *r)
         r->first_empty);
 }
 
-/* Leave out the rows of the other part of a split. */
-static cz_status take_part(struct chat_set *s, const struct chat_set_options *o)
+/* An example at the end of a set, of its own or of another one's. */
+static cz_status move_example(struct chat_set *to, const struct chat_set *from,
+                              struct chat_example e)
+{
+    TRY(grow((void **)&to->tokens, to->n_tokens, e.n, &to->tokens_cap, sizeof *to->tokens));
+    TRY(grow((void **)&to->examples, to->n_examples, 1, &to->examples_cap, sizeof *to->examples));
+    memmove(to->tokens + to->n_tokens, from->tokens + e.begin, e.n * sizeof *to->tokens);
+    e.begin = to->n_tokens;
+    to->examples[to->n_examples++] = e;
+    to->n_tokens += e.n;
+    to->n_trained += e.n_trained;
+    to->n_cut += e.n < e.n_full;
+    return CZ_OK;
+}
+
+/* Move a share of the examples to a set of their own. */
+static cz_status hold_out(struct chat_set *s, const struct chat_set_options *o)
 {
     const size_t n_all = s->n_examples;
-    if (o->split_share == 0) return CZ_OK;
-    s->n_examples = s->n_trained = 0;
+    struct chat_set *held = calloc(1, sizeof *held);
+    *o->held = held;
+    if (!held) return err_set(CZ_NOMEM, 0, "no memory for the data");
+    held->max_len = s->max_len;
+    s->n_examples = s->n_tokens = s->n_trained = s->n_cut = 0;
     for (size_t i = 0; i < n_all; i++) {
-        if (split_takes(o->split_share, o->split_seed, 0, n_all, i) != (o->split_part == 1))
-            continue;
-        s->examples[s->n_examples++] = s->examples[i];
-        s->n_trained += s->examples[i].n_trained;
+        const bool takes = split_takes(o->split_share, o->split_seed, 0, n_all, i);
+        TRY(move_example(takes ? held : s, s, s->examples[i]));
     }
-    if (s->n_examples > 0) return CZ_OK;
-    return err_set(CZ_INVALID, 0, "%s: a share of %g takes none of %zu rows", o->paths[0],
-                   o->split_share, n_all);
+    held->n_rows = held->n_examples;
+    s->n_rows -= held->n_rows;
+    if (held->n_examples == 0)
+        return err_set(CZ_INVALID, 0, "%s: a share of %g takes none of %zu rows", o->paths[0],
+                       o->split_share, n_all);
+    for (size_t i = 0; i < s->n_files; i++) TRY(add_file(held, s->files[i]));
+    return chat_set_pack(held, o->max_len, o->packs);
 }
 
 static cz_status read_all(struct reader *r)
@@ -625,7 +638,7 @@ static cz_status read_all(struct reader *r)
             " rows, since the template leaves it outside of {%% generation %%}: the model will not "
             "learn to stop",
             r->set->n_without_end, r->set->n_rows);
-    TRY(take_part(r->set, o));
+    if (o->split_share > 0) TRY(hold_out(r->set, o));
     return chat_set_pack(r->set, o->max_len, o->packs);
 }
 
@@ -633,6 +646,7 @@ cz_status chat_set_open(const struct chat_set_options *options, struct chat_set 
 {
     struct reader r = {.o = options, .unread = {.what = "members of rows"}};
     *out = NULL;
+    if (options->held) *options->held = NULL;
     r.set = calloc(1, sizeof *r.set);
     if (!r.set) return err_set(CZ_NOMEM, 0, "no memory for the data");
     r.set->max_len = options->max_len;
@@ -641,6 +655,8 @@ cz_status chat_set_open(const struct chat_set_options *options, struct chat_set 
     chat_cache_close(r.cache);
     if (st != CZ_OK) {
         chat_set_close(r.set);
+        if (options->held) chat_set_close(*options->held);
+        if (options->held) *options->held = NULL;
         return st;
     }
     *out = r.set;

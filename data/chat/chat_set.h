@@ -19,8 +19,8 @@ struct chat_set_options {
     bool packs;
     double split_share; /* for evaluation, as in cz_texts_options: 0 is no split */
     uint64_t split_seed;
-    int split_part;
-    const char *cache_dir; /* where tokens are kept for later runs (chat_cache.h); NULL: nowhere */
+    struct chat_set **held; /* with split_share: that part, a set of its own; not with keeps_all */
+    const char *cache_dir;  /* where tokens are kept for later runs (chat_cache.h); NULL: nowhere */
     /* For a look at the data: keep examples that nothing is trained of and what is cut of others,
      * note every row that is left out, and refuse no number of them. Bins are those of training. */
     bool keeps_all;
@@ -70,10 +70,10 @@ struct chat_set {
 
 /* Read and encode everything, on all processors of the process. Rows with a fault are left out; the
  * first are named in warnings. Members of rows that nothing uses are named once for each file.
- * *out is released by chat_set_close(); NULL on error. Errors: CZ_INVALID (a row of no known form;
- * more than half of the rows would be left out, not counting those that their own flags exclude;
- * nothing is left; members that nothing uses, where the process is strict), CZ_CORRUPT (no JSON),
- * CZ_UNSUPPORTED (a template), the files', CZ_NOMEM. */
+ * *out, and *held if a share is held out, are released by chat_set_close(); NULL on error. Errors:
+ * CZ_INVALID (a row of no known form; more than half of the rows would be left out, not counting
+ * those that their own flags exclude; nothing is left; members that nothing uses, where the process
+ * is strict), CZ_CORRUPT (no JSON), CZ_UNSUPPORTED (a template), the files', CZ_NOMEM. */
 cz_status chat_set_open(const struct chat_set_options *options, struct chat_set **out);
 void chat_set_close(struct chat_set *s); /* accepts NULL */
 

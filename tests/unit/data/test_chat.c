@@ -5,6 +5,7 @@
  * were kept are those of the rows, and damaged ones, or those of another template, are not taken.
  */
 #include "data/chat/chat_loader.h"
+#include "data/source/split.h"
 #include "tests/support/chat_show.h"
 
 #include <dirent.h>
@@ -234,6 +235,15 @@ START_TEST(rows_that_are_left_out_have_their_reasons)
     ck_ok(open_set(&e, 4, false, &s));
     ck_assert_msg(strstr(said, "1 of 2 rows is left out: 1 has nothing to train"), "%s", said);
     chat_set_close(s);
+    /* the loss counts the completion, which its flag excludes, and not the prompt's answer */
+    static const char later[] =
+        "{'prompt':[{'role':'user','content':'q'},{'role':'assistant','content':'a'}],"
+        "'completion':[{'role':'assistant','content':'b','train':false}]}";
+    static const char *const completions[] = {PAIR(""), later, later, later};
+    write_lines(completions, 4);
+    ck_ok(open_set(&e, 4, false, &s));
+    ck_assert_uint_eq(s->n_excluded, 3);
+    chat_set_close(s);
     write_lines(excluded + 1, 3);
     ck_assert_int_eq(open_set(&e, 4, false, &s), CZ_INVALID);
     cz_log_set_sink(NULL, NULL);
@@ -265,6 +275,61 @@ static void check_equal(const struct chat_set *a, const struct chat_set *b)
     ck_assert_uint_eq(a->n_trained, b->n_trained);
     ck_assert_mem_eq(a->n_faults, b->n_faults, sizeof a->n_faults);
 }
+
+/* Examples of write_rows(), one behind the other, and the sums over them. */
+static void count_lines(const struct chat_set *s, unsigned seen[20])
+{
+    size_t n_tokens = 0, n_trained = 0;
+    for (size_t i = 0; i < s->n_examples; i++) {
+        const struct chat_example *e = &s->examples[i];
+        const size_t n = (e->line - 1) * 5 % 7 + 1 + (e->line - 1) * 3 % 5 + 1; /* write_rows() */
+        ck_assert_uint_eq(e->begin, n_tokens);
+        ck_assert_uint_eq(e->n, n < 6 ? n : 6);
+        ck_assert_int_eq(s->tokens[e->begin] & INT32_MAX, 'p');
+        ck_assert_str_eq(s->files[e->file], file);
+        seen[e->line - 1]++;
+        n_tokens += e->n;
+        n_trained += e->n_trained;
+    }
+    ck_assert_uint_eq(s->n_tokens, n_tokens);
+    ck_assert_uint_eq(s->n_trained, n_trained);
+    ck_assert_uint_eq(s->n_bins, s->n_examples);
+}
+
+START_TEST(a_share_is_held_out_as_a_set_of_its_own)
+{
+    setup();
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    const char *const path = file;
+    struct chat_set *all, *s, *held;
+    unsigned seen[20] = {0};
+    struct chat_set_options o = {.paths = &path, .n_paths = 1, .encoder = e, .max_len = 6};
+    write_rows(20);
+    ck_ok(chat_set_open(&o, &all));
+    o.split_share = 0.4;
+    o.split_seed = 3;
+    o.held = &held;
+    ck_ok(chat_set_open(&o, &s));
+    ck_assert_uint_eq(held->n_examples, split_count(0.4, all->n_examples));
+    ck_assert_uint_eq(s->n_examples + held->n_examples, all->n_examples);
+    ck_assert_uint_eq(s->n_cut + held->n_cut + all->n_faults[CHAT_CUT_AWAY], all->n_cut);
+    count_lines(s, seen);
+    count_lines(held, seen);
+    ck_assert_uint_eq(held->n_rows, held->n_examples);
+    ck_assert_uint_eq(s->n_rows + held->n_rows, all->n_rows);
+    for (size_t i = 0; i < all->n_examples; i++)
+        ck_assert_uint_eq(seen[all->examples[i].line - 1], 1);
+    ck_assert_uint_eq(s->n_tokens + held->n_tokens, all->n_tokens);
+    chat_set_close(all);
+    chat_set_close(s);
+    chat_set_close(held);
+    o.split_share = 0.001;
+    ck_assert_int_eq(chat_set_open(&o, &s), CZ_INVALID);
+    ck_assert_ptr_null(held);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
 
 /* Files in the cache that end in .tokens, each given to f. */
 static size_t each_kept(const char *cache, void (*f)(const char *path))
@@ -584,6 +649,7 @@ END_TEST
 
 TEST_MAIN("data/chat", rows_of_every_form_are_read, answers_without_marks_are_found_or_refused,
           examples_without_a_trained_token_are_left_out, rows_that_are_left_out_have_their_reasons,
-          unread_members_and_empty_answers_are_said, kept_tokens_are_those_of_the_rows,
-          bins_are_the_best_fit_of_the_longest, a_step_has_one_mean_over_its_trained_tokens,
-          a_resumed_loader_gives_the_same_batches, templates_of_a_folder_are_found)
+          unread_members_and_empty_answers_are_said, a_share_is_held_out_as_a_set_of_its_own,
+          kept_tokens_are_those_of_the_rows, bins_are_the_best_fit_of_the_longest,
+          a_step_has_one_mean_over_its_trained_tokens, a_resumed_loader_gives_the_same_batches,
+          templates_of_a_folder_are_found)

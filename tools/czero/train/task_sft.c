@@ -16,28 +16,34 @@ static cz_status sft_open_inputs(struct run *r)
     return chat_encoder_open(&r->chat, r->tokenizer, o->chat_template, o->loss_on);
 }
 
-static cz_status open_set(struct run *r, const struct arg_list *paths, int split_part,
-                          struct chat_set **out)
+/* Token ids that the model has no embedding for would be read behind its table. */
+static cz_status check_vocab(const struct run *r, const struct chat_set *s)
 {
-    const double share = r->options->eval_split;
-    const bool splits = paths == &r->options->data && !isnan(share);
+    const int64_t V = cz_model_vocab_size(run_model(r));
+    for (size_t i = 0; i < s->n_tokens; i++)
+        if ((s->tokens[i] & INT32_MAX) >= V)
+            return err_set(CZ_INVALID, 0, "token %d is outside the model's vocabulary of %lld",
+                           s->tokens[i] & INT32_MAX, (long long)V);
+    return CZ_OK;
+}
+
+/* `held` gets the share of --eval-split; NULL: nothing is split. */
+static cz_status open_set(struct run *r, const struct arg_list *paths, struct chat_set **out,
+                          struct chat_set **held)
+{
     const struct chat_set_options options = {.paths = paths->items,
                                              .n_paths = paths->n,
                                              .encoding = r->options->encoding,
-                                             .split_share = splits ? share : 0,
+                                             .split_share = held ? r->options->eval_split : 0,
                                              .split_seed = r->seed,
-                                             .split_part = split_part,
+                                             .held = held,
                                              .encoder = r->chat,
                                              .max_len = r->T,
                                              .packs = r->options->packing,
                                              .cache_dir = r->options->token_cache};
     TRY(chat_set_open(&options, out));
-    const int64_t V = cz_model_vocab_size(run_model(r));
-    for (size_t i = 0; i < (*out)->n_tokens; i++)
-        if (((*out)->tokens[i] & INT32_MAX) >= V)
-            return err_set(CZ_INVALID, 0, "token %d is outside the model's vocabulary of %lld",
-                           (*out)->tokens[i] & INT32_MAX, (long long)V);
-    return CZ_OK;
+    if (held) TRY(check_vocab(r, *held));
+    return check_vocab(r, *out);
 }
 
 static cz_status open_loader(const struct run *r, const struct chat_set *set, bool once,
@@ -137,12 +143,11 @@ static cz_status sft_open_data(struct run *r)
 {
     const struct train_options *o = r->options;
     const int64_t start = clock_now_ns();
-    TRY(open_set(r, &o->data, 0, &r->chats));
+    TRY(open_set(r, &o->data, &r->chats, isnan(o->eval_split) ? NULL : &r->eval_chats));
     if (run_is_first_rank(r)) say_data(r, (double)(clock_now_ns() - start) * 1e-9);
     take_ends(r);
-    if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, 1, &r->eval_chats));
-    if (!isnan(o->eval_split)) TRY(open_set(r, &o->data, 1, &r->eval_chats));
-    if (o->test_data.n > 0) TRY(open_set(r, &o->test_data, 0, &r->test_chats));
+    if (o->eval_data.n > 0) TRY(open_set(r, &o->eval_data, &r->eval_chats, NULL));
+    if (o->test_data.n > 0) TRY(open_set(r, &o->test_data, &r->test_chats, NULL));
     return open_loader(r, r->chats, false, &r->chat_loader);
 }
 
