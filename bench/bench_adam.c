@@ -15,12 +15,9 @@
 #include "base/arena.h"
 #include "base/cpu.h"
 #include "base/threads.h"
-#include "ops/adagrad/adagrad.h"
-#include "ops/adam/adam.h"
 #include "ops/lamb/lamb.h"
-#include "ops/lion/lion.h"
 #include "ops/ops.h"
-#include "ops/sgd/sgd.h"
+#include "ops/step/step.h"
 
 #include <emmintrin.h>
 #include <stdio.h>
@@ -54,9 +51,13 @@ static struct step_tensors tensors_of(struct bench *b, enum cz_dtype dtype)
 
 static cz_status adam(struct bench *b, const struct step_tensors *t)
 {
-    const struct adam_args args = {
-        .t = *t, .scalars = &b->scalars, .eps = 1e-8f, .weight_decay = 0.01f, .decoupled = true};
-    return ops_adam(b->ops, NULL, &args);
+    const struct step_args args = {.op = STEP_ADAM,
+                                   .t = *t,
+                                   .scalars = &b->scalars,
+                                   .eps = 1e-8f,
+                                   .weight_decay = 0.01f,
+                                   .decoupled = true};
+    return ops_step(b->ops, NULL, &args);
 }
 
 static cz_status adam_fp32(struct bench *b)
@@ -102,9 +103,9 @@ static cz_status adam_masters16(struct bench *b)
 
 static cz_status lion(struct bench *b, enum cz_dtype dtype)
 {
-    const struct lion_args args = {
-        .t = tensors_of(b, dtype), .scalars = &b->scalars, .weight_decay = 0.01f};
-    return ops_lion(b->ops, NULL, &args);
+    const struct step_args args = {
+        .op = STEP_LION, .t = tensors_of(b, dtype), .scalars = &b->scalars, .weight_decay = 0.01f};
+    return ops_step(b->ops, NULL, &args);
 }
 
 static cz_status lion_fp32(struct bench *b)
@@ -119,10 +120,13 @@ static cz_status lion_bf16(struct bench *b)
 
 static cz_status adagrad(struct bench *b, enum cz_dtype dtype)
 {
-    struct adagrad_args args = {
-        .t = tensors_of(b, dtype), .scalars = &b->scalars, .eps = 1e-10f, .weight_decay = 0.01f};
+    struct step_args args = {.op = STEP_ADAGRAD,
+                             .t = tensors_of(b, dtype),
+                             .scalars = &b->scalars,
+                             .eps = 1e-10f,
+                             .weight_decay = 0.01f};
     args.t.states[0] = b->v; /* sums of squares */
-    return ops_adagrad(b->ops, NULL, &args);
+    return ops_step(b->ops, NULL, &args);
 }
 
 static cz_status adagrad_fp32(struct bench *b)
@@ -137,9 +141,9 @@ static cz_status adagrad_bf16(struct bench *b)
 
 static cz_status sgd_fp32(struct bench *b)
 {
-    const struct sgd_args args = {
-        .t = tensors_of(b, DTYPE_F32), .scalars = &b->scalars, .momentum = 0.9f};
-    return ops_sgd(b->ops, NULL, &args);
+    const struct step_args args = {
+        .op = STEP_SGD, .t = tensors_of(b, DTYPE_F32), .scalars = &b->scalars, .momentum = 0.9f};
+    return ops_step(b->ops, NULL, &args);
 }
 
 /* Both passes, over tensors of the size of a GPT-2 124M layer's largest. */

@@ -28,7 +28,7 @@ endif()
 # Host sources that the plug-in has a copy of: pure arithmetic and checks.
 set(CZ_CUDA_COPIES base/dtype.c base/host/thread.c base/rng.c base/size.c comm/peer_watch.c
   comm/exchange/pieces.c ops/checks.c
-  ops/attention/attention_check.c ops/matmul/matmul_common.c ops/norm/norm_check.c ops/step/step.c)
+  ops/attention/attention_check.c ops/matmul/matmul_common.c ops/norm/norm_check.c)
 
 function(cz_cuda_sources out)
   file(GLOB_RECURSE twins CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/device/cuda/*.c

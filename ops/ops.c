@@ -15,12 +15,11 @@ static const struct {
     void (*unwire)(struct ops *ops);
 } host_folders[] = {
     /* clang-format off: one line each */
-    {activation_wire, NULL}, {adagrad_wire, NULL},       {adam_wire, NULL},
-    {attention_wire, NULL},  {cross_entropy_wire, NULL}, {dora_wire, NULL},
-    {dropout_wire, NULL},    {elementwise_wire, NULL},   {embedding_wire, NULL},
-    {lamb_wire, NULL},       {lion_wire, NULL},          {matmul_wire, matmul_unwire},
-    {norm_wire, NULL},       {onebit_wire, NULL},        {reduce_wire, NULL},
-    {rope_wire, NULL},       {router_wire, NULL},        {sgd_wire, NULL},
+    {activation_wire, NULL}, {attention_wire, NULL},  {cross_entropy_wire, NULL},
+    {dora_wire, NULL},       {dropout_wire, NULL},    {elementwise_wire, NULL},
+    {embedding_wire, NULL},  {lamb_wire, NULL},       {matmul_wire, matmul_unwire},
+    {norm_wire, NULL},       {onebit_wire, NULL},     {reduce_wire, NULL},
+    {rope_wire, NULL},       {router_wire, NULL},     {step_wire, NULL},
     /* clang-format on */
 };
 

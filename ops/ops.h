@@ -2,7 +2,7 @@
  *
  * Life cycle: ops_create() picks, for every op, the best row that the CPU (after CZERO_ISA) or the
  * device supports; layers and the optimizer sweep call ops_<op>(), each declared in its op's header
- * (ops/adam/adam.h: ops_adam()); ops_destroy().
+ * (ops/rope/rope.h: ops_rope()); ops_destroy().
  * Every call is asynchronous on its stream (on the host it is done when it returns), validates its
  * arguments before any work (CZ_INVALID), and allocates nothing after its first use of a shape. A
  * device may lack an op: calling it is CZ_UNSUPPORTED, with the op's name; ops_require() asks
@@ -51,7 +51,7 @@ void ops_lend_aligned(struct ops *ops, void *memory, size_t nbytes);
 /* Whether products add a residual (matmul_args.residual). */
 bool ops_adds_residual(const struct ops *ops);
 
-/* CZ_OK when the device has the op of this name ("adam": the function is ops_adam()). Errors:
+/* CZ_OK when the device has the op of this name ("rope": the function is ops_rope()). Errors:
  * CZ_UNSUPPORTED (it has none), CZ_INVALID (no op has this name). */
 cz_status ops_require(const struct ops *ops, const char *name);
 

@@ -48,12 +48,9 @@ CZ_EXTERN_C_BEGIN
     SLOT(scan, scan_args)                                                                          \
     SLOT(ce_head, ce_head_args)                                                                    \
     SLOT(cross_entropy, cross_entropy_args)                                                        \
-    SLOT(adam, adam_args)                                                                          \
+    SLOT(step, step_args)                                                                          \
     SLOT(lamb_moments, lamb_args)                                                                  \
     SLOT(lamb_apply, lamb_args)                                                                    \
-    SLOT(lion, lion_args)                                                                          \
-    SLOT(adagrad, adagrad_args)                                                                    \
-    SLOT(sgd, sgd_args)                                                                            \
     SLOT(onebit_feed, onebit_feed_args)                                                            \
     SLOT(onebit_scale, onebit_scale_args)                                                          \
     SLOT(onebit_pack, onebit_pack_args)                                                            \
@@ -72,8 +69,6 @@ OPS_SLOTS(OPS_DECLARE_ARGS)
 #undef OPS_DECLARE_ARGS
 
 struct activation_row;
-struct adagrad_row;
-struct adam_row;
 struct attention_row;
 struct cross_entropy_row;
 struct dora_row;
@@ -81,13 +76,12 @@ struct dropout_row;
 struct elementwise_row;
 struct embedding_row;
 struct lamb_row;
-struct lion_row;
 struct norm_row;
 struct onebit_row;
 struct reduce_row;
 struct rope_row;
 struct router_row;
-struct sgd_row;
+struct step_row;
 struct matmul_cache; /* primitives by shape, private to ops/matmul */
 struct cuda_ops;     /* handles and scratch of the CUDA plug-in, private to it */
 
@@ -105,8 +99,6 @@ struct ops {
 
     /* The rows chosen, private to their folders; NULL on a device that brings its own kernels. */
     const struct activation_row *activation_row;
-    const struct adagrad_row *adagrad_row;
-    const struct adam_row *adam_row;
     const struct attention_row *attention_row;
     const struct cross_entropy_row *cross_entropy_row;
     const struct dora_row *dora_row;
@@ -114,13 +106,12 @@ struct ops {
     const struct elementwise_row *elementwise_row;
     const struct embedding_row *embedding_row;
     const struct lamb_row *lamb_row;
-    const struct lion_row *lion_row;
     const struct norm_row *norm_row;
     const struct onebit_row *onebit_row;
     const struct reduce_row *reduce_row;
     const struct rope_row *rope_row;
     const struct router_row *router_row;
-    const struct sgd_row *sgd_row;
+    const struct step_row *step_row;
 
     /* The kernels; NULL: the device has none. */
 #define OPS_MEMBER(slot, args)                                                                     \
@@ -145,8 +136,6 @@ CZ_EXTERN_C_END
 /* Each op folder fills its slots and its row pointer in `ops` for the host from CPU features; the
  * slots of a struct that failed half-way are undone by the *_unwire() calls, which accept that. */
 cz_status activation_wire(struct ops *ops, uint32_t features);
-cz_status adagrad_wire(struct ops *ops, uint32_t features);
-cz_status adam_wire(struct ops *ops, uint32_t features);
 cz_status attention_wire(struct ops *ops, uint32_t features);
 cz_status cross_entropy_wire(struct ops *ops, uint32_t features);
 cz_status dora_wire(struct ops *ops, uint32_t features);
@@ -154,7 +143,6 @@ cz_status dropout_wire(struct ops *ops, uint32_t features);
 cz_status elementwise_wire(struct ops *ops, uint32_t features);
 cz_status embedding_wire(struct ops *ops, uint32_t features);
 cz_status lamb_wire(struct ops *ops, uint32_t features);
-cz_status lion_wire(struct ops *ops, uint32_t features);
 cz_status matmul_wire(struct ops *ops, uint32_t features);
 void matmul_unwire(struct ops *ops);
 cz_status norm_wire(struct ops *ops, uint32_t features);
@@ -162,6 +150,6 @@ cz_status onebit_wire(struct ops *ops, uint32_t features);
 cz_status reduce_wire(struct ops *ops, uint32_t features);
 cz_status rope_wire(struct ops *ops, uint32_t features);
 cz_status router_wire(struct ops *ops, uint32_t features);
-cz_status sgd_wire(struct ops *ops, uint32_t features);
+cz_status step_wire(struct ops *ops, uint32_t features);
 
 #endif

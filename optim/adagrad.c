@@ -1,6 +1,5 @@
 /* Adagrad: one element-wise pass, torch's formula in both dialects (docs/deepspeed-behaviour.md,
  * "Adagrad"). The sum of squares may start above zero, so its first value is a setting. */
-#include "ops/adagrad/adagrad.h"
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -18,31 +17,11 @@ static const struct setting settings[] = {
 
 static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
 
-static size_t n_states(const struct optim_hyper *hyper)
-{
-    (void)hyper;
-    return 1;
-}
-
 /* Adagrad's state is the only one that may start above zero. */
 static double state_init(const struct optim_hyper *hyper, size_t state_idx)
 {
     (void)state_idx;
     return hyper->initial_accumulator_value;
-}
-
-/* lr_decay is part of the step's scalars, made once per step in optim.c. */
-static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
-{
-    (void)pass;
-    struct adagrad_args args = {
-        .t = range->tensors,
-        .scalars = scalars,
-        .eps = (float)hyper->eps,
-        .weight_decay = (float)hyper->weight_decay,
-    };
-    return ops_adagrad(ops, stream, &args);
 }
 
 static cz_status check(const struct optim_hyper *hyper)
@@ -66,14 +45,14 @@ const struct optim_class_entry optim_adagrad = {
     .cls =
         {
             .name = "Adagrad",
-            .flags = OPTIM_ELEMENTWISE | OPTIM_ZERO_TESTED,
+            .flags = OPTIM_ZERO_TESTED,
             .n_passes = 1,
             .state_names = {"sum"},
-            .ops = OPTIM_OPS("adagrad"),
+            .ops = OPTIM_OPS("step"),
             OPTIM_SAVED(saved),
-            .n_states = n_states,
             .state_init = state_init,
-            .step = step,
+            .elements = STEP_ADAGRAD,
+            .step = optim_step_elements,
         },
     .settings = &table,
     .check = check,

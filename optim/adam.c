@@ -1,6 +1,5 @@
 /* Adam and AdamW: one element-wise pass. One class for both: DeepSpeed's "Adam" decouples the decay
  * by default as well, and adam_w_mode chooses the formula (docs/deepspeed-behaviour.md, "Adam"). */
-#include "ops/adam/adam.h"
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -22,28 +21,6 @@ static const struct setting settings[] = {
 
 static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
 
-static size_t n_states(const struct optim_hyper *hyper)
-{
-    (void)hyper;
-    return 2;
-}
-
-/* Bias corrections are in the step's scalars, so that a GPU's kernel arguments do not change from
- * step to step. */
-static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
-{
-    (void)pass;
-    struct adam_args args = {
-        .t = range->tensors,
-        .scalars = scalars,
-        .eps = (float)hyper->eps,
-        .weight_decay = (float)hyper->weight_decay,
-        .decoupled = hyper->adam_w_mode,
-    };
-    return ops_adam(ops, stream, &args);
-}
-
 static const struct optim_saved saved[] = {
     {.name = "torch's Adam, AdamW",
      .dialects = OPTIM_IN_TORCH,
@@ -63,14 +40,14 @@ const struct optim_class_entry optim_adam = {
     .cls =
         {
             .name = "Adam",
-            .flags = OPTIM_ELEMENTWISE | OPTIM_ZERO_TESTED | OPTIM_16BIT_MASTERS,
+            .flags = OPTIM_ZERO_TESTED | OPTIM_16BIT_MASTERS,
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
-            .ops = OPTIM_OPS("adam"),
+            .ops = OPTIM_OPS("step"),
             OPTIM_SAVED(saved),
-            .n_states = n_states,
-            .step = step,
+            .elements = STEP_ADAM,
+            .step = optim_step_elements,
         },
     .settings = &table,
 };

@@ -18,17 +18,11 @@ static const struct setting settings[] = {
 
 static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
 
-static size_t n_states(const struct optim_hyper *hyper)
+struct lamb_args optim_lamb_args(const struct optim_hyper *hyper,
+                                 const struct step_scalars *scalars,
+                                 const struct optim_range *range)
 {
-    (void)hyper;
-    return 2;
-}
-
-/* Pass 0 updates the moments and sums, pass 1 moves the weights by the ratio. */
-static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
-{
-    struct lamb_args args = {
+    return (struct lamb_args){
         .t = range->tensors,
         .scalars = scalars,
         .eps = (float)hyper->eps,
@@ -39,6 +33,13 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct o
         .sums = range->sums,
         .ratios = range->ratios,
     };
+}
+
+/* Pass 0 updates the moments and sums, pass 1 moves the weights by the ratio. */
+static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
+{
+    struct lamb_args args = optim_lamb_args(hyper, scalars, range);
     return pass == 0 ? ops_lamb_moments(ops, stream, &args) : ops_lamb_apply(ops, stream, &args);
 }
 
@@ -76,7 +77,6 @@ const struct optim_class_entry optim_lamb = {
             .state_names = {"exp_avg", "exp_avg_sq"},
             .ops = OPTIM_OPS("lamb_moments", "lamb_apply"),
             OPTIM_SAVED(saved),
-            .n_states = n_states,
             .step = step,
             .between = optim_lamb_between,
         },

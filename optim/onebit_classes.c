@@ -3,7 +3,6 @@
  *
  * There is no bias correction, and eps is outside the root: DeepSpeed's classes take both switches
  * and read neither. */
-#include "ops/adam/adam.h"
 #include "optim/optim_impl.h"
 
 static const char *const backends[] = {"nccl", "mpi", "hccl", "compressed", NULL};
@@ -99,57 +98,25 @@ static cz_status lamb_check(const struct optim_hyper *hyper)
 
 /* ---- updates -------------------------------------------------------------------------------- */
 
-/* The interface asks: only SGD's number depends on its settings. */
-static size_t two_states(const struct optim_hyper *hyper)
-{
-    (void)hyper;
-    return 2;
-}
-
-static size_t three_states(const struct optim_hyper *hyper)
-{
-    (void)hyper;
-    return 3;
-}
-
-/* The tensors as Adam and Lamb take them: the moments alone. */
-static struct step_tensors moments_of(const struct optim_range *range)
-{
-    struct step_tensors t = range->tensors;
-    t.states[2] = NULL;
-    return t;
-}
-
-/* The warm-up's update is plain Adam. */
+/* The warm-up's update is plain Adam, over the first two moments. */
 static cz_status adam_step(struct ops *ops, struct dev_stream *stream,
                            const struct optim_hyper *hyper, const struct step_scalars *scalars,
                            const struct optim_range *range, int pass)
 {
+    struct step_args args = optim_step_args(STEP_ADAM, hyper, scalars, range);
     (void)pass;
-    struct adam_args args = {
-        .t = moments_of(range),
-        .scalars = scalars,
-        .eps = (float)hyper->eps,
-        .weight_decay = (float)hyper->weight_decay,
-        .decoupled = true,
-    };
-    return ops_adam(ops, stream, &args);
+    args.decoupled = true;
+    return ops_step(ops, stream, &args);
 }
 
 static struct lamb_args lamb_args(const struct optim_hyper *hyper,
                                   const struct step_scalars *scalars,
                                   const struct optim_range *range)
 {
-    return (struct lamb_args){
-        .t = moments_of(range),
-        .scalars = scalars,
-        .eps = (float)hyper->eps,
-        .weight_decay = (float)hyper->weight_decay,
-        .segments = range->segments,
-        .n_segments = range->n_segments,
-        .sums = range->sums,
-        .ratios = range->ratios,
-    };
+    struct lamb_args args = optim_lamb_args(hyper, scalars, range);
+    args.t.states[2] = NULL;
+    args.eps_inside_sqrt = false;
+    return args;
 }
 
 /* As Lamb's, over the first two moments. */
@@ -246,17 +213,16 @@ const struct optim_class_entry optim_onebit_adam = {
     .cls =
         {
             .name = "OneBitAdam",
-            .flags = FLAGS | OPTIM_ELEMENTWISE,
+            .flags = FLAGS,
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
-            .ops = OPTIM_OPS("adam", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
+            .ops = OPTIM_OPS("step", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
                              "onebit_serve", "onebit_unpack", "onebit_momentum", "onebit_mask_make",
                              "onebit_mask_join"),
             OPTIM_SAVED(adam_saved),
             .limits = limits,
             .n_limits = CZ_ARRAY_LEN(limits),
-            .n_states = two_states,
             .step = adam_step,
             .apply = apply,
         },
@@ -268,18 +234,17 @@ const struct optim_class_entry optim_zero_one_adam = {
     .cls =
         {
             .name = "ZeroOneAdam",
-            .flags = FLAGS | OPTIM_ELEMENTWISE | OPTIM_LOCAL_STEPS,
+            .flags = FLAGS | OPTIM_LOCAL_STEPS,
             .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq", "momentum_accumulator"},
-            .ops = OPTIM_OPS("adam", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
+            .ops = OPTIM_OPS("step", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
                              "onebit_serve", "onebit_unpack", "onebit_momentum", "onebit_mask_make",
                              "onebit_mask_join", "zero_one_local", "zero_one_gather",
                              "zero_one_settle"),
             OPTIM_SAVED(zero_one_saved),
             .limits = limits,
             .n_limits = CZ_ARRAY_LEN(limits),
-            .n_states = three_states,
             .step = adam_step,
             .apply = apply,
         },
@@ -301,7 +266,6 @@ const struct optim_class_entry optim_onebit_lamb = {
             OPTIM_SAVED(lamb_saved),
             .limits = limits,
             .n_limits = CZ_ARRAY_LEN(limits),
-            .n_states = three_states,
             .step = lamb_step,
             .apply = apply,
             .between = optim_lamb_between,

@@ -212,6 +212,32 @@ void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss
     out->step = t;
 }
 
+struct step_args optim_step_args(enum step_op op, const struct optim_hyper *hyper,
+                                 const struct step_scalars *scalars,
+                                 const struct optim_range *range)
+{
+    return (struct step_args){
+        .op = op,
+        .t = range->tensors,
+        .scalars = scalars,
+        .eps = (float)hyper->eps,
+        .weight_decay = (float)hyper->weight_decay,
+        .momentum = (float)hyper->momentum,
+        .dampening = (float)hyper->dampening,
+        .decoupled = hyper->adam_w_mode,
+        .nesterov = hyper->nesterov,
+    };
+}
+
+cz_status optim_step_elements(struct ops *ops, struct dev_stream *stream,
+                              const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                              const struct optim_range *range, int pass)
+{
+    const struct step_args args = optim_step_args(hyper->cls->elements, hyper, scalars, range);
+    (void)pass;
+    return ops_step(ops, stream, &args);
+}
+
 const char *optim_group_names(const struct optim_group *groups, size_t n_groups, char *buf,
                               size_t nbytes)
 {
@@ -228,7 +254,11 @@ const char *optim_group_names(const struct optim_group *groups, size_t n_groups,
 
 size_t optim_n_states(const struct optim_hyper *hyper)
 {
-    return hyper->cls->n_states(hyper);
+    const struct optim_class *cls = hyper->cls;
+    size_t n = 0;
+    if (cls->n_states) return cls->n_states(hyper);
+    while (n < OPTIM_STATES_MAX && cls->state_names[n]) n++;
+    return n;
 }
 
 double optim_state_init(const struct optim_hyper *hyper, size_t state_idx)

@@ -31,14 +31,13 @@ enum optim_dialect {
 };
 
 enum optim_flag {
-    OPTIM_ELEMENTWISE = 1 << 0,   /* an element's update needs that element alone */
-    OPTIM_TENSOR_NORMS = 1 << 1,  /* needs segments and per-tensor sums between the passes */
-    OPTIM_OWN_REDUCTION = 1 << 2, /* exchanges moments itself (1-bit family): optim/onebit.h says
+    OPTIM_TENSOR_NORMS = 1 << 0,  /* needs segments and per-tensor sums between the passes */
+    OPTIM_OWN_REDUCTION = 1 << 1, /* exchanges moments itself (1-bit family): optim/onebit.h says
                                      when it wants averaged gradients */
-    OPTIM_LOCAL_STEPS = 1 << 3,   /* of these: ranks move weights alone between exchanges */
-    OPTIM_ZERO_TESTED = 1 << 4,   /* runs under ZeRO without zero_allow_untested_optimizer */
-    OPTIM_DYNAMIC_SCALE = 1 << 5, /* DeepSpeed refuses it with a static loss scale */
-    OPTIM_16BIT_MASTERS = 1 << 6  /* DeepSpeed takes 16-bit masters with it under offload */
+    OPTIM_LOCAL_STEPS = 1 << 2,   /* of these: ranks move weights alone between exchanges */
+    OPTIM_ZERO_TESTED = 1 << 3,   /* runs under ZeRO without zero_allow_untested_optimizer */
+    OPTIM_DYNAMIC_SCALE = 1 << 4, /* DeepSpeed refuses it with a static loss scale */
+    OPTIM_16BIT_MASTERS = 1 << 5  /* DeepSpeed takes 16-bit masters with it under offload */
 };
 
 struct optim_class;
@@ -190,13 +189,14 @@ struct optim_class {
     int n_passes;                              /* 1, or 2 with tensor norms */
     bool has_betas;                            /* OneCycle can cycle beta1 */
     const char *state_names[OPTIM_STATES_MAX]; /* as torch names them, in order */
+    enum step_op elements;                     /* of classes whose update is one step op */
     const char *const *ops;          /* that it calls, as ops_require() knows them; NULL */
     const struct optim_saved *saved; /* the first that fits the dialect counts */
     size_t n_saved;
     const struct optim_limit *limits; /* NULL: it takes every run */
     size_t n_limits;
 
-    /* States kept with these hyper-parameters (SGD without momentum keeps none). */
+    /* States kept with these hyper-parameters (SGD without momentum keeps none); NULL: all. */
     size_t (*n_states)(const struct optim_hyper *hyper);
 
     /* What a state is filled with before the first step; NULL: zeros. */

@@ -63,6 +63,20 @@ cz_status optim_type_unknown(const char *text);
 /* CZ_INVALID unless `v` ≥ 0. */
 cz_status optim_check_not_negative(const char *name, double v);
 
+/* A range's step with a group's constants. Bias corrections and decays of the rate are in the
+ * scalars, so that a GPU's kernel arguments do not change from step to step. */
+struct step_args optim_step_args(enum step_op op, const struct optim_hyper *hyper,
+                                 const struct step_scalars *scalars,
+                                 const struct optim_range *range);
+struct lamb_args optim_lamb_args(const struct optim_hyper *hyper,
+                                 const struct step_scalars *scalars,
+                                 const struct optim_range *range);
+
+/* optim_class.step of the classes with `elements`. */
+cz_status optim_step_elements(struct ops *ops, struct dev_stream *stream,
+                              const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                              const struct optim_range *range, int pass);
+
 /* Of Lamb and OneBitLamb: 0 ≤ min_coeff ≤ max_coeff, and the trust ratios between them. */
 cz_status optim_check_coeffs(const struct optim_hyper *hyper);
 void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums *sums,

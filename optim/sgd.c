@@ -1,6 +1,5 @@
 /* SGD as torch's: momentum, dampening, Nesterov, decay added to the gradient. One pass. DeepSpeed
  * hands "SGD" to torch, so its formula and its checks are torch's. */
-#include "ops/sgd/sgd.h"
 #include "optim/optim_impl.h"
 
 static const struct setting settings[] = {
@@ -18,21 +17,6 @@ static const struct setting_table table = {settings, CZ_ARRAY_LEN(settings)};
 static size_t n_states(const struct optim_hyper *hyper)
 {
     return hyper->momentum != 0 ? 1 : 0;
-}
-
-static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
-{
-    (void)pass;
-    struct sgd_args args = {
-        .t = range->tensors,
-        .scalars = scalars,
-        .momentum = (float)hyper->momentum,
-        .dampening = (float)hyper->dampening,
-        .weight_decay = (float)hyper->weight_decay,
-        .nesterov = hyper->nesterov,
-    };
-    return ops_sgd(ops, stream, &args);
 }
 
 /* torch raises the same condition. */
@@ -55,13 +39,13 @@ const struct optim_class_entry optim_sgd = {
     .cls =
         {
             .name = "SGD",
-            .flags = OPTIM_ELEMENTWISE,
             .n_passes = 1,
             .state_names = {"momentum_buffer"},
-            .ops = OPTIM_OPS("sgd"),
+            .ops = OPTIM_OPS("step"),
             OPTIM_SAVED(saved),
             .n_states = n_states,
-            .step = step,
+            .elements = STEP_SGD,
+            .step = optim_step_elements,
         },
     .settings = &table,
     .check = check,

@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "ops/activation/activation.h"
-#include "ops/adam/adam.h"
 #include "ops/attention/attention.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"
 #include "ops/ops.h"
+#include "ops/step/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static cz_status need_workspace(struct bench *b, size_t nbytes)
 struct job {
     double nbytes, n_operations;
     union {
-        struct adam_args adam;
+        struct step_args adam;
         struct norm_args norm;
         struct activation_args activation;
         struct cross_entropy_args cross_entropy;
@@ -112,9 +112,10 @@ static cz_status adam_init(struct bench *b, struct job *j, enum cz_dtype dtype)
                                          .inv_bias1 = 1.01f,
                                          .inv_sqrt_bias2 = 1.1f,
                                          .step = 100};
-    struct adam_args *a = &j->args.adam;
+    struct step_args *a = &j->args.adam;
     const size_t numel = b->nbytes / sizeof(float);
-    *a = (struct adam_args){.t = {.numel = numel,
+    *a = (struct step_args){.op = STEP_ADAM,
+                            .t = {.numel = numel,
                                   .p = b->buf[0],
                                   .g = b->buf[1],
                                   .g_dtype = dtype,
@@ -125,7 +126,7 @@ static cz_status adam_init(struct bench *b, struct job *j, enum cz_dtype dtype)
                             .eps = 1e-8f,
                             .weight_decay = 0.01f,
                             .decoupled = true};
-    j->nbytes = 28.0 * (double)numel; /* either way: ops/adam/adam.h */
+    j->nbytes = 28.0 * (double)numel; /* either way: ops/step/adam_impl.h */
     TRY(put(b, b->small, &scalars, sizeof scalars));
     TRY(fill(b, b->buf[0], b->nbytes, DTYPE_F32, 0.1f, 0));
     TRY(fill(b, b->buf[1], b->nbytes, dtype, 1e-3f, 0));
@@ -135,7 +136,7 @@ static cz_status adam_init(struct bench *b, struct job *j, enum cz_dtype dtype)
 
 static cz_status adam(struct bench *b, const struct job *j)
 {
-    return ops_adam(b->ops, b->stream, &j->args.adam);
+    return ops_step(b->ops, b->stream, &j->args.adam);
 }
 
 /* Statistics are behind the weights, gradients of the weights behind them. */

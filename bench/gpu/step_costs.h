@@ -4,20 +4,17 @@
 #define CZ_BENCH_GPU_STEP_COSTS_H
 
 #include "ops/activation/activation.h"
-#include "ops/adagrad/adagrad.h"
-#include "ops/adam/adam.h"
 #include "ops/attention/attention.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/dropout/dropout.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
-#include "ops/lion/lion.h"
 #include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"
 #include "ops/ops.h"
 #include "ops/reduce/reduce.h"
 #include "ops/rope/rope.h"
-#include "ops/sgd/sgd.h"
+#include "ops/step/step.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -221,33 +218,15 @@ static inline struct cost scan_cost(const struct scan_args *a)
 }
 
 /* Masters and states both ways, gradients in, parameters out. */
-static inline struct cost tensors_cost(const struct step_tensors *t)
+static inline struct cost step_cost(const struct step_args *a)
 {
+    const struct step_tensors *t = &a->t;
     size_t each = 2 * dtype_size(t->p_dtype) + dtype_size(t->g_dtype);
     for (int i = 0; i < STEP_STATES_MAX; i++)
         if (t->states[i]) each += 2 * dtype_size(t->state_dtype);
     if (t->out) each += dtype_size(t->out_dtype);
-    return cost_of((double)each * (double)t->numel, 0, "%zu, %zu bytes each", t->numel, each);
-}
-
-static inline struct cost adam_cost(const struct adam_args *a)
-{
-    return tensors_cost(&a->t);
-}
-
-static inline struct cost lion_cost(const struct lion_args *a)
-{
-    return tensors_cost(&a->t);
-}
-
-static inline struct cost adagrad_cost(const struct adagrad_args *a)
-{
-    return tensors_cost(&a->t);
-}
-
-static inline struct cost sgd_cost(const struct sgd_args *a)
-{
-    return tensors_cost(&a->t);
+    return cost_of((double)each * (double)t->numel, 0, "%s %zu, %zu bytes each", step_name(a->op),
+                   t->numel, each);
 }
 
 #endif

@@ -169,10 +169,7 @@ static cz_status settle(struct device *dev)
     WATCH(scan, scan_args, scan_cost)                                                              \
     WATCH(ce_head, ce_head_args, ce_head_cost)                                                     \
     WATCH(cross_entropy, cross_entropy_args, cross_entropy_cost)                                   \
-    WATCH(adam, adam_args, adam_cost)                                                              \
-    WATCH(lion, lion_args, lion_cost)                                                              \
-    WATCH(adagrad, adagrad_args, adagrad_cost)                                                     \
-    WATCH(sgd, sgd_args, sgd_cost)
+    WATCH(step, step_args, step_cost)
 
 #define WATCHER(slot, args, cost_of_args)                                                          \
     static cz_status watch_##slot(struct ops *ops, struct dev_stream *stream,                      \

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "engine/tune/machine_impl.h"
-#include "ops/adam/adam.h"
+#include "ops/step/step.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -120,7 +120,8 @@ static cz_status triad(void *user)
 /* The same kernel and arguments as in a step of training. */
 static cz_status adam(struct memory *b, const void *g, enum cz_dtype g_dtype, void *out)
 {
-    const struct adam_args args = {
+    const struct step_args args = {
+        .op = STEP_ADAM,
         .t = {.numel = b->numel,
               .p = b->p,
               .g = g,
@@ -133,7 +134,7 @@ static cz_status adam(struct memory *b, const void *g, enum cz_dtype g_dtype, vo
         .weight_decay = 0.01f,
         .decoupled = true,
     };
-    return ops_adam(b->ops, NULL, &args);
+    return ops_step(b->ops, NULL, &args);
 }
 
 static cz_status adam_f32(void *user)

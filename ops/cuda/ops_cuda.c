@@ -8,8 +8,6 @@
 /* Each op folder's part, in <op>_cuda.cu. Declared here and not in a header, so that a folder more
  * does not compile all of them again. */
 cz_status activation_wire_cuda(struct ops *ops);
-cz_status adagrad_wire_cuda(struct ops *ops);
-cz_status adam_wire_cuda(struct ops *ops);
 cz_status attention_wire_cuda(struct ops *ops);
 cz_status cross_entropy_head_wire_cuda(struct ops *ops);
 cz_status cross_entropy_wire_cuda(struct ops *ops);
@@ -18,7 +16,6 @@ cz_status dropout_wire_cuda(struct ops *ops);
 cz_status elementwise_wire_cuda(struct ops *ops);
 cz_status embedding_wire_cuda(struct ops *ops);
 cz_status lamb_wire_cuda(struct ops *ops);
-cz_status lion_wire_cuda(struct ops *ops);
 cz_status matmul_wire_cuda(struct ops *ops);
 void matmul_unwire_cuda(struct ops *ops);
 cz_status norm_wire_cuda(struct ops *ops);
@@ -26,7 +23,7 @@ cz_status onebit_wire_cuda(struct ops *ops);
 cz_status reduce_wire_cuda(struct ops *ops);
 cz_status rope_wire_cuda(struct ops *ops);
 cz_status router_wire_cuda(struct ops *ops);
-cz_status sgd_wire_cuda(struct ops *ops);
+cz_status step_wire_cuda(struct ops *ops);
 
 /* One line per op folder. */
 static const struct {
@@ -34,8 +31,6 @@ static const struct {
     void (*unwire)(struct ops *ops);
 } folders[] = {
     {activation_wire_cuda, NULL},
-    {adagrad_wire_cuda, NULL},
-    {adam_wire_cuda, NULL},
     {attention_wire_cuda, NULL},
     {cross_entropy_head_wire_cuda, NULL},
     {cross_entropy_wire_cuda, NULL},
@@ -44,14 +39,13 @@ static const struct {
     {elementwise_wire_cuda, NULL},
     {embedding_wire_cuda, NULL},
     {lamb_wire_cuda, NULL},
-    {lion_wire_cuda, NULL},
     {matmul_wire_cuda, matmul_unwire_cuda},
     {norm_wire_cuda, NULL},
     {onebit_wire_cuda, NULL},
     {reduce_wire_cuda, NULL},
     {rope_wire_cuda, NULL},
     {router_wire_cuda, NULL},
-    {sgd_wire_cuda, NULL},
+    {step_wire_cuda, NULL},
 };
 
 cz_status cuda_scratch(struct ops *ops, const struct dev_stream *stream, void **out)

@@ -1,22 +1,39 @@
-/* Checks that the steps of all optimizers share, on the host and on a GPU. */
+/* Element-wise steps on the host: checks, threads, choice of row. Every element is updated by
+ * itself, so rows, threads and ranks agree to the bit. */
 #include "ops/step/step_impl.h"
+#include "ops/table_impl.h"
 
-static cz_status check_tensor(const char *op, const char *name, const void *p, enum cz_dtype dtype)
+static const struct step_row *const rows[] = {&step_scalar, &step_avx2, &step_avx512};
+
+const struct step_row *const *step_rows(size_t *n)
 {
-    TRY(ops_check_dtype(op, dtype));
-    if (!p) return err_set(CZ_INVALID, 0, "%s: %s is missing", op, name);
+    *n = CZ_ARRAY_LEN(rows);
+    return rows;
+}
+
+static cz_status step(struct ops *ops, struct dev_stream *stream, const struct step_args *given)
+{
+    struct step_args a;
+    (void)stream;
+    TRY(step_prepare(given, &a));
+    int n_parts = ops_n_parts(a.t.numel, STEP_GRAIN);
+#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
+    for (int part = 0; part < n_parts; part++) {
+        size_t begin, end;
+        threads_split(a.t.numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
+        ops->step_row->run[a.op](&a, begin, end);
+    }
     return CZ_OK;
 }
 
-cz_status step_check(const char *op, const struct step_tensors *t, size_t n_states,
-                     const struct step_scalars *scalars)
+cz_status ops_step(struct ops *ops, struct dev_stream *stream, const struct step_args *a)
 {
-    if (t->numel == 0) return CZ_OK;
-    if (!scalars) return err_set(CZ_INVALID, 0, "%s: scalars are missing", op);
-    TRY(check_tensor(op, "p", t->p, t->p_dtype));
-    TRY(check_tensor(op, "g", t->g, t->g_dtype));
-    for (size_t i = 0; i < n_states; i++)
-        TRY(check_tensor(op, "a state", t->states[i], t->state_dtype));
-    if (t->out) TRY(check_tensor(op, "out", t->out, t->out_dtype));
+    return ops->step ? ops->step(ops, stream, a) : ops_missing(ops, "step");
+}
+
+cz_status step_wire(struct ops *ops, uint32_t features)
+{
+    ops->step_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];
+    ops->step = step;
     return CZ_OK;
 }

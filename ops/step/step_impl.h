@@ -11,7 +11,21 @@ CZ_EXTERN_C_BEGIN
 cz_status step_check(const char *op, const struct step_tensors *t, size_t n_states,
                      const struct step_scalars *scalars);
 
+/* The arguments as the kernels take them: checked, states that the step has none of NULL. */
+cz_status step_prepare(const struct step_args *a, struct step_args *out);
+
 CZ_EXTERN_C_END
+
+struct step_row {
+    struct ops_row row;
+    /* Elements [begin, end) of arguments that step_prepare() made, by op. */
+    void (*run[STEP_N_OPS])(const struct step_args *a, size_t begin, size_t end);
+};
+
+extern const struct step_row step_scalar, step_avx2, step_avx512;
+
+/* The table, slowest first. */
+const struct step_row *const *step_rows(size_t *n);
 
 /* Elements per thread below which waking another thread costs more than it saves. */
 #define STEP_GRAIN ((size_t)4096)

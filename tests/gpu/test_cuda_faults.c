@@ -2,8 +2,8 @@
  * left, and the device continues; a device that is lost says so once and for all; host memory that
  * cannot be page-locked is refused; work goes to the GPU that it is for, whichever thread queues it
  * and whatever else is open. What only the simulated device plays is left out on a real one. */
-#include "ops/adam/adam.h"
 #include "ops/ops.h"
+#include "ops/step/step.h"
 #include "tests/support/check_main.h"
 
 #include <pthread.h>
@@ -84,13 +84,14 @@ END_TEST
 static cz_status adam_step_on(struct ops *ops, struct dev_stream *stream, float *memory,
                               size_t numel)
 {
-    const struct adam_args args = {.t = {.numel = numel,
+    const struct step_args args = {.op = STEP_ADAM,
+                                   .t = {.numel = numel,
                                          .p = memory,
                                          .g = memory + numel,
                                          .states = {memory + 2 * numel, memory + 3 * numel}},
                                    .scalars = (void *)(memory + 4 * numel),
                                    .eps = 1e-8f};
-    return ops_adam(ops, stream, &args);
+    return ops_step(ops, stream, &args);
 }
 
 static cz_status adam_step(struct ops *ops, float *memory, size_t numel)

@@ -3,7 +3,7 @@
  *
  *     ptx_extract FOLDER FILE.o...
  *
- * writes FOLDER/ops__adam__adam_cuda.cu.ptx from …/x.dir/ops/adam/adam_cuda.cu.o, and
+ * writes FOLDER/ops__step__step_cuda.cu.ptx from …/x.dir/ops/step/step_cuda.cu.o, and
  * FOLDER/entries.txt: "entry file" for each kernel. Objects without PTX are passed over.
  *
  * A fat binary begins with 0xBA55ED50, u16 version, u16 bytes of this header, u64 bytes that
@@ -74,7 +74,7 @@ static std::string ptx_of(const std::string &object)
     return best;
 }
 
-/* "…/x.dir/ops/adam/adam_cuda.cu.o" → "ops__adam__adam_cuda.cu.ptx" */
+/* "…/x.dir/ops/step/step_cuda.cu.o" → "ops__step__step_cuda.cu.ptx" */
 static std::string flat_name(std::string path)
 {
     const size_t folder = path.rfind(".dir/");

@@ -2,26 +2,16 @@
  * takes, any size, alignment and value, whichever order threads run in; shard edges do not show;
  * nothing outside the tile is written; bad arguments are refused; launches have blocks enough and
  * no more than a grid holds, for tiles of any size. */
-#include "ops/adagrad/adagrad_impl.h"
-#include "ops/adam/adam_impl.h"
-#include "ops/lion/lion_impl.h"
-#include "ops/sgd/sgd_impl.h"
 #include "ops/step/step_grid_impl.h"
 #include "tests/support/gpu/cuda_step.h"
 
-static const struct step_op adam = {"adam", 2, STEP_ADAM_VARIANTS, adam_wire, NULL, step_adam};
-static const struct step_op lion = {"lion", 1, STEP_LION_VARIANTS, lion_wire, NULL, step_lion};
-static const struct step_op adagrad = {"adagrad",    1,    STEP_ADAGRAD_VARIANTS,
-                                       adagrad_wire, NULL, step_adagrad};
-static const struct step_op sgd = {"sgd", 1, STEP_SGD_VARIANTS, sgd_wire, NULL, step_sgd};
-
-static struct ops scalar_row(const struct step_op *op)
+static struct ops scalar_row(const struct step_test *op)
 {
     static const struct ops_row scalar = {"scalar", 0};
     return agree_wire(op->wire, &scalar);
 }
 
-static void run_on_device(const struct cuda_rig *rig, const struct step_op *op,
+static void run_on_device(const struct cuda_rig *rig, const struct step_test *op,
                           const struct step_tensors *t, const struct step_scalars *s, int variant)
 {
     struct step_scalars *scalars = rig_put_bytes(rig, s, sizeof *s);
@@ -40,7 +30,7 @@ struct tile_case {
     bool special;
 };
 
-static void agree_on(const struct cuda_rig *rig, const struct step_op *op,
+static void agree_on(const struct cuda_rig *rig, const struct step_test *op,
                      const struct step_dtypes *d, const struct tile_case *c)
 {
     const struct step_scalars *s = c->variant & 1 ? &step_first : &step_middle;
@@ -58,7 +48,7 @@ static void agree_on(const struct cuda_rig *rig, const struct step_op *op,
 }
 
 /* Every variant with special values at one size; sizes, beginnings and alignments with some. */
-static void agree_all(const struct cuda_rig *rig, const struct step_op *op)
+static void agree_all(const struct cuda_rig *rig, const struct step_test *op)
 {
     static const size_t numels[] = {0, 1, 3, 4, 5, 8, 255, 1023, 1024, 1025, 5003};
     for (size_t d = 0; d < CZ_ARRAY_LEN(step_dtypes); d++) {
@@ -77,19 +67,20 @@ static void agree_all(const struct cuda_rig *rig, const struct step_op *op)
     }
 }
 
-CUDA_ORDERS(adam_agrees, agree_all(&rig, &adam))
-CUDA_ORDERS(lion_agrees, agree_all(&rig, &lion))
-CUDA_ORDERS(adagrad_agrees, agree_all(&rig, &adagrad))
-CUDA_ORDERS(sgd_agrees, agree_all(&rig, &sgd))
+CUDA_ORDERS(adam_agrees, agree_all(&rig, &step_tests[STEP_ADAM]))
+CUDA_ORDERS(lion_agrees, agree_all(&rig, &step_tests[STEP_LION]))
+CUDA_ORDERS(adagrad_agrees, agree_all(&rig, &step_tests[STEP_ADAGRAD]))
+CUDA_ORDERS(sgd_agrees, agree_all(&rig, &step_tests[STEP_SGD]))
 
 /* More elements than a launch has threads for: blocks take several turns. */
 static void agree_large(const struct cuda_rig *rig)
 {
     const size_t turn = (size_t)132 * STEP_BLOCKS_PER_MP * STEP_BLOCK * STEP_PACKS * STEP_LANES;
     for (size_t d = 0; d < 2; d++)
-        agree_on(rig, &lion, &step_dtypes[d],
+        agree_on(rig, &step_tests[STEP_LION], &step_dtypes[d],
                  &(struct tile_case){.numel = turn + 100003, .variant = 2});
-    agree_on(rig, &lion, &step_dtypes[6], /* bf16 throughout: the kernel for any dtype */
+    agree_on(rig, &step_tests[STEP_LION],
+             &step_dtypes[6], /* bf16 throughout: the kernel for any dtype */
              &(struct tile_case){.numel = turn / (STEP_PACKS * STEP_LANES) + 1003, .variant = 2});
 }
 
@@ -98,7 +89,7 @@ CUDA_ORDER(large_tiles_agree, forward, "forward", agree_large(&rig))
 /* ---- shards -----------------------------------------------------------------------------------
  */
 
-static void shards_of(const struct cuda_rig *rig, const struct step_op *op,
+static void shards_of(const struct cuda_rig *rig, const struct step_test *op,
                       const struct step_dtypes *d, size_t n_shards)
 {
     enum { NUMEL = 3001 };
@@ -125,11 +116,10 @@ static void shards_of(const struct cuda_rig *rig, const struct step_op *op,
 
 static void all_shards(const struct cuda_rig *rig)
 {
-    const struct step_op *const ops[] = {&adam, &lion, &adagrad, &sgd};
-    for (size_t o = 0; o < CZ_ARRAY_LEN(ops); o++)
+    for (size_t o = 0; o < STEP_N_OPS; o++)
         for (size_t d = 0; d < CZ_ARRAY_LEN(step_dtypes); d++)
             for (size_t n_shards = 2; n_shards <= 7; n_shards += 5)
-                shards_of(rig, ops[o], &step_dtypes[d], n_shards);
+                shards_of(rig, &step_tests[o], &step_dtypes[d], n_shards);
 }
 
 CUDA_ORDER(shards_do_not_show, reverse, "reverse", all_shards(&rig))
@@ -137,7 +127,7 @@ CUDA_ORDER(shards_do_not_show, reverse, "reverse", all_shards(&rig))
 /* ---- arguments and launches -------------------------------------------------------------------
  */
 
-static void refuse_bad(const struct cuda_rig *rig, const struct step_op *op)
+static void refuse_bad(const struct cuda_rig *rig, const struct step_test *op)
 {
     struct step_scalars *s = rig_put_bytes(rig, &step_middle, sizeof step_middle);
     struct step_tile tile = step_tile_make(&step_dtypes[1], 9, 0, 5, false);
@@ -165,8 +155,7 @@ static void refuse_bad(const struct cuda_rig *rig, const struct step_op *op)
 
 static void refuse_all(const struct cuda_rig *rig)
 {
-    refuse_bad(rig, &adam), refuse_bad(rig, &lion);
-    refuse_bad(rig, &adagrad), refuse_bad(rig, &sgd);
+    for (size_t o = 0; o < STEP_N_OPS; o++) refuse_bad(rig, &step_tests[o]);
 }
 
 CUDA_ORDER(bad_arguments_are_refused, forward, "forward", refuse_all(&rig))
@@ -176,11 +165,11 @@ static void without_state(const struct cuda_rig *rig)
 {
     struct step_tile want = step_tile_make(&step_dtypes[0], 77, 0, 3, false);
     struct step_tile got = step_tile_make(&step_dtypes[0], 77, 0, 3, false);
-    struct ops truth = scalar_row(&sgd);
+    struct ops truth = scalar_row(&step_tests[STEP_SGD]);
     struct device_tile there = tile_put(rig, &got);
     there.t.states[0] = NULL, want.t.states[0] = NULL;
-    ck_ok(sgd.run(&truth, &want.t, &step_middle, 12));
-    run_on_device(rig, &sgd, &there.t, &step_middle, 12);
+    ck_ok(step_tests[STEP_SGD].run(&truth, &want.t, &step_middle, 12));
+    run_on_device(rig, &step_tests[STEP_SGD], &there.t, &step_middle, 12);
     tile_get(rig, &there, &got);
     step_tile_check(&got, &want, "sgd", "cuda");
     step_tile_free(&want), step_tile_free(&got);

@@ -2,7 +2,7 @@
  * the claims that hold for each of them: rows agree to the bit, for any size, alignment, dtype and
  * value; shard edges, tile edges and thread counts do not show.
  *
- * A test describes its op in a struct step_op and calls step_test_*(). */
+ * A test describes its op in a struct step_test and calls step_test_*(). */
 #ifndef CZ_TESTS_STEP_AGREE_H
 #define CZ_TESTS_STEP_AGREE_H
 
@@ -11,7 +11,7 @@
 
 #include <omp.h>
 
-struct step_op {
+struct step_test {
     const char *name;
     size_t n_states;
     int n_variants; /* modes and hyper-parameters that `run` knows */
@@ -48,7 +48,7 @@ static const struct step_dtypes step_dtypes[] = {
     {DTYPE_F32, DTYPE_F32, DTYPE_BF16, DTYPE_F16, true},
 };
 
-static inline bool step_takes(const struct step_op *op, const struct step_dtypes *d)
+static inline bool step_takes(const struct step_test *op, const struct step_dtypes *d)
 {
     return !op->fp32_states || d->state == DTYPE_F32;
 }
@@ -149,7 +149,7 @@ static inline void step_tile_check(const struct step_tile *got, const struct ste
     agree_check(&got->out, &want->out, &tol, what, "out");
 }
 
-static inline void step_agree_case(const struct step_op *op, struct ops *ops, struct ops *truth,
+static inline void step_agree_case(const struct step_test *op, struct ops *ops, struct ops *truth,
                                    const struct step_dtypes *d, size_t numel, size_t offset,
                                    int variant, bool special)
 {
@@ -163,7 +163,7 @@ static inline void step_agree_case(const struct step_op *op, struct ops *ops, st
 }
 
 /* Claim: every row gives the bits of the definition. */
-static inline void step_test_rows(const struct step_op *op)
+static inline void step_test_rows(const struct step_test *op)
 {
     size_t numels[AGREE_NUMELS];
     size_t n = agree_numels(AGREE_WIDTH, numels);
@@ -183,7 +183,7 @@ static inline void step_test_rows(const struct step_op *op)
 }
 
 /* Claim: a buffer updated whole, and in n shards, ends with the same bytes. */
-static inline void step_test_shards(const struct step_op *op)
+static inline void step_test_shards(const struct step_test *op)
 {
     const size_t numel = 10007;
     for (size_t row = 0; op->row(row) && agree_row_runs(op->row(row)); row++) {
@@ -210,7 +210,7 @@ static inline void step_test_shards(const struct step_op *op)
 }
 
 /* Claim: the number of threads does not show. */
-static inline void step_test_threads(const struct step_op *op)
+static inline void step_test_threads(const struct step_test *op)
 {
     const size_t numel = 5 * STEP_GRAIN + 731; /* enough for five threads, cut where they fall */
     const int n_before = omp_get_max_threads();
@@ -238,7 +238,7 @@ static inline void step_test_threads(const struct step_op *op)
 }
 
 /* Claim: missing tensors and dtypes that kernels do not take are refused; nothing is nothing. */
-static inline void step_test_arguments(const struct step_op *op)
+static inline void step_test_arguments(const struct step_test *op)
 {
     struct ops ops = agree_wire(op->wire, op->row(0));
     struct step_tile tile = step_tile_make(&step_dtypes[1], 9, 0, 5, false);
@@ -262,7 +262,7 @@ static inline void step_test_arguments(const struct step_op *op)
 }
 
 /* All rows that run here, updating one fp32 tensor. */
-static inline void step_run_fp32(const struct step_op *op, size_t row, float *p, const float *g,
+static inline void step_run_fp32(const struct step_test *op, size_t row, float *p, const float *g,
                                  float *s0, float *s1, size_t numel, const struct step_scalars *s,
                                  int variant)
 {

@@ -40,7 +40,7 @@ static cz_status run(struct ops *ops, const struct step_tensors *t, const struct
     return ops_lamb_apply(ops, NULL, &args);
 }
 
-static const struct step_op op = {"lamb", 2, 16, lamb_wire, row, run, .fp32_states = true};
+static const struct step_test op = {"lamb", 2, 16, lamb_wire, row, run, .fp32_states = true};
 
 START_TEST(rows_agree_to_the_bit)
 {

@@ -311,7 +311,7 @@ START_TEST(names_and_defaults_are_deepspeeds)
     ck_assert_int_eq(h.comm_backend, 0);
     ck_assert(!h.cuda_aware);
     ck_assert_uint_eq(optim_n_states(&h), 2);
-    ck_assert_uint_eq(h.cls->flags, OPTIM_ELEMENTWISE | OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED);
+    ck_assert_uint_eq(h.cls->flags, OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED);
 
     h = begin("ZEROONEADAM");
     ck_ok(optim_hyper_finish(&h));

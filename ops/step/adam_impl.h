@@ -13,26 +13,21 @@
  *
  * Bytes per element: fp32 gradient and fp32 model 16 read + 12 written = 28; bf16 gradient and bf16
  * parameter 14 read + 14 written = 28. */
-#ifndef CZ_OPS_ADAM_ADAM_H
-#define CZ_OPS_ADAM_ADAM_H
+#ifndef CZ_OPS_STEP_ADAM_IMPL_H
+#define CZ_OPS_STEP_ADAM_IMPL_H
 
-#include "ops/step/step.h"
+VEC_FN void adam_update(const struct step_args *a, const struct step_scalars *s, vf g, vf *p,
+                        vf *states)
+{
+    const vf wd = vf_set1(a->weight_decay);
+    vf *m = &states[0], *v = &states[1];
+    if (a->weight_decay != 0 && !a->decoupled) g = vf_fma(wd, *p, g);
+    *m = vf_fma(vf_set1(s->beta1), *m, vf_set1(1.0f - s->beta1) * g);
+    *v = vf_fma(vf_set1(s->beta2), *v, vf_set1(1.0f - s->beta2) * (g * g));
+    const vf root = vf_fma(vf_sqrt(*v), vf_set1(s->inv_sqrt_bias2), vf_set1(a->eps));
+    vf u = *m * vf_set1(s->inv_bias1) / root;
+    if (a->weight_decay != 0 && a->decoupled) u = vf_fma(wd, *p, u);
+    *p = vf_fma(vf_set1(-s->lr), u, *p);
+}
 
-CZ_EXTERN_C_BEGIN
-
-struct ops;
-struct dev_stream;
-
-struct adam_args {
-    struct step_tensors t; /* 2 states: m, v */
-    const struct step_scalars
-        *scalars; /* grad_scale, lr, beta1, beta2, inv_bias1, inv_sqrt_bias2 */
-    float eps, weight_decay;
-    bool decoupled; /* AdamW's decay; false: the decay is added to the gradient (L2) */
-};
-
-/* Queue the call on the stream: ops/ops.h says what holds for all calls. */
-cz_status ops_adam(struct ops *ops, struct dev_stream *stream, const struct adam_args *a);
-
-CZ_EXTERN_C_END
 #endif

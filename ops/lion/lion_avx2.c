@@ -1,8 +1,0 @@
-/* The vector body on 8 lanes. */
-#include "ops/vec_avx2_impl.h"
-
-#include "ops/lion/lion_vec_impl.h"
-
-#include "base/cpu.h"
-
-const struct lion_row lion_avx2 = {{"avx2", CPU_AVX2}, step};
