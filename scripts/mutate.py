@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Changes the code in small ways and reports the changes that no test notices.
 
-    scripts/mutate.py                         25 changes per module, all modules
-      --module M[,M…]     only these modules
+    scripts/mutate.py                         25 changes per module, all modules, with all default tests
+    scripts/mutate.py --module data/jinja     25 changes of a folder, with the folder's own tests (OWN_TESTS): minutes
+      --module M[,M…]     only these: modules, folders of a module, files without their .c
       --count N           changes per module (default 25)
       --seed S            other changes (default 1)
       --budget SECONDS    test time per change (default 60); tests that reach it, quickest first
@@ -15,7 +16,8 @@ A change (mutant) is a comparison at its boundary, a swapped operator, a constan
 check dropped, a status ignored, two arguments swapped, a call left out. All chosen changes are compiled into one
 build of a copy of the tree, each behind a switch that the environment variable CZ_MUTANT turns on. Every
 default test runs once without a change, which gives its time and the changes that it reaches; then each change
-runs with the tests that reach it until one fails. A change in code that no test reaches survives.
+runs with the tests that reach it until one fails. A change in code that no test reaches survives. If all
+of --module are folders, only their own tests are built and run.
 
 tests/mutation/equivalent.txt (if there is one) names changes that alter nothing a caller can see, each as printed by
 --list without its line number, after a comment with the reason; they are not counted. The results stay in
@@ -40,6 +42,20 @@ from collections import defaultdict
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 MODULES = ["base", "layout", "comm", "formats", "ops", "optim", "model", "data", "offload", "zero", "checkpoint", "engine", "tools"]
+# the tests that must notice a change of a folder; a folder that is not here has all unit tests of its module
+OWN_TESTS = {
+    "base/text": r"base\.test_(nearest|regex|text|unread)|data\.test_encoding",
+    "data/chat": r"data\.test_chat|fuzz\.chat|cli\.test_(data_show|rows)_sh",
+    "data/jinja": r"data\.test_(jinja|chat)|fuzz\.(jinja|chat)",
+    "data/tokenizer": r"data\.test_(bpe|encoding|pieces|steps|text_bounds|tokenizer|vocab|wordpiece)"
+                      r"|fuzz\.(bpe|pieces|tokenizer|wordpiece)|cli\.test_vocab_sh",
+    "engine/chain": r"engine\.test_(chain|offload_late)",
+    "engine/tune": r"engine\.test_(machine|tune)|fuzz\.machine|cli\.test_tune_sh",
+    "model/decoder": r"model\.test_(decoder|families|options)|engine\.test_family_stages_sh",
+    "model/lora": r"(model|engine)\.test_lora|model\.test_dora|cli\.test_lora_sh",
+    "offload/ring": r"offload\.test_ring",
+    "zero/late": r"zero\.test_(late|sinks)|engine\.test_offload_late",
+}
 # not in every program: plug-ins with their own sources, what is only used with a GPU, experiments
 LEFT_OUT = re.compile(r"/cuda/|/nccl/|^comm/mpi/|^comm/peer_watch|^comm/device/|/(plan|machine)_device\.c$|/lab/|_cuda\.c$")
 FLAGS_OF = {"avx2": r"_avx2\.c$", "avx512f": r"_avx512\.c$", "avx512_bf16": r"_avx512bf16\.c$|/matmul_panels\.c$", "amx_bf16": r"_amx\.c$"}
@@ -208,7 +224,7 @@ class Source:
 class Mutant:
     def __init__(self, source, span, what, at, new):
         self.source, self.span, self.what, self.new = source, span, what, new
-        self.path, self.line, self.module = source.path, source.line(at), source.path.split("/")[0]
+        self.path, self.line, self.module = source.path, source.line(at), None
         start, end = source.text.rfind("\n", 0, source.tokens[at].begin) + 1, source.text.find("\n", source.tokens[at].begin)
         self.shown = source.text[start:end].strip()
         self.id = -1
@@ -295,7 +311,8 @@ def for_another_processor():
 
 def sources_of(module):
     lacking = for_another_processor()
-    names = subprocess.run(["git", "-C", ROOT, "ls-files", f"{module}/*.c"], capture_output=True, text=True, check=True).stdout.split()
+    names = subprocess.run(["git", "-C", ROOT, "ls-files", f"{module}/*.c", f"{module}.c"],
+                           capture_output=True, text=True, check=True).stdout.split()
     return [n for n in names if not LEFT_OUT.search(n) and not lacking.search(n)]
 
 
@@ -304,6 +321,8 @@ def choose(options):
     chosen = []
     for module in options.module:
         found = [m for path in sources_of(module) for m in mutants_of(Source(path))]
+        for m in found:
+            m.module = module
         if options.only:
             chosen += [m for m in found if f"{m.path}:{m.line}" == options.only]
             continue
@@ -415,7 +434,11 @@ def build_all(options, mutants):
         of = sorted((m for m in alive if m.module == module and m.key() not in known), key=lambda m: m.id)
         kept += of if options.only else of[:options.count]
     print(f"mutate: {len(kept)} changes; building", flush=True)
-    done = subprocess.run(["cmake", "--build", build, "-j", str(options.jobs)], capture_output=True, text=True)
+    tests = list_tests(build, options)
+    targets = {"unpack_fixtures"} | ({"tool_czero", "czero_shared"} if any(t.is_script for t in tests) else set())
+    targets |= {t.name for t in tests if not t.is_script}
+    command = ["cmake", "--build", build, "-j", str(options.jobs)] + (["--target", *sorted(targets)] if folders_only(options) else [])
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"mutate: the build failed\n{done.stdout[-3000:]}")
     return build, kept
@@ -432,7 +455,8 @@ def equivalents():
 
 class Test:
     def __init__(self, entry):
-        self.name, self.command = entry["name"], entry["command"]
+        self.name, self.command = entry["name"], entry.get("command")
+        self.is_script = self.name.endswith("_sh")
         properties = {p["name"]: p["value"] for p in entry["properties"]}
         self.labels = properties.get("LABELS", [])
         self.folder = properties.get("WORKING_DIRECTORY")
@@ -485,10 +509,21 @@ def run_test(test, extra, timeout):
                 LOCK.release()
 
 
-def list_tests(build):
+def folders_only(options):
+    return all("/" in m for m in options.module)
+
+
+def own_tests(module):
+    """The names of the tests that must notice a change: the longest entry of OWN_TESTS that leads to it."""
+    of = [folder for folder in OWN_TESTS if (module + "/").startswith(folder + "/")]
+    return OWN_TESTS[max(of, key=len)] if of else module.split("/")[0] + r"\."
+
+
+def list_tests(build, options):
     text = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
-    tests = [Test(e) for e in json.loads(text)["tests"] if "command" in e]
-    return [t for t in tests if not {"slow", "gpu"} & set(t.labels) and not re.match(r"lint\.|install\.", t.name)]
+    tests = [Test(e) for e in json.loads(text)["tests"]]
+    own = re.compile("|".join(own_tests(m) for m in options.module) if folders_only(options) else "")
+    return [t for t in tests if own.match(t.name) and not {"slow", "gpu"} & set(t.labels) and not re.match(r"lint\.|install\.", t.name)]
 
 
 def measure(options, tests):
@@ -525,7 +560,9 @@ def measure(options, tests):
 
 def try_mutant(m, tests, budget):
     """The test that notices the change, or None."""
-    reaching = sorted((t for t in tests if t.reached[m.id]), key=lambda t: (not t.name.startswith(m.module + "."), t.seconds))
+    own = re.compile(own_tests(m.module))
+    reaching = [t for t in tests if t.reached[m.id] and (own.match(t.name) or "/" not in m.module)]
+    reaching.sort(key=lambda t: (not own.match(t.name), t.seconds))
     m.n_reaching, spent = len(reaching), 0.0
     for t in reaching:
         if spent > budget:
@@ -553,25 +590,25 @@ def read_options():
     parser.add_argument("--dir", default=os.path.join(ROOT, "build-mutate"))
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    options.module = [options.only.split("/")[0]] if options.only else options.module.split(",")
-    unknown = set(options.module) - set(MODULES)
+    options.module = [options.only.split("/")[0]] if options.only else [m.rstrip("/") for m in options.module.split(",")]
+    unknown = [m for m in options.module if m.split("/")[0] not in MODULES or not sources_of(m)]
     if unknown:
-        parser.error(f"no module {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+        parser.error(f"no module {', '.join(unknown)}; there are {', '.join(MODULES)} and their folders")
     options.dir = os.path.realpath(options.dir)
     return options
 
 
-def report(mutants, floor):
+def report(mutants, options):
     good = True
-    print(f"\n{'module':12} {'changes':>8} {'noticed':>8} {'percent':>8}")
-    for module in MODULES:
+    print(f"\n{'module':16} {'changes':>8} {'noticed':>8} {'percent':>8}")
+    for module in options.module:
         of = [m for m in mutants if m.module == module]
         if not of:
             continue
         noticed = sum(m.killer is not None for m in of)
         share = 100 * noticed / len(of)
-        good &= share >= floor
-        print(f"{module:12} {len(of):8} {noticed:8} {share:8.0f}")
+        good &= share >= options.floor
+        print(f"{module:16} {len(of):8} {noticed:8} {share:8.0f}")
     survivors = [m for m in mutants if m.killer is None]
     print(f"\n{len(mutants)} changes, {len(mutants) - len(survivors)} noticed, {len(survivors)} not:")
     for m in survivors:
@@ -613,7 +650,7 @@ def main():
         return 0
     prepare_folder(options)
     build, mutants = build_all(options, mutants)
-    tests = measure(options, list_tests(build))
+    tests = measure(options, [t for t in list_tests(build, options) if t.command])
     print(f"mutate: {len(tests)} tests, {sum(t.seconds for t in tests):.0f} s without a change", flush=True)
     begin, path = time.monotonic(), os.path.join(options.dir, "results.tsv")
     known = read_results(path)
@@ -630,7 +667,7 @@ def main():
             print(m.id, m.killer or "", m.n_reaching, m.key(), sep="\t", file=results, flush=True)
             print(f"[{n}/{len(running)}] {m.path}:{m.line} | {m.what} | {m.killer or 'NOT NOTICED'}", flush=True)
     print(f"mutate: {time.monotonic() - begin:.0f} s")
-    return 0 if report(mutants, options.floor) else 1
+    return 0 if report(mutants, options) else 1
 
 
 if __name__ == "__main__":

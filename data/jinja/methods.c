@@ -171,7 +171,7 @@ static cz_status str_rsplit(struct jinja_run *r, struct jv self, const struct ji
     TRY(jinja_args_check(r, "rsplit", args, 0, 2, names));
     TRY(int_arg(r, args, 1, "maxsplit", -1, &max));
     const struct jv *sep = jinja_arg(args, 0, "sep");
-    if (max < 0) return str_split(r, self, args, out);
+    if (max < 0 && (!sep || sep->type != JV_STR)) return str_split(r, self, args, out);
     if (!sep || sep->type != JV_STR || sep->n == 0)
         return run_lacks(r, "rsplit() without a separator is not supported");
     struct jv reversed;

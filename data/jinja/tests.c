@@ -112,7 +112,8 @@ static cz_status test_divisible(struct jinja_run *r, struct jv v, const struct j
     return rest(r, v, args->at[0], 0, out);
 }
 
-/* str(value).islower(): some letter with a case, and all of them in this one. */
+/* str(value).islower(): some letter with a case, and all of them in this one. A title case such as
+ * of U+01C5 is neither. */
 static cz_status has_case(struct jinja_run *r, struct jv v, unsigned wanted, bool *out)
 {
     bool any = false;
@@ -121,6 +122,8 @@ static cz_status has_case(struct jinja_run *r, struct jv v, unsigned wanted, boo
     *out = true;
     for (size_t at = 0, len; at < v.n; at += len) {
         unsigned class = chars_class(v.s + at, v.n - at, &len);
+        if (utf8proc_category(chars_at(v.s + at, v.n - at, &len)) == UTF8PROC_CATEGORY_LT)
+            *out = false;
         if (class & wanted) any = true;
         if (class & (CHAR_UPPER | CHAR_LOWER) & ~wanted) *out = false;
     }
