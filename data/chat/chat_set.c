@@ -20,7 +20,6 @@
 enum { BLOCK_ROWS = 2048, NAMED_MAX = 5 };
 #define BLOCK_NBYTES ((size_t)32 << 20)
 
-static const char *const suffixes[] = {".jsonl", ".ndjson", ".json", ".parquet", NULL};
 
 /* A row that waits to be encoded, and what became of it. */
 struct waiting {
@@ -622,7 +621,7 @@ static cz_status read_all(struct reader *r)
         if (!r->blocks[i].rows) return err_set(CZ_NOMEM, 0, "no memory for rows");
     }
     if (o->cache_dir) TRY(chat_cache_open(o->cache_dir, &o->encoder, &r->cache));
-    cz_status st = data_paths_expand(o->paths, o->n_paths, suffixes, &paths);
+    cz_status st = data_paths_expand(o->paths, o->n_paths, data_row_suffixes, &paths);
     for (size_t i = 0; i < paths.n && st == CZ_OK; i++) {
         st = read_file(r, &paths.items[i]);
         text_source_close(&r->in);

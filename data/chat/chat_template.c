@@ -85,16 +85,10 @@ static void add_tokens(struct chat_template *t, const struct json_node *object)
     }
 }
 
-static cz_status load_json(const char *dir, const char *name, struct json_doc **out)
-{
-    *out = NULL;
-    return beneath_is_there(dir, name) ? json_load_in(dir, name, JSON_STRICT, out) : CZ_OK;
-}
-
 static cz_status read_tokens(struct chat_template *t, const char *dir)
 {
-    TRY(load_json(dir, "tokenizer_config.json", &t->config));
-    TRY(load_json(dir, "special_tokens_map.json", &t->map));
+    TRY(json_load_object(dir, "tokenizer_config.json", &t->config));
+    TRY(json_load_object(dir, "special_tokens_map.json", &t->map));
     const struct json_node *root = t->config ? json_root(t->config) : NULL;
     add_tokens(t, root);
     add_tokens(t, root ? json_get(root, "extra_special_tokens") : NULL);

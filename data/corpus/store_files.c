@@ -193,9 +193,7 @@ cz_status store_add(struct token_store *s, const struct data_path *path,
                        "nor a Megatron .idx beside it; tokens without a header are read as "
                        "u16:%s or u32:%s",
                        f->path, f->path, f->path);
-    const bool is_rows =
-        data_path_has_suffix(path->name, ".jsonl") || data_path_has_suffix(path->name, ".ndjson") ||
-        data_path_has_suffix(path->name, ".json") || data_path_has_suffix(path->name, ".parquet");
+    const bool is_rows = data_path_is_rows(path->name);
     TRY(store_bytes(f, 0, f->nbytes < sizeof magic ? (size_t)f->nbytes : sizeof magic, magic));
     const bool is_bytes = !tok || strcmp(cz_tokenizer_name(tok), "bytes") == 0;
     if (is_bytes && !is_rows && utf8_stream_is_utf8(s->encoding) && file_idx < OPEN_FILES_MAX &&

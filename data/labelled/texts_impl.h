@@ -73,6 +73,9 @@ cz_status label_table_finish(struct label_table *l, char ***names, size_t *n_cla
 /* Pointers and texts in one block. */
 cz_status label_names_copy(const char *const *src, size_t n, char ***names);
 
+/* PREFIX0, PREFIX1, …: classes that have no names. CZ_NOMEM. */
+cz_status label_names_numbered(const char *prefix, size_t n, char ***names);
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct text_example;

@@ -344,15 +344,14 @@ static cz_status collect(struct label_table *l, struct label_entry **sorted, con
     return label_names_copy(src, *n_classes, names);
 }
 
-/* "0", "1", …: what data call classes that have no names. */
-static cz_status integer_names(size_t n, char ***names)
+cz_status label_names_numbered(const char *prefix, size_t n, char ***names)
 {
-    const size_t width = 24;
+    const size_t width = strlen(prefix) + 24;
     char *texts = malloc(n * width);
     const char **src = malloc(n * sizeof *src);
     cz_status st = texts && src ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", n);
     for (size_t k = 0; st == CZ_OK && k < n; k++) {
-        snprintf(texts + k * width, width, "%zu", k);
+        snprintf(texts + k * width, width, "%s%zu", prefix, k);
         src[k] = texts + k * width;
     }
     if (st == CZ_OK) st = label_names_copy(src, n, names);
@@ -372,7 +371,7 @@ static cz_status take_known(const struct label_table *l, char ***names)
     if (n_places == 0 || !l->known_is_numbered)
         return label_names_copy(o->labels, o->n_labels, names);
     if (are_default_names(o))
-        return n_places == l->n ? integer_names(o->n_labels, names)
+        return n_places == l->n ? label_names_numbered("", o->n_labels, names)
                                 : label_names_copy(o->labels, o->n_labels, names);
     LOGV(LOG_INFO, SUB_DATA, "data: integers number the classes: 0 is \"%.*s\", %zu is \"%.*s\"",
          shown(o->labels[0]), o->labels[0], o->n_labels - 1, shown(o->labels[o->n_labels - 1]),

@@ -13,8 +13,9 @@
 
 static const char *const suffixes[] = {".csv",  ".tsv", ".jsonl",   ".ndjson",
                                        ".json", ".txt", ".parquet", NULL};
-static const char *const word_suffixes[] = {".conll", ".bio",    ".iob",  ".iob2", ".tsv",
-                                            ".jsonl", ".ndjson", ".json", ".txt",  NULL};
+static const char *const word_suffixes[] = {".conll", ".bio",     ".iob",    ".iob2",
+                                            ".tsv",   ".jsonl",   ".ndjson", ".json",
+                                            ".txt",   ".parquet", NULL};
 
 /* White space in front of what tells the format. */
 static int peek_first(struct texts_reader *r)
@@ -34,10 +35,7 @@ static cz_status read_open_words(struct texts_reader *r)
     const bool is_text = r->in.is_input || data_path_has_suffix(path, ".txt");
     if (r->o->plain || (is_text && r->o->labels_optional)) return texts_read_plain(r);
     const int c = peek_first(r);
-    const bool is_json = data_path_has_suffix(path, ".json") ||
-                         data_path_has_suffix(path, ".jsonl") ||
-                         data_path_has_suffix(path, ".ndjson") || c == '{';
-    return is_json ? texts_read_json(r) : texts_read_conll(r);
+    return data_path_is_rows(path) || c == '{' ? texts_read_json(r) : texts_read_conll(r);
 }
 
 /* By the file's name, else by its first character. */

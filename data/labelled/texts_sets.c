@@ -111,20 +111,8 @@ cz_status texts_number_sets(struct texts_reader *r, char ***names, size_t *n)
 {
     r->labels.has_sets = r->has_sets;
     if (r->n_hot == 0 || r->o->n_labels > 0) return label_table_finish(&r->labels, names, n);
-    const size_t width = 32;
-    char *texts = malloc(r->n_hot * width);
-    const char **src = malloc(r->n_hot * sizeof *src);
-    cz_status st =
-        texts && src ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu classes", r->n_hot);
-    for (size_t k = 0; st == CZ_OK && k < r->n_hot; k++) {
-        snprintf(texts + k * width, width, "LABEL_%zu", k);
-        src[k] = texts + k * width;
-    }
-    if (st == CZ_OK) st = label_names_copy(src, r->n_hot, names);
     *n = r->n_hot;
-    free(src);
-    free(texts);
-    return st;
+    return label_names_numbered("LABEL_", r->n_hot, names);
 }
 
 /* ---- cells ----------------------------------------------------------------------------------- */

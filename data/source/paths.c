@@ -33,11 +33,29 @@ bool data_path_has_suffix(const char *path, const char *suffix)
     return n > n_suffix && strncasecmp(path + n - n_suffix, suffix, n_suffix) == 0;
 }
 
-static bool is_known(const struct listing *l, const char *name)
+static bool has_one_of(const char *path, const char *const *suffixes)
 {
-    for (const char *const *suffix = l->suffixes; *suffix; suffix++)
-        if (data_path_has_suffix(name, *suffix)) return true;
+    for (; *suffixes; suffixes++)
+        if (data_path_has_suffix(path, *suffixes)) return true;
     return false;
+}
+
+const char *const data_row_suffixes[] = {".jsonl", ".ndjson", ".json", ".parquet", NULL};
+
+bool data_path_is_rows(const char *path)
+{
+    return has_one_of(path, data_row_suffixes);
+}
+
+bool data_path_is_table(const char *path)
+{
+    return data_path_has_suffix(path, ".csv") || data_path_has_suffix(path, ".tsv");
+}
+
+bool data_path_is_words(const char *path)
+{
+    static const char *const suffixes[] = {".conll", ".bio", ".iob", ".iob2", NULL};
+    return has_one_of(path, suffixes);
 }
 
 /* Takes over `name`. */
@@ -74,7 +92,7 @@ static cz_status take_entry(struct listing *l, int here, const char *entry, char
     if (S_ISDIR(info.st_mode)) return list_folder(l, name, depth + 1);
     if (S_ISLNK(info.st_mode)) TRY(beneath_stat(l->dir, name, &info));
     if (!S_ISREG(info.st_mode)) return CZ_OK;
-    if (is_known(l, entry)) {
+    if (has_one_of(entry, l->suffixes)) {
         char *kept = strdup(name);
         return add(l->out, l->dir, kept);
     }

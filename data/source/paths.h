@@ -28,4 +28,10 @@ void data_paths_free(struct data_paths *p); /* accepts a zeroed one */
 /* Whether `path`, without .gz or .zst, ends in `suffix`; small and capital letters are equal. */
 bool data_path_has_suffix(const char *path, const char *suffix);
 
+/* Rows with members: JSON and .parquet. The list is for data_paths_expand(). */
+extern const char *const data_row_suffixes[];
+bool data_path_is_rows(const char *path);
+bool data_path_is_table(const char *path); /* .csv, .tsv */
+bool data_path_is_words(const char *path); /* a word and its tag in a line: .conll and its like */
+
 #endif

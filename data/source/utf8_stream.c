@@ -28,6 +28,7 @@ struct utf8_stream {
     uint64_t n_read; /* bytes of the file, decompressed, to the end of `raw` */
     uint64_t line;
     bool started, ended; /* ended: nothing follows `raw` */
+    bool is_broken;      /* what iconv gave next is no character */
     bool has_text;       /* something was given, so that a byte order mark is a character */
     cz_status status;
 };
@@ -200,12 +201,21 @@ static cz_status copy(struct utf8_stream *s, char *dst, size_t nbytes, size_t *g
     return *got > 0 || *is_cut || left == 0 ? CZ_OK : fail(s);
 }
 
+/* Some tables of iconv give surrogates, or numbers that no character has. Their bytes are not
+ * known: `at` is after all that were converted. */
+static cz_status fail_converted(const struct utf8_stream *s)
+{
+    return err_set(CZ_CORRUPT, 0, "%s:%llu: is not text in %s; choose another --encoding",
+                   s->o.path, (unsigned long long)s->line, s->o.encoding);
+}
+
 /* The same through iconv. It may use bytes without giving any: marks, shifts. */
 static cz_status convert(struct utf8_stream *s, char *dst, size_t nbytes, size_t *got, bool *is_cut)
 {
     char *in = s->raw + s->at, *out = dst;
     size_t n_in = s->n - s->at, n_out = nbytes;
     bool ignored;
+    if (s->is_broken) return fail_converted(s);
     const bool flushes = n_in == 0;
     errno = 0;
     const size_t rc = iconv(s->iconv, flushes ? NULL : &in, &n_in, &out, &n_out);
@@ -214,13 +224,10 @@ static cz_status convert(struct utf8_stream *s, char *dst, size_t nbytes, size_t
     *got = nbytes - n_out;
     *is_cut = why == EINVAL;
     if (why != 0 && why != EINVAL && *got == 0) return fail(s); /* EILSEQ */
-    /* some tables of iconv give surrogates */
-    return whole_characters(dst, *got, &ignored) == *got ? CZ_OK : fail(s);
-}
-
-static void count_lines(struct utf8_stream *s, const char *text, size_t n)
-{
-    for (size_t i = 0; i < n; i++) s->line += text[i] == '\n';
+    const size_t n_whole = whole_characters(dst, *got, &ignored);
+    s->is_broken = n_whole < *got;
+    *got = n_whole;
+    return s->is_broken && n_whole == 0 ? fail_converted(s) : CZ_OK;
 }
 
 /* A mark at the beginning is left out, from dst, too. */
@@ -238,7 +245,7 @@ static cz_status read_some(struct utf8_stream *s, char *dst, size_t nbytes, size
             s->has_text = true;
         }
         s->has_text = s->has_text || *got > 0;
-        count_lines(s, dst, *got);
+        for (size_t i = 0; i < *got; i++) s->line += dst[i] == '\n';
         if (*got > 0 || at_end) return CZ_OK;
         if (!is_cut) continue;
         if (s->ended || s->n - s->at == RAW_NBYTES) return fail(s);

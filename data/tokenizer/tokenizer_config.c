@@ -117,7 +117,7 @@ cz_status tokenizer_check_companions(const char *dir)
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(files); i++) {
         struct json_doc *doc;
-        TRY(tokenizer_load_json(dir, files[i].name, &doc));
+        TRY(json_load_object(dir, files[i].name, &doc));
         if (!doc) continue;
         cz_status st = refuse_split(json_root(doc));
         if (st == CZ_OK) st = name_keys(dir, files[i].name, doc, files[i].known, files[i].n);
@@ -300,8 +300,8 @@ cz_status tokenizer_json_config(const char *dir, const struct json_node *root,
     struct json_doc *config = NULL, *added = NULL;
     struct beside b = {0};
     cz_status st;
-    TRY_GOTO(tokenizer_load_json(dir, "tokenizer_config.json", &config), done);
-    st = tokenizer_load_json(dir, "added_tokens.json", &added);
+    TRY_GOTO(json_load_object(dir, "tokenizer_config.json", &config), done);
+    st = json_load_object(dir, "added_tokens.json", &added);
     if (st == CZ_NOMEM) goto done;
     err_clear(); /* tokenizer.json holds them all: one that says nothing is not needed */
     b = (struct beside){.dir = dir,

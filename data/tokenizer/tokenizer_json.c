@@ -3,7 +3,6 @@
  * the file: a tokenizer that encodes almost right is worse than none. */
 #include "data/tokenizer/tokenizer_json_impl.h"
 
-#include "formats/beneath.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -253,13 +252,6 @@ cz_status tokenizer_json_post(const struct json_node *root, tokenizer_lookup *fi
 
 /* ---- names of special tokens ----------------------------------------------------------------- */
 
-/* No file is no error: *doc stays NULL. */
-cz_status tokenizer_load_json(const char *dir, const char *name, struct json_doc **doc)
-{
-    *doc = NULL;
-    return beneath_is_there(dir, name) ? json_load_in(dir, name, JSON_STRICT, doc) : CZ_OK;
-}
-
 /* Special tokens are written as a string, or as an object of an added token. */
 const char *tokenizer_json_content(const struct json_node *node)
 {
@@ -277,7 +269,7 @@ cz_status tokenizer_read_specials(const char *dir, tokenizer_lookup *find, const
     static const char *const files[] = {"special_tokens_map.json", "tokenizer_config.json"};
     for (size_t i = 0; i < CZ_ARRAY_LEN(files); i++) {
         struct json_doc *doc;
-        TRY(tokenizer_load_json(dir, files[i], &doc));
+        TRY(json_load_object(dir, files[i], &doc));
         if (!doc) continue;
         for (size_t k = 0; k < CZ_SPECIAL_COUNT; k++) {
             const struct json_node *node = json_get(json_root(doc), special_names[k]);

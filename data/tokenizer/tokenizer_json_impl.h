@@ -40,9 +40,6 @@ cz_status tokenizer_json_config(const char *dir, const struct json_node *root,
                                 tokenizer_lookup *find, const void *user,
                                 const struct cz_tokenizer *tok);
 
-/* A JSON file of a folder. *doc NULL when there is no such file. */
-cz_status tokenizer_load_json(const char *dir, const char *name, struct json_doc **doc);
-
 /* The content of a special token as files write it: a string, or an object with "content"; NULL
  * for anything else. */
 const char *tokenizer_json_content(const struct json_node *node);

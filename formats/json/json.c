@@ -230,6 +230,20 @@ cz_status json_load_in(const char *dir, const char *name, enum json_dialect dial
     return st;
 }
 
+cz_status json_load_object(const char *dir, const char *name, struct json_doc **out)
+{
+    *out = NULL;
+    if (!beneath_is_there(dir, name)) return CZ_OK;
+    TRY(json_load_in(dir, name, JSON_STRICT, out));
+    if (json_type(json_root(*out)) == JSON_OBJECT) return CZ_OK;
+    const cz_status st =
+        json_fail(*out, json_root(*out)->text_off, CZ_CORRUPT, "expected an object, got %s",
+                  json_type_name(json_type(json_root(*out))));
+    json_free(*out);
+    *out = NULL;
+    return st;
+}
+
 /* Also of a document whose building stopped half-way. */
 void json_free(struct json_doc *doc)
 {

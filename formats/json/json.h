@@ -61,6 +61,9 @@ cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc
 cz_status json_load_in(const char *dir, const char *name, enum json_dialect dialect,
                        struct json_doc **out);
 
+/* The same of a file that may be missing (*out is NULL then), whose root is an object: settings. */
+cz_status json_load_object(const char *dir, const char *name, struct json_doc **out);
+
 /* Parse `text` of nbytes (copied; no terminator needed). `name` stands for the file in sentences.
  */
 cz_status json_parse(const char *text, size_t nbytes, const char *name, enum json_dialect dialect,

@@ -1,5 +1,4 @@
 /* The tokens that end a text: what a folder says of them, and what training adds. */
-#include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
 #include "model/model_impl.h"
@@ -30,8 +29,7 @@ static cz_status take_ends(const struct json_node *node, struct model_ends *out)
 cz_status model_read_ends(const char *dir, const char *name, struct model_ends *out)
 {
     struct json_doc *doc = NULL;
-    cz_status st = CZ_OK;
-    if (beneath_is_there(dir, name)) st = json_load_in(dir, name, JSON_STRICT, &doc);
+    cz_status st = json_load_object(dir, name, &doc);
     if (doc) st = take_ends(json_get(json_root(doc), "eos_token_id"), out);
     json_free(doc);
     return st;

@@ -219,6 +219,46 @@ cz_status output_check_file(const char *option, const char *path, enum output_ki
                    option, path, kinds[kind].name);
 }
 
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* A rename would replace a link or a device instead of what is written through it. */
+static bool is_special(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+cz_status output_open(struct output_file *f, const char *path)
+{
+    *f = (struct output_file){.path = path};
+    if (!path) {
+        f->stream = stdout;
+    } else if (is_special(path)) {
+        f->stream = fopen(path, "we");
+    } else {
+        TRY(file_durable_create(&f->file, path, 0));
+        const int fd = dup(f->file.fd);
+        f->stream = fd < 0 ? NULL : fdopen(fd, "w");
+        if (!f->stream && fd >= 0) close(fd);
+    }
+    return f->stream ? CZ_OK : err_set(CZ_IO, errno, "%s: cannot be written", path);
+}
+
+cz_status output_close(struct output_file *f, cz_status st)
+{
+    if (f->stream && f->stream != stdout) {
+        const bool failed = ferror(f->stream) != 0;
+        if ((fclose(f->stream) != 0 || failed) && st == CZ_OK)
+            st = err_set(CZ_IO, errno, "%s: cannot be written", f->path);
+    }
+    f->stream = NULL;
+    if (st == CZ_OK && f->file.path) st = file_durable_commit(&f->file);
+    file_durable_abort(&f->file);
+    return st;
+}
+
+/* ---- folders -------------------------------------------------------------------------------- */
+
 cz_status output_check_folder(const char *option, const char *path)
 {
     static const char *const suffixes[] = {".bin",  ".safetensors", ".pt",   ".pth",

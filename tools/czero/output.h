@@ -4,7 +4,10 @@
 #define CZ_TOOLS_CZERO_OUTPUT_H
 
 #include "base/status.h"
+#include "formats/file_io.h"
 #include "tools/czero/args.h"
+
+#include <stdio.h>
 
 /* What a file of each kind begins with. */
 enum output_kind {
@@ -37,6 +40,19 @@ cz_status output_check_inputs(const char *option, const char *path,
  * (an input, a folder), CZ_CORRUPT (another kind of file; it stays as it is). */
 cz_status output_check_file(const char *option, const char *path, enum output_kind kind,
                             const struct output_inputs *inputs);
+
+/* Standard output (path NULL), or a file that keeps its content until all is written. Pipes and
+ * devices are written directly. */
+struct output_file {
+    FILE *stream;
+    const char *path;
+    struct file_durable file;
+};
+cz_status output_open(struct output_file *f, const char *path);
+
+/* Puts the file into its place if `st`, that of the writing, is CZ_OK. Returns the first error.
+ * Accepts a zeroed one. */
+cz_status output_close(struct output_file *f, cz_status st);
 
 /* A folder that files may be written into: it is there, or its name is not that of a file, such as
  * model.safetensors. CZ_INVALID. */

@@ -189,10 +189,6 @@ cz_status bpe_read_vocab(struct bpe *b, const struct bpe_source *src, bool byte_
 {
     int64_t max;
     char where[512];
-    if (json_type(src->vocab) != JSON_OBJECT)
-        return err_set(CZ_CORRUPT, 0, "%s: expected an object, got %s",
-                       json_where(src->vocab, where, sizeof where),
-                       json_type_name(json_type(src->vocab)));
     for (size_t i = 0; i < src->n_added; i++)
         TRY(check_id(src->added[i].node, src->added[i].token.id));
     TRY(bpe_largest_id(src, &max));

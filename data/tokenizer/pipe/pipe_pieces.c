@@ -213,7 +213,7 @@ static cz_status set_frames(struct pipe *p, const char *dir)
 {
     struct json_doc *doc;
     bool add_bos = false, add_eos = false;
-    TRY(tokenizer_load_json(dir, "tokenizer_config.json", &doc));
+    TRY(json_load_object(dir, "tokenizer_config.json", &doc));
     if (!doc) return CZ_OK;
     cz_status st = json_opt_bool(json_root(doc), "add_bos_token", false, &add_bos);
     if (st == CZ_OK) st = json_opt_bool(json_root(doc), "add_eos_token", false, &add_eos);
@@ -261,7 +261,7 @@ static cz_status refuse_options(const char *dir)
     static const char *const keys[] = {"do_lower_case", "split_by_punct"};
     struct json_doc *doc;
     cz_status st = CZ_OK;
-    TRY(tokenizer_load_json(dir, "tokenizer_config.json", &doc));
+    TRY(json_load_object(dir, "tokenizer_config.json", &doc));
     for (size_t i = 0; doc && st == CZ_OK && i < CZ_ARRAY_LEN(keys); i++) {
         bool on = false;
         st = json_opt_bool(json_root(doc), keys[i], false, &on);

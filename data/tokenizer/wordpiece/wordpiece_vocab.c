@@ -137,14 +137,9 @@ static cz_status config_load(struct config *c, const char *dir)
     static const char *const files[] = {"special_tokens_map.json", "tokenizer_config.json",
                                         "added_tokens.json"};
     const struct json_node **roots[] = {&c->map, &c->config, &c->added};
-    char where[512];
     for (size_t i = 0; i < CZ_ARRAY_LEN(files); i++) {
-        TRY(tokenizer_load_json(dir, files[i], &c->docs[i]));
-        if (!c->docs[i]) continue;
-        *roots[i] = json_root(c->docs[i]);
-        if (json_type(*roots[i]) != JSON_OBJECT)
-            return err_set(CZ_CORRUPT, 0, "%s: expected an object",
-                           json_where(*roots[i], where, sizeof where));
+        TRY(json_load_object(dir, files[i], &c->docs[i]));
+        if (c->docs[i]) *roots[i] = json_root(c->docs[i]);
     }
     return CZ_OK;
 }

@@ -63,6 +63,13 @@ grep -q "texts were truncated to 4 tokens" err || fail "no word of cut texts"
 printf 'good O\nday O\n\nno O\n' >words.conll
 embed --data words.conll --json
 [ "$(wc -l <out)" = 2 ] || fail "conll"
+mv out want
+for name in words.CoNLL words.conll.gz words.iob2; do
+  case $name in *.gz) gzip -k words.conll ;; *) cp words.conll $name ;; esac
+  embed --data $name --json
+  cmp -s want out || fail "$name is not read as words"
+done
+refused 2 'files of words, such as .conll, and files of texts' embed --model model --data words.conll texts.txt --json
 printf 'id,review,label\n1,a good day,x\n2,no,y\n' >t.csv
 embed --data t.csv --text-column review --json
 [ "$(wc -l <out)" = 2 ] || fail "csv"
@@ -112,6 +119,8 @@ echo '[{"type": "sentence_transformers.models.Transformer", "path": "../x"}]' >m
 refused 4 '..' embed --model model --text a --json
 echo '{}' >model/modules.json
 refused 2 'modules.json: a list is needed' embed --model model --text a --json
+echo '[true]' >model/modules.json
+refused 4 'modules.json:1:2: [0]: "type" is missing' embed --model model --text a --json
 rm -f model/modules.json model/*sentence*
 
 # What is refused.
@@ -136,5 +145,8 @@ n = 8 + struct.unpack("<Q", raw[:8])[0]
 raw[n:] = b"\0\0\xc0\x7f" * ((len(raw) - n) // 4)
 open("broken/model.safetensors", "wb").write(raw)
 PY
+echo '{"embedding": [0]}' >old.jsonl && cp old.jsonl kept
+refused 4 'are not finite' embed --model broken --data texts.txt --json -o old.jsonl
+cmp -s old.jsonl kept || fail "old lines are lost"
 refused 4 'are not finite; its weights may be damaged' embed --model broken --data texts.txt -o b.npy
 [ ! -e b.npy ] || fail "an array of nan"

@@ -54,6 +54,27 @@ predict test.jsonl --keep tags,id,sentence2
 tail -1 out | grep -qP '^\[1,  2\]\t\t' || fail "null is empty: $(tail -1 out)"
 head -1 out | grep -qP '\ttext\tpair$' || fail "no pair"
 
+# What Python alone calls a number is null, inside of values as well; strings keep it; a NUL has no cell.
+cat >odd.jsonl <<'ROWS'
+{"text": "good", "v": {"a": [NaN, -Infinity, 1], "NaN": "Infinity \" NaN", "b": Infinity}, "s": "a\u0000b"}
+{"text": "bad", "v": Infinity, "s": "NaN"}
+ROWS
+predict odd.jsonl --json --fields v,s
+printf '%s\n' '{"v": {"a": [null, null, 1], "NaN": "Infinity \" NaN", "b": null}, "s": "a\u0000b"}' '{"v": null, "s": "NaN"}' >want
+cmp want out || fail "nested NaN: $(cat out)"
+predict odd.jsonl --fields s,v && [ "$(sed -n 2p out | cut -f1)" = '"a\u0000b"' ] && [ "$(sed -n 3p out | cut -f1)" = NaN ] || fail "cells: $(cat out)"
+
+# Several labels per text: true ones of each row.
+printf '{"text": "good", "label": ["a", "b"]}\n{"text": "bad", "label": ["c"]}\n{"text": "x", "label": []}\n' >sets.jsonl
+"$czero" train --config ds.json --model bert-tiny --task classification --tokenizer vocab --data sets.jsonl --steps 1 --quiet --export sets >out 2>err || fail "sets"
+"$czero" predict --model sets sets.jsonl --json --fields true >out 2>err || fail "sets: predict"
+[ "$(paste -sd ' ' out)" = '{"true": ["a", "b"]} {"true": ["c"]} {"true": []}' ] || fail "true sets: $(cat out)"
+
+# A link and a device are written through.
+predict plain.txt && cp out old && ln -s old link
+predict ids.csv -o link && [ -L link ] && [ "$(wc -l <old)" = 6 ] || fail "-o of a link"
+predict ids.csv -o /dev/stdout && [ "$(wc -l <out)" = 6 ] || fail "-o of a device"
+
 # ---- exactly these fields ---------------------------------------------------------------------
 predict test.jsonl --json --fields id,label -o sub.jsonl
 head -2 sub.jsonl | tail -1 | grep -qxE '\{"id": 1, "label": "(neg|pos)"\}' || fail "--fields: $(head -2 sub.jsonl)"
@@ -81,6 +102,14 @@ refused 2 'plain.txt: no row has "id", which is to be kept' predict --model cls 
 refused 2 '--keep label: predictions have a column of this name; the label of the file is written as "true"' predict --model cls ids.csv --keep label
 refused 2 '--keep id,id: "id" stands there twice' predict --model cls ids.csv --keep id,id
 refused 2 '--keep id,: name 2 is empty' predict --model cls ids.csv --keep id,
+many=$(seq -s, 33) && most=$(seq -s, 32)
+refused 2 '--keep: more than 32 names' predict --model cls ids.csv --keep "$many"
+refused 2 '--fields: more than 32 names' predict --model cls ids.csv --fields "$many"
+refused 2 '--fields: more than 32 names' predict --model cls --text x --json --fields "$(seq -s, 5000)"
+refused 2 'no column "1" to keep' predict --model cls ids.csv --keep "$most"
+for name in entities words tags true probabilities text; do
+  refused 2 "--keep $name: predictions have a member of this name" predict --model ner w.jsonl --json --keep "id,$name"
+done
 refused 2 '--keep and --fields: list all columns in --fields' predict --model cls ids.csv --keep id --fields label
 refused 2 '--text or a FILE is missing' predict --model cls
 refused 2 '--text and files: give one of the two' predict --model cls ids.csv --text x

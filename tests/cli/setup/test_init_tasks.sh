@@ -21,6 +21,8 @@ def lines(name, rows):
 turn = lambda q, a, key="role", what="content", roles=("user", "assistant"): [{key: roles[0], what: q}, {key: roles[1], what: a}]
 lines("messages.jsonl", [{"messages": turn(f"Say {i}", str(i))} for i in range(40)])
 lines("sharegpt.jsonl", [{"id": i, "conversations": turn(f"Say {i}", str(i), "from", "value", ("human", "gpt"))} for i in range(40)])
+with open("chinese.jsonl", "w") as f:
+    f.writelines(json.dumps({"messages": turn(f"好天气{i}", "真不错")}, ensure_ascii=False) + "\n" for i in range(40))
 json.dump([{"instruction": f"Say {i}", "input": "", "output": str(i)} for i in range(40)], open("alpaca.json", "w"))
 lines("prompts.jsonl", [{"prompt": f"Say {i}:", "completion": f" {i}"} for i in range(40)])
 lines("classes.jsonl", [{"text": f"word {i}", "label": "ab"[i % 2]} for i in range(40)])
@@ -53,6 +55,9 @@ trains() { # EXPORT: the script runs; the folder it writes
 becomes sft base messages.jsonl.gz
 becomes sft base sharegpt.jsonl
 becomes sft base alpaca.json
+iconv -t gb18030 chinese.jsonl >gb.jsonl
+becomes sft base gb.jsonl --encoding gb18030
+grep -q -- '--encoding gb18030' $dir/train.sh || fail "no --encoding"
 becomes sft base prompts.jsonl
 becomes classification base pairs.json
 becomes classification bert-tiny table.csv --tokenizer bytes

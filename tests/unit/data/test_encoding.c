@@ -230,6 +230,11 @@ START_TEST(broken_bytes_are_named_after_the_text_in_front)
     FAILS("a\0\x3D\xD8"
           "b\0",
           "utf-16le", "a", "f.csv:1: byte 0x3d at offset 2 is not utf-16le; ");
+    /* iconv takes more numbers than there are characters */
+    FAILS("\0\0\0a\0\0\0\n\0\x11\0\0", "ucs-4be", "a\n",
+          "f.csv:2: is not text in ucs-4be; choose another --encoding");
+    FAILS("\0\x11\0\0\0\0\0a", "ucs-4be", "",
+          "f.csv:1: is not text in ucs-4be; choose another --encoding");
     FAILS("a\0\x3D", "utf-16le", "a", "f.csv:1: byte 0x3d at offset 2 is not utf-16le; ");
 }
 END_TEST

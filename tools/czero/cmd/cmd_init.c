@@ -182,6 +182,7 @@ static cz_status count_chats(const struct init *in, int64_t *n_rows)
     struct chat_set_options options = {.paths = in->data.items,
                                        .n_paths = in->data.n,
                                        .max_len = in->seq_len,
+                                       .encoding = in->flags->encoding,
                                        .packs = in->flags->packing};
     cz_status st = open_tokenizer(in, &tok);
     if (st != CZ_OK) goto done;
@@ -252,8 +253,6 @@ static void say_fit(const struct init *in, const char *what, const struct tune *
 static cz_status choose(struct init *in, const struct cz_texts *texts, struct tune **out)
 {
     struct tune *whole = NULL, *adapter = NULL;
-    struct ds_config *config = NULL;
-    const struct config_lora *lora = NULL;
     const bool asks = isatty(STDIN_FILENO) && !in->flags->yes && !in->flags->lora;
     int64_t steps = 0;
     cz_status st = count_steps(in, texts, &steps);
@@ -261,22 +260,20 @@ static cz_status choose(struct init *in, const struct cz_texts *texts, struct tu
     if (st == CZ_OK && !in->lora) st = search(in, texts, steps, NULL, &whole);
     if (st != CZ_OK || in->lora || in->flags->lora || !in->has_weights) goto done;
     if (asks || !tune_best(whole)) {
-        TRY_GOTO(config_args_lora(INIT_LORA, &config, &lora), done);
-        TRY_GOTO(search(in, texts, steps, lora, &adapter), done);
+        TRY_GOTO(config_args_lora(INIT_LORA, &in->lora_config, &in->usual_lora), done);
+        TRY_GOTO(search(in, texts, steps, in->usual_lora, &adapter), done);
         say_fit(in, "All weights", whole);
         say_fit(in, "An adapter", adapter);
     }
     const bool adapts = !tune_best(whole) && adapter && tune_best(adapter);
     st = init_ask_training(in, adapts ? "adapter" : "all");
 done:
-    tune_destroy(adapter);
-    config_free(config);
-    if (st == CZ_OK && in->lora) {
-        tune_destroy(whole);
-        whole = NULL;
-        st = search(in, texts, steps, in->lora, &whole);
+    if (st == CZ_OK && in->lora && (!adapter || in->lora != in->usual_lora)) {
+        tune_destroy(adapter);
+        st = search(in, texts, steps, in->lora, &adapter);
     }
-    *out = whole;
+    tune_destroy(in->lora ? whole : adapter);
+    *out = in->lora ? adapter : whole;
     return st;
 }
 

@@ -70,7 +70,8 @@ const struct arg_command predict_command = {
 
 /* Everything is kept until the end: rows come sorted by length. */
 struct results {
-    double *p; /* (examples, n): probabilities, or values */
+    double *p;      /* (examples, n): probabilities, or values */
+    float *targets; /* (labels of the files) of one row */
     size_t n;
     enum cz_problem problem;
     double threshold;
@@ -148,7 +149,8 @@ struct column {
     const char *name;
 };
 
-#define COLUMNS_MAX 64
+/* Those that are kept, and an output of each field. */
+#define COLUMNS_MAX (PREDICT_NAMES_MAX + FIELD_PAIR + 1)
 
 struct columns {
     struct column items[COLUMNS_MAX];
@@ -194,8 +196,6 @@ static cz_status wanted_columns(const struct predict_options *o, enum cz_problem
         return err_set(CZ_INVALID, 0, "--keep and --fields: list all columns in --fields");
     TRY(predict_names_read(o->fields ? "--fields" : "--keep", o->fields ? o->fields : o->keep,
                            keep));
-    if (keep->n > COLUMNS_MAX / 2)
-        return err_set(CZ_INVALID, 0, "more than %d columns", COLUMNS_MAX / 2);
     for (size_t i = 0; i < keep->n; i++) {
         const bool is_output = find_field(problem, keep->items[i], &field);
         const bool is_text = is_output && (field == FIELD_TEXT || field == FIELD_PAIR);
@@ -264,14 +264,16 @@ struct row {
 };
 
 /* The labels that the file has for the row, with `between` them; JSON has quotes. */
-static void put_true(FILE *out, const struct scorer *s, const struct row *row, bool json)
+static void put_true(const struct results *r, const struct scorer *s, const struct row *row,
+                     bool json)
 {
+    FILE *out = r->out;
+    float *targets = r->targets;
     const struct cz_texts *t = row->texts;
     const size_t n = t ? cz_texts_n_labels(t) : 0;
     const enum cz_problem problem = t ? cz_texts_problem(t) : CZ_PROBLEM_SINGLE_LABEL;
-    float one, *targets = n > 1 ? calloc(n, sizeof *targets) : &one;
     bool first = true;
-    if (!t || cz_texts_label(t, row->i) < 0 || !targets) {
+    if (!t || cz_texts_label(t, row->i) < 0) {
         if (json) fputs("null", out);
     } else if (problem == CZ_PROBLEM_REGRESSION) {
         cz_texts_targets(t, row->i, targets);
@@ -294,7 +296,6 @@ static void put_true(FILE *out, const struct scorer *s, const struct row *row, b
         }
         if (json && problem == CZ_PROBLEM_MULTI_LABEL) fputc(']', out);
     }
-    if (targets != &one) free(targets);
 }
 
 static void put_cell(const struct results *r, const struct scorer *s, const struct column *c,
@@ -312,7 +313,7 @@ static void put_cell(const struct results *r, const struct scorer *s, const stru
             predict_put_cell(r->out, s->labels[best], strlen(s->labels[best]));
         break;
     case FIELD_PROBABILITY: fprintf(r->out, "%.6f", row->p[best]); break;
-    case FIELD_TRUE: put_true(r->out, s, row, false); break;
+    case FIELD_TRUE: put_true(r, s, row, false); break;
     case FIELD_ALL:
         for (size_t k = 0; k < r->n; k++) {
             if (k) fputc('\t', r->out);
@@ -400,7 +401,7 @@ static void print_json(const struct results *r, const struct scorer *s, const st
                 tool_put_json_string(r->out, s->labels[best], strlen(s->labels[best]));
             break;
         case FIELD_PROBABILITY: tool_put_json_number(r->out, row->p[best]); break;
-        case FIELD_TRUE: put_true(r->out, s, row, true); break;
+        case FIELD_TRUE: put_true(r, s, row, true); break;
         case FIELD_ALL: put_all_json(r, s, row->p); break;
         case FIELD_TEXT: tool_put_json_string(r->out, row->text.text, row->text.nbytes); break;
         case FIELD_PAIR:
@@ -416,16 +417,27 @@ static void print_json(const struct results *r, const struct scorer *s, const st
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
+/* texts NULL: one text. */
 static cz_status results_init(struct results *r, const struct predict_options *o,
-                              const struct scorer *s, size_t n_texts)
+                              const struct scorer *s, const struct cz_texts *texts)
 {
+    const size_t n_texts = texts ? cz_texts_count(texts) : 1;
+    const size_t n_labels = texts ? cz_texts_n_labels(texts) : 0;
     *r = (struct results){
         .n = (size_t)s->n_classes,
         .problem = s->problem,
         .threshold = isnan(o->threshold) ? 0.5 : o->threshold,
     };
     r->p = calloc(n_texts * r->n, sizeof *r->p);
-    return r->p ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for %zu results", n_texts);
+    r->targets = calloc(n_labels + 1, sizeof *r->targets);
+    if (r->p && r->targets) return CZ_OK;
+    return err_set(CZ_NOMEM, 0, "no memory for %zu results", n_texts);
+}
+
+static void results_free(struct results *r)
+{
+    free(r->p);
+    free(r->targets);
 }
 
 /* One text: its classes, the likeliest first; of a set those that it has; or its values. */
@@ -444,21 +456,6 @@ static void print_one(const struct results *r, const struct scorer *s)
     }
 }
 
-FILE *predict_output_open(const struct predict_options *o)
-{
-    FILE *out = o->output ? fopen(o->output, "we") : stdout;
-    if (!out) err_set(CZ_IO, errno, "%s: cannot be written", o->output);
-    return out;
-}
-
-cz_status predict_output_close(const struct predict_options *o, FILE *out)
-{
-    if (!o->output) return CZ_OK;
-    const bool failed = ferror(out) != 0;
-    if (fclose(out) == 0 && !failed) return CZ_OK;
-    return err_set(CZ_IO, errno, "%s: cannot be written", o->output);
-}
-
 static cz_status predict_text(const struct predict_options *o, struct scorer *s)
 {
     const struct cz_tokenizer_input text = {.text = o->text,
@@ -467,52 +464,53 @@ static cz_status predict_text(const struct predict_options *o, struct scorer *s)
                                             .pair_nbytes = o->pair ? strlen(o->pair) : 0};
     struct predict_names fields = {0};
     struct results r = {0};
+    struct output_file file;
     struct columns columns;
     cz_status st;
     TRY_GOTO(predict_names_read("--fields", o->fields, &fields), done);
-    TRY_GOTO(results_init(&r, o, s, 1), done);
-    TRY_GOTO(score_one(s, &text, NULL, 0, keep, &r), done);
+    TRY_GOTO(results_init(&r, o, s, NULL), done);
     choose_columns(&r, &fields, &(struct predict_names){0}, NULL, text.pair != NULL, &columns);
     for (size_t i = 0; i < columns.n; i++)
         if (columns.items[i].field == FIELD_KEPT || columns.items[i].field == FIELD_TRUE)
             TRY_GOTO(err_set(CZ_INVALID, 0, "--fields %s: \"%s\" needs a file", o->fields,
                              columns.items[i].name),
                      done);
-    r.out = predict_output_open(o);
-    if (!r.out) TRY_GOTO(cz_last_status(), done);
+    TRY_GOTO(score_one(s, &text, NULL, 0, keep, &r), done);
+    TRY_GOTO(output_open(&file, o->output), done);
+    r.out = file.stream;
     if (o->json)
         print_json(&r, s, &columns, &(struct row){.p = r.p, .text = text});
     else
         print_one(&r, s);
-    st = predict_output_close(o, r.out);
+    st = output_close(&file, CZ_OK);
 done:
-    free(r.p);
+    results_free(&r);
     predict_names_free(&fields);
     return st;
 }
 
-/* The output is opened now that there are results: an earlier file is not emptied for nothing. */
 static cz_status predict_files(const struct predict_options *o, struct scorer *s)
 {
     struct cz_texts *texts = NULL;
     struct predict_names fields = {0}, kept = {0};
     struct results r = {0};
+    struct output_file file;
     struct columns columns;
     cz_status st;
     TRY_GOTO(wanted_columns(o, s->problem, &kept), done);
     TRY_GOTO(predict_names_read("--fields", o->fields, &fields), done);
     TRY_GOTO(predict_texts_open(o, &kept, false, &texts), done);
-    TRY_GOTO(results_init(&r, o, s, cz_texts_count(texts)), done);
+    TRY_GOTO(results_init(&r, o, s, texts), done);
     TRY_GOTO(score_texts(s, texts, keep, &r), done);
     choose_columns(&r, &fields, &kept, texts, has_pairs(texts), &columns);
-    r.out = predict_output_open(o);
-    if (!r.out) TRY_GOTO(cz_last_status(), done);
+    TRY_GOTO(output_open(&file, o->output), done);
+    r.out = file.stream;
     if (!o->json) print_table(&r, s, &columns, texts);
     for (size_t i = 0; o->json && i < cz_texts_count(texts); i++)
         print_json(&r, s, &columns, &(struct row){texts, i, r.p + i * r.n, cz_texts_at(texts, i)});
-    st = predict_output_close(o, r.out);
+    st = output_close(&file, CZ_OK);
 done:
-    free(r.p);
+    results_free(&r);
     cz_texts_close(texts);
     predict_names_free(&kept);
     predict_names_free(&fields);

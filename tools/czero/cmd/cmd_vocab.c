@@ -3,6 +3,7 @@
  * is trained on. */
 #include "base/printable.h"
 #include "base/status.h"
+#include "data/source/paths.h"
 #include "data/tokenizer/vocab.h"
 #include "formats/json/json_write.h"
 #include "tools/czero/args.h"
@@ -64,13 +65,7 @@ const struct arg_command vocab_command = {
 
 static bool is_labelled(const char *path)
 {
-    static const char *const ends[] = {".json", ".jsonl", ".csv", ".tsv"};
-    size_t n = strlen(path);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        size_t n_end = strlen(ends[i]);
-        if (n > n_end && strcmp(path + n - n_end, ends[i]) == 0) return true;
-    }
-    return false;
+    return data_path_is_rows(path) || data_path_is_table(path);
 }
 
 struct totals {

@@ -558,6 +558,13 @@ static cz_status take_training(struct init *in, const char *answer)
 {
     const bool is_default = !*answer || strcmp(answer, "adapter") == 0;
     if (strcmp(answer, "all") == 0) return CZ_OK;
+    if (is_default && in->usual_lora) {
+        in->lora = in->usual_lora;
+        return CZ_OK;
+    }
+    config_free(in->lora_config);
+    in->lora_config = NULL;
+    in->usual_lora = NULL;
     return config_args_lora(is_default ? INIT_LORA : answer, &in->lora_config, &in->lora);
 }
 

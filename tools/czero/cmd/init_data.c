@@ -131,17 +131,6 @@ static bool holds_words(struct text_source *in)
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 
-static bool is_json(const char *path)
-{
-    return data_path_has_suffix(path, ".json") || data_path_has_suffix(path, ".jsonl") ||
-           data_path_has_suffix(path, ".ndjson");
-}
-
-static bool is_table(const char *path)
-{
-    return data_path_has_suffix(path, ".csv") || data_path_has_suffix(path, ".tsv");
-}
-
 static cz_status look(const struct data_path *path, const struct init_flags *f, enum init_kind *out)
 {
     struct text_source in = {0};
@@ -149,11 +138,11 @@ static cz_status look(const struct data_path *path, const struct init_flags *f, 
     cz_status st = text_source_open(&in, path->dir, path->name, path->shown, f->encoding);
     int c = st == CZ_OK ? json_stream_peek(&in) : -1;
     if (c < 0) goto done;
-    if (is_table(path->name))
+    if (data_path_is_table(path->name))
         *out = INIT_LABELLED;
-    else if (c == '{' || (c == '[' && is_json(path->name)))
+    else if (c == '{' || (c == '[' && data_path_is_rows(path->name)))
         st = look_at_json(&in, f, out);
-    else if (data_path_has_suffix(path->name, ".conll") || holds_words(&in))
+    else if (data_path_is_words(path->name) || holds_words(&in))
         *out = INIT_WORDS;
 done:
     text_source_close(&in);
@@ -162,8 +151,9 @@ done:
 
 enum init_kind init_look(const struct init *in)
 {
-    static const char *const suffixes[] = {".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".conll",
-                                           ".bio",  ".iob",   ".iob2",   ".txt", NULL};
+    static const char *const suffixes[] = {".json", ".jsonl", ".ndjson", ".parquet",
+                                           ".csv",  ".tsv",   ".conll",  ".bio",
+                                           ".iob",  ".iob2",  ".txt",    NULL};
     struct data_paths paths = {0};
     enum init_kind kind = INIT_TEXT;
     cz_status st = data_paths_expand(in->data.items, 1, suffixes, &paths);

@@ -1,6 +1,7 @@
 /* czero embed: the last hidden states of texts, pooled, as a .npy file or JSON lines. Batches are
  * sorted by length, and each row goes to its place in the file, so memory does not grow with the
  * number of texts. */
+#include "data/source/paths.h"
 #include "formats/npy/npy.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
@@ -84,7 +85,7 @@ struct embedder {
     float *row;       /* (C), or (width, C) */
     int64_t *lengths; /* (texts) with --pool none */
     struct npy_writer npy;
-    FILE *out; /* of JSON lines; NULL: the array */
+    struct output_file out; /* of JSON lines; no stream: the array */
 };
 
 /* ---- vectors ----------------------------------------------------------------------------------
@@ -165,25 +166,26 @@ static void put_vector(FILE *out, const float *x, int64_t C)
 
 static void put_line(const struct embedder *e, int64_t n)
 {
-    fputs("{\"embedding\": ", e->out);
+    FILE *out = e->out.stream;
+    fputs("{\"embedding\": ", out);
     if (e->pool != EMBED_NONE) {
-        put_vector(e->out, e->row, e->C);
+        put_vector(out, e->row, e->C);
     } else {
-        fputc('[', e->out);
+        fputc('[', out);
         for (int64_t t = 0; t < n; t++) {
-            if (t) fputs(", ", e->out);
-            put_vector(e->out, e->row + t * e->C, e->C);
+            if (t) fputs(", ", out);
+            put_vector(out, e->row + t * e->C, e->C);
         }
-        fputc(']', e->out);
+        fputc(']', out);
     }
-    fputs("}\n", e->out);
+    fputs("}\n", out);
 }
 
 static cz_status put_row(struct embedder *e, const float *states, int64_t n, size_t example)
 {
     pool_row(e, states, n);
     TRY(check_finite(e, n, example));
-    if (e->out) {
+    if (e->out.stream) {
         put_line(e, n);
         return CZ_OK;
     }
@@ -201,24 +203,6 @@ static cz_status visit(void *user, const struct cz_batch *batch, const size_t *r
         if (rows[b] != SIZE_MAX)
             TRY(put_row(e, e->hidden + b * batch->T * e->C, n_tokens_of(batch, b), rows[b]));
     return CZ_OK;
-}
-
-/* Standard output, or -o FILE. */
-static cz_status lines_open(struct embedder *e)
-{
-    const char *path = e->o->output;
-    e->out = path ? fopen(path, "we") : stdout;
-    return e->out ? CZ_OK : err_set(CZ_IO, errno, "%s: cannot be written", path);
-}
-
-static cz_status lines_close(struct embedder *e)
-{
-    FILE *out = e->out;
-    e->out = NULL;
-    if (!out || out == stdout) return CZ_OK;
-    const bool failed = ferror(out) != 0;
-    if (fclose(out) == 0 && !failed) return CZ_OK;
-    return err_set(CZ_IO, errno, "%s: cannot be written", e->o->output);
 }
 
 /* FILE.lengths.npy beside FILE.npy, free() it. */
@@ -297,7 +281,7 @@ static cz_status embed_text(struct embedder *e)
         TRY(npy_create(&e->npy, o->output, NPY_F32, e->pool == EMBED_NONE ? 3 : 2,
                        e->pool == EMBED_NONE ? all : one));
     else
-        TRY(lines_open(e));
+        TRY(output_open(&e->out, o->output));
     return score_visit_one(e->s, &text, visit, e);
 }
 
@@ -312,15 +296,23 @@ static cz_status embed_texts(struct embedder *e, const struct cz_texts *texts)
         TRY(npy_create(&e->npy, e->o->output, NPY_F32, e->pool == EMBED_NONE ? 3 : 2,
                        e->pool == EMBED_NONE ? whole : pooled));
     else
-        TRY(lines_open(e));
+        TRY(output_open(&e->out, e->o->output));
     TRY(score_visit_texts(e->s, texts, !is_array, visit, e));
     return is_array && e->pool == EMBED_NONE ? write_lengths(e, n) : CZ_OK;
 }
 
-static bool ends_in(const char *path, const char *end)
+/* Files of words are .conll and the like; the texts of all files have one form. */
+static cz_status find_words(struct embedder *e)
 {
-    const size_t n = strlen(path), m = strlen(end);
-    return n >= m && strcmp(path + n - m, end) == 0;
+    const struct arg_list *data = &e->o->data;
+    size_t n_words = 0;
+    for (size_t i = 0; i < data->n; i++) n_words += data_path_is_words(data->items[i]);
+    if (n_words > 0 && n_words < data->n)
+        return err_set(CZ_INVALID, 0,
+                       "--data names files of words, such as .conll, and files of texts: embed "
+                       "each kind with a command of its own");
+    e->s->words = e->s->words || n_words > 0;
+    return CZ_OK;
 }
 
 /* Labels are not needed, and ignored when the file has some. */
@@ -328,8 +320,7 @@ static cz_status embed_files(struct embedder *e)
 {
     const struct embed_options *o = e->o;
     struct cz_texts *texts = NULL;
-    for (size_t i = 0; i < o->data.n; i++)
-        e->s->words = e->s->words || ends_in(o->data.items[i], ".conll");
+    TRY(find_words(e));
     const struct cz_texts_options options = {
         .size = sizeof options,
         .paths = o->data.items,
@@ -408,13 +399,13 @@ static cz_status choose_pool(struct embedder *e, const struct embed_recipe *r)
 static cz_status embed(struct embedder *e)
 {
     cz_status st = e->o->text ? embed_text(e) : embed_files(e);
-    if (st == CZ_OK && !e->out) st = npy_commit(&e->npy);
-    const cz_status closed = lines_close(e);
+    if (st == CZ_OK && !e->out.stream) st = npy_commit(&e->npy);
+    st = output_close(&e->out, st);
     npy_abort(&e->npy);
     free(e->hidden);
     free(e->row);
     free(e->lengths);
-    return st == CZ_OK ? closed : st;
+    return st;
 }
 
 static cz_status run(const struct embed_options *options)
@@ -450,5 +441,6 @@ int cmd_embed(int argc, char **argv)
     enum args_result parsed = args_parse(&embed_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
+    if (adapter_find_base(&o.score.model, &o.score.adapter) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

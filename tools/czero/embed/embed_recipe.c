@@ -18,28 +18,11 @@ static const char *last_part(const char *type)
     return dot ? dot + 1 : type;
 }
 
-static cz_status text_of(const struct json_node *node, const char *key, const char **out)
-{
-    const struct json_node *value = json_get(node, key);
-    *out = "";
-    return value ? json_as_string(value, out) : CZ_OK;
-}
-
 static cz_status copy(char **to, const char *text)
 {
     free(*to);
     *to = strdup(text);
     return *to ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the settings of a model");
-}
-
-/* A JSON file that may be missing: *doc is NULL then. */
-static cz_status load_optional(const char *dir, const char *name, struct json_doc **doc)
-{
-    cz_status st = json_load_in(dir, name, JSON_STRICT, doc);
-    if (st != CZ_NOTFOUND) return st;
-    err_clear();
-    *doc = NULL;
-    return CZ_OK;
 }
 
 /* Of 1_Pooling/config.json: exactly one pooling_mode_… is true. Newer files have pooling_mode. */
@@ -87,11 +70,12 @@ static cz_status read_pooling(const char *dir, const char *path, struct embed_re
     struct json_doc *doc;
     char *name = file_join(path, "config.json");
     if (!name) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = json_load_in(dir, name, JSON_STRICT, &doc);
-    free(name);
-    TRY(st);
-    st = take_pooling(json_root(doc), r);
+    cz_status st = json_load_object(dir, name, &doc);
+    if (st == CZ_OK && !doc)
+        st = err_set(CZ_NOTFOUND, 0, "%s/%s: there is no such file", dir, name);
+    if (st == CZ_OK) st = take_pooling(json_root(doc), r);
     json_free(doc);
+    free(name);
     return st;
 }
 
@@ -101,7 +85,7 @@ static cz_status read_lengths(struct embed_recipe *r)
     struct json_doc *doc;
     bool lowers = false;
     cz_status st = CZ_OK;
-    TRY(load_optional(r->model, "sentence_bert_config.json", &doc));
+    TRY(json_load_object(r->model, "sentence_bert_config.json", &doc));
     if (!doc) return CZ_OK;
     const struct json_node *length = json_get(json_root(doc), "max_seq_length");
     const struct json_node *lower = json_get(json_root(doc), "do_lower_case");
@@ -120,7 +104,7 @@ static cz_status read_prompt(const char *dir, struct embed_recipe *r)
     struct json_doc *doc;
     const char *name = "";
     cz_status st = CZ_OK;
-    TRY(load_optional(dir, "config_sentence_transformers.json", &doc));
+    TRY(json_load_object(dir, "config_sentence_transformers.json", &doc));
     if (!doc) return CZ_OK;
     const struct json_node *given = json_get(json_root(doc), "default_prompt_name");
     if (given && json_type(given) == JSON_STRING) st = json_as_string(given, &name);
@@ -148,8 +132,8 @@ static cz_status take_modules(const char *dir, const struct json_node *list, str
     for (size_t i = 0; i < json_count(list); i++) {
         const char *type, *path;
         char text[128];
-        TRY(text_of(json_child(list, i), "type", &type));
-        TRY(text_of(json_child(list, i), "path", &path));
+        TRY(json_need_string(json_child(list, i), "type", &type));
+        TRY(json_need_string(json_child(list, i), "path", &path));
         const char *kind = last_part(type);
         if (strcmp(kind, "Transformer") == 0 && i == 0) {
             if (*path) TRY(enter(dir, path, r));
@@ -172,8 +156,8 @@ cz_status embed_recipe_read(const char *dir, struct embed_recipe *r)
     *r = (struct embed_recipe){.pool = EMBED_MEAN};
     TRY(copy(&r->model, dir));
     if (!file_exists(dir)) return CZ_OK; /* a preset */
-    TRY(load_optional(dir, "modules.json", &doc));
-    if (!doc) return CZ_OK;
+    if (!beneath_is_there(dir, "modules.json")) return CZ_OK;
+    TRY(json_load_in(dir, "modules.json", JSON_STRICT, &doc));
     r->given = true;
     cz_status st = take_modules(dir, json_root(doc), r);
     json_free(doc);

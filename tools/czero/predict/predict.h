@@ -20,13 +20,14 @@ struct predict_options {
     bool strip_spaces, json;
 };
 
-/* Names between commas. */
+/* Names between commas, at most PREDICT_NAMES_MAX. */
+#define PREDICT_NAMES_MAX 32
 struct predict_names {
     char *text;
     const char **items; /* (n) */
     size_t n;
 };
-/* Errors: CZ_INVALID (an empty name, or one twice), CZ_NOMEM. */
+/* Errors: CZ_INVALID (an empty name, one twice, too many), CZ_NOMEM. */
 cz_status predict_names_read(const char *option, const char *value, struct predict_names *out);
 void predict_names_free(struct predict_names *names); /* accepts a zeroed one */
 
@@ -46,11 +47,6 @@ void predict_put_kept_cell(FILE *out, const struct cz_texts *texts, size_t i, si
 void predict_put_kept_json(FILE *out, const struct cz_texts *texts, size_t i, size_t k);
 
 cz_status predict_words(const struct predict_options *o, struct scorer *s);
-
-/* Standard output, or -o FILE, which is emptied: call when there are results. NULL: the error is
- * set. */
-FILE *predict_output_open(const struct predict_options *o);
-cz_status predict_output_close(const struct predict_options *o, FILE *out);
 
 /* A cell of a table: tabs and line ends, which would be others' cells, become spaces. */
 void predict_put_cell(FILE *out, const char *text, size_t nbytes);

@@ -19,6 +19,8 @@ cz_status predict_names_read(const char *option, const char *value, struct predi
     TRY(tool_check_text(option, value));
     size_t n = 1;
     for (const char *at = value; *at; at++) n += *at == ',';
+    if (n > PREDICT_NAMES_MAX)
+        return err_set(CZ_INVALID, 0, "%s: more than %d names", option, PREDICT_NAMES_MAX);
     out->text = strdup(value);
     out->items = calloc(n, sizeof *out->items);
     if (!out->text || !out->items) return err_set(CZ_NOMEM, 0, "no memory for %zu names", n);
@@ -107,17 +109,42 @@ const char *predict_label_name(const struct scorer *s, const struct cz_texts *te
 
 /* ---- what is kept ---------------------------------------------------------------------------- */
 
-/* Control characters and marks stand inside strings of valid JSON alone, where they have escapes.
- */
+/* NaN, Infinity and -Infinity are Python's, not JSON's. */
+static size_t not_finite_nbytes(const char *s, size_t n)
+{
+    static const char *const names[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        const size_t n_name = strlen(names[i]);
+        if (n >= n_name && memcmp(s, names[i], n_name) == 0) return n_name;
+    }
+    return 0;
+}
+
+/* A value as it is written in the file: printable_put() would escape its escapes again. */
 static void put_raw_json(FILE *out, const char *s, size_t n)
 {
+    bool in_string = false;
     for (size_t at = 0, len; at < n; at += len) {
+        const size_t n_bad = in_string ? 0 : not_finite_nbytes(s + at, n - at);
         len = 1;
-        if (s[at] == '"') fputc('"', out);
-        if (s[at] == '\\') fputc('\\', out);
-        if (s[at] == '"' || s[at] == '\\') continue;
-        while (at + len < n && s[at + len] != '"' && s[at + len] != '\\') len++;
-        printable_put(out, PRINTABLE_JSON, s + at, len);
+        if (n_bad > 0) {
+            fputs("null", out);
+            len = n_bad;
+        } else if (s[at] == '"') {
+            fputc('"', out);
+            in_string = !in_string;
+        } else if (n - at >= 2 && memcmp(s + at, "\\\"", 2) == 0) {
+            fputs("\\\"", out);
+            len = 2;
+        } else if (n - at >= 2 && memcmp(s + at, "\\\\", 2) == 0) {
+            fputs("\\\\", out);
+            len = 2;
+        } else if (s[at] == '\\') {
+            fputc('\\', out);
+        } else {
+            while (in_string && at + len < n && s[at + len] != '"' && s[at + len] != '\\') len++;
+            printable_put(out, PRINTABLE_JSON, s + at, len);
+        }
     }
 }
 
@@ -126,10 +153,7 @@ void predict_put_kept_json(FILE *out, const struct cz_texts *texts, size_t i, si
     size_t n;
     bool is_json;
     const char *s = cz_texts_kept(texts, i, k, &n, &is_json);
-    /* NaN and Infinity are Python's, not JSON's */
-    const bool is_null = !s || (is_json && (strcmp(s, "NaN") == 0 || strstr(s, "Infinity") == s ||
-                                            strcmp(s, "-Infinity") == 0));
-    if (is_null)
+    if (!s)
         fputs("null", out);
     else if (is_json)
         put_raw_json(out, s, n);
@@ -137,7 +161,8 @@ void predict_put_kept_json(FILE *out, const struct cz_texts *texts, size_t i, si
         tool_put_json_string(out, s, n);
 }
 
-/* A string of JSON as its characters, other values as they are written; nothing for null. */
+/* A string of JSON as its characters; one with a NUL, and other values, as they are written;
+ * nothing for null. */
 void predict_put_kept_cell(FILE *out, const struct cz_texts *texts, size_t i, size_t k)
 {
     size_t n;
@@ -149,6 +174,7 @@ void predict_put_kept_cell(FILE *out, const struct cz_texts *texts, size_t i, si
         s = decoded;
         n = strlen(s);
     }
+    err_clear();
     if (s && !(is_json && strcmp(s, "null") == 0)) predict_put_cell(out, s, n);
     json_free(doc);
 }

@@ -1,5 +1,6 @@
 /* czero predict with a classifier of words: named entities with their places and scores. */
 #include "base/printable.h"
+#include "tools/czero/output.h"
 #include "tools/czero/predict/predict.h"
 #include "tools/czero/tool.h"
 
@@ -21,6 +22,7 @@ struct sentence {
 };
 
 struct printer {
+    struct output_file file;
     FILE *out;
     const struct cz_texts *texts; /* NULL: --text */
     const struct predict_names *keep;
@@ -184,13 +186,13 @@ static void printer_free(struct printer *p)
 static cz_status print_one(const struct predict_options *o, const struct sentence *s,
                            struct printer *p)
 {
-    p->out = predict_output_open(o);
-    if (!p->out) return cz_last_status();
+    TRY(output_open(&p->file, o->output));
+    p->out = p->file.stream;
     if (o->json)
         print_json(p, s);
     else
         print_entities(p, s);
-    return predict_output_close(o, p->out);
+    return output_close(&p->file, CZ_OK);
 }
 
 static cz_status predict_text(const struct predict_options *o, struct scorer *scorer)
@@ -246,8 +248,8 @@ static cz_status print_all(const struct predict_options *o, const struct scorer 
     p.texts = texts;
     p.keep = keep;
     p.has_labels = predict_has_labels(texts);
-    if (st == CZ_OK) p.out = predict_output_open(o);
-    if (st == CZ_OK && !p.out) st = cz_last_status();
+    if (st == CZ_OK) st = output_open(&p.file, o->output);
+    p.out = p.file.stream;
     for (size_t i = 0; i < n && st == CZ_OK; i++) {
         const struct sentence s = sentence_of(texts, scores, i);
         if (o->json)
@@ -255,7 +257,7 @@ static cz_status print_all(const struct predict_options *o, const struct scorer 
         else
             print_words(&p, &s);
     }
-    if (st == CZ_OK) st = predict_output_close(o, p.out);
+    st = output_close(&p.file, st);
     printer_free(&p);
     return st;
 }
@@ -277,6 +279,23 @@ done:
     return st;
 }
 
+/* A name twice in an object: programs keep one of the two. */
+static cz_status check_keep(const struct predict_options *o)
+{
+    static const char *const own[] = {"entities", "words", "tags", "true", "probabilities", "text"};
+    struct predict_names keep;
+    cz_status st = predict_names_read("--keep", o->keep, &keep);
+    for (size_t i = 0; i < keep.n && st == CZ_OK; i++)
+        for (size_t k = 0; k < CZ_ARRAY_LEN(own) && st == CZ_OK; k++)
+            if (strcmp(keep.items[i], own[k]) == 0)
+                st = err_set(CZ_INVALID, 0,
+                             "--keep %s: predictions have a member of this name; the tags of the "
+                             "file are written as \"true\"",
+                             own[k]);
+    predict_names_free(&keep);
+    return st;
+}
+
 cz_status predict_words(const struct predict_options *o, struct scorer *s)
 {
     const char *other = o->pair           ? "--pair"
@@ -286,6 +305,7 @@ cz_status predict_words(const struct predict_options *o, struct scorer *s)
                                           : NULL;
     if (o->keep && !o->json)
         return err_set(CZ_INVALID, 0, "--keep: a line is a word; members of texts need --json");
+    TRY(check_keep(o));
     if (other)
         return err_set(CZ_INVALID, 0, "%s is for classifiers of texts; %s classifies words", other,
                        o->score.model);
