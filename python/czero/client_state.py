@@ -18,26 +18,29 @@ import pickle
 import sys
 import types
 import uuid
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NoReturn, Sequence, Set, Tuple
 
 import numpy
 
 from . import _library as lib
 
 _DEPTH_MAX = 100
+_FRACTION_BITS_MAX = 1 << 16  # the time to reduce a fraction is quadratic
+_NAMED_MAX = 10
 _KINDS = "biufcSUmM"  # of numpy's types
 
 _TENSORS = ("float64", "float32", "float16", "bfloat16", "complex128", "complex64", "int64", "int32",
             "int16", "int8", "uint8", "bool")
 
-_LEAVES = (type(None), bool, int, float, complex, str, bytes, bytearray, range, decimal.Decimal,
-           fractions.Fraction, uuid.UUID, pathlib.PurePosixPath, pathlib.PureWindowsPath,
-           pathlib.PosixPath, pathlib.WindowsPath, datetime.date, datetime.timedelta,
-           datetime.timezone)
+_LEAVES = frozenset((
+    type(None), bool, int, float, complex, str, bytes, bytearray, range, decimal.Decimal, uuid.UUID,
+    pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath,
+    datetime.date, datetime.timedelta, datetime.timezone))
 _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 _NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 _FACTORIES = (int, float, str, bool, list, dict, set, tuple)
+_Step = Tuple[str, Any]  # a form such as "[%s]", and the key or index in it
 
 
 class UnknownObject:
@@ -61,7 +64,22 @@ def _torch_of(value: Any) -> Any:
         value, (torch.Tensor, torch.Size, torch.dtype, torch.device)) else None
 
 
+def _is_short(*numbers: int) -> bool:
+    return all(number.bit_length() <= _FRACTION_BITS_MAX for number in numbers)
+
+
 # ---- saving --------------------------------------------------------------------------------------
+
+
+def _place(steps: Sequence[_Step]) -> str:
+    """The text of a value's place: "['a'][3]"."""
+    texts = []
+    for form, key in steps:
+        try:
+            texts.append(form % (key if form == ".%s" else repr(key),))
+        except Exception:  # pylint: disable=broad-except
+            texts.append(form % _class_name(type(key)))  # an integer of more digits than Python writes
+    return "".join(texts)
 
 
 class _Checker:
@@ -70,61 +88,71 @@ class _Checker:
     def __init__(self) -> None:
         self.inside: Set[int] = set()  # the containers around the value
         self.done: Set[int] = set()
+        self.steps: List[_Step] = []  # to the value; only an error makes a text of them
 
-    def refuse(self, path: str, why: str) -> NoReturn:
+    def refuse(self, why: str) -> NoReturn:
+        path = _place(self.steps)
         raise TypeError(f"client_state{path[:200]}{'…' * (len(path) > 200)}: {why}")
 
-    def check(self, value: Any, path: str = "") -> None:
+    def check(self, value: Any) -> None:
         kind = type(value)
         if kind in _LEAVES:
             return
-        if kind in (datetime.datetime, datetime.time):
+        if kind is fractions.Fraction:
+            if not _is_short(value.numerator, value.denominator):
+                self.refuse(f"a fraction of more than {_FRACTION_BITS_MAX} bits is not stored")
+        elif kind in (datetime.datetime, datetime.time):
             if value.tzinfo is not None and type(value.tzinfo) is not datetime.timezone:
-                self.refuse(path, f"a time zone of {_class_name(type(value.tzinfo))} is not stored: "
-                                  "use datetime.timezone")
+                self.refuse(f"a time zone of {_class_name(type(value.tzinfo))} is not stored: "
+                            "use datetime.timezone")
         elif kind is numpy.ndarray or isinstance(value, numpy.generic):
             if value.dtype.kind not in _KINDS or value.dtype.metadata:
-                self.refuse(path, f"an array of {value.dtype} is not stored: use a list")
+                self.refuse(f"an array of {value.dtype} is not stored: use a list")
         elif _torch_of(value):
-            self.check_torch(value, path)
+            self.check_torch(value)
         else:
-            self.check_container(value, kind, path)
+            self.check_container(value, kind)
 
-    def check_torch(self, value: Any, path: str) -> None:
+    def check_torch(self, value: Any) -> None:
         torch = _torch_of(value)
         if not isinstance(value, torch.Tensor):
             return
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
-            self.refuse(path, f"{_class_name(type(value))} of layout {value.layout} is not stored: "
-                              "use a dense torch.Tensor")
+            self.refuse(f"{_class_name(type(value))} of layout {value.layout} is not stored: "
+                        "use a dense torch.Tensor")
         if str(value.dtype)[6:] not in _TENSORS or value.is_meta:
-            self.refuse(path, f"a tensor of {value.dtype} on {value.device} is not stored")
+            self.refuse(f"a tensor of {value.dtype} on {value.device} is not stored")
 
-    def check_container(self, value: Any, kind: type, path: str) -> None:
+    def check_container(self, value: Any, kind: type) -> None:
         if kind not in (*_SEQUENCES, *_DICTS, *_NAMESPACES):
-            self.refuse(path, f"{_class_name(kind)} is not stored: use numbers, texts, lists, "
-                              "dictionaries or arrays instead")
+            self.refuse(f"{_class_name(kind)} is not stored: use numbers, texts, lists, "
+                        "dictionaries or arrays instead")
         if id(value) in self.inside:
-            self.refuse(path, "contains itself")
+            self.refuse("contains itself")
         if len(self.inside) == _DEPTH_MAX:
-            self.refuse(path, f"is nested deeper than {_DEPTH_MAX} containers")
+            self.refuse(f"is nested deeper than {_DEPTH_MAX} containers")
         if id(value) in self.done:
             return
+        if kind is collections.defaultdict and value.default_factory not in (None, *_FACTORIES):
+            self.refuse(f"a default of {value.default_factory!r} is not stored")
         self.inside.add(id(value))
         if kind in _SEQUENCES:
-            for idx, item in enumerate(value):
-                self.check(item, f"{path}[{idx}]")
+            self.check_items("[%s]", enumerate(value))
         elif kind in _NAMESPACES:
-            for name, item in vars(value).items():
-                self.check(item, f"{path}.{name}")
+            self.check_items(".%s", vars(value).items())
         else:
-            if kind is collections.defaultdict and value.default_factory not in (None, *_FACTORIES):
-                self.refuse(path, f"a default of {value.default_factory!r} is not stored")
-            for key, item in value.items():
-                self.check(key, f"{path}, key {key!r}")
-                self.check(item, f"{path}[{key!r}]")
+            self.check_items(", key %s", ((key, key) for key in value))
+            self.check_items("[%s]", value.items())
         self.inside.discard(id(value))
         self.done.add(id(value))
+
+    def check_items(self, form: str, items: Iterable[Tuple[Any, Any]]) -> None:
+        self.steps.append((form, None))
+        for key, item in items:
+            if type(item) not in _LEAVES:
+                self.steps[-1] = (form, key)
+                self.check(item)
+        self.steps.pop()
 
 
 class _Pickler(pickle.Pickler):
@@ -200,6 +228,8 @@ class _Unpickler(pickle.Unpickler):
 
 def _dtype(args: Any, made: Any) -> numpy.dtype:
     name, state = args[0], made.state
+    if type(name) is not str or len(name) > 64:
+        raise ValueError("a structured dtype")
     if state is None:
         return numpy.dtype(name)
     if state[3] is not None or state[2] is not None or numpy.dtype(name).kind not in _KINDS:
@@ -212,7 +242,7 @@ def _dtype(args: Any, made: Any) -> numpy.dtype:
 
 def _array(args: Any, made: Any) -> numpy.ndarray:
     _, shape, dtype, is_fortran, raw = made.state
-    if args[0] != "numpy.ndarray" or dtype.kind not in _KINDS:
+    if args[0] != "numpy.ndarray" or dtype.kind not in _KINDS or type(shape) is not tuple:
         raise ValueError("an array of objects, or of a subclass")
     if 0 in shape:
         return numpy.empty(shape, dtype)
@@ -241,7 +271,10 @@ def _namespace(args: Any, made: Any) -> Any:
 
 
 def _uuid(args: Any, made: Any) -> uuid.UUID:
-    return uuid.UUID(int=made.state["int"])
+    number = made.state["int"]
+    if type(number) is not int:
+        raise ValueError("a UUID without its number")
+    return uuid.UUID(int=number)
 
 
 def tensor(dtype: str, shape: Tuple[int, ...], raw: bytes) -> Any:
@@ -257,7 +290,9 @@ def tensor(dtype: str, shape: Tuple[int, ...], raw: bytes) -> Any:
 
 def _torch_call(args: Any, made: Any) -> Any:
     torch = _torch()
-    return torch.Size(args[0]) if made.name == "torch.Size" else torch.device(*args)
+    if made.name == "torch.Size":
+        return _of(torch.Size, list, tuple)(args, made)
+    return torch.device(*args)
 
 
 def _torch() -> Any:
@@ -268,13 +303,22 @@ def _torch() -> Any:
     return torch
 
 
-def _of(make: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    return lambda args, made: make(*args)
+# A call's time and memory are bounded by its arguments' bytes in the pickle. A range, or a number with
+# a large exponent, takes few bytes and stands for many: only the types that such a pickle has pass.
+_HELD = (list, tuple, set, frozenset, dict)
 
 
-def _of_pairs(make: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+def _of(make: Callable[..., Any], *kinds: type) -> Callable[[Any, Any], Any]:
+    def made_of(args: Any, made: Any) -> Any:
+        if any(type(arg) not in kinds for arg in args):
+            raise ValueError("an argument that no such pickle has")
+        return make(*args)
+    return made_of
+
+
+def _of_pairs(make: Callable[..., Any], *kinds: type) -> Callable[[Any, Any], Any]:
     def filled(args: Any, made: Any) -> Any:
-        result = make(*args)
+        result = _of(make, *kinds)(args, made)
         for key, value in made.pairs:
             result[key] = value
         return result
@@ -287,22 +331,19 @@ def _latin1(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
-def _bytes(text: str = "", encoding: str = "latin1") -> bytes:
+def _bytes(text: Any = "", encoding: str = "latin1") -> bytes:
     return text if isinstance(text, bytes) else _latin1(text, encoding)
 
 
-def _of_items(make: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    def filled(args: Any, made: Any) -> Any:
-        if args and not isinstance(args[0], (list, tuple, set, frozenset)):
-            raise ValueError("a sequence that is not in the pickle")
-        return make(*args)
-    return filled
-
-
 def _fraction(*args: Any) -> fractions.Fraction:
-    if any(isinstance(arg, str) and set(arg) - set("0123456789-/") for arg in args):
-        raise ValueError("a fraction with an exponent")
-    return fractions.Fraction(*args)
+    numbers = args
+    if len(args) == 1 and isinstance(args[0], str):
+        if set(args[0]) - set("0123456789-/") or len(args[0]) > _FRACTION_BITS_MAX:
+            raise ValueError("a fraction with an exponent, or too long")
+        numbers = tuple(int(number) for number in args[0].split("/"))
+    if any(type(number) is not int for number in numbers) or not _is_short(*numbers):
+        raise ValueError("a fraction of other numbers")
+    return fractions.Fraction(*numbers)
 
 
 def _factory(*args: Any) -> Any:
@@ -312,27 +353,31 @@ def _factory(*args: Any) -> Any:
 
 
 _MAKERS: Dict[str, Callable[[Any, Any], Any]] = {
-    "_codecs.encode": _of(_latin1),
-    "builtins.bytes": _of(_bytes), "builtins.bytearray": _of(lambda *args: bytearray(_bytes(*args))),
-    "builtins.complex": _of(complex), "builtins.range": _of(range),
-    "builtins.set": _of_items(set), "builtins.frozenset": _of_items(frozenset),
-    "builtins.list": _of_items(list), "builtins.tuple": _of_items(tuple),
-    "collections.OrderedDict": _of_pairs(collections.OrderedDict),
-    "collections.Counter": _of_pairs(collections.Counter),
-    "collections.defaultdict": _of_pairs(_factory), "collections.deque": _deque,
-    "datetime.datetime": _of(datetime.datetime), "datetime.date": _of(datetime.date),
-    "datetime.time": _of(datetime.time), "datetime.timedelta": _of(datetime.timedelta),
-    "datetime.timezone": _of(datetime.timezone), "decimal.Decimal": _of(decimal.Decimal),
-    "fractions.Fraction": _of(_fraction), "uuid.UUID": _uuid,
+    "_codecs.encode": _of(_latin1, str),
+    "builtins.bytes": _of(_bytes, str, bytes),
+    "builtins.bytearray": _of(lambda *args: bytearray(_bytes(*args)), str, bytes),
+    "builtins.complex": _of(complex, float, int), "builtins.range": _of(range, int),
+    "builtins.set": _of(set, *_HELD), "builtins.frozenset": _of(frozenset, *_HELD),
+    "builtins.list": _of(list, *_HELD), "builtins.tuple": _of(tuple, *_HELD),
+    "collections.OrderedDict": _of_pairs(collections.OrderedDict, *_HELD),
+    "collections.Counter": _of_pairs(collections.Counter, dict),
+    "collections.defaultdict": _of_pairs(_factory, type(None), type), "collections.deque": _deque,
+    "datetime.datetime": _of(datetime.datetime, bytes, str, datetime.timezone),
+    "datetime.date": _of(datetime.date, bytes, str),
+    "datetime.time": _of(datetime.time, bytes, str, datetime.timezone),
+    "datetime.timedelta": _of(datetime.timedelta, int),
+    "datetime.timezone": _of(datetime.timezone, datetime.timedelta, str),
+    "decimal.Decimal": _of(decimal.Decimal, str),
+    "fractions.Fraction": _of(_fraction, str, int), "uuid.UUID": _uuid,
     "argparse.Namespace": _namespace, "types.SimpleNamespace": _namespace,
     "numpy.dtype": _dtype, "numpy._core.multiarray._reconstruct": _array,
     "numpy._core.multiarray.scalar": _scalar,
-    "czero.client_state.tensor": _of(tensor),
+    "czero.client_state.tensor": _of(tensor, str, tuple, bytes),
     "torch.Size": _torch_call, "torch.device": _torch_call,
 }
 for _name in ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath"):
     for _module in ("pathlib", "pathlib._local"):
-        _MAKERS[f"{_module}.{_name}"] = _of(getattr(pathlib, _name))
+        _MAKERS[f"{_module}.{_name}"] = _of(getattr(pathlib, _name), str)
 _CLASSES = {f"builtins.{kind.__name__}": kind for kind in _FACTORIES}
 
 
@@ -341,72 +386,87 @@ class _Maker:
 
     def __init__(self) -> None:
         self.made: Dict[int, Any] = {}
-        self.unknown: List[Tuple[str, str]] = []
+        self.unknown: List[Tuple[Sequence[_Step], str]] = []
+        self.steps: List[_Step] = []
 
-    def make(self, value: Any, path: str, depth: int = 0) -> Any:
+    def make(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, type) and issubclass(value, _Inert):
-            return self.make_global(value.name, path)
+            return self.make_global(value.name)
         if type(value) not in (list, tuple, dict) and not isinstance(value, _Inert):
             return value
         if id(value) not in self.made:
-            self.made[id(value)] = self.make_new(value, path, depth + 1)
+            self.made[id(value)] = self.make_new(value, depth + 1)
         return self.made[id(value)]
 
-    def make_new(self, value: Any, path: str, depth: int) -> Any:
-        if depth > 2 * _DEPTH_MAX:
-            return self.unmade("a container that is nested too deeply", path, (), [], None)
-        if isinstance(value, _Inert):
-            return self.make_called(value, path, depth)
-        if isinstance(value, dict):
-            pairs = [(self.make(key, path, depth), item) for key, item in value.items()]
-            made = [(key, self.make(item, f"{path}[{key!r}]", depth)) for key, item in pairs]
-            try:
-                return dict(made)
-            except TypeError:  # a key that cannot be hashed
-                return self.unmade("dict", path, (), made, None)
-        return type(value)(self.make(item, f"{path}[{idx}]", depth)
-                           for idx, item in enumerate(value))
+    def make_items(self, items: Iterable[Tuple[Any, Any]], depth: int) -> Iterator[Any]:
+        self.steps.append(("[%s]", None))
+        for key, item in items:
+            if type(item) in _LEAVES:
+                yield item
+                continue
+            self.steps[-1] = ("[%s]", key)
+            yield self.make(item, depth)
+        self.steps.pop()
 
-    def unmade(self, name: str, path: str, args: Any, items: Any, state: Any) -> UnknownObject:
-        self.unknown.append((path, name))
+    def make_pairs(self, items: Iterable[Tuple[Any, Any]], depth: int) -> List[Tuple[Any, Any]]:
+        pairs = [(self.make(key, depth), item) for key, item in items]
+        made = list(self.make_items(pairs, depth))
+        return [(key, item) for (key, _), item in zip(pairs, made)]
+
+    def make_new(self, value: Any, depth: int) -> Any:
+        if depth > 2 * _DEPTH_MAX:
+            return self.unmade("a container that is nested too deeply", (), [], None)
+        if isinstance(value, _Inert):
+            return self.make_called(value, depth)
+        if not isinstance(value, dict):
+            return type(value)(self.make_items(enumerate(value), depth))
+        made = self.make_pairs(value.items(), depth)
+        try:
+            return dict(made)
+        except TypeError:  # a key that cannot be hashed
+            return self.unmade("dict", (), made, None)
+
+    def unmade(self, name: str, args: Any, items: Any, state: Any) -> UnknownObject:
+        self.unknown.append((tuple(self.steps) if len(self.unknown) < _NAMED_MAX else (), name))
         return UnknownObject(name, args, items, state)
 
-    def make_global(self, name: str, path: str) -> Any:
+    def make_global(self, name: str) -> Any:
         if name in _CLASSES:
             return _CLASSES[name]
         torch = _torch() if name.startswith("torch.") else None
         if torch is not None and isinstance(getattr(torch, name[6:], None), torch.dtype):
             return getattr(torch, name[6:])
-        return self.unmade(name, path, (), [], None)
+        return self.unmade(name, (), [], None)
 
-    def make_called(self, value: Any, path: str, depth: int) -> Any:
+    def make_called(self, value: Any, depth: int) -> Any:
         known = len(self.unknown)
-        args = tuple(self.make_argument(arg, path, depth) for arg in value.args)
+        args = tuple(self.make_argument(arg, depth) for arg in value.args)
         made = types.SimpleNamespace(
-            name=value.name, state=self.make(value.state, path, depth),
-            items=[self.make(item, path, depth) for item in value.listed],
-            pairs=[(self.make(key, path, depth), self.make(item, f"{path}[{key!r}]", depth))
-                   for key, item in value.pairs])
+            name=value.name, state=self.make(value.state, depth),
+            items=[self.make(item, depth) for item in value.listed],
+            pairs=self.make_pairs(value.pairs, depth))
         try:
             return _MAKERS[value.name](args, made)
         except Exception:  # pylint: disable=broad-except
             del self.unknown[known:]  # the whole is named, not its parts
-            return self.unmade(value.name, path, args, made.items + made.pairs, made.state)
+            return self.unmade(value.name, args, made.items + made.pairs, made.state)
 
-    def make_argument(self, value: Any, path: str, depth: int) -> Any:
+    def make_argument(self, value: Any, depth: int) -> Any:
         # numpy.ndarray as an argument of its own constructor is no object of the user's
         if isinstance(value, type) and issubclass(value, _Inert) and value.name == "numpy.ndarray":
             return value.name
-        return self.make(value, path, depth)
+        return self.make(value, depth)
 
 
 def decode(raw: bytes) -> Dict[Any, Any]:
     """The dictionary of a pickle that the library made. Objects of unknown classes are a warning."""
     maker = _Maker()
-    state = maker.make(_Unpickler(raw).load(), "client_state")
+    state = maker.make(_Unpickler(raw).load())
     if maker.unknown:
-        named = ", ".join(f"{path} ({name})" for path, name in maker.unknown[:10])
-        more = f" and {len(maker.unknown) - 10} more" if len(maker.unknown) > 10 else ""
+        named = ", ".join(f"client_state{_place(steps)} ({name})"
+                          for steps, name in maker.unknown[:_NAMED_MAX])
+        n_more = len(maker.unknown) - _NAMED_MAX
+        more = f" and {n_more} more" if n_more > 0 else ""
         lib.log.warning("the checkpoint's client state has objects of classes that are not created, "
                         "as czero.UnknownObject: %s%s", named, more)
     return state

@@ -616,10 +616,20 @@ class ClientState(Folder):
             def __reduce__(self):
                 return self.call
 
+        class ShapedBomb(Bomb):
+            def __reduce__(self):
+                make, start, _ = numpy.zeros(0).__reduce__()
+                return make, start, (1, self.call[0], numpy.dtype("f4"), False, b"")
+
         target = self.folder / "executed"
         bombs = {"open": Bomb(open, (str(target), "w")), "own": Own(), "ok": 1,
                  "list": Bomb(list, (range(10**12),)), "bytes": Bomb(bytearray, (10**12,)),
                  "fraction": Bomb(fractions.Fraction, ("1e1000000000",)),
+                 "exact": Bomb(fractions.Fraction, (decimal.Decimal("1E+100000000"),)),
+                 "long": Bomb(fractions.Fraction, (3**50000, 2**65537)),
+                 "counter": Bomb(collections.Counter, (range(10**12),)),
+                 "ordered": Bomb(collections.OrderedDict, (range(10**12),)),
+                 "shape": ShapedBomb(range(0, 10**12)), "set": Bomb(frozenset, (range(10**12),)),
                  "getattr": Bomb(getattr, (1, "real")), "array": Bomb(numpy.ndarray, ((10**12,),)),
                  "masked": numpy.ma.array([1, 2]), "function": json.dumps, "again": [Own(), (Own(),)]}
         with self.assertLogs("czero", "WARNING") as logged:
@@ -632,9 +642,37 @@ class ClientState(Folder):
         self.assertRegex(back["own"].name, "Own$")
         self.assertEqual(len(logged.output), 1)
         self.assertRegex(logged.output[0], r"client_state\['open'\] \(io.open\).*"
-                                           r"client_state\['own'\] \(.*Own\).* and 1 more")
+                                           r"client_state\['own'\] \(.*Own\).* and 7 more")
         with self.assertRaisesRegex(TypeError, "UnknownObject is not stored"):
             client_state.encode({"a": back["own"]})
+
+    def test_places_of_keys_without_text(self):
+        """Python writes no integer of more than 4300 digits, and a place may have one as its key."""
+        from czero import client_state
+        key = 10**5000
+        with self.assertLogs("czero", "WARNING") as logged:
+            back = client_state.decode(pickle.dumps({key: {1: Own()}, 2: {3: [Own()]}, 4: Own()}, 2))
+        self.assertEqual(list(back), [key, 2, 4])
+        self.assertRegex(logged.output[0], r"client_state\[.*\]\[1\] \(.*Own\), "
+                                           r"client_state\[2\]\[3\]\[0\] \(.*Own\), "
+                                           r"client_state\[4\] \(.*Own\)$")
+        with self.assertRaisesRegex(TypeError, r"client_state\[.*\]\[0\]: .*Own is not stored"):
+            client_state.encode({key: [Own()]})
+        with self.assertRaisesRegex(TypeError, r"client_state\['a'\]\[1\]: .*Own is not stored"):
+            client_state.encode({key: [1], "a": [{2: 3}, Own()]})
+
+    def test_fractions_have_a_bound(self):
+        from czero import client_state
+        longest = fractions.Fraction(2**65536 - 1, 2)
+        try:
+            same_again = pickle.loads(pickle.dumps(longest, 2))
+        except ValueError:  # Pythons that write fractions as text
+            same_again = None
+        if same_again is not None:
+            self.assertEqual(client_state.decode(client_state.encode({"a": longest})), {"a": longest})
+        for number in (fractions.Fraction(2**65536, 3), fractions.Fraction(3, 2**65536)):
+            with self.assertRaisesRegex(TypeError, r"\['a'\]\[0\]: a fraction of more than 65536 bits"):
+                client_state.encode({"a": [number]})
 
     def test_torch(self):
         try:
