@@ -1,10 +1,13 @@
 /* The bytes tokenizer, and what works for any tokenizer: rows of a model's input with special
  * tokens around texts, and decoding as a stream. */
+#include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/host/entry.h"
+#include "base/text/encoding.h"
 #include "base/utf8.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,6 +175,14 @@ int32_t cz_tokenizer_padding_id(const struct cz_tokenizer *tok)
     return id >= 0 ? (int32_t)id : 0;
 }
 
+/* Tokenizers replace damaged bytes, so a text in another encoding would train on U+FFFD. */
+static cz_status check_text(const struct cz_tokenizer *tok, const char *what, const char *text,
+                            size_t nbytes)
+{
+    if (tok->cls == &bytes_class || encoding_check(what, 0, text, nbytes) == CZ_OK) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s", cz_last_error()); /* an argument is no damaged file */
+}
+
 cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
                               int32_t **ids, size_t *n_ids)
 {
@@ -179,6 +190,7 @@ cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text, 
     struct id_list list = {0};
     *ids = NULL;
     *n_ids = 0;
+    TRY(check_text(tok, "the text", text, nbytes));
     cz_status st = id_list_reserve(&list, 1); /* never NULL on success */
     if (st == CZ_OK) st = tok->cls->encode(tok, text, nbytes, &list);
     if (st != CZ_OK) {
@@ -260,6 +272,8 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
     *n_ids = 0;
     if (n_cut) *n_cut = 0;
     TRY(count_specials(tok, frame, max_len, input->pair ? "two texts" : "a text", &n_specials));
+    TRY(check_text(tok, "the text", input->text, input->nbytes));
+    if (input->pair) TRY(check_text(tok, "the second text", input->pair, input->pair_nbytes));
     cz_status st = tok->cls->encode(tok, input->text, input->nbytes, &list);
     size_t n_first = list.n, n_second = 0;
     if (st == CZ_OK && input->pair) {
@@ -275,6 +289,24 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
     }
     free(list.ids);
     return st;
+}
+
+cz_status tokenizer_encode_whole(const struct cz_tokenizer *tok, const char *text, size_t nbytes,
+                                 int32_t **ids, size_t *n_ids)
+{
+    const struct tokenizer_frame *frame = tok->one.n > 0 ? &tok->one : &bare_one;
+    struct row_part parts[2] = {0};
+    size_t n_specials;
+    int32_t *bare;
+    *ids = NULL;
+    *n_ids = 0;
+    TRY(count_specials(tok, frame, INT64_MAX, "a text", &n_specials));
+    TRY(cz_tokenizer_encode(tok, text, nbytes, &bare, &parts[0].n));
+    parts[0].ids = bare;
+    *ids = malloc((n_specials + parts[0].n + 1) * sizeof **ids); /* + 1: never 0 bytes */
+    if (*ids) *n_ids = fill_frame(frame, parts, *ids, NULL);
+    free(bare);
+    return *ids ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for the tokens of a text");
 }
 
 /* The tokens of all words one behind the other, and of each the word that begins with it. */
@@ -299,6 +331,15 @@ static cz_status encode_word(const struct cz_tokenizer *tok, const char *word, s
     return tok->cls->encode(tok, row->text, nbytes + 1, &row->ids);
 }
 
+static cz_status check_word(const struct cz_tokenizer *tok, size_t idx, const char *word,
+                            size_t nbytes)
+{
+    char what[48];
+    if (utf8_is_valid(word, nbytes)) return CZ_OK;
+    snprintf(what, sizeof what, "word %zu", idx + 1);
+    return check_text(tok, what, word, nbytes);
+}
+
 /* Up to n_max tokens are wanted: words behind them are only counted. */
 static cz_status encode_words(const struct cz_tokenizer *tok, const char *text,
                               const struct cz_text_word *words, size_t n_words, size_t n_max,
@@ -307,6 +348,7 @@ static cz_status encode_words(const struct cz_tokenizer *tok, const char *text,
     for (size_t i = 0; i < n_words; i++) {
         const size_t first = row->ids.n;
         if (words[i].nbytes == 0) continue;
+        TRY(check_word(tok, i, text + words[i].begin, words[i].nbytes));
         if (first >= n_max) {
             ++*n_cut;
             continue;

@@ -76,7 +76,8 @@ CZ_API int64_t cz_tokenizer_end_id(const struct cz_tokenizer *tok);
 CZ_API int32_t cz_tokenizer_padding_id(const struct cz_tokenizer *tok);
 
 /* The ids of a whole text of nbytes bytes. *ids is the caller's, released by free(). Errors:
- * CZ_NOMEM, CZ_INVALID (text that the tokenizer cannot express; the sentence names the byte). */
+ * CZ_NOMEM, CZ_INVALID (text that the tokenizer cannot express, or that is not UTF-8; the sentence
+ * names the byte). "bytes" takes any bytes. */
 CZ_API cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text,
                                      size_t nbytes, int32_t **ids, size_t *n_ids);
 
@@ -94,7 +95,7 @@ struct cz_tokenizer_input {
  * ("longest_first" of Hugging Face's tokenizers).
  * ids and types (segments 0 and 1; may be NULL) hold max_len each; *n_ids ≤ max_len. *n_cut (may be
  * NULL): tokens of the texts that did not fit. Errors: CZ_INVALID (max_len leaves no space for the
- * special tokens), CZ_NOMEM. Bytes that are not UTF-8 are replaced by U+FFFD. */
+ * special tokens; a text that is not UTF-8, by its first byte, except for "bytes"), CZ_NOMEM. */
 CZ_API cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
                                            const struct cz_tokenizer_input *input, int64_t max_len,
                                            int32_t *ids, int32_t *types, int64_t *n_ids,

@@ -1,9 +1,11 @@
 /* Claims: the bytes tokenizer maps bytes to their values; a name that is no tokenizer, or one of a
- * kind that is not read, gets a sentence; two texts are cut as Hugging Face cuts them; decoding as
+ * kind that is not read, gets a sentence; bytes that are not UTF-8 are an error with their offset,
+ * except for the bytes tokenizer; two texts are cut as Hugging Face cuts them; decoding as
  * a stream emits only whole characters and replaces broken ones exactly as a decoder of the whole
  * text would. */
 #include "base/status.h"
 #include "base/utf8.h"
+#include "data/tokenizer/tokenizer.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 #include <czero/data.h>
@@ -115,6 +117,87 @@ START_TEST(rows_are_cut_as_hugging_face_cuts)
 }
 END_TEST
 
+static void says(const char *sentence)
+{
+    ck_assert_str_eq(cz_last_error(), sentence);
+}
+
+/* Every call, each text and word; the first wrong byte is named, and not what is before it. */
+START_TEST(bytes_that_are_not_utf8_are_refused)
+{
+    const char *dir = test_tmp_make();
+    static const struct cz_text_word words[] = {{0, 1, 0}, {2, 2, 0}, {5, 3, 0}};
+    const struct cz_tokenizer_input first = {"a\xC3", 2, NULL, 0},
+                                    second = {"a", 1, "\xC3\xA9 \xFF", 4};
+    struct cz_tokenizer *tok, *bytes;
+    int32_t *ids = (void *)&tok, row[16], types[16], starts[16];
+    int64_t n_row;
+    size_t n = 7;
+    write_file(dir, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    ck_ok(cz_tokenizer_open(dir, &tok));
+    ck_ok(cz_tokenizer_open("bytes", &bytes));
+    ck_fails(cz_tokenizer_encode(tok, "a\xC3\xA9\xED\xA0\x80", 6, &ids, &n), CZ_INVALID);
+    says("the text: byte 0xed at offset 3 is not UTF-8");
+    ck_assert_ptr_null(ids);
+    ck_assert_uint_eq(n, 0);
+    ck_fails(tokenizer_encode_whole(tok, "a\xFF", 2, &ids, &n), CZ_INVALID);
+    ck_assert_ptr_null(ids);
+    ck_fails(cz_tokenizer_encode_input(tok, &first, 16, row, types, &n_row, NULL), CZ_INVALID);
+    says("the text: byte 0xc3 at offset 1 is not UTF-8; the text looks like latin-1: convert it to "
+         "UTF-8");
+    ck_fails(cz_tokenizer_encode_input(tok, &second, 16, row, types, &n_row, NULL), CZ_INVALID);
+    says("the second text: byte 0xff at offset 3 is not UTF-8");
+    ck_assert_int_eq(n_row, 0);
+    ck_ok(cz_tokenizer_encode_words(tok, "a \xC3\xA9 aaa", words, 3, 16, row, types, starts, &n_row,
+                                    NULL));
+    ck_fails(cz_tokenizer_encode_words(tok, "a aa aa\x80", words, 3, 16, row, types, starts, &n_row,
+                                       NULL),
+             CZ_INVALID);
+    says("word 3: byte 0x80 at offset 2 is not UTF-8; the text looks like windows-1252: convert it "
+         "to UTF-8");
+    /* a word alone, as its neighbours' bytes are not its own */
+    ck_ok(cz_tokenizer_encode_words(tok, "a\377aa\377aaa", words, 3, 16, row, types, starts, &n_row,
+                                    NULL));
+    ck_ok(cz_tokenizer_encode_input(bytes, &second, 16, row, types, &n_row, NULL));
+    ck_assert_int_eq(row[4], 0xFF);
+    ck_ok(cz_tokenizer_encode_words(bytes, "a aa aa\x80", words, 3, 16, row, types, starts, &n_row,
+                                    NULL));
+    cz_tokenizer_close(bytes);
+    cz_tokenizer_close(tok);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+START_TEST(a_whole_text_has_its_special_tokens)
+{
+    const char *dir = test_tmp_make();
+    struct cz_tokenizer *tok;
+    int32_t *ids;
+    size_t n;
+    write_file(dir, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    ck_ok(cz_tokenizer_open(dir, &tok));
+    ck_ok(tokenizer_encode_whole(tok, "a a b", 5, &ids, &n));
+    ck_assert_uint_eq(n, 5);
+    ck_assert_mem_eq(ids, ((int32_t[]){2, 5, 5, 1, 3}), 5 * sizeof *ids);
+    free(ids);
+    ck_ok(tokenizer_encode_whole(tok, "a", 0, &ids, &n));
+    ck_assert_uint_eq(n, 2);
+    free(ids);
+    cz_tokenizer_close(tok);
+    ck_ok(cz_tokenizer_open("bytes", &tok)); /* adds nothing */
+    ck_ok(tokenizer_encode_whole(tok, "a\xFF", 2, &ids, &n));
+    ck_assert_uint_eq(n, 2);
+    ck_assert_int_eq(ids[1], 0xFF);
+    free(ids);
+    ck_ok(tokenizer_encode_whole(tok, "", 0, &ids, &n));
+    ck_assert_uint_eq(n, 0);
+    ck_assert_ptr_nonnull(ids);
+    free(ids);
+    cz_tokenizer_close(tok);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 /* Decode byte by byte; every piece on the way must be valid UTF-8. */
 static void decode_all(const char *bytes, size_t n_bytes, char *out)
 {
@@ -195,5 +278,6 @@ START_TEST(characters_are_held_until_complete)
 END_TEST
 
 TEST_MAIN("data/tokenizer", bytes_are_their_own_ids, what_is_no_tokenizer_is_refused_in_words,
-          kinds_that_are_not_read_are_named, rows_are_cut_as_hugging_face_cuts,
+          kinds_that_are_not_read_are_named, bytes_that_are_not_utf8_are_refused,
+          a_whole_text_has_its_special_tokens, rows_are_cut_as_hugging_face_cuts,
           broken_characters_become_replacements, characters_are_held_until_complete)
