@@ -134,6 +134,14 @@ static bool store_value(const struct arg_command *c, const struct arg_spec *s, c
     return false;
 }
 
+enum cz_dtype args_dtype(const char *value, enum cz_dtype otherwise)
+{
+    if (!value) return otherwise;
+    return strcmp(value, "bf16") == 0   ? DTYPE_BF16
+           : strcmp(value, "fp16") == 0 ? DTYPE_F16
+                                        : DTYPE_F32;
+}
+
 /* ---- options of other programs -------------------------------------------------------------- */
 
 #define RANKS "ranks are started by: czero launch -n N train"

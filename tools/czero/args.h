@@ -3,6 +3,8 @@
 #ifndef CZ_TOOLS_ARGS_H
 #define CZ_TOOLS_ARGS_H
 
+#include "base/dtype.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -61,6 +63,9 @@ enum args_result { ARGS_OK = 0, ARGS_HELP = 1, ARGS_BAD = 2 };
         "--encoding", ARG_STRING, (field_offset), "NAME",                                          \
             "encoding of the data, such as gb18030, latin-1, utf-16 (default: utf-8)", 0, false    \
     }
+
+/* The dtype of an option "fp32|bf16|fp16"; NULL (not given): otherwise. */
+enum cz_dtype args_dtype(const char *value, enum cz_dtype otherwise);
 
 /* Fill `options` (zeroed or preset with defaults by the caller) from argv[1…]. ARGS_HELP: --help or
  * --version was asked for and printed on stdout (exit 0). ARGS_BAD: a sentence went to stderr (exit

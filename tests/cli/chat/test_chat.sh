@@ -70,6 +70,27 @@ echo "$(seq 100)" | tr '\n' ' ' | "$czero" chat --model x --context 40 >out 2>er
 printf 'hi\n' | "$czero" chat --model x --context 18 >out 2>err || fail "a short context"
 grep -qF "the answer ends at the end of the context (18 tokens)" err || fail "an answer is cut in silence"
 
+# what standard input holds besides lines of text
+says 'good day' '\xef\xbb\xbfhi\n'
+input() { # CODE WORDS ANSWERS BYTES
+  local got=0
+  printf "$4" | "$czero" chat --model x >out 2>err || got=$?
+  [ $got = "$1" ] && [ "$(cat out)" = "$3" ] || fail "\"$4\": exit code $got"
+  grep -qF "$2" err || fail "\"$4\": no \"$2\""
+}
+input 2 "standard input:2: byte 3 of the line is NUL" "good day" 'hi\nmo\0re\n'
+input 2 "standard input:1: byte 2 of the line is NUL; the text looks like utf-16le" "" 'h\0i\0 \0y\0o\0u\0 \0t\0h\0e\0r\0e\0\n\0'
+input 2 "standard input:3: byte 0xe9 at offset 3 is not UTF-8" "good day" 'hi\n\ncaf\xe9\n'
+code=0
+"$czero" chat --model x <. >out 2>err || code=$?
+[ $code = 1 ] && grep -qF "standard input: cannot be read" err || fail "an error while reading is the end of the input: $code"
+code=0
+head -c 17000000 /dev/zero | tr '\0' a | "$czero" chat --model x >out 2>err || code=$?
+[ $code = 2 ] && grep -qF "standard input:1: the line is longer than 16 MiB" err || fail "a line without an end: $code"
+
+refused 2 "--temperature must be at least 0" chat --model x --temperature -0.5
+refused 2 "--top-p must be above 0" chat --model x --top-p 2
+refused 2 "--repetition-penalty must be above 0" chat --model x --repetition-penalty -1
 refused 2 "--context 257: x has 256 tokens" chat --model x --context 257
 refused 2 "has no chat template" chat --model gpt2-tiny
 refused 2 "--model" chat

@@ -68,6 +68,15 @@ printf 'The day\nx\n' >"$work/prompts"
 rows = [json.loads(line) for line in sys.stdin]
 assert [row["prompt"] for row in rows] == ["The day", "x"], rows
 assert all(row["text"] for row in rows), rows' || complain "--json is not an object per line"
+# A NUL is a character like others, and ends no prompt.
+printf 'The\0day\nx\n' >"$work/zero"
+"$czero" generate --model gpt2-tiny --prompts "$work/zero" --json --max-new-tokens 2 |
+  python3 -c 'import json, sys
+rows = [json.loads(line) for line in sys.stdin]
+assert [row["prompt"] for row in rows] == ["The\0day", "x"], rows' || complain "--prompts cuts a line at its NUL"
+[ "$("$czero" generate --model gpt2-tiny --prompts "$work/zero" --no-echo --max-new-tokens 8)" != \
+  "$("$czero" generate --model gpt2-tiny --prompt The --prompt x --no-echo --max-new-tokens 8)" ] || complain "a prompt is cut at its NUL"
+
 # A stop word ends the text in front of it, also when tokens split it.
 text=$(own --no-end --no-echo --max-new-tokens 12) word=${text:3:2}
 [ "$(own --no-end --no-echo --max-new-tokens 12 --stop nowhere --stop "$word")" = "${text%%"$word"*}" ] ||
@@ -94,6 +103,10 @@ expect 2 "no token" -- --model gpt2-tiny --prompt ""
 expect 2 "temperature" -- --model gpt2-tiny --prompt x --temperature -1
 expect 2 "top-p must be" -- --model gpt2-tiny --prompt x --top-p 1.5
 expect 2 "repetition-penalty must be" -- --model gpt2-tiny --prompt x --repetition-penalty 0
+expect 2 "byte 0xe9 at offset 3 is not UTF-8" -- --model gpt2-tiny --prompt x --stop "$(printf 'caf\351')"
+expect 2 "--temperature must be at least 0" -- --model gpt2-tiny --prompt x --temperature -1
+expect 2 "--top-p must be above 0" -- --model gpt2-tiny --prompt x --top-p 1.1
+expect 2 "--repetition-penalty must be above 0" -- --model gpt2-tiny --prompt x --repetition-penalty 0
 expect 2 "empty text" -- --model gpt2-tiny --prompt x --stop ""
 expect 2 "exclude each other" -- --model gpt2-tiny --prompt x --prompts "$work/prompts"
 expect 2 "none: cannot be opened" -- --model gpt2-tiny --prompts "$work/none"

@@ -28,6 +28,23 @@ cp "$models/gpt2/config.json" "$models/gpt2/oracle.safetensors" "$work/other"
 grep -q "beyond 1e-04" "$work/out" || complain "no tensor is marked"
 tail -1 "$work/out" | grep -q "they differ" || complain "$(tail -1 "$work/out")"
 
+# a value that is no number is the worst of all, wherever it stands
+mkdir "$work/nan"
+cp "$models"/gpt2/{config.json,model.safetensors,oracle.safetensors} "$work/nan"
+python3 - "$work/nan/oracle.safetensors" <<'PY' || complain "no oracle with NaN"
+import json, sys
+raw = bytearray(open(sys.argv[1], "rb").read())
+n = int.from_bytes(raw[:8], "little")
+at = 8 + n + json.loads(raw[8:8 + n])["out.logits"]["data_offsets"][0]
+raw[at:at + 4] = b"\0\0\xc0\x7f"
+open(sys.argv[1], "wb").write(raw)
+PY
+"$czero" verify "$work/nan" >"$work/out"
+[ $? = 1 ] || complain "NaN agrees"
+tail -1 "$work/out" | grep -q "worst relative error nan: they differ" || complain "$(tail -1 "$work/out")"
+"$czero" verify "$work/nan" --json >"$work/out"
+grep -q '"worst_error": null' "$work/out" || complain "--json loses NaN"
+
 expect() { # CODE PATTERN -- arguments
   local code=$1 pattern=$2
   shift 3

@@ -489,7 +489,7 @@ static cz_status token_eval_open(struct token_eval *t, const struct eval_options
     const struct cz_infer_options infer = {.size = sizeof infer,
                                            .B = options.micro_batch,
                                            .T = T,
-                                           .dtype = score_dtype(s->dtype),
+                                           .dtype = args_dtype(s->dtype, DTYPE_F32),
                                            .device = s->device};
     return cz_infer_create(t->model, &infer, &t->infer);
 }
@@ -564,8 +564,11 @@ static cz_status eval_chats(const struct eval_options *o, struct cz_model *model
     const int64_t t_max = cz_model_t_max(model), usual = t_max < 1024 ? t_max : 1024;
     const int64_t T = s->max_len > 0 ? s->max_len : usual, B = s->batch > 0 ? s->batch : 32;
     const char *own = cz_tokenizer_is_in(s->model) ? s->model : "bytes";
-    const struct cz_infer_options infer = {
-        .size = sizeof infer, .B = B, .T = T, .dtype = score_dtype(s->dtype), .device = s->device};
+    const struct cz_infer_options infer = {.size = sizeof infer,
+                                           .B = B,
+                                           .T = T,
+                                           .dtype = args_dtype(s->dtype, DTYPE_F32),
+                                           .device = s->device};
     struct token_eval t = {.model = model};
     struct chat_encoder encoder = {0};
     struct chat_set *set = NULL;

@@ -148,12 +148,6 @@ static cz_status check_model(const struct export_options *o, const struct cz_mod
     return st;
 }
 
-static enum cz_dtype parse_dtype(const char *name)
-{
-    if (name && strcmp(name, "bf16") == 0) return DTYPE_BF16;
-    return name && strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
-}
-
 /* Streams shard by shard; the memory needed does not depend on the model. */
 static cz_status write_weights(const struct export_options *o, struct cz_consolidate_result *result)
 {
@@ -164,7 +158,7 @@ static cz_status write_weights(const struct export_options *o, struct cz_consoli
                                              .out_dir = o->out_dir,
                                              .format = CZ_CONSOLIDATE_SAFETENSORS,
                                              .has_dtype = true,
-                                             .dtype = parse_dtype(o->dtype),
+                                             .dtype = args_dtype(o->dtype, DTYPE_F32),
                                              .verify = o->verify,
                                              .finite = true,
                                              .progress = bar_update,
@@ -196,7 +190,7 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     const int64_t begin = clock_now_ns();
     TRY(check_model(o, m));
     TRY(write_weights(o, &result));
-    TRY(model_export_config(m, o->out_dir, parse_dtype(o->dtype)));
+    TRY(model_export_config(m, o->out_dir, args_dtype(o->dtype, DTYPE_F32)));
     TRY(export_tokenizer(o));
     const double seconds = (double)(clock_now_ns() - begin) * 1e-9;
     if (o->json) return put_consolidated(&result, o->out_dir, seconds, o->verify);
@@ -256,7 +250,7 @@ static char *adapter_name(const char *name)
 static enum cz_dtype adapter_dtype(const struct export_options *o, const struct ckpt *ck)
 {
     const struct ckpt_info *info = ckpt_get_info(ck);
-    if (o->dtype) return parse_dtype(o->dtype);
+    if (o->dtype) return args_dtype(o->dtype, DTYPE_F32);
     const bool is_narrow = info->model_dtype && info->model_dtype->has_base &&
                            dtype_size(info->model_dtype->base) == 2;
     return is_narrow && !info->is_ours ? info->model_dtype->base : DTYPE_F32;
@@ -426,7 +420,7 @@ static cz_status merge(struct export_options *o)
     if (!m) return cz_last_status();
     cz_status st = model_read_ends(o->dir, "generation_config.json", &ends);
     for (size_t i = 0; i < ends.n; i++) model_add_end(m, ends.ids[i]);
-    const enum cz_dtype dtype = o->dtype ? parse_dtype(o->dtype) : model_weights_dtype(m);
+    const enum cz_dtype dtype = args_dtype(o->dtype, model_weights_dtype(m));
     if (st == CZ_OK && !cz_model_has_weights(m))
         st = err_set(CZ_NOTFOUND, 0, "%s has no weights to merge into", o->model);
     if (st == CZ_OK) st = model_export_merged(m, o->out_dir, dtype, fetch_weights, m);

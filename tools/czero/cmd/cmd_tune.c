@@ -189,12 +189,6 @@ static int report(const struct tune *t, const struct tune *adapter, const struct
     return EXIT_OK;
 }
 
-static enum cz_dtype precision(const char *name)
-{
-    if (!name || strcmp(name, "bf16") == 0) return DTYPE_BF16;
-    return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
-}
-
 /* "DIR" or "DIR=RATE"; a "=" before a "/" belongs to the folder. */
 static cz_status read_disks(const struct tune_command *o, struct tune_options *out)
 {
@@ -230,7 +224,7 @@ static cz_status read_options(const struct tune_command *o, struct machine_meant
                                  .profile_path = o->machine.profile && !machine->profile.is_assumed
                                                      ? o->machine.profile
                                                      : NULL,
-                                 .dtype = precision(o->precision),
+                                 .dtype = args_dtype(o->precision, DTYPE_BF16),
                                  .micro_batch = o->micro_batch,
                                  .batch = o->batch};
     if (o->nvme && size_parse_machine(o->nvme, &out->nvme_nbytes) != CZ_OK)

@@ -4,6 +4,7 @@
 #include "formats/beneath.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,10 +70,28 @@ void text_stream_free(struct text_stream *s)
     text_buf_free(&s->held);
 }
 
-enum cz_dtype answer_dtype(const char *name)
+const char *answer_check_sampling(struct answer_sampling *s)
 {
-    if (strcmp(name, "bf16") == 0) return DTYPE_BF16;
-    return strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_F32;
+    if (s->top_p < 0 || s->top_p > 1) return "--top-p must be above 0 and at most 1";
+    if (s->penalty <= 0) return "--repetition-penalty must be above 0";
+    if (isnan(s->temperature)) s->temperature = s->top_k > 0 || s->top_p > 0 ? 1.0 : 0.0;
+    return s->temperature < 0 ? "--temperature must be at least 0" : NULL;
+}
+
+struct cz_generate_options answer_options(const struct answer_sampling *s,
+                                          const struct model_ends *ends,
+                                          const struct cz_tokenizer *tokenizer)
+{
+    return (struct cz_generate_options){.size = sizeof(struct cz_generate_options),
+                                        .temperature = (float)s->temperature,
+                                        .top_k = s->top_k,
+                                        .top_p = (float)s->top_p,
+                                        .repetition_penalty = (float)s->penalty,
+                                        .seed = (uint64_t)s->seed,
+                                        .end_id = -1,
+                                        .end_ids = ends->ids,
+                                        .n_end_ids = ends->n,
+                                        .n_vocab = cz_tokenizer_vocab_size(tokenizer)};
 }
 
 cz_status answer_open_template(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,

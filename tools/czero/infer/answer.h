@@ -1,5 +1,5 @@
-/* What czero generate and czero chat share: a text that arrives token by token, the tokens that end
- * it, and the template of a model's folder. */
+/* What czero generate and czero chat share: how tokens are chosen, a text that arrives token by
+ * token, the tokens that end it, and the template of a model's folder. */
 #ifndef CZ_TOOLS_CZERO_INFER_ANSWER_H
 #define CZ_TOOLS_CZERO_INFER_ANSWER_H
 
@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "tools/czero/args.h"
 #include <czero/data.h>
+#include <czero/infer.h>
 
 /* Tokens to text, up to a stop word. What may be the beginning of one waits in `held` until it is
  * known. Set decoder, stops, put and user first. */
@@ -25,8 +26,61 @@ cz_status text_stream_take(struct text_stream *s, int32_t token);
 cz_status text_stream_end(struct text_stream *s);
 void text_stream_free(struct text_stream *s); /* the held text */
 
-/* "fp32", "bf16" or "fp16". */
-enum cz_dtype answer_dtype(const char *name);
+/* How the next token is chosen. */
+struct answer_sampling {
+    double temperature; /* NAN: not given */
+    double top_p, penalty;
+    int64_t top_k, seed;
+};
+
+#define ANSWER_SAMPLING_USUAL                                                                      \
+    {                                                                                              \
+        .temperature = NAN, .penalty = 1                                                           \
+    }
+
+/* The options' rows in a table; `place` is the offset of the struct. */
+#define ANSWER_SAMPLING_OPTIONS(place)                                                             \
+    {"--temperature",                                                                              \
+     ARG_DOUBLE,                                                                                   \
+     (place) + offsetof(struct answer_sampling, temperature),                                      \
+     "T",                                                                                          \
+     "0: always the most likely token (default); 1: sample from the model's distribution",         \
+     0,                                                                                            \
+     false},                                                                                       \
+        {"--top-k",                                                                                \
+         ARG_INT,                                                                                  \
+         (place) + offsetof(struct answer_sampling, top_k),                                        \
+         "K",                                                                                      \
+         "sample from the K most likely tokens (temperature 1 unless given)",                      \
+         1,                                                                                        \
+         false},                                                                                   \
+        {"--top-p",                                                                                \
+         ARG_DOUBLE,                                                                               \
+         (place) + offsetof(struct answer_sampling, top_p),                                        \
+         "P",                                                                                      \
+         "sample from the most likely tokens with probability P together (temperature 1 unless "   \
+         "given)",                                                                                 \
+         0,                                                                                        \
+         false},                                                                                   \
+        {"--repetition-penalty",                                                                   \
+         ARG_DOUBLE,                                                                               \
+         (place) + offsetof(struct answer_sampling, penalty),                                      \
+         "R",                                                                                      \
+         "make tokens that the text holds already less likely; 1: do not (default)",               \
+         0,                                                                                        \
+         false},                                                                                   \
+    {                                                                                              \
+        "--seed", ARG_INT, (place) + offsetof(struct answer_sampling, seed), "S",                  \
+            "seed for sampling (default: 0)", 0, false                                             \
+    }
+
+/* What is wrong with a value; NULL: nothing, and the temperature is set. */
+const char *answer_check_sampling(struct answer_sampling *s);
+
+/* The options of a run that samples so, up to these ends. */
+struct cz_generate_options answer_options(const struct answer_sampling *s,
+                                          const struct model_ends *ends,
+                                          const struct cz_tokenizer *tokenizer);
 
 /* The encoder of a folder's chats: given, or its own template, which a folder whose tokenizer is
  * "bytes" may have, too. To be closed, also after an error. */

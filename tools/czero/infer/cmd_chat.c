@@ -6,6 +6,7 @@
  * computed. */
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/text/encoding.h"
 #include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
@@ -28,9 +29,12 @@
 
 struct chat_cli {
     const char *model, *adapter, *system, *tokenizer, *chat_template, *dtype, *device;
-    int64_t max_new_tokens, context, top_k, seed;
-    double temperature, top_p, penalty;
+    struct answer_sampling sampling;
+    int64_t max_new_tokens, context;
 };
+
+#define MARK            "\xEF\xBB\xBF"
+#define LINE_NBYTES_MAX (16 << 20)
 
 #define AT(field) offsetof(struct chat_cli, field)
 static const struct arg_spec specs[] = {
@@ -46,16 +50,7 @@ static const struct arg_spec specs[] = {
      "longest answer, in tokens (default: 1024)", 1, false},
     {"--context", ARG_INT, AT(context), "N",
      "tokens of the conversation that the model sees (default: its own, at most 4096)", 2, false},
-    {"--temperature", ARG_DOUBLE, AT(temperature), "T",
-     "0: always the most likely token (default); 1: sample from the model's distribution", 0,
-     false},
-    {"--top-k", ARG_INT, AT(top_k), "K",
-     "sample from the K most likely tokens (temperature 1 unless given)", 1, false},
-    {"--top-p", ARG_DOUBLE, AT(top_p), "P",
-     "sample from the tokens that share the probability P (temperature 1 unless given)", 0, false},
-    {"--repetition-penalty", ARG_DOUBLE, AT(penalty), "R",
-     "make tokens that the text holds already less likely; 1: do not (default)", 0, false},
-    {"--seed", ARG_INT, AT(seed), "S", "seed for sampling (default: 0)", 0, false},
+    ANSWER_SAMPLING_OPTIONS(AT(sampling)),
     {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16",
      "type of weights and activations (default: fp32)", 0, false},
     {"--device", ARG_STRING, AT(device), "cpu|cuda|cuda:N", "device to run on (default: cpu)", 0,
@@ -141,6 +136,7 @@ struct talk {
     size_t n, cap, n_dropped;
     struct text_stream stream;
     struct text_buf answer;
+    size_t n_lines; /* of standard input */
 };
 
 static void forget(struct talk *t, size_t n_kept)
@@ -333,8 +329,44 @@ static cz_status obey(struct talk *t, char *line, bool *leaves)
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* The next line without its end; false: there is none. Ctrl-C gives an empty one. */
-static bool read_line(const struct talk *t, char **line, size_t *room)
+/* Up to the line feed, or the end of the input. A byte order mark is no part of the first line. */
+static cz_status take_line(struct talk *t, struct text_buf *line, bool *ended)
+{
+    int c = '\n';
+    line->n = 0;
+    t->n_lines++;
+    while (line->n < LINE_NBYTES_MAX && (c = getchar()) != EOF && c != '\n')
+        TRY(text_buf_put_char(line, (char)c));
+    if (ferror(stdin)) return err_set(CZ_IO, errno, "standard input: cannot be read");
+    if (line->n == LINE_NBYTES_MAX)
+        return err_set(CZ_INVALID, 0, "standard input:%zu: the line is longer than %d MiB",
+                       t->n_lines, LINE_NBYTES_MAX >> 20);
+    *ended = c == EOF && line->n == 0;
+    while (line->n > 0 && line->s[line->n - 1] == '\r') line->n--;
+    const size_t n_mark = sizeof MARK - 1;
+    if (t->n_lines == 1 && line->n >= n_mark && memcmp(line->s, MARK, n_mark) == 0) {
+        line->n -= n_mark;
+        memmove(line->s, line->s + n_mark, line->n);
+    }
+    return text_buf_put_char(line, '\0');
+}
+
+/* A message is UTF-8 without NUL. */
+static cz_status check_line(const struct talk *t, const struct text_buf *line)
+{
+    char where[48];
+    const size_t n = line->n - 1;
+    snprintf(where, sizeof where, "standard input:%zu", t->n_lines);
+    TRY(tool_check_text(where, line->s));
+    if (strlen(line->s) == n) return CZ_OK;
+    const char *guess = encoding_wide(line->s, n);
+    return err_set(CZ_INVALID, 0, "%s: byte %zu of the line is NUL%s%s%s", where,
+                   strlen(line->s) + 1, guess ? "; the text looks like " : "", guess ? guess : "",
+                   guess ? ": convert it to UTF-8" : "");
+}
+
+/* The next line, terminated, without its end. Ctrl-C gives an empty one. */
+static cz_status read_line(struct talk *t, struct text_buf *line, bool *ended)
 {
     if (t->on_terminal) {
         forget_interrupts();
@@ -342,62 +374,52 @@ static bool read_line(const struct talk *t, char **line, size_t *room)
         fflush(stdout);
         if (!wait_for_line()) {
             putchar('\n');
-            **line = '\0';
-            return true;
+            line->n = 0;
+            return text_buf_put_char(line, '\0');
         }
     }
-    ssize_t n = getline(line, room, stdin);
-    if (n < 0 && t->on_terminal) putchar('\n');
-    while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r')) (*line)[--n] = '\0';
-    return n >= 0;
+    TRY(take_line(t, line, ended));
+    if (*ended && t->on_terminal) putchar('\n');
+    return CZ_OK;
 }
 
 /* What a person types wrong is reported and the conversation continues; in a file it ends the
  * command. */
 static cz_status talk_on(struct talk *t)
 {
-    size_t room = 256;
-    char *line = calloc(room, 1);
-    bool leaves = false;
-    cz_status st = line ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a line");
-    while (st == CZ_OK && !leaves && read_line(t, &line, &room)) {
-        const bool is_command = line[0] == '/' && line[1] != '/';
-        if (!line[strspn(line, " \t")]) continue;
-        st = tool_check_text("the message", line);
-        if (st == CZ_OK)
-            st = is_command ? obey(t, line, &leaves) : answer(t, line + (line[0] == '/'));
+    struct text_buf line = {0};
+    bool leaves = false, ended = false;
+    cz_status st = CZ_OK;
+    while (st == CZ_OK && !leaves) {
+        st = read_line(t, &line, &ended);
+        if (st != CZ_OK || ended) break;
+        st = check_line(t, &line);
+        const bool is_command = line.s[0] == '/' && line.s[1] != '/';
+        if (st == CZ_OK && line.s[strspn(line.s, " \t")])
+            st = is_command ? obey(t, line.s, &leaves) : answer(t, line.s + (line.s[0] == '/'));
         if (st == CZ_INVALID && t->on_terminal) {
             tool_fail();
             err_clear();
             st = CZ_OK;
         }
     }
-    free(line);
+    text_buf_free(&line);
     return st;
 }
 
 static cz_status open_session(struct talk *t)
 {
     const struct chat_cli *o = t->o;
-    const struct cz_generate_options options = {.size = sizeof options,
-                                                .max_new_tokens = o->max_new_tokens,
-                                                .temperature = (float)o->temperature,
-                                                .top_k = o->top_k,
-                                                .top_p = (float)o->top_p,
-                                                .repetition_penalty = (float)o->penalty,
-                                                .seed = (uint64_t)o->seed,
-                                                .end_id = -1,
-                                                .end_ids = t->ends.ids,
-                                                .n_end_ids = t->ends.n,
-                                                .n_vocab = cz_tokenizer_vocab_size(t->tokenizer),
-                                                .dtype = answer_dtype(o->dtype),
-                                                .device = o->device};
+    struct cz_generate_options options = answer_options(&o->sampling, &t->ends, t->tokenizer);
     const int64_t t_max = cz_model_t_max(t->model), usual = 4096;
     t->T = o->context > 0 ? o->context : usual;
     if (o->context > t_max)
         return err_set(CZ_INVALID, 0, "--context %lld: %s has %lld tokens", (long long)o->context,
                        o->model, (long long)t_max);
     if (t->T > t_max) t->T = t_max;
+    options.max_new_tokens = o->max_new_tokens;
+    options.dtype = args_dtype(o->dtype, DTYPE_F32);
+    options.device = o->device;
     return generate_session_open(t->model, &options, t->T, &t->session);
 }
 
@@ -453,10 +475,14 @@ static cz_status run(const struct chat_cli *o)
 
 int cmd_chat(int argc, char **argv)
 {
-    struct chat_cli o = {.dtype = "fp32", .max_new_tokens = 1024, .temperature = NAN, .penalty = 1};
+    struct chat_cli o = {.max_new_tokens = 1024, .sampling = ANSWER_SAMPLING_USUAL};
     enum args_result parsed = args_parse(&chat_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-    if (isnan(o.temperature)) o.temperature = o.top_k > 0 || o.top_p > 0 ? 1.0 : 0.0;
+    const char *wrong = answer_check_sampling(&o.sampling);
+    if (wrong) {
+        tool_complain("czero chat", "%s", wrong);
+        return EXIT_USAGE;
+    }
     tool_log_init(true);
     if (adapter_find_base(&o.model, &o.adapter) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();

@@ -3,10 +3,11 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "data/chat/chat_prompt.h"
+#include "data/tokenizer/tokenizer.h"
 #include "engine/infer/generate.h"
 #include "tools/czero/args.h"
-#include "tools/czero/infer/answer.h"
 #include "tools/czero/commands.h"
+#include "tools/czero/infer/answer.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/adapter.h"
 #include <czero/data.h>
@@ -22,8 +23,8 @@ struct generate_cli {
     const char *model, *adapter, *file, *tokenizer, *dtype, *device, *encoding;
     const char *system, *messages, *chat_template;
     struct arg_list prompts, chats, stops;
-    int64_t max_new_tokens, top_k, seed;
-    double temperature, top_p, penalty;
+    struct answer_sampling sampling;
+    int64_t max_new_tokens;
     bool no_cache, no_echo, no_end, raw, json;
 };
 
@@ -47,19 +48,8 @@ static const struct arg_spec specs[] = {
      "tokenizer (default: the one in the model's folder, else bytes)", 0, false},
     {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N",
      "number of tokens to generate (default: 128)", 0, false},
-    {"--temperature", ARG_DOUBLE, AT(temperature), "T",
-     "0: always the most likely token (default); 1: sample from the model's distribution", 0,
-     false},
-    {"--top-k", ARG_INT, AT(top_k), "K",
-     "sample from the K most likely tokens (temperature 1 unless given)", 1, false},
-    {"--top-p", ARG_DOUBLE, AT(top_p), "P",
-     "sample from the most likely tokens that have the share P of the probability together "
-     "(temperature 1 unless given)",
-     0, false},
-    {"--repetition-penalty", ARG_DOUBLE, AT(penalty), "R",
-     "make tokens that the text holds already less likely; 1: do not (default)", 0, false},
+    ANSWER_SAMPLING_OPTIONS(AT(sampling)),
     {"--stop", ARG_LIST, AT(stops), "TEXT", "end the text before this one; repeatable", 0, false},
-    {"--seed", ARG_INT, AT(seed), "S", "seed for sampling (default: 0)", 0, false},
     {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16",
      "type of weights and activations (default: fp32)", 0, false},
     {"--device", ARG_STRING, AT(device), "cpu|cuda|cuda:N", "device to run on (default: cpu)", 0,
@@ -98,7 +88,7 @@ const struct arg_command generate_command = {
  * run that fails before prints nothing. */
 struct printer {
     const struct generate_cli *o;
-    const char *const *prompts;
+    const struct cz_tokenizer_input *prompts; /* lines of a file may hold NUL */
     size_t n_prompts;
     struct text_stream stream;
     bool echoes;
@@ -124,10 +114,10 @@ static void put_text(const struct printer *p, const char *text, size_t nbytes)
 static cz_status print_text(void *user, const char *text, size_t nbytes)
 {
     struct printer *p = user;
-    const char *prompt = p->prompts[p->now];
+    const struct cz_tokenizer_input *prompt = &p->prompts[p->now];
     if (p->o->json) return text_buf_put(&p->text, text, nbytes);
     if (!p->begun && p->now > 0) putchar('\n');
-    if (!p->begun && p->echoes) put_text(p, prompt, strlen(prompt));
+    if (!p->begun && p->echoes) put_text(p, prompt->text, prompt->nbytes);
     p->begun = true;
     put_text(p, text, nbytes);
     return fflush(stdout) == 0 ? CZ_OK : err_set(CZ_IO, errno, "cannot write to standard output");
@@ -135,12 +125,12 @@ static cz_status print_text(void *user, const char *text, size_t nbytes)
 
 static cz_status end_text(struct printer *p)
 {
-    const char *prompt = p->prompts[p->now];
+    const struct cz_tokenizer_input *prompt = &p->prompts[p->now];
     TRY(text_stream_end(&p->stream));
     if (!p->begun) TRY(print_text(p, "", 0)); /* a text without a token still has its prompt */
     if (p->o->json) {
         printf("{\"prompt\": ");
-        tool_put_json_string(stdout, prompt, strlen(prompt));
+        tool_put_json_string(stdout, prompt->text, prompt->nbytes);
         printf(", \"text\": ");
         tool_put_json_string(stdout, p->text.n > 0 ? p->text.s : "", p->text.n);
         putchar('}');
@@ -166,12 +156,12 @@ static cz_status print_token(void *user, size_t prompt, int32_t token, bool *end
 
 /* Where they come from, as texts and as ids. */
 struct source {
-    struct cz_texts *lines;      /* of --prompts */
-    struct chat_prompts chats;   /* of --chat and --messages */
-    struct chat_encoder encoder; /* for these */
-    struct text_buf *rendered;   /* (n) of these */
-    const char **texts;          /* (n) */
-    struct cz_prompt *prompts;   /* (n) */
+    struct cz_texts *lines;           /* of --prompts */
+    struct chat_prompts chats;        /* of --chat and --messages */
+    struct chat_encoder encoder;      /* for these */
+    struct text_buf *rendered;        /* (n) of these */
+    struct cz_tokenizer_input *texts; /* (n) */
+    struct cz_prompt *prompts;        /* (n) */
     size_t n;
 };
 
@@ -232,6 +222,7 @@ static cz_status source_read(struct source *s, const struct generate_cli *o)
     s->n = o->prompts.n;
     for (size_t i = 0; i < s->n; i++) TRY(tool_check_text("--prompt", o->prompts.items[i]));
     for (size_t i = 0; i < o->chats.n; i++) TRY(tool_check_text("--chat", o->chats.items[i]));
+    for (size_t i = 0; i < o->stops.n; i++) TRY(tool_check_text("--stop", o->stops.items[i]));
     if (o->system) TRY(tool_check_text("--system", o->system));
     if (o->file) TRY(read_lines(s, o));
     if (is_chat(o)) TRY(read_chats(s, o));
@@ -240,25 +231,11 @@ static cz_status source_read(struct source *s, const struct generate_cli *o)
     s->prompts = calloc(s->n, sizeof *s->prompts);
     if (!s->rendered || !s->texts || !s->prompts)
         return err_set(CZ_NOMEM, 0, "no memory for %zu prompts", s->n);
-    for (size_t i = 0; i < s->n && !is_chat(o); i++)
-        s->texts[i] = o->file ? cz_texts_at(s->lines, i).text : o->prompts.items[i];
-    return CZ_OK;
-}
-
-/* The prompt with the special tokens that the tokenizer puts around a text. */
-static cz_status encode_text(const struct cz_tokenizer *tokenizer, const char *prompt,
-                             int32_t **ids, size_t *n_ids)
-{
-    const struct cz_tokenizer_input input = {.text = prompt, .nbytes = strlen(prompt)};
-    const int64_t max_special = 16;
-    int64_t n_all = 0;
-    TRY(cz_tokenizer_encode(tokenizer, prompt, strlen(prompt), ids, n_ids));
-    free(*ids);
-    *ids = malloc((*n_ids + (size_t)max_special) * sizeof **ids);
-    if (!*ids) return err_set(CZ_NOMEM, 0, "no memory for the prompt's tokens");
-    TRY(cz_tokenizer_encode_input(tokenizer, &input, (int64_t)*n_ids + max_special, *ids, NULL,
-                                  &n_all, NULL));
-    *n_ids = (size_t)n_all;
+    for (size_t i = 0; i < s->n && !is_chat(o); i++) {
+        const char *given = o->file ? NULL : o->prompts.items[i];
+        s->texts[i] = o->file ? cz_texts_at(s->lines, i)
+                              : (struct cz_tokenizer_input){.text = given, .nbytes = strlen(given)};
+    }
     return CZ_OK;
 }
 
@@ -272,8 +249,7 @@ static cz_status encode_chat(struct source *s, const struct generate_cli *o, siz
                  strcmp(o->messages, "-") == 0 ? "standard input" : o->messages,
                  (unsigned long long)s->chats.lines[i]);
     TRY(chat_encode_prompt(&s->encoder, &s->chats.rows[i], where, &s->rendered[i], ids, n_ids));
-    TRY(text_buf_put_char(&s->rendered[i], '\0'));
-    s->texts[i] = s->rendered[i].s;
+    s->texts[i] = (struct cz_tokenizer_input){.text = s->rendered[i].s, .nbytes = s->rendered[i].n};
     return CZ_OK;
 }
 
@@ -288,7 +264,8 @@ static cz_status source_encode(struct source *s, const struct generate_cli *o,
         int32_t *ids = NULL;
         size_t n = 0;
         cz_status st = is_chat(o) ? encode_chat(s, o, i, &ids, &n)
-                                  : encode_text(tokenizer, s->texts[i], &ids, &n);
+                                  : tokenizer_encode_whole(tokenizer, s->texts[i].text,
+                                                           s->texts[i].nbytes, &ids, &n);
         s->prompts[i] = (struct cz_prompt){ids, n};
         TRY(st);
     }
@@ -305,20 +282,11 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
     if (!o->no_end)
         TRY(answer_find_ends(o->model, o->adapter, tokenizer, is_chat(o) ? &s->encoder : NULL,
                              &ends, &printer->stream.stops));
-    const struct cz_generate_options options = {.size = sizeof options,
-                                                .max_new_tokens = o->max_new_tokens,
-                                                .temperature = (float)o->temperature,
-                                                .top_k = o->top_k,
-                                                .top_p = (float)o->top_p,
-                                                .repetition_penalty = (float)o->penalty,
-                                                .seed = (uint64_t)o->seed,
-                                                .end_id = -1,
-                                                .end_ids = ends.ids,
-                                                .n_end_ids = ends.n,
-                                                .n_vocab = cz_tokenizer_vocab_size(tokenizer),
-                                                .dtype = answer_dtype(o->dtype),
-                                                .no_cache = o->no_cache,
-                                                .device = o->device};
+    struct cz_generate_options options = answer_options(&o->sampling, &ends, tokenizer);
+    options.max_new_tokens = o->max_new_tokens;
+    options.dtype = args_dtype(o->dtype, DTYPE_F32);
+    options.no_cache = o->no_cache;
+    options.device = o->device;
     TRY(cz_generate_all(model, &options, s->prompts, s->n, print_token, printer));
     while (printer->now < printer->n_prompts) TRY(end_text(printer));
     return CZ_OK;
@@ -370,29 +338,25 @@ static const char *check_sources(const struct generate_cli *o)
 }
 
 /* What is wrong with a number or a combination; NULL: nothing. */
-static const char *check_options(const struct generate_cli *o)
+static const char *check_options(struct generate_cli *o)
 {
     const char *wrong = check_sources(o);
+    if (!wrong) wrong = answer_check_sampling(&o->sampling);
     if (wrong) return wrong;
     for (size_t i = 0; i < o->stops.n; i++)
         if (!*o->stops.items[i]) return "--stop: an empty text would end every text at once";
-    if (o->temperature < 0) return "--temperature must be at least 0";
-    if (o->top_p < 0 || o->top_p > 1) return "--top-p must be above 0 and at most 1";
-    if (o->penalty <= 0) return "--repetition-penalty must be above 0";
     if (!o->json || !(o->raw || o->no_echo)) return NULL;
     return "--json prints whole texts, escaped: --raw and --no-echo do not apply";
 }
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_cli o = {
-        .dtype = "fp32", .max_new_tokens = 128, .temperature = NAN, .penalty = 1};
+    struct generate_cli o = {.max_new_tokens = 128, .sampling = ANSWER_SAMPLING_USUAL};
     enum args_result parsed = args_parse(&generate_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-    if (isnan(o.temperature)) o.temperature = o.top_k > 0 || o.top_p > 0 ? 1.0 : 0.0;
     const char *wrong = check_options(&o);
     if (wrong) {
-        printable_print(stderr, "czero generate: %s\n", wrong);
+        tool_complain("czero generate", "%s", wrong);
         return EXIT_USAGE;
     }
     tool_log_init(true);

@@ -5,6 +5,7 @@
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define WORST_ALLOWED 1e-4
@@ -77,7 +78,8 @@ static void show(void *user, const struct verify_row *row)
         show_line(row, beyond);
     tally->n_rows++;
     tally->n_beyond += beyond;
-    if (!(row->error <= tally->worst)) tally->worst = row->error;
+    /* NaN is the worst, and stays */
+    if (!isnan(tally->worst) && !(row->error <= tally->worst)) tally->worst = row->error;
 }
 
 static int conclude(const struct tally *tally)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/report/class_report.h"
+#include "tools/czero/args.h"
 #include <czero/data.h>
 
 #include <math.h>
@@ -14,12 +15,6 @@
 #include <string.h>
 
 enum { BATCH_USUAL = 32, LENGTH_USUAL = 512 };
-
-enum cz_dtype score_dtype(const char *name)
-{
-    if (!name || strcmp(name, "fp32") == 0) return DTYPE_F32;
-    return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
-}
 
 /* What rows are made of: tokens of the model's tokenizer. */
 static cz_status open_texts(struct scorer *s, const struct score_options *o)
@@ -51,7 +46,7 @@ static cz_status open_infer(struct scorer *s, const struct score_options *o)
     const struct cz_infer_options options = {.size = sizeof options,
                                              .B = s->batch,
                                              .T = s->max_len,
-                                             .dtype = score_dtype(o->dtype),
+                                             .dtype = args_dtype(o->dtype, DTYPE_F32),
                                              .device = o->device};
     return cz_infer_create(s->model, &options, &s->infer);
 }

@@ -73,9 +73,6 @@ size_t word_scores_at(const struct cz_texts *texts, size_t example);
 /* CZ_CORRUPT where a loss over rows from `first` on (from 0) is not finite. */
 cz_status score_check_loss(float loss, uint64_t first, int64_t n_rows);
 
-/* The dtype of --dtype; fp32 for NULL. */
-enum cz_dtype score_dtype(const char *name);
-
 /* p (n) = softmax(logits), in double. */
 void score_probabilities(const float *logits, size_t n, double *p);
 

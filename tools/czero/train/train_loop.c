@@ -2,6 +2,7 @@
  * takes the same branch at every step, since all of them lead to collective operations; whatever
  * one rank alone knows (a signal, its accuracy) is exchanged first. */
 #include "base/printable.h"
+#include "tools/czero/args.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
@@ -327,10 +328,7 @@ static enum cz_dtype export_dtype(const struct run *r)
 {
     const char *name = r->options->export_dtype;
     if (!name && cz_model_has_adapter(run_model(r))) return DTYPE_F32;
-    if (!name) return model_weights_dtype(run_model(r));
-    return strcmp(name, "bf16") == 0   ? DTYPE_BF16
-           : strcmp(name, "fp16") == 0 ? DTYPE_F16
-                                       : DTYPE_F32;
+    return args_dtype(name, model_weights_dtype(run_model(r)));
 }
 
 /* Steps without finite gradients change nothing: a run of many is not what was asked for, and one
