@@ -356,8 +356,8 @@ class Engine(lib.Uncopied):
         """The last hidden states (B,T,width), float32, as transformers' last_hidden_state.
 
         pool makes one vector of each row, (B,width): "cls" of its first token, "mean" of its
-        tokens, "last" of its last one; attention_mask says which they are. normalize divides
-        vectors by their lengths.
+        tokens, "last" of its last one; attention_mask says which they are. A row without tokens
+        gives zeros. normalize divides vectors by their lengths.
         """
         if pool not in _POOLS:
             raise ValueError(f'pool "{pool}": one of {", ".join(_POOLS)} is needed')
@@ -373,7 +373,7 @@ class Engine(lib.Uncopied):
         elif pool != "none":
             first = mask.argmax(1)
             place = first if pool == "cls" else mask.shape[1] - 1 - mask[:, ::-1].argmax(1)
-            states = states[numpy.arange(len(states)), place]
+            states = states[numpy.arange(len(states)), place] * mask.any(1)[:, None]
         if normalize:
             states /= numpy.maximum(numpy.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
         return states
@@ -559,14 +559,14 @@ class Engine(lib.Uncopied):
         """Save to save_dir/tag (None: "global_step{N}") in DeepSpeed's format; durable on return.
         client_state is merged into the checkpoint's dictionary: docs/python.md has the types that
         come back equal; others are a TypeError, and nothing is written."""
-        raw = name = None
+        raw = name = folder = None
         with self._together():
-            name = lib.tag_text(tag)
+            folder, name = lib.path(save_dir), lib.tag_text(tag)
             raw = client_state_module.encode(client_state) if client_state else None
         options = lib.new(lib.SaveOptions, tag=name, exclude_frozen=exclude_frozen_parameters,
                           keep_latest=not save_latest, client_state_pickle=raw,
                           client_state_nbytes=len(raw or b""))
-        self._call(C.engine_save_checkpoint_ex, lib.path(save_dir), ctypes.byref(options))
+        self._call(C.engine_save_checkpoint_ex, folder, ctypes.byref(options))
         return True
 
     def load_checkpoint(self, load_dir: PathLike, tag: Optional[Union[str, int]] = None,
@@ -576,14 +576,17 @@ class Engine(lib.Uncopied):
         """Resume from load_dir/tag (None: the one that `latest` names), of czero or DeepSpeed, of any
         stage and number of ranks. Returns the tag's folder and the client state. Unlike DeepSpeed,
         a folder without a checkpoint is a NotFoundError."""
-        options = lib.new(lib.LoadOptions, tag=lib.tag_text(tag), lenient=not load_module_strict,
+        folder = name = None
+        with self._together():
+            folder, name = lib.path(load_dir), lib.tag_text(tag)
+        options = lib.new(lib.LoadOptions, tag=name, lenient=not load_module_strict,
                           pickles_client_state=True,
                           no_optimizer_states=not load_optimizer_states,
                           no_lr_scheduler=not load_lr_scheduler_states,
                           module_only=load_module_only)
         result = lib.new(lib.LoadResult)
         try:
-            self._call(C.engine_load_checkpoint_ex, lib.path(load_dir), ctypes.byref(options),
+            self._call(C.engine_load_checkpoint_ex, folder, ctypes.byref(options),
                                         ctypes.byref(result))
             raw = ctypes.string_at(result.client_state_pickle, result.client_state_nbytes)
             return lib.text(result.tag_dir), client_state_module.decode(raw)
@@ -595,10 +598,16 @@ class Engine(lib.Uncopied):
         """The weights in the model's dtype as one file for torch.load(). False: nothing is saved
         (stage 3 without stage3_gather_16bit_weights_on_model_save)."""
         saved = ctypes.c_bool()
-        self._call(C.engine_save_16bit_model, lib.path(save_dir), lib.path(save_filename),
-                                  exclude_frozen_parameters, ctypes.byref(saved))
+        folder = name = None
+        with self._together():
+            folder, name = lib.path(save_dir), lib.path(save_filename)
+        self._call(C.engine_save_16bit_model, folder, name, exclude_frozen_parameters,
+                   ctypes.byref(saved))
         return saved.value
 
     def export_hf(self, folder: PathLike, dtype: str = "fp32") -> None:
         """Write a Hugging Face folder that transformers loads; dtype "fp32", "bf16" or "fp16"."""
-        self._call(C.engine_export_hf, lib.path(folder), dtype_number(dtype))
+        raw = number = None
+        with self._together():
+            raw, number = lib.path(folder), dtype_number(dtype)
+        self._call(C.engine_export_hf, raw, number)

@@ -12,7 +12,8 @@ from ._library import C, PathLike
 
 
 class Tokenizer(lib.Uncopied):
-    """The tokenizer of a Hugging Face folder, of a tokenizer's folder, or "bytes".
+    """The tokenizer of a Hugging Face folder, of a tokenizer's folder, or "bytes". Threads may share
+    one.
 
         tokenizer = czero.Tokenizer("path/to/bert")
         batch = tokenizer(["a good day", "no"], max_length=128)
@@ -30,15 +31,24 @@ class Tokenizer(lib.Uncopied):
     def _call(self, call: Any, *arguments: Any) -> Any:
         if self._handle is None:
             raise TypeError("czero.Tokenizer(folder) opens tokenizers; this object has none")
-        return self._handle.run(call, *arguments)
+        return self._handle.read(call, *arguments)
 
     def __len__(self) -> int:
         return self._call(C.cz_tokenizer_vocab_size)
 
+    @staticmethod
+    def _raw(text: Optional[str], what: str) -> Optional[bytes]:
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise TypeError(f"{what}: a string is needed, not {type(text).__name__}")
+        return text.encode()
+
     def _row(self, text: str, pair: Optional[str], max_length: int) -> Any:
         ids, types = numpy.zeros((2, max_length), numpy.int32)
-        raw, more = text.encode(), None if pair is None else pair.encode()
-        given = lib.TokenizerInput(text=raw, nbytes=len(raw), pair=more, pair_nbytes=len(more or b""))
+        raw, more = self._raw(text, "a text"), self._raw(pair, "a pair")
+        given = lib.TokenizerInput(text=raw, nbytes=len(raw or b""), pair=more,
+                                   pair_nbytes=len(more or b""))
         n = ctypes.c_int64()
         as_int32 = ctypes.POINTER(ctypes.c_int32)
         self._call(C.cz_tokenizer_encode_input, ctypes.byref(given), max_length,

@@ -795,6 +795,12 @@ class Vectors(Folder):
         for pool in ("cls", "mean", "last"):  # padding in front
             numpy.testing.assert_allclose(engine.hidden(ids, mask, position_ids=places, pool=pool)[0],
                                           want[pool, "text"][0], atol=1e-5)
+        ids = numpy.concatenate([left["input_ids"]] * 2)
+        mask = numpy.stack([left["attention_mask"][0], numpy.zeros_like(ids[0])])
+        for pool in ("cls", "mean", "last"):  # a row without tokens
+            for unit in (False, True):
+                got = engine.hidden(ids, mask, pool=pool, normalize=unit)
+                self.assertTrue(got[0].any() and not got[1].any(), pool)
         with self.assertRaisesRegex(ValueError, 'pool "max"'):
             engine.hidden(ids, pool="max")
 
@@ -822,11 +828,41 @@ class Vectors(Folder):
                 bad()
         with self.assertRaises(czero.NotFoundError):
             czero.Tokenizer(self.folder / "nothing")
+        with self.assertRaisesRegex(TypeError, "a text: a string is needed, not bytes"):
+            tokenizer([b"a"])
+        with self.assertRaisesRegex(TypeError, "a pair: a string is needed, not int"):
+            tokenizer(["a"], [5])
+        with self.assertRaisesRegex(ValueError, "surrogates"):
+            tokenizer("a\ud800")
+        raw = _library.TokenizerInput(text=b"a\xff", nbytes=2)
+        with self.assertRaisesRegex(czero.InvalidError, "the text: byte 0xff at offset 1 is not UTF-8"):
+            tokenizer._call(_library.C.cz_tokenizer_encode_input, ctypes.byref(raw), 8,
+                            (ctypes.c_int32 * 8)(), None, ctypes.byref(ctypes.c_int64()), None)
         for way in (copy.copy, copy.deepcopy, pickle.dumps):
             with self.assertRaisesRegex(TypeError, "Tokenizer cannot be copied"):
                 way(tokenizer)
         with self.assertRaisesRegex(TypeError, "opens tokenizers"):
             czero.Tokenizer.__new__(czero.Tokenizer)("a")
+
+    def test_threads_share_a_tokenizer(self):
+        tokenizer = czero.Tokenizer("bytes")
+        together, failed = threading.Barrier(4), []
+
+        def encode():
+            together.wait()
+            try:
+                for _ in range(40):
+                    assert tokenizer("a" * 20000, max_length=20000)["input_ids"].sum() == 97 * 20000
+                    assert tokenizer.decode([98] * 10) == "b" * 10
+            except BaseException as error:  # pylint: disable=broad-except
+                failed.append(error)
+
+        threads = [threading.Thread(target=encode) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
 
     def test_what_other_engines_have_is_named(self):
         engine = self.engine()
@@ -919,6 +955,14 @@ class Ranks(Folder):
         assert engine.world_size == 2
         ids = numpy.random.default_rng(engine.global_rank).integers(0, 256, (2, 16))
         for step in range(3):
+            if step == 2 and "folder" in sys.argv:
+                one_fails = "a\\0b" if engine.global_rank == 1 else "there"
+                for call in (engine.save_checkpoint, engine.load_checkpoint,
+                             engine.save_16bit_model, engine.export_hf):
+                    try:
+                        call(f"{sys.argv[1]}-{one_fails}")
+                    except (czero.Error, ValueError) as error:
+                        sys.stdout.write(f"{engine.global_rank} {call.__name__} {error}\\n")
             if step == 2 and engine.global_rank == 1 and "fail" in sys.argv:
                 raise RuntimeError("this rank fails")
             if "batch" in sys.argv:
@@ -953,6 +997,15 @@ class Ranks(Folder):
         self.assertIn("1 StopIteration", done.stdout)
         self.assertRegex(done.stdout, "0 Error .*rank 1.*no more data")
         self.assertIn("sent 2", done.stdout)
+
+    def test_a_name_that_one_rank_refuses_is_refused_by_all(self):
+        done = self.launch("folder")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for call in ("save_checkpoint", "load_checkpoint", "save_16bit_model", "export_hf"):
+            self.assertRegex(done.stdout, f"1 {call} .*a NUL is inside")
+            self.assertRegex(done.stdout, f"0 {call} .*rank 1.*a NUL is inside")
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("run-")], [])
+        self.assertIn("sent 3", done.stdout)
 
     def test_a_rank_that_fails_ends_the_others(self):
         done = self.launch("fail")
