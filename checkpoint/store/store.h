@@ -4,7 +4,7 @@
  *   store_stage()     rank 0: an empty staging folder DIR/.TAG.saving
  *   … every rank writes and syncs its files there …
  *   store_publish()   rank 0: extra files, manifest, the final name, then `latest`
- *   store_prune()     rank 0: removes old tags, oldest first
+ *   store_prune()     rank 0: removes old tags, oldest first; store_prune_others(): all but these
  *   store_discard()   instead, if any rank failed: removes the save
  *
  * docs/checkpoint-format.md defines the order of syncs and renames. If the process is killed at any
@@ -60,6 +60,9 @@ void store_discard(const char *dir, const char *tag);
  * its name back with those, and a warning. *n_removed (may be NULL). Errors: CZ_IO (the rest is
  * still tried). */
 cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed);
+
+/* The same, but only the tags `names` (ends with NULL) stay, and the one that `latest` names. */
+cz_status store_prune_others(const char *dir, const char *const *names, size_t *n_removed);
 
 CZ_EXTERN_C_END
 #endif

@@ -127,22 +127,36 @@ static cz_status find_tags(const char *dir, const struct ckpt_list *list, struct
     return CZ_OK;
 }
 
-/* Sets goes[i] for the tags, newest first, that may be removed: not the first `keep`, not the one
- * that `latest` names, not the newest complete one. */
-static cz_status choose(const char *dir, const struct tag *tags, size_t n, int64_t keep, bool *goes)
+/* Which tags stay besides that of `latest`: the newest ones, or those of a list. */
+struct kept {
+    int64_t newest;
+    const char *const *names; /* ends with NULL; NULL: see newest */
+};
+
+static bool is_named(const struct kept *kept, const char *tag)
+{
+    for (size_t i = 0; kept->names[i]; i++)
+        if (strcmp(kept->names[i], tag) == 0) return true;
+    return false;
+}
+
+/* Sets goes[i] for the tags, newest first, that may be removed: not those of `kept`, not the one
+ * that `latest` names, and without a list not the newest complete one. */
+static cz_status choose(const char *dir, const struct tag *tags, size_t n, const struct kept *kept,
+                        bool *goes)
 {
     char *named = NULL;
     cz_status st = ckpt_latest_read(dir, false, &named);
     if (st != CZ_OK && st != CZ_NOTFOUND && st != CZ_CORRUPT) return st;
     if (st != CZ_OK) err_clear(); /* no `latest`, or not a tag: it protects nothing */
-    bool have_complete = false;
+    bool have_complete = kept->names != NULL;
     for (size_t i = 0; i < n; i++) {
         char *path = have_complete ? NULL : file_join(dir, tags[i].name);
         const bool newest_complete = path && is_complete(path);
         have_complete |= newest_complete;
         free(path);
-        goes[i] =
-            (int64_t)i >= keep && !newest_complete && !(named && strcmp(named, tags[i].name) == 0);
+        const bool stays = kept->names ? is_named(kept, tags[i].name) : (int64_t)i < kept->newest;
+        goes[i] = !stays && !newest_complete && !(named && strcmp(named, tags[i].name) == 0);
     }
     free(named);
     return CZ_OK;
@@ -190,13 +204,13 @@ done:
 
 /* Oldest first, and on after a failure: the first error is returned when everything else has been
  * tried. */
-static cz_status prune(const char *dir, const struct ckpt_list *list, int64_t keep,
+static cz_status prune(const char *dir, const struct ckpt_list *list, const struct kept *kept,
                        struct tag *tags, bool *goes, size_t *n_removed)
 {
     size_t n;
     struct err first = {.status = CZ_OK};
     TRY(find_tags(dir, list, tags, &n));
-    TRY(choose(dir, tags, n, keep, goes));
+    TRY(choose(dir, tags, n, kept, goes));
     for (size_t i = n; i-- > 0;) { /* oldest first */
         if (!goes[i]) continue;
         if (remove_tag(dir, tags[i].name) == CZ_OK)
@@ -207,20 +221,33 @@ static cz_status prune(const char *dir, const struct ckpt_list *list, int64_t ke
     return first.status == CZ_OK ? CZ_OK : err_restore(&first);
 }
 
-cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed)
+static cz_status prune_folder(const char *dir, const struct kept *kept, size_t *n_removed)
 {
     struct ckpt_list list;
     size_t removed = 0;
     if (n_removed) *n_removed = 0;
-    if (keep < 1) return err_set(CZ_INVALID, 0, "%s: at least one checkpoint has to be kept", dir);
     TRY(ckpt_list_files(dir, "", &list));
     struct tag *tags = calloc(list.n + 1, sizeof *tags);
     bool *goes = calloc(list.n + 1, sizeof *goes);
-    cz_status st = tags && goes ? prune(dir, &list, keep, tags, goes, &removed)
+    cz_status st = tags && goes ? prune(dir, &list, kept, tags, goes, &removed)
                                 : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
     free(tags);
     free(goes);
     ckpt_list_free(&list);
     if (n_removed) *n_removed = removed;
     return st;
+}
+
+cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed)
+{
+    const struct kept kept = {.newest = keep};
+    if (n_removed) *n_removed = 0;
+    if (keep < 1) return err_set(CZ_INVALID, 0, "%s: at least one checkpoint has to be kept", dir);
+    return prune_folder(dir, &kept, n_removed);
+}
+
+cz_status store_prune_others(const char *dir, const char *const *names, size_t *n_removed)
+{
+    const struct kept kept = {.names = names};
+    return prune_folder(dir, &kept, n_removed);
 }

@@ -22,6 +22,8 @@ static void save_free(struct save *s)
     free(s->tag);
     free(s->staging);
     free(s->state_json);
+    for (size_t i = 0; s->keep_tags && s->keep_tags[i]; i++) free(s->keep_tags[i]);
+    free(s->keep_tags);
     free(s);
 }
 
@@ -168,6 +170,12 @@ static cz_status publish(struct cz_engine *e, struct save *s)
     return st;
 }
 
+static cz_status prune(const struct save *s)
+{
+    if (!s->keep_tags) return store_prune(s->dir, s->keep, NULL);
+    return store_prune_others(s->dir, (const char *const *)s->keep_tags, NULL);
+}
+
 /* Collective. */
 static cz_status complete(struct cz_engine *e)
 {
@@ -183,8 +191,8 @@ static cz_status complete(struct cz_engine *e)
     if (e->comm->rank == 0) LOGV(LOG_INFO, SUB_CKPT, "saved %s/%s", s->shown_dir, s->tag);
     /* Older tags go only after this one is complete; those that cannot be removed are no reason to
      * stop. */
-    if (e->comm->rank == 0 && s->keep > 0) {
-        if (store_prune(s->dir, s->keep, NULL) != CZ_OK)
+    if (e->comm->rank == 0 && (s->keep > 0 || s->keep_tags)) {
+        if (prune(s) != CZ_OK)
             LOGV(LOG_WARN, SUB_CKPT, "removing old checkpoints: %s", cz_last_error());
         err_clear();
     }
@@ -237,6 +245,20 @@ void engine_save_settle(struct cz_engine *e)
 
 /* ---- beginning ------------------------------------------------------------------------------ */
 
+/* The caller's list ends before a save in the background does. */
+static cz_status copy_tags(const char *const *tags, struct save *s)
+{
+    size_t n = 0;
+    if (!tags) return CZ_OK;
+    while (tags[n]) n++;
+    s->keep_tags = calloc(n + 1, sizeof *s->keep_tags);
+    if (!s->keep_tags) return err_set(CZ_NOMEM, 0, "no memory for a save");
+    for (size_t i = 0; i < n; i++)
+        if (!(s->keep_tags[i] = strdup(tags[i])))
+            return err_set(CZ_NOMEM, 0, "no memory for a save");
+    return CZ_OK;
+}
+
 static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag,
                            const struct cz_save_options *o, struct save *s)
 {
@@ -246,20 +268,21 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     s->staging = s->dir ? store_staging_path(s->dir, tag) : NULL;
     s->keep_latest = o->keep_latest;
     s->keep = o->keep;
-    if (!s->shown_dir || !s->tag || !s->staging) return err_set(CZ_NOMEM, 0, "no memory for a save");
+    if (!s->shown_dir || !s->tag || !s->staging)
+        return err_set(CZ_NOMEM, 0, "no memory for a save");
+    TRY(copy_tags(o->keep_tags, s));
     /* The JSON is made now, while the step stands still; a thread writes it later. */
     struct run_state state;
     run_state_take(e, o->cursor, &state);
     /* The frozen model of an adapter is named by its hash instead of stored. */
     const bool adapts = cz_model_has_adapter(e->model);
-    cz_status st = save_take_onebit(e, &state);
+    cz_status st = o->weights_only ? CZ_OK : save_take_onebit(e, &state);
     state.has_base = adapts && e->comm->rank == 0;
     if (st == CZ_OK && state.has_base) st = model_base_hash(e->model, &state.base_hash);
     if (st == CZ_OK) st = run_state_to_json(&state, s->tag, &s->state_json, &s->state_nbytes);
     run_state_free(&state);
     TRY(st);
-    TRY(save_describe(e, s->staging, o, o->exclude_frozen || adapts,
-                      &s->description));
+    TRY(save_describe(e, s->staging, o, o->exclude_frozen || adapts, &s->description));
     return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }
 

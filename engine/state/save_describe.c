@@ -70,7 +70,10 @@ cz_status save_describe(const struct cz_engine *e, const char *dir, const struct
                            "optimizers %s and %s side by side: DeepSpeed's checkpoints hold the "
                            "masters of one",
                            e->groups[0].hyper.cls->name, e->groups[g].hyper.cls->name);
-    TRY(save_describe_onebit(e, d));
+    /* Without an update there are no states: what remains are the settings and the masters. */
+    for (size_t g = 0; o->weights_only && g < e->n_groups; g++)
+        d->groups[g].step = 0, d->groups[g].n_states = 0;
+    if (!o->weights_only) TRY(save_describe_onebit(e, d));
     TRY(config_json(c, &d->config_json));
     const enum schedule_kind kind = c->scheduler.params.kind;
     const bool is_torchs = schedule_is_hf(kind) || schedule_is_torch(kind);

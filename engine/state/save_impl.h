@@ -123,6 +123,7 @@ struct save {
     size_t state_nbytes;
     bool keep_latest;
     int64_t keep;
+    char **keep_tags; /* ends with NULL; NULL: `keep` counts */
 };
 
 /* At a boundary: complete the save when all ranks have written their part. Collective while a save

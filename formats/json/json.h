@@ -17,7 +17,7 @@
 
 CZ_EXTERN_C_BEGIN
 
-#define JSON_DEPTH_MAX       200
+#define JSON_DEPTH_MAX 200
 
 /* Of any text; of a file in a folder (lists that programs write: tokenizers, indexes); of a file
  * that the user named (settings that people write). */
@@ -50,10 +50,11 @@ enum json_type {
     JSON_OBJECT
 };
 
-/* Read a whole file that the user named, of at most JSON_NAMED_NBYTES_MAX bytes: it may be a pipe, as
+/* Read a whole file that the user named, of at most JSON_NAMED_NBYTES_MAX bytes: it may be a pipe,
+ * as
  * `--config <(…)` makes one. Errors: CZ_NOTFOUND, CZ_IO (unreadable), CZ_CORRUPT (too long, or
- * "FILE:LINE:COL: what is wrong"; JSON_CONFIG reports CZ_INVALID instead), CZ_UNSUPPORTED, CZ_NOMEM.
- * *out is NULL then. */
+ * "FILE:LINE:COL: what is wrong"; JSON_CONFIG reports CZ_INVALID instead), CZ_UNSUPPORTED,
+ * CZ_NOMEM. *out is NULL then. */
 cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc **out);
 
 /* The same of a file of a folder (formats/beneath.h), which must be a regular file, no longer than

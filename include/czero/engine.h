@@ -237,6 +237,10 @@ struct cz_save_options {
      * Nothing in it is executed. */
     const void *client_state_pickle;
     size_t client_state_nbytes;
+    /* Instead of `keep`: afterwards remove all tags that czero wrote there, except these and the
+     * one that `latest` names. Ends with NULL; NULL: see `keep`. */
+    const char *const *keep_tags;
+    bool weights_only; /* no optimizer states: it loads with module_only or no_optimizer_states */
 };
 
 /* Start to write a checkpoint into dir/TAG. A thread of the engine writes the files straight from

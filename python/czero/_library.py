@@ -86,7 +86,8 @@ class SaveOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("tag", c_char_p), ("cursor", c_void_p),
                 ("client_state_json", c_char_p), ("exclude_frozen", c_bool),
                 ("keep_latest", c_bool), ("keep", c_int64),
-                ("client_state_pickle", c_char_p), ("client_state_nbytes", c_size_t)]
+                ("client_state_pickle", c_char_p), ("client_state_nbytes", c_size_t),
+                ("keep_tags", POINTER(c_char_p)), ("weights_only", c_bool)]
 
 
 class LoadOptions(ctypes.Structure):

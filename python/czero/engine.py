@@ -555,16 +555,18 @@ class Engine(lib.Uncopied):
     def save_checkpoint(self, save_dir: PathLike, tag: Optional[Union[str, int]] = None,
                         client_state: Optional[Mapping[str, Any]] = None,
                         save_latest: bool = True,
-                        exclude_frozen_parameters: bool = False) -> bool:
+                        exclude_frozen_parameters: bool = False,
+                        weights_only: bool = False) -> bool:
         """Save to save_dir/tag (None: "global_step{N}") in DeepSpeed's format; durable on return.
-        client_state is merged into the checkpoint's dictionary: docs/python.md has the types that
+        weights_only leaves out the optimizer's states: load it with load_module_only. client_state is merged into the checkpoint's dictionary: docs/python.md has the types that
         come back equal; others are a TypeError, and nothing is written."""
         raw = name = folder = None
         with self._together():
             folder, name = lib.path(save_dir), lib.tag_text(tag)
             raw = client_state_module.encode(client_state) if client_state else None
         options = lib.new(lib.SaveOptions, tag=name, exclude_frozen=exclude_frozen_parameters,
-                          keep_latest=not save_latest, client_state_pickle=raw,
+                          keep_latest=not save_latest, weights_only=weights_only,
+                          client_state_pickle=raw,
                           client_state_nbytes=len(raw or b""))
         self._call(C.engine_save_checkpoint_ex, folder, ctypes.byref(options))
         return True

@@ -110,6 +110,26 @@ static bool store_item(const struct arg_command *c, const struct arg_spec *s, co
     return true;
 }
 
+/* "val_acc", as Lightning says, is closest to accuracy. */
+static void complain_choice(const struct arg_command *c, const struct arg_spec *s,
+                            const char *value)
+{
+    static const char *const prefixes[] = {"val_", "valid_", "eval_", "test_", "train_"};
+    const char *wanted = value;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(prefixes); i++)
+        if (strncmp(value, prefixes[i], strlen(prefixes[i])) == 0)
+            wanted = value + strlen(prefixes[i]);
+    struct nearest search = nearest_begin(strcmp(wanted, "acc") == 0 ? "accuracy" : wanted);
+    char choices[512], *rest = choices;
+    snprintf(choices, sizeof choices, "%s", s->values);
+    for (char *item; (item = strsep(&rest, "|"));) nearest_consider(&search, item);
+    if (search.best)
+        COMPLAIN(c, "%s: \"%s\" is not one of %s; did you mean %s?", s->name, value, s->values,
+                 search.best);
+    else
+        COMPLAIN(c, "%s: \"%s\" is not one of %s", s->name, value, s->values);
+}
+
 /* ARG_CHOICE is checked before it is stored, then treated as a string. */
 static bool store_value(const struct arg_command *c, const struct arg_spec *s, const char *value,
                         void *options)
@@ -120,7 +140,7 @@ static bool store_value(const struct arg_command *c, const struct arg_spec *s, c
     case ARG_DOUBLE: return store_double(c, s, value, field);
     case ARG_CHOICE:
         if (!choice_contains(s->values, value)) {
-            COMPLAIN(c, "%s: \"%s\" is not one of %s", s->name, value, s->values);
+            complain_choice(c, s, value);
             return false;
         }
         /* fall through */
@@ -247,6 +267,14 @@ static const struct {
     {"--eval-strategy", "--eval-interval", NULL},
     {"--val-check-interval", "--eval-interval", NULL},
     {"--check-val-every-n-epoch", "--eval-interval", "--eval-interval epoch"},
+    {"--save-last", NULL, "--save also writes a checkpoint after the last step"},
+    {"--every-n-train-steps", "--save-interval", NULL},
+    {"--save-every", "--save-interval", NULL},
+    {"--save-freq", "--save-interval", NULL},
+    {"--save-best-only", "--best-metric", NULL},
+    {"--save-best", "--best-metric", NULL},
+    {"--keep-best", "--best-keep", NULL},
+    {"--greater-is-better", NULL, "--best-metric NAME says whether greater values are better"},
     {"--metric-for-best-model", "--best-metric", NULL},
     {"--monitor", "--best-metric", NULL},
     {"--load-best-model-at-end", "--best-metric", NULL},

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Claim: the whole work of a competition on sentence pairs (AFQMC's rows: sentence1, sentence2, label, id) runs with MegatronBERT:
-# training with an evaluation per epoch and the best weights exported, predictions with the rows' ids, in one DeepSpeed config;
+# training with an evaluation per epoch, the three best by accuracy kept as weights alone, the best exported, predictions with the
+# rows' ids, in one DeepSpeed config;
 # the 1.3 B preset at batch 1 fits 5 GB of a GPU.
 . "$(dirname "$0")/../../support/command.sh"
 
@@ -32,9 +33,32 @@ cat >ds.json <<'JSON'
  "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}
 JSON
 train=(train --config ds.json --model model --init random --task classification --data train.json --eval-data dev.json
-  --epochs 4 --best-metric accuracy --save run --metrics metrics.csv --export cls)
+  --epochs 5 --best-metric accuracy --best-keep 3 --save-weights-only --save run --metrics metrics.csv --export cls)
 "$czero" "${train[@]}" >out 2>err || fail "training failed"
 grep -q "trainable" err || fail "what is trained is not shown"
+python3 - <<'PY' || fail "SAVE/best does not hold the three best by accuracy"
+import csv, os, re
+rows = [r for r in csv.DictReader(open("metrics.csv")) if r["split"] == "eval"]
+assert len(rows) == 5, rows
+ranked = sorted(rows, key=lambda r: -float(r["accuracy"]))  # stable: the earlier one of equals is better
+best = ["global_step" + r["step"] for r in ranked[:3]]
+assert {n for n in os.listdir("run/best") if n.startswith("global")} == set(best), (os.listdir("run/best"), best)
+assert open("run/best/latest").read().strip() == best[0], best
+err = open("err").read()
+line = next(l for l in err.splitlines() if "the best of run/best by accuracy" in l)
+assert re.findall(r"global_step\d+", line) == best, (line, best)
+assert len(re.findall(r"eval at step.* train loss \d\.\d+  train accuracy \d\.\d+", err)) == 5, err
+PY
+! grep -rl exp_avg run >found || fail "optimizer states were saved: $(cat found)"
+refused 2 "--init" "${train[@]}" --resume run --force
+other=$(ls run/best | grep global_step | grep -vx "$(cat run/best/latest)" | head -n 1)
+"$czero" export run/best other --model run/model --tag "$other" >out 2>err || fail "no export of another of the best"
+"$czero" eval --model other --data dev.json --json >other.json 2>err || fail "no evaluation of another of the best"
+python3 - "$other" <<'PY' || fail "another of the best is not what was evaluated"
+import csv, json, sys
+rows = {"global_step" + r["step"]: r for r in csv.DictReader(open("metrics.csv")) if r["split"] == "eval"}
+assert abs(json.load(open("other.json"))["accuracy"] - float(rows[sys.argv[1]]["accuracy"])) < 1e-6
+PY
 "$czero" eval --model cls --data dev.json >out 2>err || fail "no evaluation"
 
 "$czero" predict --model cls test.json --json --fields id,label -o predict.json >out 2>err || fail "no predictions"

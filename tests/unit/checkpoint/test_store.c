@@ -275,6 +275,31 @@ START_TEST(another_process_s_save_is_left_alone)
 }
 END_TEST
 
+START_TEST(all_but_the_named_tags_go)
+{
+    const char *dir = test_tmp_make();
+    const char *const names[] = {"step3", "step1", "missing", NULL}, *const none[] = {NULL};
+    size_t n;
+    for (int i = 1; i <= 5; i++) {
+        char tag[32];
+        snprintf(tag, sizeof tag, "step%d", i);
+        ck_ok(tags_save(dir, tag, i, i == 2));
+    }
+    ck_assert_int_eq(mkdir(tags_path(dir, "mine"), 0777), 0);
+    ck_ok(store_prune_others(dir, names, &n));
+    ck_assert_uint_eq(n, 2); /* 4, and 5 although it is the newest */
+    ck_assert_int_eq(tags_version(dir, "step1"), 1);
+    ck_assert_int_eq(tags_version(dir, "step3"), 3);
+    ck_assert_int_eq(tags_latest_version(dir), 2); /* `latest` names it */
+    ck_assert(!file_exists(tags_path(dir, "step4")) && !file_exists(tags_path(dir, "step5")));
+    ck_ok(store_prune_others(dir, none, NULL));
+    ck_assert(!file_exists(tags_path(dir, "step1")) && !file_exists(tags_path(dir, "step3")));
+    ck_assert_int_eq(tags_latest_version(dir), 2);
+    ck_assert(file_exists(tags_path(dir, "mine")));
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(old_tags_go_newest_first_stays)
 {
     const char *dir = test_tmp_make();
@@ -462,4 +487,4 @@ TEST_MAIN("checkpoint/store", a_tag_appears_and_latest_names_it, an_existing_tag
           older_states_are_known_by_their_step, a_discarded_save_leaves_nothing,
           what_is_not_there_is_not_published, what_stands_in_the_way_is_said_first,
           another_process_s_save_is_left_alone, old_tags_go_newest_first_stays,
-          the_last_good_tag_is_never_removed)
+          all_but_the_named_tags_go, the_last_good_tag_is_never_removed)

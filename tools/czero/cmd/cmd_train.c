@@ -97,6 +97,8 @@ static const struct arg_spec train_specs[] = {
      "loss|accuracy|macro_f1|weighted_f1|macro_precision|macro_recall|f1|precision|recall|mse|mae|"
      "pearson|spearman|r2",
      "keep the checkpoint of the best evaluation in SAVE/best, and export it"},
+    {"--best-keep", ARG_INT, FIELD(best_keep), "K",
+     "keep the checkpoints of the K best evaluations in SAVE/best (default: 1)", .min = 1},
     {"--early-stopping", ARG_INT, FIELD(early_stopping), "N",
      "stop after N evaluations without an improvement (of --best-metric; default: loss)", .min = 1},
     {"", ARG_HEADING, 0, NULL, "Output:"},
@@ -121,6 +123,8 @@ static const struct arg_spec train_specs[] = {
      "also write a checkpoint after every N steps", .min = 1},
     {"--save-keep", ARG_INT, FIELD(save_keep), "N",
      "keep only the newest N checkpoints that czero saved there (default: keep all)", .min = 1},
+    {"--save-weights-only", ARG_FLAG, FIELD(save_weights_only), NULL,
+     "save weights without optimizer states: smaller checkpoints, which --resume refuses"},
     {"--resume", ARG_STRING, FIELD(resume), "auto|DIR[:TAG]",
      "resume from a checkpoint of czero or DeepSpeed, of any stage and number of ranks (default "
      "tag: the latest); auto, or the option alone: the newest state in --save, or start if there "

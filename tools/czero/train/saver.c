@@ -87,8 +87,11 @@ cz_status saver_resumed(struct saver *s, struct cz_engine *engine, const char *t
 static cz_status save(struct saver *s, struct cz_engine *engine,
                       const struct cz_data_cursor *cursor, const char *state_json)
 {
-    const struct cz_save_options options = {
-        .size = sizeof options, .cursor = cursor, .client_state_json = state_json, .keep = s->keep};
+    const struct cz_save_options options = {.size = sizeof options,
+                                            .cursor = cursor,
+                                            .client_state_json = state_json,
+                                            .keep = s->keep,
+                                            .weights_only = s->weights_only};
     TRY(engine_save_begin(engine, s->dir, &options));
     s->saved_step = engine_get_global_steps(engine);
     return CZ_OK;

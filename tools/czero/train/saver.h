@@ -11,7 +11,8 @@
 struct saver {
     const char *dir;        /* NULL: nothing is saved */
     int64_t interval, keep; /* 0: at the end alone; all */
-    int64_t saved_step;     /* of the newest save, or of what was loaded from the same folder; -1 */
+    bool weights_only;
+    int64_t saved_step; /* of the newest save, or of what was loaded from the same folder; -1 */
 };
 
 /* Find out now, not after hours of training, that checkpoints have nowhere to go. */

@@ -40,9 +40,10 @@ struct train_options {
     const char *metrics, *tensorboard, *eval_interval, *best_metric;
     struct config_args values; /* for the config */
     struct arg_list data, eval_data, test_data, renames;
-    int64_t seq_len, steps, seed, save_interval, save_keep, early_stopping;
+    int64_t seq_len, steps, seed, save_interval, save_keep, best_keep, early_stopping;
     double epochs, mask_probability, eval_split; /* NAN: not given */
     bool log_json, quiet, strip_spaces, packing, per_document, drop_last, dry_run_lr, force;
+    bool save_weights_only;
 };
 
 /* What an evaluation found, the same on every rank. NAN: not measured. */
@@ -56,6 +57,13 @@ struct evaluation {
     struct value_summary values;
     bool has_tokens; /* of causal language models */
     double token_accuracy;
+};
+
+/* Training steps in sum. Steps without classes have no examples, and count as one each. */
+struct run_means {
+    double loss, weight; /* of all steps */
+    double n_hits, n_examples;
+    bool evaluation_is_owed; /* a signal came at a step that was to be evaluated */
 };
 
 struct run;
@@ -134,6 +142,7 @@ struct run {
     struct entity_counts *entities; /* (n_types), twice, as confusion */
     int32_t *tags;                  /* (T) of a sentence, twice: labels and what was predicted */
     double n_hits, n_examples;      /* of the step under way, on this rank */
+    struct run_means since;         /* the last evaluation, of all ranks */
 };
 
 /* Whether the run evaluates: on --eval-data, or on a share of --data. */
@@ -221,18 +230,18 @@ void run_say_end(const struct run *r, bool stopped);
  */
 struct run_place {
     struct cz_data_cursor cursor;
-    char state_json[ENGINE_BEST_NBYTES];
+    char state_json[ENGINE_BEST_NBYTES + 256];
 };
 struct run_place run_tell(const struct run *r);
 
-/* Take the evaluation of r->last_step in; true when it is the best so far. */
-bool run_is_best(struct run *r, const struct evaluation *e);
+/* Take the evaluation of r->last_step in: its place among the best so far, from 0; -1 for none. */
+int run_place_best(struct run *r, const struct evaluation *e);
 
-/* Begin to save these weights as the best, in SAVE/best; a failure is a warning. */
-void run_keep_best(struct run *r);
+/* Begin to save these weights in SAVE/best, at this place; a failure is a warning. */
+void run_keep_best(struct run *r, int place);
 
-/* The best evaluation so far, from a checkpoint's client state; forgotten when SAVE/best does not
- * hold its weights. All ranks together. */
+/* The best evaluations so far, from a checkpoint's client state; forgotten when SAVE/best does not
+ * hold their weights. All ranks together. */
 cz_status run_resume_best(struct run *r, const char *state_json);
 
 /* Go back to the weights of the best evaluation, when they are kept and are not these. */

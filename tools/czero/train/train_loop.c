@@ -119,9 +119,24 @@ static void put_values_json(const struct value_summary *v)
     }
 }
 
-/* One line, or with --log-json one object. */
-static void say_evaluation(const struct run *r, const struct evaluation *e, bool is_best)
+/* Weighted by examples: the last step of an epoch may have fewer. Steps that were skipped count,
+ * unless their loss is not finite. */
+static void add_to_means(struct run_means *m, double loss, const struct tidings *t)
 {
+    const double weight = t->n_examples > 0 ? t->n_examples : 1;
+    m->n_hits += t->n_hits;
+    m->n_examples += t->n_examples;
+    if (!isfinite(loss)) return;
+    m->loss += loss * weight;
+    m->weight += weight;
+}
+
+/* One line, or with --log-json one object. */
+static void say_evaluation(const struct run *r, const struct evaluation *e, int place)
+{
+    const struct run_means *t = &r->since;
+    const double train_loss = quotient(t->loss, t->weight);
+    const double train_accuracy = quotient(t->n_hits, t->n_examples);
     const struct train_options *o = r->options;
     const int64_t step = engine_get_global_steps(r->engine);
     if (o->log_json) {
@@ -142,7 +157,9 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
             printf(", \"eval_accuracy\": ");
             tool_put_json_number(stdout, e->token_accuracy);
         }
-        printable_print(stdout, ", \"best\": %s}\n", is_best ? "true" : "false");
+        if (!isnan(train_loss)) printf(", \"train_loss\": %.9g", train_loss);
+        if (!isnan(train_accuracy)) printf(", \"train_accuracy\": %.9g", train_accuracy);
+        printable_print(stdout, ", \"best\": %s}\n", place == 0 ? "true" : "false");
         fflush(stdout);
     }
     if (o->quiet) return;
@@ -160,7 +177,11 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, bool
     else
         fprintf(stderr, "  perplexity %.2f", exp(e->loss));
     if (e->has_tokens) fprintf(stderr, "  accuracy %.4f", e->token_accuracy);
-    printable_print(stderr, "%s\n", is_best ? "  (best)" : "");
+    if (!isnan(train_loss)) fprintf(stderr, "  train loss %.4f", train_loss);
+    if (!isnan(train_accuracy)) fprintf(stderr, "  train accuracy %.4f", train_accuracy);
+    if (place == 0) fprintf(stderr, "  (best)");
+    if (place > 0) fprintf(stderr, "  (number %d of the best)", place + 1);
+    fputc('\n', stderr);
 }
 
 /* Figures of logits that are not finite are none, whatever class came first. */
@@ -177,14 +198,15 @@ static cz_status evaluate(struct run *r, struct progress *progress)
     const struct evaluation *e = &r->last;
     r->last_step = engine_get_global_steps(r->engine);
     TRY(measure(r));
-    const bool is_best = run_is_best(r, e);
+    const int place = run_place_best(r, e);
     if (run_is_first_rank(r)) {
         progress_end(progress);
-        say_evaluation(r, e, is_best);
+        say_evaluation(r, e, place);
         TRY(log_evaluation(r, e));
     }
     progress_skip(progress);
-    if (is_best) run_keep_best(r);
+    r->since = (struct run_means){0};
+    if (place >= 0) run_keep_best(r, place);
     return CZ_OK;
 }
 
@@ -218,12 +240,15 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
 {
     struct tidings tidings = {0};
     TRY(exchange_tidings(r, &tidings));
+    const bool evaluates = r->eval_interval > 0 || r->eval_epochs;
+    if (r->since.evaluation_is_owed && evaluates && !tidings.stops) TRY(evaluate(r, progress));
     while (!tidings.stops && engine_get_global_steps(r->engine) < r->steps &&
            !patience_is_over(r)) {
         const uint64_t n_epochs = run_epochs_over(r);
         TRY(r->task->train_step(r));
         r->step_loss = engine_get_boundary_loss(r->engine);
         TRY(exchange_tidings(r, &tidings));
+        add_to_means(&r->since, r->step_loss, &tidings);
         /* A step's row is on disk before a checkpoint of it can be. */
         if (run_is_first_rank(r)) {
             const struct progress_step figures = step_figures(r, &tidings);
@@ -239,7 +264,9 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
             TRY(metrics_write(r->metrics, &row));
             TRY(curve_write(r->curve, &figures));
         }
-        if (!tidings.stops && evaluation_is_due(r, n_epochs)) TRY(evaluate(r, progress));
+        const bool is_due = evaluation_is_due(r, n_epochs);
+        if (is_due && !tidings.stops) TRY(evaluate(r, progress));
+        r->since.evaluation_is_owed = is_due && tidings.stops;
         /* The cursor is taken with the weights: a resumed run continues at the next sample. */
         if (saver_is_due(&r->saver, r->engine)) {
             const struct run_place place = run_tell(r);

@@ -65,9 +65,17 @@ static cz_status check_options(const struct train_options *o)
                        "--config %s: czero reads the config more than once, but a pipe can be read "
                        "only once: use a file, or --set",
                        o->config);
-    if (!o->save && (o->save_interval > 0 || o->save_keep > 0))
+    if (!o->save && (o->save_interval > 0 || o->save_keep > 0 || o->save_weights_only))
         return err_set(CZ_INVALID, 0, "%s needs --save, the folder for checkpoints",
-                       o->save_interval > 0 ? "--save-interval" : "--save-keep");
+                       o->save_interval > 0 ? "--save-interval"
+                       : o->save_keep > 0   ? "--save-keep"
+                                            : "--save-weights-only");
+    if (o->best_keep > 0 && !o->best_metric)
+        return err_set(CZ_INVALID, 0,
+                       "--best-keep needs --best-metric, which says what is best, such as loss");
+    if (o->best_keep > ENGINE_BEST_MAX)
+        return err_set(CZ_INVALID, 0, "--best-keep %lld: at most %d are kept",
+                       (long long)o->best_keep, ENGINE_BEST_MAX);
     if (!isnan(o->eval_split) && !(o->eval_split > 0 && o->eval_split < 1))
         return err_set(CZ_INVALID, 0,
                        "--eval-split %g: a share between 0 and 1 is needed, such as 0.1",
@@ -88,6 +96,11 @@ static cz_status check_options(const struct train_options *o)
     if (o->resume && strcmp(o->resume, "auto") == 0 && !o->save)
         return err_set(CZ_INVALID, 0,
                        "--resume auto needs --save, the folder whose newest state it continues");
+    if (o->resume && strcmp(o->resume, "auto") == 0 && o->save_weights_only)
+        return err_set(
+            CZ_INVALID, 0,
+            "--resume auto and --save-weights-only: no run continues from weights alone; "
+            "give one of them");
     if (o->renames.n > 0 && !o->resume && !o->init)
         return err_set(CZ_INVALID, 0, "--rename needs --resume or --init, whose names it changes");
     if (o->adapter && o->values.lora)
@@ -157,7 +170,8 @@ static cz_status choose_metric(struct run *r)
     static const char *const micro[] = {"f1", "precision", "recall", NULL};
     const struct train_options *o = r->options;
     const char *metric = o->best_metric ? o->best_metric : o->early_stopping > 0 ? "loss" : NULL;
-    engine_best_init(&r->best, metric, metric && is_one_of(metric, small));
+    engine_best_init(&r->best, metric, metric && is_one_of(metric, small),
+                     o->best_keep > 0 ? (size_t)o->best_keep : 1);
     if (!metric || strcmp(metric, "loss") == 0) return CZ_OK;
     const bool has_tokens = r->task == &train_task_sft || r->task == &train_task_tokens;
     if (has_tokens && strcmp(metric, "accuracy") == 0) return CZ_OK;
@@ -437,8 +451,11 @@ static cz_status check_export(const struct run *r)
 static cz_status claim_folders(struct run *r)
 {
     const struct train_options *o = r->options;
-    r->saver = (struct saver){
-        .dir = o->save, .interval = o->save_interval, .keep = o->save_keep, .saved_step = -1};
+    r->saver = (struct saver){.dir = o->save,
+                              .interval = o->save_interval,
+                              .keep = o->save_keep,
+                              .weights_only = o->save_weights_only,
+                              .saved_step = -1};
     if (!run_is_first_rank(r)) return CZ_OK;
     if (o->save) {
         if (folder_lock_take(&r->save_lock, o->save) != CZ_OK) return err_prefix("--save");

@@ -156,6 +156,18 @@ static void say_next(const struct run *r, bool stopped)
                         o->save);
 }
 
+/* Which checkpoint has which value: --init and czero export take a tag. */
+static void say_best(const struct run *r)
+{
+    const struct engine_best *b = &r->best;
+    if (!r->options->save || b->n_keep < 2 || b->n_kept == 0) return;
+    printable_print(stderr, "czero: the best of %s/best by %s:", r->options->save, b->metric);
+    for (size_t i = 0; i < b->n_kept; i++)
+        printable_print(stderr, "%s global_step%lld (%.4f)", i > 0 ? "," : "",
+                        (long long)b->kept[i].step, b->kept[i].value);
+    fputc('\n', stderr);
+}
+
 void run_say_end(const struct run *r, bool stopped)
 {
     const struct train_options *o = r->options;
@@ -165,6 +177,7 @@ void run_say_end(const struct run *r, bool stopped)
     struct rusage used;
     char time[32], speed[24], memory[24];
     if (o->quiet || !run_is_first_rank(r)) return;
+    say_best(r);
     getrusage(RUSAGE_SELF, &used);
     bar_duration(seconds, time, sizeof time);
     printable_print(stderr, "czero: %s %lld step%s in %s", stopped ? "stopped after" : "trained",
