@@ -164,6 +164,9 @@ struct layer_class {
      * which then is the last hidden state. Without a norm *normed is false, and `in` is that state.
      */
     cz_status (*hidden)(const void *hp, const struct layer_args *a, bool *normed);
+    /* Optional, of a class without LAYER_MAPS: the name of its one weight (out,in) that runs
+     * through model/parts/blocks_impl.h and may have a branch; NULL: this layer has none. */
+    const char *(*map_name)(const void *hp);
 };
 
 CZ_EXTERN_C_END

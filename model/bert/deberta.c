@@ -236,8 +236,8 @@ static cz_status refuse_variants(const struct json_node *config, const struct en
 
 /* The head of newer checkpoints, whose decoder is the embedding table whatever
  * tie_word_embeddings says. */
-static cz_status read_head(const struct json_node *config, struct encoder_config *c,
-                           struct encoder_names *n)
+static cz_status read_head(const struct json_node *config, enum cz_task task,
+                           struct encoder_config *c, struct encoder_names *n)
 {
     bool legacy;
     TRY(json_opt_bool(config, "legacy", true, &legacy));
@@ -245,7 +245,7 @@ static cz_status read_head(const struct json_node *config, struct encoder_config
     TRY(config_number(config, "pooler_dropout", 0, 0, 1, &c->pool_dropout));
     TRY(config_number(config, "cls_dropout", c->dropout, 0, 1, &c->class_dropout));
     c->token_dropout = c->dropout;
-    if (legacy) return CZ_OK;
+    if (legacy || task != CZ_TASK_MASKED_LM) return CZ_OK;
     if (c->E != c->C)
         return config_refuse(json_get(config, "legacy"), CZ_UNSUPPORTED,
                              "the newer head needs an embedding_size of hidden_size");
@@ -279,7 +279,7 @@ static cz_status deberta_build(const struct json_node *config, const char *name,
     TRY(json_opt_bool(config, "position_biased_input", true, &biased));
     if (c.S == 0) names.type = NULL;
     if (!biased) names.position = NULL;
-    TRY(read_head(config, &c, &names));
+    TRY(read_head(config, task, &c, &names));
     TRY(read_positions(config, &c));
     return encoder_build(&c, &names, name, task, out);
 }

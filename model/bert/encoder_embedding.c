@@ -386,10 +386,10 @@ static cz_status project_backward(const struct encoder_embedding_hp *hp, const s
     const struct places at = places_of(hp);
     const struct linear project = project_of(hp);
     const struct norm_io io = {.x = k->s, .y = b->y};
-    if (a->dparams[at.project_w].dp) TRY(make_y(hp, a, &io));
-    return linear_backward(a, &project, a->batch->B * a->batch->T, b->y, a->dout,
-                           a->params[at.project_w], &a->dparams[at.project_w],
-                           &a->dparams[at.project_b], b->ds, space);
+    const void *w = a->params[at.project_w];
+    if (linear_wants_input(a, w, &a->dparams[at.project_w])) TRY(make_y(hp, a, &io));
+    return linear_backward(a, &project, a->batch->B * a->batch->T, b->y, a->dout, w,
+                           &a->dparams[at.project_w], &a->dparams[at.project_b], b->ds, space);
 }
 
 /* From the gradient of s, which is that of each table's row. */
@@ -436,10 +436,16 @@ static cz_status embedding_backward(const void *hp_, const struct layer_args *a)
     return tables_backward(hp, a, b.ds, space);
 }
 
+static const char *encoder_embedding_map_name(const void *hp)
+{
+    return ((const struct encoder_embedding_hp *)hp)->project_weight_name;
+}
+
 const struct layer_class encoder_embedding_class = {
     .name = "encoder_embedding",
     .declare = embedding_declare,
     .size = embedding_size,
     .forward = embedding_forward,
     .backward = embedding_backward,
+    .map_name = encoder_embedding_map_name,
 };

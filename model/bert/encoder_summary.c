@@ -274,6 +274,11 @@ static cz_status summary_backward(const void *hp_, const struct layer_args *a)
     return each ? CZ_OK : scatter(hp, a, &s, k.s);
 }
 
+static const char *encoder_summary_map_name(const void *hp)
+{
+    return ((const struct encoder_summary_hp *)hp)->dense_weight_name;
+}
+
 const struct layer_class encoder_summary_class = {
     .name = "encoder_summary",
     .flags = LAYER_HEAD,
@@ -281,4 +286,5 @@ const struct layer_class encoder_summary_class = {
     .size = summary_size,
     .forward = summary_forward,
     .backward = summary_backward,
+    .map_name = encoder_summary_map_name,
 };

@@ -116,17 +116,28 @@ static cz_status layer_list(const struct decoder_config *c, const char *key,
     return config_refuse(list, CZ_INVALID, "a list of one kind per layer is expected");
 }
 
+/* 0 or 1, or as a truth value. */
+static cz_status read_flag(const struct json_node *node, bool *out)
+{
+    int64_t number = 0;
+    if (json_type(node) == JSON_BOOL) return json_as_bool(node, out);
+    TRY(json_as_int(node, &number));
+    *out = number != 0;
+    return CZ_OK;
+}
+
+/* The list may be longer than there are layers, as transformers allows. */
+
 static cz_status layer_rotates(const struct decoder_config *c, int64_t i, bool *out)
 {
-    const struct json_node *list;
-    int64_t flag = 1;
+    const struct json_node *list = NULL;
     *out = c->no_rope_every == 0 || (i + 1) % c->no_rope_every != 0;
     if (c->no_rope_every == 0) return CZ_OK; /* no family without the interval has the list */
-    TRY(layer_list(c, "no_rope_layers", &list));
+    list = config_either(c->node, "no_rope_layers", NULL);
     if (!list) return CZ_OK;
-    TRY(json_as_int(json_child(list, (size_t)i), &flag));
-    *out = flag != 0;
-    return CZ_OK;
+    if (json_type(list) != JSON_ARRAY || json_count(list) < (size_t)c->n_layers)
+        return config_refuse(list, CZ_INVALID, "a list of 0 or 1 for each layer is expected");
+    return read_flag(json_child(list, (size_t)i), out);
 }
 
 static cz_status layer_slides(const struct decoder_config *c, int64_t i, bool *out)
@@ -135,7 +146,8 @@ static cz_status layer_slides(const struct decoder_config *c, int64_t i, bool *o
     const char *type;
     bool rotates;
     TRY(layer_rotates(c, i, &rotates));
-    *out = c->window > 0 && i >= c->first_sliding && !(c->slides_without_rope && rotates) &&
+    *out = c->window > 0 && !c->slides_if_listed && i >= c->first_sliding &&
+           !(c->slides_without_rope && rotates) &&
            (c->full_every == 0 || (i + (c->full_first ? 0 : 1)) % c->full_every != 0);
     TRY(layer_list(c, "layer_types", &list));
     if (!list) return CZ_OK;

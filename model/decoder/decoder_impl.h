@@ -111,10 +111,11 @@ struct decoder_config {
 
     /* Attention in sliding layers sees no further back than `window`; 0: there are none. They are
      * those that layer_types names, or all from first_sliding on, without each full_every-th;
-     * slides_without_rope: those among them that do not rotate. */
+     * slides_without_rope: those among them that do not rotate; slides_if_listed: those of
+     * layer_types alone. */
     int64_t window, first_sliding, full_every;
     bool full_first; /* that n-th is counted from the first layer, which is one */
-    bool slides_without_rope;
+    bool slides_without_rope, slides_if_listed;
     /* Layers that do not rotate: those with a 0 in no_rope_layers, or every n-th; 0: none. */
     int64_t no_rope_every;
 

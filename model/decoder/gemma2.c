@@ -21,14 +21,12 @@ static cz_status read_cap(const struct json_node *config, const char *key, doubl
 
 cz_status decoder_read_gemma(struct decoder_config *c, double score_cap, double logits_cap)
 {
-    double score_divisor, cap;
+    double score_divisor, cap = 0;
     TRY(decoder_read_attention_bias(c));
     TRY(config_refuse_true(c->node, "use_bidirectional_attention"));
     TRY(config_number(c->node, "query_pre_attn_scalar", 256, 1e-30, 1e30, &score_divisor));
-    TRY(read_cap(c->node, "attn_logit_softcapping", score_cap, &cap));
-    if (score_cap == 0 && cap > 0) /* Gemma 3: transformers stores such a cap and applies none */
-        return config_refuse(json_get(c->node, "attn_logit_softcapping"), CZ_UNSUPPORTED,
-                             "Gemma 3 has no cap of scores: write null");
+    /* Gemma 3: transformers stores such a cap and applies none; a warning names the key */
+    if (score_cap > 0) TRY(read_cap(c->node, "attn_logit_softcapping", score_cap, &cap));
     TRY(read_cap(c->node, "final_logit_softcapping", logits_cap, &c->logits_softcap));
     TRY(decoder_read_window(c, 4096));
     c->block.attention_scale = (float)(1.0 / sqrt(score_divisor));

@@ -19,13 +19,17 @@ static cz_status smollm3_build(const struct json_node *config, const char *name,
                                                      .has_padding = true,
                                                      .padding_id = 128004};
     struct decoder_config c;
+    bool slides = false;
     *out = NULL;
     TRY(decoder_config_read(config, &defaults, &c));
     TRY(decoder_read_attention_bias(&c));
     TRY(json_opt_bool(config, "mlp_bias", false, &c.mlp_bias));
     TRY(config_size(config, "no_rope_layer_interval", NULL, 4, INT32_MAX, &c.no_rope_every));
-    TRY(decoder_read_switched_window(&c, 0));
+    /* the switch says what an absent layer_types means, and nothing beside one */
+    TRY(json_opt_bool(config, "use_sliding_window", false, &slides));
+    TRY(decoder_read_window(&c, 0));
     c.slides_without_rope = true;
+    c.slides_if_listed = !slides;
     return decoder_chain_build(&c, name, task, out);
 }
 

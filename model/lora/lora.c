@@ -1,8 +1,8 @@
 /* Putting an adapter on a model: which maps get a branch, its parameters, what stays trainable.
  *
  * Families know nothing of it. A layer whose class says that its matrices are linear maps
- * (LAYER_MAPS) gets, behind its own parameters, A and B of each branch, and the maps of
- * model/parts/blocks.c find them there. */
+ * (LAYER_MAPS), or which one of them is (map_name()), gets, behind its own parameters, A and B of
+ * each branch, and the maps of model/parts/blocks.c find them there. */
 #include "model/lora/lora_impl.h"
 
 #include "base/host/entry.h"
@@ -123,6 +123,14 @@ static int module_len(const struct param_info *p)
     return (int)(n - n_suffix);
 }
 
+/* Whether this matrix of a layer is a map that may have a branch. */
+static bool takes_branch(const struct model_layer *layer, const struct param_info *p)
+{
+    if (layer->cls->flags & LAYER_MAPS) return true;
+    const char *name = layer->cls->map_name ? layer->cls->map_name(layer->hp) : NULL;
+    return name && strcmp(name, p->name) == 0;
+}
+
 cz_status lora_targets_list(const struct cz_model *m, struct lora_target **out, size_t *n)
 {
     struct lora_target *targets = calloc(m->params.n_params, sizeof *targets);
@@ -132,11 +140,10 @@ cz_status lora_targets_list(const struct cz_model *m, struct lora_target **out, 
     for (size_t i = 0; i < m->n_layers; i++) {
         const struct model_layer *layer = &m->layers[i];
         const bool in_out = layer->cls->flags & LAYER_MAPS_IN_OUT;
-        if (!(layer->cls->flags & LAYER_MAPS)) continue;
         for (size_t slot = 0; slot < layer->n_params; slot++) {
             const struct param_info *p = &m->params.params[layer->param_idx[slot]];
             const int len = module_len(p);
-            if (len == 0) continue;
+            if (len == 0 || !takes_branch(layer, p)) continue;
             targets[(*n)++] = (struct lora_target){.layer_idx = i,
                                                    .slot = slot,
                                                    .name = p->name,
@@ -355,16 +362,43 @@ cz_status lora_check_untied(const struct cz_model *m, const struct lora_names *s
     return CZ_OK;
 }
 
+/* More names behind a list of them. Errors: CZ_INVALID (it is full). */
+static cz_status add_names(char text[LORA_SAVED_NBYTES], const char *names, size_t n)
+{
+    const size_t used = strlen(text);
+    if (used + n + 2 > LORA_SAVED_NBYTES)
+        return err_set(CZ_INVALID, 0, "modules_to_save: more than %d bytes of names",
+                       LORA_SAVED_NBYTES - 2);
+    snprintf(text + used, LORA_SAVED_NBYTES - used, "%.*s,", (int)n, names);
+    return CZ_OK;
+}
+
+/* Modules of a classifier's head that the model's files lack, such as a pooler: their random values
+ * would be lost with the run, and the branches mean nothing to others. */
+static cz_status add_absent(const struct cz_model *m, char text[LORA_SAVED_NBYTES])
+{
+    const struct tensor_entry *const *tensor = m->weights.tensor;
+    for (size_t i = 0; tensor && i < m->params.n_params; i++) {
+        const char *name = m->params.params[i].name, *end = strrchr(name, '.');
+        struct lora_names so_far;
+        if (tensor[i] || !end) continue;
+        TRY(lora_names_take(&so_far, text));
+        const bool is_there = lora_names_hold(&so_far, name);
+        lora_names_free(&so_far);
+        if (!is_there) TRY(add_names(text, name, (size_t)(end - name)));
+    }
+    return CZ_OK;
+}
+
 /* The caller's, and the head of a classifier, which PEFT trains as well. */
 static cz_status take_saved(const struct cz_model *m, const char *wanted, struct lora_names *saved)
 {
+    static const char heads[] = "classifier,score";
     const bool classifies = m->n_classes > 0;
-    char text[1024];
-    const int n = snprintf(text, sizeof text, "%s,%s", wanted ? wanted : "",
-                           classifies ? "classifier,score" : "");
-    if (n < 0 || (size_t)n >= sizeof text)
-        return err_set(CZ_INVALID, 0, "modules_to_save: more than %zu bytes of names",
-                       sizeof text - 32);
+    char text[LORA_SAVED_NBYTES] = "";
+    if (wanted) TRY(add_names(text, wanted, strlen(wanted)));
+    if (classifies) TRY(add_names(text, heads, strlen(heads)));
+    if (classifies) TRY(add_absent(m, text));
     TRY(lora_names_take(saved, text));
     size_t n_kept = 0;
     for (size_t k = 0; k < saved->n; k++) {

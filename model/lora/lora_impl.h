@@ -10,6 +10,7 @@
 #define LORA_MAGNITUDE    ".lora_magnitude_vector.weight"
 #define LORA_RANK_DEFAULT ((int64_t)8)
 #define LORA_RANK_MAX     ((int64_t)1 << 16)
+#define LORA_SAVED_NBYTES 1024 /* names of modules_to_save of a new adapter */
 
 /* Names from a text, separated by commas and spaces. */
 struct lora_names {

@@ -423,6 +423,11 @@ static cz_status class_head_hidden(const void *hp_, const struct layer_args *a, 
     return norm_forward(a, &norm, a->batch->B * a->batch->T, &io, p.norm_w.p, p.norm_b.p);
 }
 
+static const char *class_head_map_name(const void *hp)
+{
+    return ((const struct class_head_hp *)hp)->pool_weight_name;
+}
+
 const struct layer_class class_head_class = {
     .name = "class_head",
     .flags = LAYER_LOSS,
@@ -431,4 +436,5 @@ const struct layer_class class_head_class = {
     .forward = head_forward,
     .backward = head_backward,
     .hidden = class_head_hidden,
+    .map_name = class_head_map_name,
 };

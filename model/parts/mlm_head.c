@@ -448,6 +448,11 @@ static cz_status head_backward(const void *hp_, const struct layer_args *a)
     return CZ_OK;
 }
 
+static const char *mlm_head_map_name(const void *hp)
+{
+    return ((const struct mlm_head_hp *)hp)->dense_weight_name;
+}
+
 const struct layer_class mlm_head_class = {
     .name = "mlm_head",
     .flags = LAYER_LOSS,
@@ -455,4 +460,5 @@ const struct layer_class mlm_head_class = {
     .size = head_size,
     .forward = head_forward,
     .backward = head_backward,
+    .map_name = mlm_head_map_name,
 };

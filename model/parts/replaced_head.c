@@ -224,6 +224,11 @@ static cz_status head_backward(const void *hp_, const struct layer_args *a)
     return elements_copy(a, (size_t)(a->batch->B * a->batch->T * hp->C), a->saved, a->din);
 }
 
+static const char *replaced_head_map_name(const void *hp)
+{
+    return ((const struct replaced_head_hp *)hp)->dense_weight_name;
+}
+
 const struct layer_class replaced_head_class = {
     .name = "replaced_head",
     .flags = LAYER_LOSS,
@@ -231,4 +236,5 @@ const struct layer_class replaced_head_class = {
     .size = head_size,
     .forward = head_forward,
     .backward = head_backward,
+    .map_name = replaced_head_map_name,
 };

@@ -269,7 +269,7 @@ def random_modernbert(masked):
     return "modernbert-mlm" if masked else one_of_classes("modernbert"), settings, shape
 
 
-def add_distances(kind, settings, positions, width):
+def add_distances(kind, settings, positions, width, masked):
     """What MPNet and DeBERTa have of their own."""
     settings.pop("type_vocab_size")
     if kind == "mpnet":  # rows of positions up to the padding's, which is 1, hold no token
@@ -286,7 +286,7 @@ def add_distances(kind, settings, positions, width):
         buckets = random.choice([2, 3, 4, 7, 16, 33, 256])
         if positions - 1 <= buckets // 2 or most - 1 > buckets // 2:  # else transformers takes logarithms of 0 and less
             settings["position_buckets"] = buckets
-    if settings["legacy"] and random.random() < 0.3:
+    if (settings["legacy"] or not masked) and random.random() < 0.3:  # else transformers' head needs equal widths
         settings["embedding_size"] = random.choice([width // 2 + 1, width + 3, 24])
 
 
@@ -322,7 +322,7 @@ def random_variant(family=None):
         padding = random.choice([0, 1, 1, 1, 2])
         settings.update(pad_token_id=padding, max_position_embeddings=positions + padding + 1)
     if kind in ("mpnet", "deberta"):
-        add_distances(kind, settings, positions, width)
+        add_distances(kind, settings, positions, width, masked)
     if kind == "electra" and random.random() < 0.7:
         settings["embedding_size"] = random.choice([width // 2 + 1, width, width + 3, 24])
     if masked:

@@ -2,6 +2,7 @@
 """Low-rank adapters (LoRA): PEFT on transformers against czero, over tiny random models of every family.
 
   lora_oracle.py [--family F[,F…]] [--seed S] [--kind plain,dora] [--build build]
+  lora_oracle.py --make DIR                   writes the folders that ship as fixtures (SHIPPED)
 
 For each family and each kind (without and with DoRA) a model and an adapter of it are drawn (rank, alpha, rsLoRA, targets). Then, in fp32 and without dropout:
 
@@ -12,7 +13,8 @@ For each family and each kind (without and with DoRA) a model and an adapter of 
   fresh      czero's own adapter of all-linear targets: PEFT loads it, its modules are those that PEFT chooses, A is
              within Kaiming's bound and spread as its uniform numbers are, B is zero, lengths are those of PEFT's
 
-Of encoders, classifiers whose head PEFT trains beside the branches, `verify` alone. Exit 1 if anything disagreed. Run with a Python that has torch, transformers and peft."""
+Of encoders `verify` alone: classifiers whose head PEFT trains beside the branches, and FAMILY:mlm. Their targets are the maps of the
+blocks, or "all-linear", which puts branches on poolers, on the dense map of a head, and on maps behind narrow embeddings. Exit 1 if anything disagreed. Run with a Python that has torch, transformers and peft."""
 import argparse
 import csv
 import itertools
@@ -75,7 +77,7 @@ ENCODERS = {
     "roberta": ("Roberta", ENCODER, r".*layer\.\d+\..*(query|value|dense)"),
     "electra": ("Electra", dict(ENCODER, embedding_size=16), r".*layer\.\d+\..*(query|key|value|dense)"),
     "mpnet": ("MPNet", dict(ENCODER, max_position_embeddings=66, pad_token_id=1), r".*layer\.\d+\..*(attn\.[qkvo]|dense)"),
-    "deberta": ("DebertaV2", dict(ENCODER, relative_attention=True, pos_att_type="p2c|c2p", share_att_key=True, position_buckets=16,
+    "deberta": ("DebertaV2", dict(ENCODER, embedding_size=16, relative_attention=True, pos_att_type="p2c|c2p", share_att_key=True, position_buckets=16,
                                   norm_rel_ebd="layer_norm", position_biased_input=False),
                 r".*layer\.\d+\..*(query_proj|key_proj|value_proj|dense)"),
     "modernbert": ("ModernBert", dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_layers=3,
@@ -85,10 +87,28 @@ ENCODERS = {
 }
 
 
-def classes_of(family):
-    if family in ENCODERS:
-        name, settings, _ = ENCODERS[family]
-        return getattr(transformers, f"{name}Config")(**settings), getattr(transformers, f"{name}ForSequenceClassification")
+# Folders for the tests: the family, and what its small model has otherwise.
+TINY = dict(hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=20)
+SHIPPED = {
+    "lora-bert": ("bert", TINY),
+    "lora-bert-mlm": ("bert:mlm", TINY),
+    "lora-deberta": ("deberta", dict(TINY, embedding_size=4)),
+    "lora-electra": ("electra", dict(TINY, embedding_size=4)),
+    "lora-modernbert": ("modernbert", TINY),
+}
+
+
+def encoder_of(family):
+    """(its entry, is it a masked language model), or None"""
+    name, _, head = family.partition(":")
+    return (ENCODERS[name], head == "mlm") if name in ENCODERS else None
+
+
+def classes_of(family, **more):
+    if encoder_of(family):
+        (name, settings, _), is_mlm = encoder_of(family)
+        head = "MaskedLM" if is_mlm else "SequenceClassification"
+        return getattr(transformers, f"{name}Config")(**{**settings, **more}), getattr(transformers, f"{name}For{head}")
     name, settings = FAMILIES[family]
     text = "Text" if name == "Gemma3" else ""
     config = getattr(transformers, f"{name}{text}Config")
@@ -102,8 +122,11 @@ def draw_adapter(rng, family, dora):
         targets = rng.sample(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
                              rng.randint(1, 4))
     rank = rng.choice([1, 2, 3, 4, 8, 16])
-    if family in ENCODERS:
-        return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=ENCODERS[family][2], task_type="SEQ_CLS",
+    if encoder_of(family):
+        (_, _, blocks), is_mlm = encoder_of(family)
+        if family != "distilbert" and (is_mlm or rng.random() < 0.7):  # there PEFT takes the head's two maps for one
+            blocks = "all-linear"
+        return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=blocks, task_type=None if is_mlm else "SEQ_CLS",
                                use_dora=dora)
     return peft.LoraConfig(r=rank, lora_alpha=rng.choice([1, rank, 2 * rank, 6.5]), target_modules=targets,
                            lora_dropout=0.0, use_dora=dora, use_rslora=rng.random() < 0.3, fan_in_fan_out=family == "gpt2",
@@ -115,8 +138,8 @@ def relative(ours, theirs):
 
 
 class Case:
-    def __init__(self, family, dora, rng, czero, folder):
-        self.dora = dora
+    def __init__(self, family, dora, rng, czero, folder, **more):
+        self.dora, self.more = dora, more
         self.family, self.rng, self.czero, self.folder = family, rng, czero, pathlib.Path(folder)
         self.complaints, self.notes = [], []
 
@@ -131,13 +154,15 @@ class Case:
         if not value <= bound:
             self.complaints.append(f"{what}: {value:.2e} is beyond {bound:.0e}")
 
-    def make(self):
+    def make(self, targets=None):
         """The model's folder, an adapter with B that is not zero, PEFT's folder of it."""
         torch.manual_seed(self.rng.randrange(1 << 30))
-        config, self.model_class = classes_of(self.family)
+        config, self.model_class = classes_of(self.family, **self.more)
         config._attn_implementation = "eager"
         self.model_class(config).save_pretrained(self.folder / "base")
         self.adapter_config = draw_adapter(self.rng, self.family, self.dora)
+        if targets:
+            self.adapter_config.target_modules, self.adapter_config.r = targets, 2
         self.peft = peft.get_peft_model(self.base(), self.adapter_config)
         with torch.no_grad():
             for name, p in self.peft.named_parameters():
@@ -159,7 +184,8 @@ class Case:
             target.write_bytes(path.read_bytes())
         ids = self.tokens[:ROWS]
         self.peft.zero_grad()
-        labels = torch.tensor([2, 0][:ROWS]) if self.family in ENCODERS else ids
+        encoder = encoder_of(self.family)
+        labels = torch.tensor([2, 0][:ROWS]) if encoder and not encoder[1] else ids
         self.peft.eval()  # none of them drops anything
         out = self.peft(input_ids=ids, labels=labels)
         out.loss.backward()
@@ -267,23 +293,43 @@ class Case:
 
     def check(self):
         parts = [self.make, self.verify, self.train, self.export, self.fresh]
-        for part in parts[:2] if self.family in ENCODERS else parts:
+        for part in parts[:2] if encoder_of(self.family) else parts:
             part()
             if self.complaints:
                 break
         return self
 
 
+def make(folder, czero):
+    """With DoRA every second one: its lengths, too, are those of maps outside the blocks."""
+    failed = 0
+    for i, (name, (family, more)) in enumerate(SHIPPED.items()):
+        with tempfile.TemporaryDirectory() as work:
+            case = Case(family, i % 2 == 1, random.Random(family), czero, work, **more)
+            case.make(targets="all-linear")
+            case.verify()
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            for path in (pathlib.Path(work) / "oracle").iterdir():
+                if path.suffix in (".json", ".safetensors"):
+                    (folder / name / path.name).write_bytes(path.read_bytes())
+        print(name, case.notes, case.complaints)
+        failed += bool(case.complaints)
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--family", default=",".join([*FAMILIES, *ENCODERS]))
+    parser.add_argument("--family", default=",".join([*FAMILIES, *ENCODERS, *(f"{e}:mlm" for e in ENCODERS)]))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", default="plain,dora")
     parser.add_argument("--build", default="build")
+    parser.add_argument("--make", type=pathlib.Path)
     options = parser.parse_args()
     czero = pathlib.Path(options.build).resolve() / "czero"
     torch.set_num_threads(2)
     failed = 0
+    if options.make:
+        return 1 if make(options.make, czero) else 0
     for family, kind in itertools.product(options.family.split(","), options.kind.split(",")):
         rng = random.Random(f"{options.seed} {family}")
         with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,7 @@
 
   model_oracle.py --random N [--family F[,F…]] [--seed S] [--build build]
   model_oracle.py --make DIR [--family F]     writes the folders that ship as fixtures (SHIPPED)
+  model_oracle.py --twins DIR                 writes those that ship as fixtures/twins (TWINS)
 
 Each model is drawn with odd shapes: head counts, grouped queries, head widths other than
 width / heads, vocabularies that are no multiple of 8, odd lengths, windows shorter than the batch. For each,
@@ -156,10 +157,12 @@ def draw_smollm3(rng):
     layers = settings["num_hidden_layers"]
     settings.update(biases(rng, "attention_bias", "mlp_bias"), use_sliding_window=rng.random() < 0.3,
                     sliding_window=draw_window(rng))
-    if rng.random() < 0.5:
-        settings["no_rope_layers"] = [rng.randint(0, 1) for _ in range(layers)]
+    if rng.random() < 0.5:  # the list may be longer than there are layers
+        settings["no_rope_layers"] = [rng.randint(0, 1) for _ in range(layers + rng.choice([0, 0, 1, 3]))]
     else:
         settings["no_rope_layer_interval"] = rng.randint(1, 4)
+    if rng.random() < 0.4:  # counts whatever use_sliding_window says
+        settings["layer_types"] = [rng.choice(["sliding_attention", "full_attention"]) for _ in range(layers)]
     return settings
 
 
@@ -213,6 +216,8 @@ def draw_gemma3(rng):
                                    for kind in ("full_attention", "sliding_attention")}
     if "layer_types" not in settings:
         settings["sliding_window_pattern"] = rng.randint(1, 4)
+    if rng.random() < 0.2:
+        settings["attn_logit_softcapping"] = 0.5  # transformers stores it, and caps nothing
     return settings
 
 
@@ -640,12 +645,35 @@ SHIPPED = {
                                              sliding_window=3, pad_token_id=0),
                          dict(B=2, T=13, mask="left", positions=True)),
 }
+# Rarer settings, which tests/fixtures/twins records.
+TWIN = {**TINY, "hidden_size": 8, "num_attention_heads": 2, "head_dim": 4, "intermediate_size": 10}
+TWINS = {
+    "smollm3-long-list": ("smollm3", dict(no_rope_layers=[1, 0, 1, 1, 0]), dict(B=2, T=9, mask=None, positions=False)),
+    "smollm3-layer-types": ("smollm3", dict(use_sliding_window=False, sliding_window=3, no_rope_layers=[0, 1],
+                                            layer_types=["full_attention", "sliding_attention"]),
+                            dict(B=2, T=9, mask="left", positions=False)),
+    "gemma3-scores": ("gemma3_text", dict(attn_logit_softcapping=0.3, query_pre_attn_scalar=1, sliding_window=4),
+                      dict(B=2, T=9, mask=None, positions=False)),
+}
+DEBERTA = dict(vocab_size=17, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12, embedding_size=4,
+               max_position_embeddings=12, type_vocab_size=0, pos_att_type="p2c|c2p", relative_attention=True, position_buckets=4,
+               position_biased_input=False, legacy=False, initializer_range=0.2, num_labels=3)
+DEBERTAS = {"deberta-tokens-legacy": "deberta-tokens", "deberta-texts-legacy": "deberta"}
+
+
+def make_twins(folder):
+    for name, (family, settings, feed) in TWINS.items():
+        model, inputs, _ = make(family, 7, {**TWIN, **settings}, feed)
+        write(model, inputs, folder / name)
+    for name, kind in DEBERTAS.items():
+        bert_oracles.make(name, kind, DEBERTA, dict(B=2, T=9, types=False), folder / name)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--random", type=int, metavar="N", help="models of each family")
     parser.add_argument("--make", metavar="DIR", type=pathlib.Path, help="write the folders that ship")
+    parser.add_argument("--twins", metavar="DIR", type=pathlib.Path, help="write the folders of fixtures/twins")
     parser.add_argument("--family", help="names, with commas between them; all if absent")
     parser.add_argument("--seed", type=int, default=1, help="the first (default: 1)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
@@ -657,6 +685,8 @@ def main():
             if family in families:
                 model, inputs, _ = make(family, 7, {**TINY, **settings}, feed)
                 write(model, inputs, args.make / name)
+    if args.twins:
+        make_twins(args.twins)
     if args.random:
         sys.exit(run(Czero(args.build.resolve()), families, args.random, args.seed))
 

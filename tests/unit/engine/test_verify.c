@@ -99,6 +99,23 @@ START_TEST(encoders_agree_with_pytorch)
 }
 END_TEST
 
+/* Rarer settings, and adapters of PEFT's all-linear with maps outside the blocks; those of DeBERTa
+ * and ModernBERT with DoRA. */
+START_TEST(twins_agree_with_pytorch)
+{
+    check_agrees(test_fixture("twins/smollm3-long-list"), 22);
+    check_agrees(test_fixture("twins/smollm3-layer-types"), 22);
+    check_agrees(test_fixture("twins/gemma3-scores"), 30);
+    check_agrees(test_fixture("twins/deberta-tokens-legacy"), 29);
+    check_agrees(test_fixture("twins/deberta-texts-legacy"), 31);
+    check_agrees(test_fixture("twins/lora-bert"), 18);
+    check_agrees(test_fixture("twins/lora-bert-mlm"), 23);
+    check_agrees(test_fixture("twins/lora-deberta"), 20);
+    check_agrees(test_fixture("twins/lora-electra"), 27);
+    check_agrees(test_fixture("twins/lora-modernbert"), 14);
+}
+END_TEST
+
 /* ---- edited oracles ---------------------------------------------------------------------------
  */
 
@@ -294,6 +311,6 @@ START_TEST(dump_holds_our_values)
 END_TEST
 
 TEST_MAIN("engine/verify", decoders_agree_with_pytorch, kin_of_llama_agree_with_pytorch,
-          encoders_agree_with_pytorch, a_wrong_value_is_found,
+          encoders_agree_with_pytorch, twins_agree_with_pytorch, a_wrong_value_is_found,
           a_gradient_that_is_zero_is_no_difference, labels_are_optional, broken_oracles_are_refused,
           dump_holds_our_values)

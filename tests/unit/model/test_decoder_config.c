@@ -219,8 +219,12 @@ START_TEST(smollm3_has_layers_that_do_not_rotate)
     rotating_layers_are("\"pad_token_id\": null", "11101");
     rotating_layers_are("\"no_rope_layer_interval\": 2", "1010");
     rotating_layers_are("\"no_rope_layers\": [0, 1, 1]", "011");
+    rotating_layers_are("\"no_rope_layers\": [0, 1, 1, 0, 0]", "011"); /* longer than needed */
+    rotating_layers_are("\"no_rope_layers\": [false, true, 2]", "011");
     refused("smollm3", "\"num_key_value_heads\": 2, \"no_rope_layers\": [1]", CZ_INVALID,
-            "one kind per layer");
+            "0 or 1 for each layer");
+    refused("smollm3", "\"num_key_value_heads\": 2, \"no_rope_layers\": [1, \"1\"]", CZ_CORRUPT,
+            "no_rope_layers[1]");
 }
 END_TEST
 
@@ -249,6 +253,11 @@ START_TEST(windows_are_those_of_their_layers)
         {"smollm3",
          "\"use_sliding_window\": true, \"sliding_window\": 8, \"no_rope_layers\": [0, 1]",
          {8, 0}}, /* what does not rotate slides */
+        {"smollm3", "\"sliding_window\": 8, \"no_rope_layers\": [0, 1]", {0, 0}},
+        {"smollm3",
+         "\"sliding_window\": 8, \"no_rope_layers\": [0, 1], "
+         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         {0, 8}}, /* the list counts, whatever use_sliding_window says */
         {"mistral", "\"sliding_window\": 8", {8, 8}},
         {"mistral", "\"sliding_window\": null", {0, 0}},
         {"mistral", "\"bos_token_id\": 1", {4096, 4096}},
@@ -331,7 +340,9 @@ START_TEST(gemma_has_its_caps_norms_and_bases)
     cz_model_destroy(m);
     refused("gemma2", "\"use_bidirectional_attention\": true", CZ_UNSUPPORTED, "not supported");
     refused("gemma2", "\"attn_logit_softcapping\": 0", CZ_INVALID, "or null");
-    refused("gemma3_text", "\"attn_logit_softcapping\": 50.0", CZ_UNSUPPORTED, "no cap of scores");
+    m = model_of("gemma3_text", "\"attn_logit_softcapping\": 50.0, \"head_dim\": 8");
+    ck_assert_float_eq(((const struct decoder_block_hp *)model_layer_at(m, 1)->hp)->softcap, 0.0f);
+    cz_model_destroy(m);
     refused("gemma2", "\"hidden_activation\": \"prelu\"", CZ_UNSUPPORTED, "gelu_pytorch_tanh");
 }
 END_TEST

@@ -64,9 +64,10 @@ START_TEST(targets_are_names_expressions_or_all)
     ck_assert_uint_eq(branches_with(small_llama, NULL), 5 * 7);
     ck_assert_uint_eq(branches_with(small_llama, &o), 5 * 7);
     ck_assert_uint_eq(branches_with(small_gpt2, &o), 5 * 4);
-    ck_assert_uint_eq(branches_with(small_bert, &o), 5 * 6);
+    ck_assert_uint_eq(branches_with(small_bert, &o), 5 * 6 + 1); /* and the head's dense */
     o.layers = "0,2-3";
     ck_assert_uint_eq(branches_with(small_llama, &o), 3 * 7);
+    ck_assert_uint_eq(branches_with(small_bert, &o), 3 * 6); /* a head is in no block */
     o = of_targets("q_proj, v_proj");
     ck_assert_uint_eq(branches_with(small_llama, &o), 5 * 2);
     o = of_targets("layers.1.self_attn.q_proj");
@@ -158,6 +159,30 @@ START_TEST(lengths_begin_as_those_of_the_weight)
 }
 END_TEST
 
+static cz_status fetch_zeros(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
+{
+    (void)user, (void)param_idx, (void)off;
+    memset(dst, 0, numel * sizeof *dst);
+    return CZ_OK;
+}
+
+/* A classifier over the files of a masked language model, which have neither pooler nor head. */
+static struct cz_model *headless_classifier(void)
+{
+    char room[64];
+    const char *dir = folder(room);
+    static const char *const labels[] = {"a", "b"};
+    const struct cz_model_options o = {
+        .size = sizeof o, .task = CZ_TASK_CLASSIFICATION, .labels = labels, .n_labels = 2};
+    struct cz_model *made = small_model(small_bert);
+    ck_ok(model_export_hf(made, dir, DTYPE_F32, fetch_zeros, NULL));
+    cz_model_destroy(made);
+    made = cz_model_open_ex(dir, &o);
+    ck_assert_msg(made != NULL, "%s", cz_last_error());
+    test_tmp_remove(dir);
+    return made;
+}
+
 START_TEST(modules_to_save_stay_trained)
 {
     struct cz_model *m = small_model(small_classifier);
@@ -165,7 +190,17 @@ START_TEST(modules_to_save_stay_trained)
     ck_assert(param_of(m, "classifier.weight")->trainable); /* a classifier's head always */
     ck_assert(param_of(m, "classifier.bias")->trainable);
     ck_assert(!param_of(m, "bert.pooler.dense.weight")->trainable);
+    ck_assert_uint_eq(n_branches(m), 5 * 6 + 1); /* with the pooler's */
     ck_assert_uint_eq(n_trained(m), 2 * n_branches(m) + 2);
+    cz_model_destroy(m);
+
+    m = headless_classifier(); /* its random pooler would be lost with the run */
+    ck_ok(cz_model_add_lora(m, NULL));
+    ck_assert(param_of(m, "bert.pooler.dense.weight")->trainable);
+    ck_assert(param_of(m, "bert.pooler.dense.bias")->trainable);
+    ck_assert(!param_of(m, "bert.embeddings.LayerNorm.bias")->trainable);
+    ck_assert_uint_eq(n_branches(m), 5 * 6);
+    ck_assert_uint_eq(n_trained(m), 2 * n_branches(m) + 4);
     cz_model_destroy(m);
 
     m = small_model(small_gpt2);
@@ -218,6 +253,16 @@ START_TEST(mistakes_are_named)
     o.dropout = 1;
     check_refused(small_llama, &o, "outside [0,1)");
     o = of_targets(NULL);
+    char long_name[1100] = "";
+    memset(long_name, 'x', sizeof long_name - 1);
+    o.modules_to_save = long_name;
+    check_refused(small_llama, &o, "more than 1022 bytes of names");
+    long_name[1022] = '\0';
+    check_refused(small_llama, &o, "has no module \"xxx");
+    long_name[1022 - 17] = '\0'; /* ",classifier,score" */
+    check_refused(small_classifier, &o, "has no module \"xxx");
+    long_name[1022 - 17] = 'x';
+    check_refused(small_classifier, &o, "more than 1022 bytes of names");
     o.modules_to_save = "nothing";
     check_refused(small_llama, &o, "has no module \"nothing\"");
     o.modules_to_save = "embed_tokens"; /* tied to lm_head */
@@ -339,8 +384,8 @@ START_TEST(other_files_are_refused)
          CZ_CORRUPT, "lora_alpha"},
         {"[]", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "peft_type"},
         {"{", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "adapter_config.json:1"},
-        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"((a{1,255}){1,255}){1,255}\": 2}}",
-         NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "more than 4096 states"},
+        {"{\"peft_type\": \"LORA\", \"alpha_pattern\": {\"((a{1,255}){1,255}){1,255}\": 2}}", NULL,
+         NULL, SAFETENSORS_F32, CZ_CORRUPT, "more than 4096 states"},
         {"{\"peft_type\": \"LORA\", \"ensure_weight_tying\": true}", NULL, NULL, SAFETENSORS_F32,
          CZ_UNSUPPORTED, "ensure_weight_tying"},
         {"{\"peft_type\": \"LORA\", \"modules_to_save\": [\"embed_tokens\"]}", NULL, NULL,
