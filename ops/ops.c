@@ -15,11 +15,11 @@ static const struct {
     void (*unwire)(struct ops *ops);
 } host_folders[] = {
     /* clang-format off: one line each */
-    {activation_wire, NULL}, {attention_wire, NULL},  {cross_entropy_wire, NULL},
-    {dora_wire, NULL},       {dropout_wire, NULL},    {elementwise_wire, NULL},
-    {embedding_wire, NULL},  {lamb_wire, NULL},       {matmul_wire, matmul_unwire},
-    {norm_wire, NULL},       {onebit_wire, NULL},     {reduce_wire, NULL},
-    {rope_wire, NULL},       {router_wire, NULL},     {step_wire, NULL},
+    {activation_wire, NULL}, {attention_wire, NULL}, {cross_entropy_wire, NULL},
+    {dora_wire, NULL},       {dropout_wire, NULL},   {elementwise_wire, NULL},
+    {embedding_wire, NULL},  {lamb_wire, NULL},      {matmul_wire, matmul_unwire},
+    {norm_wire, NULL},       {onebit_wire, NULL},    {reduce_wire, NULL},
+    {rope_wire, NULL},       {router_wire, NULL},    {step_wire, NULL},
     /* clang-format on */
 };
 
@@ -86,6 +86,16 @@ cz_status ops_require(const struct ops *ops, const char *name)
 #undef ANSWER
     return err_set(CZ_INVALID, 0, "no op is called %s", name);
 }
+
+/* ops_<op>() of every slot; the ops' headers declare them. */
+#define CALL(slot, args)                                                                           \
+    cz_status ops_##slot(struct ops *ops, struct dev_stream *stream, const struct args *a);        \
+    cz_status ops_##slot(struct ops *ops, struct dev_stream *stream, const struct args *a)         \
+    {                                                                                              \
+        return ops->slot ? ops->slot(ops, stream, a) : ops_missing(ops, #slot);                    \
+    }
+OPS_SLOTS(CALL)
+#undef CALL
 
 struct device *ops_device(const struct ops *ops)
 {

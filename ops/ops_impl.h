@@ -2,8 +2,8 @@
  *
  * An op folder has <op>.c (argument checks, dispatch, threads) and one file per row. A row's
  * kernels work on a piece [begin, end) of the output in one thread; how the work was cut never
- * shows in the result. <op>.c exports ops_<op>(), <op>_rows() for the agreement test and
- * <op>_wire(), listed in ops/table_impl.h and in ops.c. Only <op>.c sees struct ops. */
+ * shows in the result. <op>.c exports <op>_rows() for the agreement test and <op>_wire(), listed in
+ * ops/table_impl.h and in ops.c. Only <op>.c sees struct ops. */
 #ifndef CZ_OPS_OPS_IMPL_H
 #define CZ_OPS_OPS_IMPL_H
 
@@ -37,6 +37,20 @@ int ops_n_parts(size_t numel, size_t grain);
 
 /* Pieces start at multiples of this, so that two threads never write one cache line. */
 #define OPS_PART_UNIT ((size_t)64)
+
+/* Statements for each of n_parts pieces [begin, end) of n items, cut at multiples of `unit`; in
+ * parallel if there are several. */
+#define OPS_IN_PARTS(n_parts, n, unit, ...)                                                        \
+    do {                                                                                           \
+        const int n_parts_ = (n_parts);                                                            \
+        _Pragma("omp parallel for schedule(static, 1) if (n_parts_ > 1)") /* one thread a piece */ \
+            for (int part_ = 0; part_ < n_parts_; part_++)                                         \
+        {                                                                                          \
+            size_t begin, end;                                                                     \
+            threads_split((n), (unit), n_parts_, part_, &begin, &end);                             \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
 
 /* Elements per thread below which waking another thread costs more than it saves (~2 us). */
 #define OPS_GRAIN ((size_t)8192)

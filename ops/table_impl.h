@@ -4,9 +4,10 @@
  * functions in the ops' headers, so that a new op rebuilds only the files that fill the table. For
  * the same reason the op's headers are not included here.
  *
- * A new op: its folder with ops_<op>() in <op>.h and <op>.c, a line in OPS_SLOTS, and a line in
- * ops.c (and ops/cuda/ops_cuda.c) when the folder is new. A slot may be NULL: its calls return
- * ops_missing(), and ops_require() says so before. */
+ * A new op: its folder with ops_<op>() declared in <op>.h and the host's kernel in <op>.c, a line
+ * in OPS_SLOTS (which makes ops_<op>(), in ops.c), and a line in ops.c and ops/cuda/ops_cuda.c when
+ * the folder is new. A slot may be NULL: its calls return ops_missing(), and ops_require() says so
+ * before. */
 #ifndef CZ_OPS_TABLE_IMPL_H
 #define CZ_OPS_TABLE_IMPL_H
 

@@ -20,13 +20,8 @@ const struct activation_row *const *activation_rows(size_t *n)
 static void run(const struct activation_args *a,
                 void (*piece)(const struct activation_args *, size_t, size_t))
 {
-    int n_parts = ops_n_parts(a->numel, ACTIVATION_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        piece(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, ACTIVATION_GRAIN), a->numel, OPS_PART_UNIT,
+                 piece(a, begin, end));
 }
 
 static cz_status forward(struct ops *ops, struct dev_stream *stream,
@@ -65,13 +60,8 @@ static void run_swiglu(const struct swiglu_args *a,
                        void (*piece)(const struct swiglu_args *, int64_t, size_t, size_t))
 {
     size_t numel = (size_t)(a->N * a->C);
-    int n_parts = ops_n_parts(numel, ACTIVATION_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        swiglu_piece(a, begin, end, piece);
-    }
+    OPS_IN_PARTS(ops_n_parts(numel, ACTIVATION_GRAIN), numel, OPS_PART_UNIT,
+                 swiglu_piece(a, begin, end, piece));
 }
 
 static cz_status swiglu_forward(struct ops *ops, struct dev_stream *stream,
@@ -90,34 +80,6 @@ static cz_status swiglu_backward(struct ops *ops, struct dev_stream *stream,
     TRY(swiglu_check(a, "swiglu_backward", a->dy && a->dgate && a->dup));
     run_swiglu(a, ops->activation_row->swiglu_backward);
     return CZ_OK;
-}
-
-cz_status ops_activation_forward(struct ops *ops, struct dev_stream *stream,
-                                 const struct activation_args *a)
-{
-    return ops->activation_forward ? ops->activation_forward(ops, stream, a)
-                                   : ops_missing(ops, "activation_forward");
-}
-
-cz_status ops_activation_backward(struct ops *ops, struct dev_stream *stream,
-                                  const struct activation_args *a)
-{
-    return ops->activation_backward ? ops->activation_backward(ops, stream, a)
-                                    : ops_missing(ops, "activation_backward");
-}
-
-cz_status ops_swiglu_forward(struct ops *ops, struct dev_stream *stream,
-                             const struct swiglu_args *a)
-{
-    return ops->swiglu_forward ? ops->swiglu_forward(ops, stream, a)
-                               : ops_missing(ops, "swiglu_forward");
-}
-
-cz_status ops_swiglu_backward(struct ops *ops, struct dev_stream *stream,
-                              const struct swiglu_args *a)
-{
-    return ops->swiglu_backward ? ops->swiglu_backward(ops, stream, a)
-                                : ops_missing(ops, "swiglu_backward");
 }
 
 cz_status activation_wire(struct ops *ops, uint32_t features)

@@ -177,20 +177,6 @@ static cz_status attention_backward(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-cz_status ops_attention_forward(struct ops *ops, struct dev_stream *stream,
-                                const struct attention_args *a)
-{
-    return ops->attention_forward ? ops->attention_forward(ops, stream, a)
-                                  : ops_missing(ops, "attention_forward");
-}
-
-cz_status ops_attention_backward(struct ops *ops, struct dev_stream *stream,
-                                 const struct attention_args *a)
-{
-    return ops->attention_backward ? ops->attention_backward(ops, stream, a)
-                                   : ops_missing(ops, "attention_backward");
-}
-
 size_t ops_attention_workspace(const struct ops *ops, const struct attention_args *a, bool backward)
 {
     return ops->attention_workspace ? ops->attention_workspace(ops, a, backward) : 0;

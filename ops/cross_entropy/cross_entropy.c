@@ -63,18 +63,6 @@ static cz_status cross_entropy(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-cz_status ops_ce_head(struct ops *ops, struct dev_stream *stream, const struct ce_head_args *a)
-{
-    return ops->ce_head ? ops->ce_head(ops, stream, a) : ops_missing(ops, "ce_head");
-}
-
-cz_status ops_cross_entropy(struct ops *ops, struct dev_stream *stream,
-                            const struct cross_entropy_args *a)
-{
-    return ops->cross_entropy ? ops->cross_entropy(ops, stream, a)
-                              : ops_missing(ops, "cross_entropy");
-}
-
 cz_status ops_ce_head_workspace(struct ops *ops, const struct ce_head_args *a, size_t *nbytes)
 {
     return ops->ce_head_workspace ? ops->ce_head_workspace(ops, a, nbytes)

@@ -28,13 +28,8 @@ static cz_status norm(struct ops *ops, struct dev_stream *stream, const struct d
 {
     (void)stream;
     TRY(ops_check_dtype("dora", a->dtype));
-    const int n_parts = parts_of(a->O, a->I);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)a->O, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->dora_row->norm(a, (int64_t)begin, (int64_t)end);
-    }
+    OPS_IN_PARTS(parts_of(a->O, a->I), (size_t)a->O, OPS_PART_UNIT,
+                 ops->dora_row->norm(a, (int64_t)begin, (int64_t)end));
     return CZ_OK;
 }
 
@@ -42,13 +37,8 @@ static cz_status scale(struct ops *ops, struct dev_stream *stream, const struct 
 {
     (void)stream;
     TRY(check_dtypes(a->dtype, a->x_dtype, a->y_dtype));
-    const int n_parts = parts_of(a->O, a->I);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)a->O, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->dora_row->scale(a, (int64_t)begin, (int64_t)end);
-    }
+    OPS_IN_PARTS(parts_of(a->O, a->I), (size_t)a->O, OPS_PART_UNIT,
+                 ops->dora_row->scale(a, (int64_t)begin, (int64_t)end));
     return CZ_OK;
 }
 
@@ -56,30 +46,9 @@ static cz_status grad(struct ops *ops, struct dev_stream *stream, const struct d
 {
     (void)stream;
     TRY(check_dtypes(a->dtype, a->dtype, a->grad_dtype));
-    const int n_parts = parts_of(a->O, a->N);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)a->O, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->dora_row->grad(a, (int64_t)begin, (int64_t)end);
-    }
+    OPS_IN_PARTS(parts_of(a->O, a->N), (size_t)a->O, OPS_PART_UNIT,
+                 ops->dora_row->grad(a, (int64_t)begin, (int64_t)end));
     return CZ_OK;
-}
-
-cz_status ops_dora_norm(struct ops *ops, struct dev_stream *stream, const struct dora_norm_args *a)
-{
-    return ops->dora_norm ? ops->dora_norm(ops, stream, a) : ops_missing(ops, "dora_norm");
-}
-
-cz_status ops_dora_scale(struct ops *ops, struct dev_stream *stream,
-                         const struct dora_scale_args *a)
-{
-    return ops->dora_scale ? ops->dora_scale(ops, stream, a) : ops_missing(ops, "dora_scale");
-}
-
-cz_status ops_dora_grad(struct ops *ops, struct dev_stream *stream, const struct dora_grad_args *a)
-{
-    return ops->dora_grad ? ops->dora_grad(ops, stream, a) : ops_missing(ops, "dora_grad");
 }
 
 cz_status dora_wire(struct ops *ops, uint32_t features)

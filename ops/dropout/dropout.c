@@ -21,19 +21,9 @@ static cz_status dropout(struct ops *ops, struct dev_stream *stream, const struc
 {
     (void)stream;
     TRY(dropout_check(a));
-    int n_parts = ops_n_parts(a->numel, DROPOUT_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->dropout_row->dropout(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, DROPOUT_GRAIN), a->numel, OPS_PART_UNIT,
+                 ops->dropout_row->dropout(a, begin, end));
     return CZ_OK;
-}
-
-cz_status ops_dropout(struct ops *ops, struct dev_stream *stream, const struct dropout_args *a)
-{
-    return ops->dropout ? ops->dropout(ops, stream, a) : ops_missing(ops, "dropout");
 }
 
 cz_status dropout_wire(struct ops *ops, uint32_t features)

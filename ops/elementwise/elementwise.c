@@ -21,13 +21,8 @@ static cz_status add(struct ops *ops, struct dev_stream *stream, const struct ad
     (void)stream;
     TRY(add_check(a));
     if (a->numel == 0) return CZ_OK;
-    int n_parts = ops_n_parts(a->numel, OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->elementwise_row->add(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, OPS_GRAIN), a->numel, OPS_PART_UNIT,
+                 ops->elementwise_row->add(a, begin, end));
     return CZ_OK;
 }
 
@@ -81,22 +76,6 @@ static cz_status bias_grad(struct ops *ops, struct dev_stream *stream,
     }
     ops_combine_blocks(partial, n_blocks, a->C, a->C, a->grad_dtype, a->accumulate, a->db);
     return CZ_OK;
-}
-
-cz_status ops_add(struct ops *ops, struct dev_stream *stream, const struct add_args *a)
-{
-    return ops->add ? ops->add(ops, stream, a) : ops_missing(ops, "add");
-}
-
-cz_status ops_cast_scale(struct ops *ops, struct dev_stream *stream,
-                         const struct cast_scale_args *a)
-{
-    return ops->cast_scale ? ops->cast_scale(ops, stream, a) : ops_missing(ops, "cast_scale");
-}
-
-cz_status ops_bias_grad(struct ops *ops, struct dev_stream *stream, const struct bias_grad_args *a)
-{
-    return ops->bias_grad ? ops->bias_grad(ops, stream, a) : ops_missing(ops, "bias_grad");
 }
 
 size_t ops_bias_grad_workspace(const struct ops *ops, const struct bias_grad_args *a)

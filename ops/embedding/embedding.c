@@ -135,20 +135,6 @@ static cz_status backward(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-cz_status ops_embedding_forward(struct ops *ops, struct dev_stream *stream,
-                                const struct embedding_args *a)
-{
-    return ops->embedding_forward ? ops->embedding_forward(ops, stream, a)
-                                  : ops_missing(ops, "embedding_forward");
-}
-
-cz_status ops_embedding_backward(struct ops *ops, struct dev_stream *stream,
-                                 const struct embedding_args *a)
-{
-    return ops->embedding_backward ? ops->embedding_backward(ops, stream, a)
-                                   : ops_missing(ops, "embedding_backward");
-}
-
 size_t ops_embedding_workspace(const struct ops *ops, const struct embedding_args *a)
 {
     return ops->embedding_workspace ? ops->embedding_workspace(ops, a) : 0;

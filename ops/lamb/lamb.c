@@ -89,16 +89,6 @@ float lamb_ratio(const struct lamb_sums *sums, double min_coeff, double max_coef
     return (float)ratio;
 }
 
-cz_status ops_lamb_moments(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a)
-{
-    return ops->lamb_moments ? ops->lamb_moments(ops, stream, a) : ops_missing(ops, "lamb_moments");
-}
-
-cz_status ops_lamb_apply(struct ops *ops, struct dev_stream *stream, const struct lamb_args *a)
-{
-    return ops->lamb_apply ? ops->lamb_apply(ops, stream, a) : ops_missing(ops, "lamb_apply");
-}
-
 cz_status lamb_wire(struct ops *ops, uint32_t features)
 {
     ops->lamb_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];

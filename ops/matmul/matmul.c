@@ -58,13 +58,8 @@ static bool takes_panels(const struct matmul_row *row, const struct matmul_args 
  * number. */
 static void run_few_rows(const struct matmul_row *row, const struct matmul_args *a)
 {
-    int n_parts = ops_n_parts((size_t)(a->n * a->k), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)a->n, MATMUL_FEW_UNIT, n_parts, part, &begin, &end);
-        row->vec->few_rows(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts((size_t)(a->n * a->k), OPS_GRAIN), (size_t)a->n, MATMUL_FEW_UNIT,
+                 row->vec->few_rows(a, begin, end));
 }
 
 static struct matmul_shape shape_of(const struct matmul_args *a)
@@ -189,11 +184,6 @@ size_t ops_matmul_kept_nbytes(const struct ops *ops, enum cz_dtype dtype, int64_
 bool ops_matmul_is_by_shape(const struct ops *ops, enum cz_dtype dtype)
 {
     return ops->matmul_is_by_shape && ops->matmul_is_by_shape(ops, dtype);
-}
-
-cz_status ops_matmul(struct ops *ops, struct dev_stream *stream, const struct matmul_args *a)
-{
-    return ops->matmul ? ops->matmul(ops, stream, a) : ops_missing(ops, "matmul");
 }
 
 cz_status ops_matmul_workspace(struct ops *ops, const struct matmul_args *a, size_t *nbytes)

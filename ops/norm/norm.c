@@ -19,13 +19,8 @@ const struct norm_row *const *norm_rows(size_t *n)
 static cz_status forward(struct ops *ops, const struct norm_args *a, const char *op, bool centred)
 {
     TRY(norm_forward_check(a, op, centred));
-    int n_parts = ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
-        ops->norm_row->forward(a, centred, (int64_t)begin, (int64_t)end);
-    }
+    OPS_IN_PARTS(ops_n_parts((size_t)(a->N * a->C), OPS_GRAIN), (size_t)a->N, 1,
+                 ops->norm_row->forward(a, centred, (int64_t)begin, (int64_t)end));
     return CZ_OK;
 }
 
@@ -98,33 +93,6 @@ static cz_status rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     TRY(backward(ops, a, "rmsnorm_backward", false));
     return CZ_OK;
-}
-
-cz_status ops_layernorm_forward(struct ops *ops, struct dev_stream *stream,
-                                const struct norm_args *a)
-{
-    return ops->layernorm_forward ? ops->layernorm_forward(ops, stream, a)
-                                  : ops_missing(ops, "layernorm_forward");
-}
-
-cz_status ops_layernorm_backward(struct ops *ops, struct dev_stream *stream,
-                                 const struct norm_args *a)
-{
-    return ops->layernorm_backward ? ops->layernorm_backward(ops, stream, a)
-                                   : ops_missing(ops, "layernorm_backward");
-}
-
-cz_status ops_rmsnorm_forward(struct ops *ops, struct dev_stream *stream, const struct norm_args *a)
-{
-    return ops->rmsnorm_forward ? ops->rmsnorm_forward(ops, stream, a)
-                                : ops_missing(ops, "rmsnorm_forward");
-}
-
-cz_status ops_rmsnorm_backward(struct ops *ops, struct dev_stream *stream,
-                               const struct norm_args *a)
-{
-    return ops->rmsnorm_backward ? ops->rmsnorm_backward(ops, stream, a)
-                                 : ops_missing(ops, "rmsnorm_backward");
 }
 
 size_t ops_norm_workspace(const struct ops *ops, const struct norm_args *a)

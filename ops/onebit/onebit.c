@@ -27,13 +27,8 @@ static cz_status feed(struct ops *ops, struct dev_stream *stream, const struct o
     (void)stream;
     TRY(onebit_check_feed(a));
     if (a->numel == 0) return CZ_OK;
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, ONEBIT_BLOCK, n_parts, part, &begin, &end);
-        ops->onebit_row->feed(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, STEP_GRAIN), a->numel, ONEBIT_BLOCK,
+                 ops->onebit_row->feed(a, begin, end));
     return CZ_OK;
 }
 
@@ -59,13 +54,8 @@ static cz_status pack(struct ops *ops, struct dev_stream *stream, const struct o
     (void)stream;
     TRY(onebit_check_pack(a));
     if (a->numel == 0) return CZ_OK;
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, BITS_UNIT, n_parts, part, &begin, &end);
-        ops->onebit_row->pack(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, STEP_GRAIN), a->numel, BITS_UNIT,
+                 ops->onebit_row->pack(a, begin, end));
     return CZ_OK;
 }
 
@@ -76,13 +66,8 @@ static cz_status serve(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     TRY(onebit_check_serve(a));
     if (a->numel == 0) return CZ_OK;
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, ONEBIT_BLOCK, n_parts, part, &begin, &end);
-        ops->onebit_row->serve(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, STEP_GRAIN), a->numel, ONEBIT_BLOCK,
+                 ops->onebit_row->serve(a, begin, end));
     return CZ_OK;
 }
 
@@ -94,13 +79,8 @@ static cz_status unpack(struct ops *ops, struct dev_stream *stream,
     TRY(onebit_check_unpack(a));
     size_t numel = a->end - a->begin;
     if (numel == 0) return CZ_OK;
-    int n_parts = ops_n_parts(numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->onebit_row->unpack(a, a->begin + begin, a->begin + end);
-    }
+    OPS_IN_PARTS(ops_n_parts(numel, STEP_GRAIN), numel, OPS_PART_UNIT,
+                 ops->onebit_row->unpack(a, a->begin + begin, a->begin + end));
     return CZ_OK;
 }
 
@@ -113,13 +93,8 @@ static cz_status momentum(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     TRY(onebit_check_momentum(a));
     if (a->numel == 0) return CZ_OK;
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->onebit_row->momentum(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, STEP_GRAIN), a->numel, OPS_PART_UNIT,
+                 ops->onebit_row->momentum(a, begin, end));
     return CZ_OK;
 }
 
@@ -193,13 +168,7 @@ static cz_status lamb_norms(struct ops *ops, struct dev_stream *stream,
 static cz_status run_pieces(void (*pass)(const struct zero_one_args *, size_t, size_t),
                             const struct zero_one_args *a)
 {
-    int n_parts = ops_n_parts(a->numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a->numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        pass(a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a->numel, STEP_GRAIN), a->numel, OPS_PART_UNIT, pass(a, begin, end));
     return CZ_OK;
 }
 
@@ -228,86 +197,6 @@ static cz_status zero_one_settle(struct ops *ops, struct dev_stream *stream,
     TRY(onebit_check_settle(a));
     if (a->numel == 0) return CZ_OK;
     return run_pieces(ops->onebit_row->settle, a);
-}
-
-cz_status ops_onebit_feed(struct ops *ops, struct dev_stream *stream,
-                          const struct onebit_feed_args *a)
-{
-    return ops->onebit_feed ? ops->onebit_feed(ops, stream, a) : ops_missing(ops, "onebit_feed");
-}
-
-cz_status ops_onebit_scale(struct ops *ops, struct dev_stream *stream,
-                           const struct onebit_scale_args *a)
-{
-    return ops->onebit_scale ? ops->onebit_scale(ops, stream, a) : ops_missing(ops, "onebit_scale");
-}
-
-cz_status ops_onebit_pack(struct ops *ops, struct dev_stream *stream,
-                          const struct onebit_pack_args *a)
-{
-    return ops->onebit_pack ? ops->onebit_pack(ops, stream, a) : ops_missing(ops, "onebit_pack");
-}
-
-cz_status ops_onebit_serve(struct ops *ops, struct dev_stream *stream,
-                           const struct onebit_serve_args *a)
-{
-    return ops->onebit_serve ? ops->onebit_serve(ops, stream, a) : ops_missing(ops, "onebit_serve");
-}
-
-cz_status ops_onebit_unpack(struct ops *ops, struct dev_stream *stream,
-                            const struct onebit_unpack_args *a)
-{
-    return ops->onebit_unpack ? ops->onebit_unpack(ops, stream, a)
-                              : ops_missing(ops, "onebit_unpack");
-}
-
-cz_status ops_onebit_momentum(struct ops *ops, struct dev_stream *stream,
-                              const struct onebit_momentum_args *a)
-{
-    return ops->onebit_momentum ? ops->onebit_momentum(ops, stream, a)
-                                : ops_missing(ops, "onebit_momentum");
-}
-
-cz_status ops_onebit_mask_make(struct ops *ops, struct dev_stream *stream,
-                               const struct onebit_mask_make_args *a)
-{
-    return ops->onebit_mask_make ? ops->onebit_mask_make(ops, stream, a)
-                                 : ops_missing(ops, "onebit_mask_make");
-}
-
-cz_status ops_onebit_mask_join(struct ops *ops, struct dev_stream *stream,
-                               const struct onebit_mask_join_args *a)
-{
-    return ops->onebit_mask_join ? ops->onebit_mask_join(ops, stream, a)
-                                 : ops_missing(ops, "onebit_mask_join");
-}
-
-cz_status ops_onebit_lamb_norms(struct ops *ops, struct dev_stream *stream,
-                                const struct onebit_lamb_norms_args *a)
-{
-    return ops->onebit_lamb_norms ? ops->onebit_lamb_norms(ops, stream, a)
-                                  : ops_missing(ops, "onebit_lamb_norms");
-}
-
-cz_status ops_zero_one_local(struct ops *ops, struct dev_stream *stream,
-                             const struct zero_one_args *a)
-{
-    return ops->zero_one_local ? ops->zero_one_local(ops, stream, a)
-                               : ops_missing(ops, "zero_one_local");
-}
-
-cz_status ops_zero_one_gather(struct ops *ops, struct dev_stream *stream,
-                              const struct zero_one_args *a)
-{
-    return ops->zero_one_gather ? ops->zero_one_gather(ops, stream, a)
-                                : ops_missing(ops, "zero_one_gather");
-}
-
-cz_status ops_zero_one_settle(struct ops *ops, struct dev_stream *stream,
-                              const struct zero_one_args *a)
-{
-    return ops->zero_one_settle ? ops->zero_one_settle(ops, stream, a)
-                                : ops_missing(ops, "zero_one_settle");
 }
 
 /* Fill in this op's part of the table; the row is the fastest that the processor has. */

@@ -61,11 +61,6 @@ static cz_status scan(struct ops *ops, struct dev_stream *stream, const struct s
     return CZ_OK;
 }
 
-cz_status ops_scan(struct ops *ops, struct dev_stream *stream, const struct scan_args *a)
-{
-    return ops->scan ? ops->scan(ops, stream, a) : ops_missing(ops, "scan");
-}
-
 cz_status reduce_wire(struct ops *ops, uint32_t features)
 {
     ops->reduce_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];

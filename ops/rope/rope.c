@@ -82,17 +82,6 @@ static cz_status rope_table(struct ops *ops, struct dev_stream *stream,
     return CZ_OK;
 }
 
-cz_status ops_rope(struct ops *ops, struct dev_stream *stream, const struct rope_args *a)
-{
-    return ops->rope ? ops->rope(ops, stream, a) : ops_missing(ops, "rope");
-}
-
-cz_status ops_rope_table(struct ops *ops, struct dev_stream *stream,
-                         const struct rope_table_args *a)
-{
-    return ops->rope_table ? ops->rope_table(ops, stream, a) : ops_missing(ops, "rope_table");
-}
-
 cz_status rope_wire(struct ops *ops, uint32_t features)
 {
     ops->rope_row = rows[ops_row_pick(rows, CZ_ARRAY_LEN(rows), features)];

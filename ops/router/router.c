@@ -25,13 +25,8 @@ static cz_status router_forward(struct ops *ops, struct dev_stream *stream,
     (void)ops;
     (void)stream;
     TRY(router_check(a));
-    int n_parts = ops_n_parts((size_t)(a->N * a->E), CHOOSE_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
-        for (size_t n = begin; n < end; n++) router_choose(a, n);
-    }
+    OPS_IN_PARTS(ops_n_parts((size_t)(a->N * a->E), CHOOSE_GRAIN), (size_t)a->N, 1,
+                 for (size_t n = begin; n < end; n++) router_choose(a, n));
     return CZ_OK;
 }
 
@@ -41,13 +36,8 @@ static cz_status router_backward(struct ops *ops, struct dev_stream *stream,
     (void)ops;
     (void)stream;
     TRY(router_grad_check(a));
-    int n_parts = ops_n_parts((size_t)(a->N * a->E), CHOOSE_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split((size_t)a->N, 1, n_parts, part, &begin, &end);
-        for (size_t n = begin; n < end; n++) router_choose_grad(a, n);
-    }
+    OPS_IN_PARTS(ops_n_parts((size_t)(a->N * a->E), CHOOSE_GRAIN), (size_t)a->N, 1,
+                 for (size_t n = begin; n < end; n++) router_choose_grad(a, n));
     return CZ_OK;
 }
 
@@ -107,13 +97,8 @@ static cz_status router_balance(struct ops *ops, struct dev_stream *stream,
     (void)stream;
     TRY(router_balance_check(a));
     const size_t E = (size_t)a->E;
-    int n_parts = ops_n_parts((size_t)(a->N * a->E * a->K), OPS_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(E, 1, n_parts, part, &begin, &end);
-        for (size_t e = begin; e < end; e++) balance_expert(a, e);
-    }
+    OPS_IN_PARTS(ops_n_parts((size_t)(a->N * a->E * a->K), OPS_GRAIN), E, 1,
+                 for (size_t e = begin; e < end; e++) balance_expert(a, e));
     int64_t counted = 0;
     for (int64_t n = 0; n < a->N; n++) counted += !a->counts || a->counts[n];
     a->balance[3 * E] += (float)counted;
@@ -183,52 +168,6 @@ static cz_status expert_weigh(struct ops *ops, struct dev_stream *stream,
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */
-
-cz_status ops_router_forward(struct ops *ops, struct dev_stream *stream,
-                             const struct router_args *a)
-{
-    return ops->router_forward ? ops->router_forward(ops, stream, a)
-                               : ops_missing(ops, "router_forward");
-}
-
-cz_status ops_router_backward(struct ops *ops, struct dev_stream *stream,
-                              const struct router_grad_args *a)
-{
-    return ops->router_backward ? ops->router_backward(ops, stream, a)
-                                : ops_missing(ops, "router_backward");
-}
-
-cz_status ops_router_sort(struct ops *ops, struct dev_stream *stream,
-                          const struct router_sort_args *a)
-{
-    return ops->router_sort ? ops->router_sort(ops, stream, a) : ops_missing(ops, "router_sort");
-}
-
-cz_status ops_router_balance(struct ops *ops, struct dev_stream *stream,
-                             const struct router_balance_args *a)
-{
-    return ops->router_balance ? ops->router_balance(ops, stream, a)
-                               : ops_missing(ops, "router_balance");
-}
-
-cz_status ops_router_balance_loss(struct ops *ops, struct dev_stream *stream,
-                                  const struct router_balance_loss_args *a)
-{
-    return ops->router_balance_loss ? ops->router_balance_loss(ops, stream, a)
-                                    : ops_missing(ops, "router_balance_loss");
-}
-
-cz_status ops_expert_add(struct ops *ops, struct dev_stream *stream,
-                         const struct expert_add_args *a)
-{
-    return ops->expert_add ? ops->expert_add(ops, stream, a) : ops_missing(ops, "expert_add");
-}
-
-cz_status ops_expert_weigh(struct ops *ops, struct dev_stream *stream,
-                           const struct expert_weigh_args *a)
-{
-    return ops->expert_weigh ? ops->expert_weigh(ops, stream, a) : ops_missing(ops, "expert_weigh");
-}
 
 cz_status router_wire(struct ops *ops, uint32_t features)
 {

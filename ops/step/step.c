@@ -16,19 +16,9 @@ static cz_status step(struct ops *ops, struct dev_stream *stream, const struct s
     struct step_args a;
     (void)stream;
     TRY(step_prepare(given, &a));
-    int n_parts = ops_n_parts(a.t.numel, STEP_GRAIN);
-#pragma omp parallel for schedule(static, 1) if (n_parts > 1)
-    for (int part = 0; part < n_parts; part++) {
-        size_t begin, end;
-        threads_split(a.t.numel, OPS_PART_UNIT, n_parts, part, &begin, &end);
-        ops->step_row->run[a.op](&a, begin, end);
-    }
+    OPS_IN_PARTS(ops_n_parts(a.t.numel, STEP_GRAIN), a.t.numel, OPS_PART_UNIT,
+                 ops->step_row->run[a.op](&a, begin, end));
     return CZ_OK;
-}
-
-cz_status ops_step(struct ops *ops, struct dev_stream *stream, const struct step_args *a)
-{
-    return ops->step ? ops->step(ops, stream, a) : ops_missing(ops, "step");
 }
 
 cz_status step_wire(struct ops *ops, uint32_t features)
