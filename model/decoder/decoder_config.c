@@ -439,6 +439,8 @@ static cz_status write_config(const struct decoder_preset *p, const char *family
     return json_writer_take(&w, text, NULL);
 }
 
+const char *const decoder_ignored[] = {".rotary_emb.inv_freq", NULL};
+
 /* A preset's numbers are published ones: names of other families are not found here. */
 cz_status decoder_preset_write(const struct decoder_preset *presets, size_t n, const char *name,
                                const char *family, const char *architecture, char **text)

@@ -187,4 +187,49 @@ struct decoder_preset {
 cz_status decoder_preset_write(const struct decoder_preset *presets, size_t n, const char *name,
                                const char *family, const char *architecture, char **text);
 
+/* A family's head for texts and its head for tokens; Class is what transformers' names begin with.
+ */
+#define DECODER_CLASSIFIER(Class)                                                                  \
+    {                                                                                              \
+        CZ_TASK_CLASSIFICATION, Class "ForSequenceClassification", true                            \
+    }
+#define DECODER_TAGGER(Class)                                                                      \
+    {                                                                                              \
+        CZ_TASK_TOKEN_CLASSIFICATION, Class "ForTokenClassification"                               \
+    }
+
+/* model_family_<id>, of the file's `presets` and <id>_build(). lm and base: what the names of
+ * transformers' language model and of its other classes begin with. `...`: heads beyond the
+ * language model's. */
+#define DECODER_FAMILY(id, type, shown, lm, base, example, ...)                                    \
+    static const char *id##_preset_name(size_t idx)                                                \
+    {                                                                                              \
+        return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;                             \
+    }                                                                                              \
+                                                                                                   \
+    static cz_status id##_preset_config(const char *name, char **text)                             \
+    {                                                                                              \
+        return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, type, lm "ForCausalLM",  \
+                                    text);                                                         \
+    }                                                                                              \
+                                                                                                   \
+    static const struct model_head id##_heads[] = {{CZ_TASK_CAUSAL_LM, lm "ForCausalLM"},          \
+                                                   __VA_ARGS__};                                   \
+                                                                                                   \
+    const struct model_family model_family_##id = {                                                \
+        .model_type = type,                                                                        \
+        .title = shown,                                                                            \
+        .base_prefix = "model.",                                                                   \
+        .base_architecture = base "Model",                                                         \
+        .heads = id##_heads,                                                                       \
+        .n_heads = CZ_ARRAY_LEN(id##_heads),                                                       \
+        .ignored_suffixes = decoder_ignored,                                                       \
+        .build = id##_build,                                                                       \
+        .preset_name = id##_preset_name,                                                           \
+        .preset_config = id##_preset_config,                                                       \
+        .preset_example = example,                                                                 \
+    }
+
+extern const char *const decoder_ignored[]; /* suffixes of unused tensors in old files */
+
 #endif

@@ -84,35 +84,5 @@ static const struct decoder_preset presets[] = {
      GEMMA("128", "144", "4096")},
 };
 
-static const char *gemma2_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status gemma2_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "gemma2", "Gemma2ForCausalLM",
-                                text);
-}
-
-static const char *const gemma2_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head gemma2_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "Gemma2ForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "Gemma2ForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "Gemma2ForTokenClassification"},
-};
-
-const struct model_family model_family_gemma2 = {
-    .model_type = "gemma2",
-    .title = "Gemma 2",
-    .base_prefix = "model.",
-    .base_architecture = "Gemma2Model",
-    .heads = gemma2_heads,
-    .n_heads = CZ_ARRAY_LEN(gemma2_heads),
-    .ignored_suffixes = gemma2_ignored,
-    .build = gemma2_build,
-    .preset_name = gemma2_preset_name,
-    .preset_config = gemma2_preset_config,
-    .preset_example = "gemma2-2b",
-};
+DECODER_FAMILY(gemma2, "gemma2", "Gemma 2", "Gemma2", "Gemma2", "gemma2-2b",
+               DECODER_CLASSIFIER("Gemma2"), DECODER_TAGGER("Gemma2"));

@@ -56,34 +56,5 @@ static const struct decoder_preset presets[] = {
      GEMMA("256", "256", "512", "6")},
 };
 
-static const char *gemma3_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status gemma3_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "gemma3_text",
-                                "Gemma3ForCausalLM", text);
-}
-
-static const char *const gemma3_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head gemma3_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "Gemma3ForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "Gemma3TextForSequenceClassification", true},
-};
-
-const struct model_family model_family_gemma3 = {
-    .model_type = "gemma3_text",
-    .title = "Gemma 3",
-    .base_prefix = "model.",
-    .base_architecture = "Gemma3TextModel",
-    .heads = gemma3_heads,
-    .n_heads = CZ_ARRAY_LEN(gemma3_heads),
-    .ignored_suffixes = gemma3_ignored,
-    .build = gemma3_build,
-    .preset_name = gemma3_preset_name,
-    .preset_config = gemma3_preset_config,
-    .preset_example = "gemma3-1b",
-};
+DECODER_FAMILY(gemma3, "gemma3_text", "Gemma 3", "Gemma3", "Gemma3Text", "gemma3-1b",
+               DECODER_CLASSIFIER("Gemma3Text"));

@@ -55,33 +55,4 @@ static const struct decoder_preset presets[] = {
      SCALES("16.0", "0.0078125")},
 };
 
-static const char *granite_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status granite_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "granite",
-                                "GraniteForCausalLM", text);
-}
-
-static const char *const granite_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head granite_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "GraniteForCausalLM"},
-};
-
-const struct model_family model_family_granite = {
-    .model_type = "granite",
-    .title = "Granite",
-    .base_prefix = "model.",
-    .base_architecture = "GraniteModel",
-    .heads = granite_heads,
-    .n_heads = CZ_ARRAY_LEN(granite_heads),
-    .ignored_suffixes = granite_ignored,
-    .build = granite_build,
-    .preset_name = granite_preset_name,
-    .preset_config = granite_preset_config,
-    .preset_example = "granite3-2b",
-};
+DECODER_FAMILY(granite, "granite", "Granite", "Granite", "Granite", "granite3-2b");

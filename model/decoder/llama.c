@@ -33,35 +33,5 @@ static const struct decoder_preset presets[] = {
     {"llama3.2-3b", 28, 3072, 24, 8, 8192, 128256, 131072, 128000, 128001, 1e-5, 5e5, true, 32},
 };
 
-static const char *llama_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status llama_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "llama", "LlamaForCausalLM",
-                                text);
-}
-
-static const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head llama_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "LlamaForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "LlamaForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "LlamaForTokenClassification"},
-};
-
-const struct model_family model_family_llama = {
-    .model_type = "llama",
-    .title = "LLaMA",
-    .base_prefix = "model.",
-    .base_architecture = "LlamaModel",
-    .heads = llama_heads,
-    .n_heads = CZ_ARRAY_LEN(llama_heads),
-    .ignored_suffixes = llama_ignored,
-    .build = llama_build,
-    .preset_name = llama_preset_name,
-    .preset_config = llama_preset_config,
-    .preset_example = "llama-160m",
-};
+DECODER_FAMILY(llama, "llama", "LLaMA", "Llama", "Llama", "llama-160m", DECODER_CLASSIFIER("Llama"),
+               DECODER_TAGGER("Llama"));

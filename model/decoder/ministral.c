@@ -51,35 +51,5 @@ static const struct decoder_preset presets[] = {
      {{"sliding_window", "32768"}}},
 };
 
-static const char *ministral_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status ministral_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "ministral",
-                                "MinistralForCausalLM", text);
-}
-
-static const char *const ministral_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head ministral_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "MinistralForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "MinistralForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "MinistralForTokenClassification"},
-};
-
-const struct model_family model_family_ministral = {
-    .model_type = "ministral",
-    .title = "Ministral",
-    .base_prefix = "model.",
-    .base_architecture = "MinistralModel",
-    .heads = ministral_heads,
-    .n_heads = CZ_ARRAY_LEN(ministral_heads),
-    .ignored_suffixes = ministral_ignored,
-    .build = ministral_build,
-    .preset_name = ministral_preset_name,
-    .preset_config = ministral_preset_config,
-    .preset_example = "ministral-8b",
-};
+DECODER_FAMILY(ministral, "ministral", "Ministral", "Ministral", "Ministral", "ministral-8b",
+               DECODER_CLASSIFIER("Ministral"), DECODER_TAGGER("Ministral"));

@@ -73,35 +73,5 @@ static const struct decoder_preset presets[] = {
      {{"sliding_window", "null"}}},
 };
 
-static const char *mistral_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status mistral_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "mistral",
-                                "MistralForCausalLM", text);
-}
-
-static const char *const mistral_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head mistral_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "MistralForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "MistralForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "MistralForTokenClassification"},
-};
-
-const struct model_family model_family_mistral = {
-    .model_type = "mistral",
-    .title = "Mistral",
-    .base_prefix = "model.",
-    .base_architecture = "MistralModel",
-    .heads = mistral_heads,
-    .n_heads = CZ_ARRAY_LEN(mistral_heads),
-    .ignored_suffixes = mistral_ignored,
-    .build = mistral_build,
-    .preset_name = mistral_preset_name,
-    .preset_config = mistral_preset_config,
-    .preset_example = "mistral-7b",
-};
+DECODER_FAMILY(mistral, "mistral", "Mistral", "Mistral", "Mistral", "mistral-7b",
+               DECODER_CLASSIFIER("Mistral"), DECODER_TAGGER("Mistral"));

@@ -46,34 +46,4 @@ static const struct decoder_preset presets[] = {
      PADDING},
 };
 
-static const char *olmo2_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status olmo2_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "olmo2", "Olmo2ForCausalLM",
-                                text);
-}
-
-static const char *const olmo2_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head olmo2_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "Olmo2ForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "Olmo2ForSequenceClassification", true},
-};
-
-const struct model_family model_family_olmo2 = {
-    .model_type = "olmo2",
-    .title = "OLMo 2",
-    .base_prefix = "model.",
-    .base_architecture = "Olmo2Model",
-    .heads = olmo2_heads,
-    .n_heads = CZ_ARRAY_LEN(olmo2_heads),
-    .ignored_suffixes = olmo2_ignored,
-    .build = olmo2_build,
-    .preset_name = olmo2_preset_name,
-    .preset_config = olmo2_preset_config,
-    .preset_example = "olmo2-1b",
-};
+DECODER_FAMILY(olmo2, "olmo2", "OLMo 2", "Olmo2", "Olmo2", "olmo2-1b", DECODER_CLASSIFIER("Olmo2"));

@@ -62,35 +62,5 @@ static const struct decoder_preset presets[] = {
      {{"pad_token_id", "100349"}}},
 };
 
-static const char *phi3_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status phi3_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "phi3", "Phi3ForCausalLM",
-                                text);
-}
-
-static const char *const phi3_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head phi3_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "Phi3ForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "Phi3ForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "Phi3ForTokenClassification"},
-};
-
-const struct model_family model_family_phi3 = {
-    .model_type = "phi3",
-    .title = "Phi-3",
-    .base_prefix = "model.",
-    .base_architecture = "Phi3Model",
-    .heads = phi3_heads,
-    .n_heads = CZ_ARRAY_LEN(phi3_heads),
-    .ignored_suffixes = phi3_ignored,
-    .build = phi3_build,
-    .preset_name = phi3_preset_name,
-    .preset_config = phi3_preset_config,
-    .preset_example = "phi3-mini",
-};
+DECODER_FAMILY(phi3, "phi3", "Phi-3", "Phi3", "Phi3", "phi3-mini", DECODER_CLASSIFIER("Phi3"),
+               DECODER_TAGGER("Phi3"));

@@ -28,35 +28,5 @@ static const struct decoder_preset presets[] = {
     {"qwen2-7b", 28, 3584, 28, 4, 18944, 152064, 131072, 151643, 151643, 1e-6, 1e6, false, 0},
 };
 
-static const char *qwen2_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status qwen2_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "qwen2", "Qwen2ForCausalLM",
-                                text);
-}
-
-static const char *const qwen2_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head qwen2_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "Qwen2ForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "Qwen2ForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "Qwen2ForTokenClassification"},
-};
-
-const struct model_family model_family_qwen2 = {
-    .model_type = "qwen2",
-    .title = "Qwen2",
-    .base_prefix = "model.",
-    .base_architecture = "Qwen2Model",
-    .heads = qwen2_heads,
-    .n_heads = CZ_ARRAY_LEN(qwen2_heads),
-    .ignored_suffixes = qwen2_ignored,
-    .build = qwen2_build,
-    .preset_name = qwen2_preset_name,
-    .preset_config = qwen2_preset_config,
-    .preset_example = "qwen2-0.5b",
-};
+DECODER_FAMILY(qwen2, "qwen2", "Qwen2", "Qwen2", "Qwen2", "qwen2-0.5b", DECODER_CLASSIFIER("Qwen2"),
+               DECODER_TAGGER("Qwen2"));

@@ -37,35 +37,5 @@ static const struct decoder_preset presets[] = {
     {"qwen3-8b", 36, 4096, 32, 8, 12288, 151936, 40960, 151643, 151645, 1e-6, 1e6, false, 0, WIDE},
 };
 
-static const char *qwen3_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status qwen3_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "qwen3", "Qwen3ForCausalLM",
-                                text);
-}
-
-static const char *const qwen3_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head qwen3_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "Qwen3ForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "Qwen3ForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "Qwen3ForTokenClassification"},
-};
-
-const struct model_family model_family_qwen3 = {
-    .model_type = "qwen3",
-    .title = "Qwen3",
-    .base_prefix = "model.",
-    .base_architecture = "Qwen3Model",
-    .heads = qwen3_heads,
-    .n_heads = CZ_ARRAY_LEN(qwen3_heads),
-    .ignored_suffixes = qwen3_ignored,
-    .build = qwen3_build,
-    .preset_name = qwen3_preset_name,
-    .preset_config = qwen3_preset_config,
-    .preset_example = "qwen3-0.6b",
-};
+DECODER_FAMILY(qwen3, "qwen3", "Qwen3", "Qwen3", "Qwen3", "qwen3-0.6b", DECODER_CLASSIFIER("Qwen3"),
+               DECODER_TAGGER("Qwen3"));

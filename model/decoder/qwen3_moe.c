@@ -90,35 +90,5 @@ static const struct decoder_preset presets[] = {
 };
 /* clang-format on */
 
-static const char *qwen3_moe_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status qwen3_moe_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "qwen3_moe",
-                                "Qwen3MoeForCausalLM", text);
-}
-
-static const char *const qwen3_moe_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head qwen3_moe_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "Qwen3MoeForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "Qwen3MoeForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "Qwen3MoeForTokenClassification"},
-};
-
-const struct model_family model_family_qwen3_moe = {
-    .model_type = "qwen3_moe",
-    .title = "Qwen3-MoE",
-    .base_prefix = "model.",
-    .base_architecture = "Qwen3MoeModel",
-    .heads = qwen3_moe_heads,
-    .n_heads = CZ_ARRAY_LEN(qwen3_moe_heads),
-    .ignored_suffixes = qwen3_moe_ignored,
-    .build = qwen3_moe_build,
-    .preset_name = qwen3_moe_preset_name,
-    .preset_config = qwen3_moe_preset_config,
-    .preset_example = "qwen3-30b-a3b",
-};
+DECODER_FAMILY(qwen3_moe, "qwen3_moe", "Qwen3-MoE", "Qwen3Moe", "Qwen3Moe", "qwen3-30b-a3b",
+               DECODER_CLASSIFIER("Qwen3Moe"), DECODER_TAGGER("Qwen3Moe"));

@@ -67,35 +67,5 @@ static const struct decoder_preset presets[] = {
      {{"pad_token_id", "128004"}}},
 };
 
-static const char *smollm3_preset_name(size_t idx)
-{
-    return idx < CZ_ARRAY_LEN(presets) ? presets[idx].name : NULL;
-}
-
-static cz_status smollm3_preset_config(const char *name, char **text)
-{
-    return decoder_preset_write(presets, CZ_ARRAY_LEN(presets), name, "smollm3",
-                                "SmolLM3ForCausalLM", text);
-}
-
-static const char *const smollm3_ignored[] = {".rotary_emb.inv_freq", NULL};
-
-static const struct model_head smollm3_heads[] = {
-    {CZ_TASK_CAUSAL_LM, "SmolLM3ForCausalLM"},
-    {CZ_TASK_CLASSIFICATION, "SmolLM3ForSequenceClassification", true},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "SmolLM3ForTokenClassification"},
-};
-
-const struct model_family model_family_smollm3 = {
-    .model_type = "smollm3",
-    .title = "SmolLM3",
-    .base_prefix = "model.",
-    .base_architecture = "SmolLM3Model",
-    .heads = smollm3_heads,
-    .n_heads = CZ_ARRAY_LEN(smollm3_heads),
-    .ignored_suffixes = smollm3_ignored,
-    .build = smollm3_build,
-    .preset_name = smollm3_preset_name,
-    .preset_config = smollm3_preset_config,
-    .preset_example = "smollm3-3b",
-};
+DECODER_FAMILY(smollm3, "smollm3", "SmolLM3", "SmolLM3", "SmolLM3", "smollm3-3b",
+               DECODER_CLASSIFIER("SmolLM3"), DECODER_TAGGER("SmolLM3"));
