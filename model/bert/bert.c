@@ -6,30 +6,16 @@
 #include "model/bert/encoder_impl.h"
 #include "model/hf/config_impl.h"
 
-#define LAYER "bert.encoder.layer"
-#define MLM   "cls.predictions."
-
 static const struct encoder_names names = {
-    .token = "bert.embeddings.word_embeddings.weight",
-    .position = "bert.embeddings.position_embeddings.weight",
-    .type = "bert.embeddings.token_type_embeddings.weight",
-    .embedding_norm_w = "bert.embeddings.LayerNorm.weight",
-    .embedding_norm_b = "bert.embeddings.LayerNorm.bias",
-    .block_prefix = LAYER,
+    ENCODER_EMBEDDINGS("bert."),
+    ENCODER_TYPES("bert."),
+    ENCODER_EMBEDDING_NORM("bert."),
+    .block_prefix = "bert.encoder.layer",
     .block = encoder_bert_block,
     .pool_w = "bert.pooler.dense.weight",
     .pool_b = "bert.pooler.dense.bias",
-    .class_w = "classifier.weight",
-    .class_b = "classifier.bias",
-    .mlm_dense_w = MLM "transform.dense.weight",
-    .mlm_dense_b = MLM "transform.dense.bias",
-    .mlm_norm_w = MLM "transform.LayerNorm.weight",
-    .mlm_norm_b = MLM "transform.LayerNorm.bias",
-    .mlm_w = MLM "decoder.weight",
-    .mlm_bias = MLM "bias",
-    .mlm_bias_untied = MLM "decoder.bias",
-    .mlm_bias_first = true,
     .pool_act = ACT_TANH,
+    ENCODER_BERT_HEADS,
 };
 
 static cz_status bert_build(const struct json_node *config, const char *name, enum cz_task task,
@@ -40,8 +26,6 @@ static cz_status bert_build(const struct json_node *config, const char *name, en
     TRY(encoder_config_bert(config, 30522, task, &c));
     return encoder_build(&c, &names, name, task, out);
 }
-
-static const char *const bert_ignored[] = {".embeddings.position_ids", NULL};
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
@@ -57,9 +41,6 @@ static const struct encoder_preset bert_list[] = {
 };
 
 static const struct encoder_presets bert_presets = {
-    .model_type = "bert",
-    .title = "BERT",
-    .classifier = "BertForSequenceClassification",
     .V = 30522,
     .P = 512,
     .S = 2,
@@ -69,35 +50,5 @@ static const struct encoder_presets bert_presets = {
     .n = CZ_ARRAY_LEN(bert_list),
 };
 
-static const char *bert_preset_name(size_t idx)
-{
-    return encoder_preset_name(&bert_presets, idx);
-}
-
-static cz_status bert_preset_config(const char *name, char **text)
-{
-    return encoder_preset_write(&bert_presets, name, text);
-}
-
-static const struct model_head bert_heads[] = {
-    {CZ_TASK_CLASSIFICATION, "BertForSequenceClassification"},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "BertForTokenClassification"},
-    {CZ_TASK_MASKED_LM, "BertForMaskedLM"},
-    {CZ_TASK_MASKED_LM, "BertForPreTraining"}, /* its second head is left out */
-};
-
-const struct model_family model_family_bert = {
-    .model_type = "bert",
-    .title = "BERT",
-    .base_prefix = "bert.",
-    .base_architecture = "BertModel",
-    .heads = bert_heads,
-    .n_heads = CZ_ARRAY_LEN(bert_heads),
-    .ignored_suffixes = bert_ignored,
-    .tied_param = "bert.embeddings.word_embeddings.weight",
-    .tied_elsewhere = "cls.predictions.decoder.weight",
-    .build = bert_build,
-    .preset_name = bert_preset_name,
-    .preset_config = bert_preset_config,
-    .preset_example = "bert-base",
-};
+ENCODER_FAMILY(bert, "bert", "BERT", "bert.", "Bert", "cls.predictions.decoder.weight", "bert-base",
+               {CZ_TASK_MASKED_LM, "BertForPreTraining"}); /* its second head is left out */

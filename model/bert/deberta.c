@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MLM     "cls.predictions."
 #define NEW_MLM "lm_predictions.lm_head."
 
 static const char *const block_names[ENCODER_N_PARAMS] = {
@@ -37,26 +36,15 @@ static const char *const block_names[ENCODER_N_PARAMS] = {
 
 /* Of the model with all parts and the older head. */
 static const struct encoder_names all_names = {
-    .token = "deberta.embeddings.word_embeddings.weight",
-    .position = "deberta.embeddings.position_embeddings.weight",
-    .type = "deberta.embeddings.token_type_embeddings.weight",
-    .embedding_norm_w = "deberta.embeddings.LayerNorm.weight",
-    .embedding_norm_b = "deberta.embeddings.LayerNorm.bias",
+    ENCODER_EMBEDDINGS("deberta."),
+    ENCODER_TYPES("deberta."),
+    ENCODER_EMBEDDING_NORM("deberta."),
     .project_w = "deberta.embeddings.embed_proj.weight",
     .block_prefix = "deberta.encoder.layer",
     .block = block_names,
     .pool_w = "pooler.dense.weight",
     .pool_b = "pooler.dense.bias",
-    .class_w = "classifier.weight",
-    .class_b = "classifier.bias",
-    .mlm_dense_w = MLM "transform.dense.weight",
-    .mlm_dense_b = MLM "transform.dense.bias",
-    .mlm_norm_w = MLM "transform.LayerNorm.weight",
-    .mlm_norm_b = MLM "transform.LayerNorm.bias",
-    .mlm_w = MLM "decoder.weight",
-    .mlm_bias = MLM "bias",
-    .mlm_bias_untied = MLM "decoder.bias",
-    .mlm_bias_first = true,
+    ENCODER_BERT_HEADS,
 };
 
 static const struct encoder_positions_hp position_names = {

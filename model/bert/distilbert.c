@@ -29,10 +29,8 @@ static const char *const block_names[ENCODER_N_PARAMS] = {
 };
 
 static const struct encoder_names names = {
-    .token = "distilbert.embeddings.word_embeddings.weight",
-    .position = "distilbert.embeddings.position_embeddings.weight",
-    .embedding_norm_w = "distilbert.embeddings.LayerNorm.weight",
-    .embedding_norm_b = "distilbert.embeddings.LayerNorm.bias",
+    ENCODER_EMBEDDINGS("distilbert."),
+    ENCODER_EMBEDDING_NORM("distilbert."),
     .block_prefix = "distilbert.transformer.layer",
     .block = block_names,
     .pool_w = "pre_classifier.weight",

@@ -8,19 +8,13 @@
 #include "model/hf/config_impl.h"
 
 static const struct encoder_names names = {
-    .token = "electra.embeddings.word_embeddings.weight",
-    .position = "electra.embeddings.position_embeddings.weight",
-    .type = "electra.embeddings.token_type_embeddings.weight",
-    .embedding_norm_w = "electra.embeddings.LayerNorm.weight",
-    .embedding_norm_b = "electra.embeddings.LayerNorm.bias",
+    ENCODER_EMBEDDINGS("electra."),
+    ENCODER_TYPES("electra."),
+    ENCODER_EMBEDDING_NORM("electra."),
     .project_w = "electra.embeddings_project.weight",
     .project_b = "electra.embeddings_project.bias",
     .block_prefix = "electra.encoder.layer",
     .block = encoder_bert_block,
-    .pool_w = "classifier.dense.weight",
-    .pool_b = "classifier.dense.bias",
-    .class_w = "classifier.out_proj.weight",
-    .class_b = "classifier.out_proj.bias",
     .mlm_dense_w = "generator_predictions.dense.weight",
     .mlm_dense_b = "generator_predictions.dense.bias",
     .mlm_norm_w = "generator_predictions.LayerNorm.weight",
@@ -34,7 +28,7 @@ static const struct encoder_names names = {
     .mlm_norm_first = true,
     .mlm_act_is_gelu = true,
     .pool_act = ACT_GELU_ERF,
-    .pool_drops_input = true,
+    ENCODER_ROBERTA_POOLER,
 };
 
 static cz_status electra_build(const struct json_node *config, const char *name, enum cz_task task,
@@ -46,8 +40,6 @@ static cz_status electra_build(const struct json_node *config, const char *name,
     TRY(encoder_config_bert(config, 30522, task, &c));
     return encoder_build(&c, &names, name, task, out);
 }
-
-static const char *const electra_ignored[] = {".embeddings.position_ids", NULL};
 
 /* ---- presets -------------------------------------------------------------------------------- */
 
@@ -61,9 +53,6 @@ static const struct encoder_preset electra_list[] = {
 };
 
 static const struct encoder_presets electra_presets = {
-    .model_type = "electra",
-    .title = "ELECTRA",
-    .classifier = "ElectraForSequenceClassification",
     .V = 30522,
     .P = 512,
     .S = 2,
@@ -73,35 +62,5 @@ static const struct encoder_presets electra_presets = {
     .n = CZ_ARRAY_LEN(electra_list),
 };
 
-static const char *electra_preset_name(size_t idx)
-{
-    return encoder_preset_name(&electra_presets, idx);
-}
-
-static cz_status electra_preset_config(const char *name, char **text)
-{
-    return encoder_preset_write(&electra_presets, name, text);
-}
-
-static const struct model_head electra_heads[] = {
-    {CZ_TASK_CLASSIFICATION, "ElectraForSequenceClassification"},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "ElectraForTokenClassification"},
-    {CZ_TASK_MASKED_LM, "ElectraForMaskedLM"},
-    {CZ_TASK_REPLACED_TOKENS, "ElectraForPreTraining"},
-};
-
-const struct model_family model_family_electra = {
-    .model_type = "electra",
-    .title = "ELECTRA",
-    .base_prefix = "electra.",
-    .base_architecture = "ElectraModel",
-    .heads = electra_heads,
-    .n_heads = CZ_ARRAY_LEN(electra_heads),
-    .ignored_suffixes = electra_ignored,
-    .tied_param = "electra.embeddings.word_embeddings.weight",
-    .tied_elsewhere = "generator_lm_head.weight",
-    .build = electra_build,
-    .preset_name = electra_preset_name,
-    .preset_config = electra_preset_config,
-    .preset_example = "electra-small",
-};
+ENCODER_FAMILY(electra, "electra", "ELECTRA", "electra.", "Electra", "generator_lm_head.weight",
+               "electra-small", {CZ_TASK_REPLACED_TOKENS, "ElectraForPreTraining"});

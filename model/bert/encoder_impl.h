@@ -77,7 +77,7 @@ struct encoder_block_hp {
     int layer_idx;
     const char *prefix;       /* of block i: "<prefix>.<i>." */
     const char *const *names; /* [ENCODER_N_PARAMS] behind it */
-    int64_t C, H, F, P; /* P: positions, where `positions` has any */
+    int64_t C, H, F, P;       /* P: positions, where `positions` has any */
     struct encoder_positions_hp positions;
     bool first_only; /* the layer behind reads the first position of each row only: no other is
                         made in training */
@@ -226,6 +226,34 @@ struct encoder_names {
     bool pool_drops_input; /* as in front of the classifier; false: c->pool_dropout */
 };
 
+/* Names that several families share, in the initializer of an encoder_names. */
+#define ENCODER_EMBEDDINGS(prefix)                                                                 \
+    .token = prefix "embeddings.word_embeddings.weight",                                           \
+    .position = prefix "embeddings.position_embeddings.weight"
+#define ENCODER_EMBEDDING_NORM(prefix)                                                             \
+    .embedding_norm_w = prefix "embeddings.LayerNorm.weight",                                      \
+    .embedding_norm_b = prefix "embeddings.LayerNorm.bias"
+#define ENCODER_TYPES(prefix) .type = prefix "embeddings.token_type_embeddings.weight"
+#define ENCODER_BERT_HEADS                                                                         \
+    .class_w = "classifier.weight", .class_b = "classifier.bias",                                  \
+    .mlm_dense_w = "cls.predictions.transform.dense.weight",                                       \
+    .mlm_dense_b = "cls.predictions.transform.dense.bias",                                         \
+    .mlm_norm_w = "cls.predictions.transform.LayerNorm.weight",                                    \
+    .mlm_norm_b = "cls.predictions.transform.LayerNorm.bias",                                      \
+    .mlm_w = "cls.predictions.decoder.weight", .mlm_bias = "cls.predictions.bias",                 \
+    .mlm_bias_untied = "cls.predictions.decoder.bias", .mlm_bias_first = true
+#define ENCODER_ROBERTA_POOLER                                                                     \
+    .pool_w = "classifier.dense.weight", .pool_b = "classifier.dense.bias",                        \
+    .class_w = "classifier.out_proj.weight", .class_b = "classifier.out_proj.bias",                \
+    .pool_drops_input = true
+#define ENCODER_ROBERTA_HEADS                                                                      \
+    ENCODER_ROBERTA_POOLER,                                                                        \
+        .mlm_dense_w = "lm_head.dense.weight", .mlm_dense_b = "lm_head.dense.bias",                \
+        .mlm_norm_w = "lm_head.layer_norm.weight", .mlm_norm_b = "lm_head.layer_norm.bias",        \
+        .mlm_w = "lm_head.decoder.weight", .mlm_bias = "lm_head.bias",                             \
+        .mlm_bias_untied = "lm_head.decoder.bias", .mlm_bias_first = true,                         \
+        .mlm_act_is_gelu = true, .pool_act = ACT_TANH
+
 /* Keys that mean the same in all: the classes (K), the padding token, and what is refused. c->V
  * must be set. Errors: CZ_INVALID, CZ_UNSUPPORTED, CZ_CORRUPT with the place in the file. */
 cz_status encoder_config_common(const struct json_node *config, enum cz_task task,
@@ -254,7 +282,6 @@ struct encoder_preset {
 
 /* The presets of a family, and what all of them have in config.json. */
 struct encoder_presets {
-    const char *model_type, *title, *classifier;
     int64_t V, P, S; /* S: 0: the family has no token types */
     int64_t padding_id;
     int64_t first_id, last_id; /* bos_token_id, eos_token_id; both 0: none */
@@ -263,11 +290,48 @@ struct encoder_presets {
     size_t n;
 };
 
-/* NULL behind the last. */
+/* NULL after the last. */
 const char *encoder_preset_name(const struct encoder_presets *presets, size_t idx);
 
 /* config.json of the preset called `name`, text to free(). CZ_NOTFOUND names the family. */
-cz_status encoder_preset_write(const struct encoder_presets *presets, const char *name,
-                               char **text);
+cz_status encoder_preset_write(const struct encoder_presets *presets,
+                               const struct model_family *family, const char *name, char **text);
+
+extern const char *const encoder_ignored[]; /* suffixes of unused tensors in old files */
+
+/* model_family_<id>, of the file's <id>_presets and <id>_build(). Class: what transformers' names
+ * begin with. decoder: the masked language model's matrix. `...`: heads beyond the usual three. */
+#define ENCODER_FAMILY(id, type, shown, prefix, Class, decoder, example, ...)                      \
+    static const char *id##_preset_name(size_t idx)                                                \
+    {                                                                                              \
+        return encoder_preset_name(&id##_presets, idx);                                            \
+    }                                                                                              \
+                                                                                                   \
+    static cz_status id##_preset_config(const char *name, char **text)                             \
+    {                                                                                              \
+        return encoder_preset_write(&id##_presets, &model_family_##id, name, text);                \
+    }                                                                                              \
+                                                                                                   \
+    static const struct model_head id##_heads[] = {                                                \
+        {CZ_TASK_CLASSIFICATION, Class "ForSequenceClassification"},                               \
+        {CZ_TASK_TOKEN_CLASSIFICATION, Class "ForTokenClassification"},                            \
+        {CZ_TASK_MASKED_LM, Class "ForMaskedLM"},                                                  \
+        __VA_ARGS__};                                                                              \
+                                                                                                   \
+    const struct model_family model_family_##id = {                                                \
+        .model_type = type,                                                                        \
+        .title = shown,                                                                            \
+        .base_prefix = prefix,                                                                     \
+        .base_architecture = Class "Model",                                                        \
+        .heads = id##_heads,                                                                       \
+        .n_heads = CZ_ARRAY_LEN(id##_heads),                                                       \
+        .ignored_suffixes = encoder_ignored,                                                       \
+        .tied_param = prefix "embeddings.word_embeddings.weight",                                  \
+        .tied_elsewhere = decoder,                                                                 \
+        .build = id##_build,                                                                       \
+        .preset_name = id##_preset_name,                                                           \
+        .preset_config = id##_preset_config,                                                       \
+        .preset_example = example,                                                                 \
+    }
 
 #endif

@@ -10,8 +10,10 @@ const char *encoder_preset_name(const struct encoder_presets *presets, size_t id
     return idx < presets->n ? presets->list[idx].name : NULL;
 }
 
-static cz_status write_config(const struct encoder_presets *f, const struct encoder_preset *p,
-                              char **text)
+const char *const encoder_ignored[] = {".embeddings.position_ids", NULL};
+
+static cz_status write_config(const struct encoder_presets *f, const struct model_family *family,
+                              const struct encoder_preset *p, char **text)
 {
     const bool has_ends = f->first_id != 0 || f->last_id != 0;
     struct json_writer w;
@@ -19,7 +21,7 @@ static cz_status write_config(const struct encoder_presets *f, const struct enco
     json_begin_object(&w);
     json_write_key(&w, "architectures");
     json_begin_array(&w);
-    json_write_string(&w, f->classifier);
+    json_write_string(&w, family->heads[0].architecture);
     json_end_array(&w);
     json_put_double(&w, "attention_probs_dropout_prob", 0.1);
     if (has_ends) json_put_int(&w, "bos_token_id", f->first_id);
@@ -32,7 +34,7 @@ static cz_status write_config(const struct encoder_presets *f, const struct enco
     json_put_int(&w, "intermediate_size", 4 * p->C);
     json_put_double(&w, "layer_norm_eps", f->eps);
     json_put_int(&w, "max_position_embeddings", f->P);
-    json_put_string(&w, "model_type", f->model_type);
+    json_put_string(&w, "model_type", family->model_type);
     json_put_int(&w, "num_attention_heads", p->H);
     json_put_int(&w, "num_hidden_layers", p->n_layers);
     json_put_int(&w, "pad_token_id", f->padding_id);
@@ -43,10 +45,11 @@ static cz_status write_config(const struct encoder_presets *f, const struct enco
     return json_writer_take(&w, text, NULL);
 }
 
-cz_status encoder_preset_write(const struct encoder_presets *presets, const char *name, char **text)
+cz_status encoder_preset_write(const struct encoder_presets *presets,
+                               const struct model_family *family, const char *name, char **text)
 {
     for (size_t i = 0; i < presets->n; i++)
         if (strcmp(presets->list[i].name, name) == 0)
-            return write_config(presets, &presets->list[i], text);
-    return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of %s", name, presets->title);
+            return write_config(presets, family, &presets->list[i], text);
+    return err_set(CZ_NOTFOUND, 0, "\"%s\" is not a preset of %s", name, family->title);
 }

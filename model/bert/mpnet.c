@@ -25,27 +25,11 @@ static const char *const block_names[ENCODER_N_PARAMS] = {
 };
 
 static const struct encoder_names names = {
-    .token = "mpnet.embeddings.word_embeddings.weight",
-    .position = "mpnet.embeddings.position_embeddings.weight",
-    .embedding_norm_w = "mpnet.embeddings.LayerNorm.weight",
-    .embedding_norm_b = "mpnet.embeddings.LayerNorm.bias",
+    ENCODER_EMBEDDINGS("mpnet."),
+    ENCODER_EMBEDDING_NORM("mpnet."),
     .block_prefix = "mpnet.encoder.layer",
     .block = block_names,
-    .pool_w = "classifier.dense.weight",
-    .pool_b = "classifier.dense.bias",
-    .class_w = "classifier.out_proj.weight",
-    .class_b = "classifier.out_proj.bias",
-    .mlm_dense_w = "lm_head.dense.weight",
-    .mlm_dense_b = "lm_head.dense.bias",
-    .mlm_norm_w = "lm_head.layer_norm.weight",
-    .mlm_norm_b = "lm_head.layer_norm.bias",
-    .mlm_w = "lm_head.decoder.weight",
-    .mlm_bias = "lm_head.bias",
-    .mlm_bias_untied = "lm_head.decoder.bias",
-    .mlm_bias_first = true,
-    .mlm_act_is_gelu = true,
-    .pool_act = ACT_TANH,
-    .pool_drops_input = true,
+    ENCODER_ROBERTA_HEADS,
 };
 
 /* Of a key `behind` positions before the query: near ones have a bucket each, then they widen with
@@ -95,18 +79,13 @@ static cz_status mpnet_build(const struct json_node *config, const char *name, e
     return encoder_build(&c, &names, name, task, out);
 }
 
-static const char *const ignored[] = {".embeddings.position_ids", NULL};
-
 /* ---- presets -------------------------------------------------------------------------------- */
 
 static const struct encoder_preset list[] = {
     {"mpnet-base", 12, 768, 12, 0},
 };
 
-static const struct encoder_presets presets = {
-    .model_type = "mpnet",
-    .title = "MPNet",
-    .classifier = "MPNetForSequenceClassification",
+static const struct encoder_presets mpnet_presets = {
     .V = 30527,
     .P = 514,
     .padding_id = PADDING_ID,
@@ -117,34 +96,4 @@ static const struct encoder_presets presets = {
     .n = CZ_ARRAY_LEN(list),
 };
 
-static const char *mpnet_preset_name(size_t idx)
-{
-    return encoder_preset_name(&presets, idx);
-}
-
-static cz_status mpnet_preset_config(const char *name, char **text)
-{
-    return encoder_preset_write(&presets, name, text);
-}
-
-static const struct model_head heads[] = {
-    {CZ_TASK_CLASSIFICATION, "MPNetForSequenceClassification"},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "MPNetForTokenClassification"},
-    {CZ_TASK_MASKED_LM, "MPNetForMaskedLM"},
-};
-
-const struct model_family model_family_mpnet = {
-    .model_type = "mpnet",
-    .title = "MPNet",
-    .base_prefix = "mpnet.",
-    .base_architecture = "MPNetModel",
-    .heads = heads,
-    .n_heads = CZ_ARRAY_LEN(heads),
-    .ignored_suffixes = ignored,
-    .tied_param = "mpnet.embeddings.word_embeddings.weight",
-    .tied_elsewhere = "lm_head.decoder.weight",
-    .build = mpnet_build,
-    .preset_name = mpnet_preset_name,
-    .preset_config = mpnet_preset_config,
-    .preset_example = "mpnet-base",
-};
+ENCODER_FAMILY(mpnet, "mpnet", "MPNet", "mpnet.", "MPNet", "lm_head.decoder.weight", "mpnet-base");

@@ -9,28 +9,9 @@
 
 #include <stdio.h>
 static const struct encoder_names names = {
-    .token = "roberta.embeddings.word_embeddings.weight",
-    .position = "roberta.embeddings.position_embeddings.weight",
-    .type = "roberta.embeddings.token_type_embeddings.weight",
-    .embedding_norm_w = "roberta.embeddings.LayerNorm.weight",
-    .embedding_norm_b = "roberta.embeddings.LayerNorm.bias",
-    .block_prefix = "roberta.encoder.layer",
-    .block = encoder_bert_block,
-    .pool_w = "classifier.dense.weight",
-    .pool_b = "classifier.dense.bias",
-    .class_w = "classifier.out_proj.weight",
-    .class_b = "classifier.out_proj.bias",
-    .mlm_dense_w = "lm_head.dense.weight",
-    .mlm_dense_b = "lm_head.dense.bias",
-    .mlm_norm_w = "lm_head.layer_norm.weight",
-    .mlm_norm_b = "lm_head.layer_norm.bias",
-    .mlm_w = "lm_head.decoder.weight",
-    .mlm_bias = "lm_head.bias",
-    .mlm_bias_untied = "lm_head.decoder.bias",
-    .mlm_bias_first = true,
-    .mlm_act_is_gelu = true,
-    .pool_act = ACT_TANH,
-    .pool_drops_input = true,
+    ENCODER_EMBEDDINGS("roberta."),     ENCODER_TYPES("roberta."),
+    ENCODER_EMBEDDING_NORM("roberta."), .block_prefix = "roberta.encoder.layer",
+    .block = encoder_bert_block,        ENCODER_ROBERTA_HEADS,
 };
 
 /* Positions are counted from the padding token's id, so there must be one, and rows behind it. */
@@ -75,8 +56,6 @@ static cz_status xlm_roberta_build(const struct json_node *config, const char *n
     return build(config, name, task, 30522, out);
 }
 
-static const char *const ignored[] = {".embeddings.position_ids", NULL};
-
 /* ---- presets -------------------------------------------------------------------------------- */
 
 static const struct encoder_preset roberta_list[] = {
@@ -87,9 +66,6 @@ static const struct encoder_preset roberta_list[] = {
 };
 
 static const struct encoder_presets roberta_presets = {
-    .model_type = "roberta",
-    .title = "RoBERTa",
-    .classifier = "RobertaForSequenceClassification",
     .V = 50265,
     .P = 514,
     .S = 1,
@@ -101,16 +77,6 @@ static const struct encoder_presets roberta_presets = {
     .n = CZ_ARRAY_LEN(roberta_list),
 };
 
-static const char *roberta_preset_name(size_t idx)
-{
-    return encoder_preset_name(&roberta_presets, idx);
-}
-
-static cz_status roberta_preset_config(const char *name, char **text)
-{
-    return encoder_preset_write(&roberta_presets, name, text);
-}
-
 static const struct encoder_preset xlm_roberta_list[] = {
     /* clang-format off */
     {"xlm-roberta-base", 12, 768, 12, 0},
@@ -119,9 +85,6 @@ static const struct encoder_preset xlm_roberta_list[] = {
 };
 
 static const struct encoder_presets xlm_roberta_presets = {
-    .model_type = "xlm-roberta",
-    .title = "XLM-RoBERTa",
-    .classifier = "XLMRobertaForSequenceClassification",
     .V = 250002,
     .P = 514,
     .S = 1,
@@ -133,58 +96,7 @@ static const struct encoder_presets xlm_roberta_presets = {
     .n = CZ_ARRAY_LEN(xlm_roberta_list),
 };
 
-static const char *xlm_roberta_preset_name(size_t idx)
-{
-    return encoder_preset_name(&xlm_roberta_presets, idx);
-}
-
-static cz_status xlm_roberta_preset_config(const char *name, char **text)
-{
-    return encoder_preset_write(&xlm_roberta_presets, name, text);
-}
-
-/* ---- the families --------------------------------------------------------------------------- */
-
-static const struct model_head roberta_heads[] = {
-    {CZ_TASK_CLASSIFICATION, "RobertaForSequenceClassification"},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "RobertaForTokenClassification"},
-    {CZ_TASK_MASKED_LM, "RobertaForMaskedLM"},
-};
-
-static const struct model_head xlm_roberta_heads[] = {
-    {CZ_TASK_CLASSIFICATION, "XLMRobertaForSequenceClassification"},
-    {CZ_TASK_TOKEN_CLASSIFICATION, "XLMRobertaForTokenClassification"},
-    {CZ_TASK_MASKED_LM, "XLMRobertaForMaskedLM"},
-};
-
-const struct model_family model_family_roberta = {
-    .model_type = "roberta",
-    .title = "RoBERTa",
-    .base_prefix = "roberta.",
-    .base_architecture = "RobertaModel",
-    .heads = roberta_heads,
-    .n_heads = CZ_ARRAY_LEN(roberta_heads),
-    .ignored_suffixes = ignored,
-    .tied_param = "roberta.embeddings.word_embeddings.weight",
-    .tied_elsewhere = "lm_head.decoder.weight",
-    .build = roberta_build,
-    .preset_name = roberta_preset_name,
-    .preset_config = roberta_preset_config,
-    .preset_example = "roberta-base",
-};
-
-const struct model_family model_family_xlm_roberta = {
-    .model_type = "xlm-roberta",
-    .title = "XLM-RoBERTa",
-    .base_prefix = "roberta.",
-    .base_architecture = "XLMRobertaModel",
-    .heads = xlm_roberta_heads,
-    .n_heads = CZ_ARRAY_LEN(xlm_roberta_heads),
-    .ignored_suffixes = ignored,
-    .tied_param = "roberta.embeddings.word_embeddings.weight",
-    .tied_elsewhere = "lm_head.decoder.weight",
-    .build = xlm_roberta_build,
-    .preset_name = xlm_roberta_preset_name,
-    .preset_config = xlm_roberta_preset_config,
-    .preset_example = "xlm-roberta-base",
-};
+ENCODER_FAMILY(roberta, "roberta", "RoBERTa", "roberta.", "Roberta", "lm_head.decoder.weight",
+               "roberta-base");
+ENCODER_FAMILY(xlm_roberta, "xlm-roberta", "XLM-RoBERTa", "roberta.", "XLMRoberta",
+               "lm_head.decoder.weight", "xlm-roberta-base");
