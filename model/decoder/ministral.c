@@ -19,36 +19,12 @@ static cz_status ministral_build(const struct json_node *config, const char *nam
 
 /* The first is for tests, over bytes; the published sizes follow. */
 static const struct decoder_preset presets[] = {
-    {"ministral-tiny",
-     2,
-     64,
-     4,
-     2,
-     160,
-     256,
-     64,
-     0,
-     0,
-     1e-5,
-     1e4,
-     false,
-     0,
+    /* clang-format off */
+    {"ministral-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-5, 1e4, false, 0,
      {{"sliding_window", "32"}}},
-    {"ministral-8b",
-     36,
-     4096,
-     32,
-     8,
-     12288,
-     131072,
-     32768,
-     1,
-     2,
-     1e-5,
-     1e8,
-     false,
-     0,
+    {"ministral-8b", 36, 4096, 32, 8, 12288, 131072, 32768, 1, 2, 1e-5, 1e8, false, 0,
      {{"sliding_window", "32768"}}},
+    /* clang-format on */
 };
 
 DECODER_FAMILY(ministral, "ministral", "Ministral", "Ministral", "Ministral", "ministral-8b",

@@ -29,37 +29,13 @@ static cz_status phi3_build(const struct json_node *config, const char *name, en
 
 /* The first is for tests, over bytes; the published sizes follow. */
 static const struct decoder_preset presets[] = {
+    /* clang-format off */
     {"phi3-tiny", 2, 64, 4, 2, 160, 256, 64, 0, 0, 1e-5, 1e4, false, 0, {{"pad_token_id", "null"}}},
-    {"phi3-mini",
-     32,
-     3072,
-     32,
-     32,
-     8192,
-     32064,
-     4096,
-     1,
-     32000,
-     1e-5,
-     1e4,
-     false,
-     0,
+    {"phi3-mini", 32, 3072, 32, 32, 8192, 32064, 4096, 1, 32000, 1e-5, 1e4, false, 0,
      {{"pad_token_id", "32000"}, {"sliding_window", "2047"}}},
-    {"phi4",
-     40,
-     5120,
-     40,
-     10,
-     17920,
-     100352,
-     16384,
-     100257,
-     100265,
-     1e-5,
-     2.5e5,
-     false,
-     0,
+    {"phi4", 40, 5120, 40, 10, 17920, 100352, 16384, 100257, 100265, 1e-5, 2.5e5, false, 0,
      {{"pad_token_id", "100349"}}},
+    /* clang-format on */
 };
 
 DECODER_FAMILY(phi3, "phi3", "Phi-3", "Phi3", "Phi3", "phi3-mini", DECODER_CLASSIFIER("Phi3"),
