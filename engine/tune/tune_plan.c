@@ -118,6 +118,7 @@ cz_status tune_plan(struct tune *t, struct cz_model *model, struct tune_offer *o
     struct plan_request request = {.world_size = t->options.world_size,
                                    .profile = t->options.profile,
                                    .baseline_nbytes = t->options.baseline_nbytes,
+                                   .gpu_nbytes = t->options.gpu_nbytes, /* opens no GPU here */
                                    .order_host_nbytes = t->options.host_nbytes,
                                    .host = t->host,
                                    .host_ops = t->host_ops,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: library code never prints, exits or aborts; foreign allocation calls stay in their wrapper; readers of
 # checkpoint and model folders open files by formats/beneath.h alone, and map none;
-# nothing in the tree names a package registry's host or a text that is not in the tree, and sections
+# nothing in the tree names a package registry's host or a text that is not in the tree, no test pipes a program into grep -q, and sections
 # of docs/deepspeed-behaviour.md that are cited exist.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -44,6 +44,11 @@ beside="\\.\\./shared|\\bspec (§|Q[0-9])|\\bthe spec\\b|DESIGN §|design\\.md �
 if hits=$(git ls-files -z | xargs -0 grep -nIE "$beside" -- 2>/dev/null |
   grep -vE '^(tests/[a-z]+/test_lint.sh|examples/data/)'); then
   printf 'texts named that are not in the tree:\n%s\n' "$hits" >&2
+  failed=1
+fi
+# `grep -q` leaves at its first hit: under pipefail the program before it then fails by SIGPIPE, now and then.
+if hits=$(git ls-files -z 'tests/*.sh' 'scripts/*.sh' | xargs -0 grep -nE '"?\$\{?(czero|build|tool|example|train)\b([^|&]|>&)*\| *grep -[a-zA-Z]*q' --); then
+  printf 'a program that writes into grep -q: keep its output first:\n%s\n' "$hits" >&2
   failed=1
 fi
 # docs/deepspeed-behaviour.md is cited by the names of its sections.

@@ -1,28 +1,38 @@
 """Run the commands of the pages; see test_pages.sh.
 
-A page's blocks of sh run in their order in one folder, by bash -euo pipefail, with the build's folder as build/ and in PATH. A block of text directly
-behind one is its output: each of its lines stands in what the block prints, in this order. Numbers match any number, except in words that begin a line
-and behind "lr", "step", "epoch"; "…" matches anything.
+A page's blocks of sh run in their order in one folder, by bash -euo pipefail, with the build's folder as build/ and in PATH. A block without a language, or
+of text, directly after one is its output: each of its lines stands in what the block prints, in this order. Numbers match any number, except in words that
+begin a line and after "lr", "step", "epoch"; "…" matches anything. "…" in a command stands for the options of a run that trains a language model.
+
+A block that begins with "$ " is a terminal: a command, and what it prints, in this order, with its numbers (0.3 % apart at most, since kernels differ). Where the
+command asks, the page's line has the question and its answer.
 
     pages.py BUILD SOURCE [BUILD [PYTHON]]        the second BUILD is what test_pages.sh was given; CZERO_PAGES="docs/chat.md …" runs some pages alone
 """
 
 import csv
+import hashlib
 import json
 import os
 import pathlib
+import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
+import time
 
 BUILD, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 PYTHON = sys.argv[4] if len(sys.argv) > 4 else None
 PAGES = ["README.md"] + [f"docs/{name}.md" for name in
-                         ("finetune", "chat", "classification", "init", "checkpoints", "lora", "data", "ranks", "metrics", "memory", "zero_to_fp32", "install", "python")]
+                         ("finetune", "chat", "classification", "init", "checkpoints", "lora", "data", "ranks", "metrics", "memory", "zero_to_fp32", "install", "python",
+                          "tokenizers")]
 PROGRAMS = {"czero", "build/czero", "zero_to_fp32", "build/zero_to_fp32", "cat", "echo", "printf", "head", "tail", "shuf", "wc", "sh"}  # what pages may run here
 SECONDS = 60  # of one block
+ANY_RUN = "--config ds_config.json --model path/to/gpt2 --data corpus.txt --seq-len 32 --steps 2"  # what "…" of a command stands for
 problems = []
+used = set()  # of the list of skipped commands
 
 
 # ---- what the pages name -----------------------------------------------------------------------
@@ -82,17 +92,22 @@ def make_texts(at):
     czero("train", "--config", at / "ds_config.json", "--model", at / "gpt2-start", "--init", "random", "--data", at / "corpus.txt", "--seq-len", 32, "--steps", 1,
           "--export", at / "path/to/gpt2", "--quiet")
     shutil.copytree(at / "path/to/gpt2", at / "gpt2")
+    shutil.copytree(at / "base", at / "qwen3-1.7b")
     for name in ("run", "zero2", "offload"):  # of docs/metrics.md
         write(at / name / "metrics.csv", "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds\n" +
               "".join(f"{i},{i / 8},train,{3 / i:.3f},,,,0.001,{i}.5\n" for i in range(1, 9)))
     write(at / "curve.csv", "step,loss,lr,grad_norm,samples\n" + "".join(f"{i},{3 / i:.3f},0.001,{1 / i:.3f},{i}\n" for i in range(1, 9)))
     czero("train", "--config", at / "ds_config.json", "--model", at / "path/to/gpt2", "--data", at / "corpus.txt", "--seq-len", 32, "--steps", 1,
           "--save", at / "checkpoints", "--quiet")
+    shutil.copytree(at / "checkpoints", at / "runs/b")
     good, bad = ["a fine day", "what a lovely day", "good and kind", "I like it"], ["a sad day", "what a dull day", "bad and cold", "I hate it"]
     for name, n in (("train", 24), ("dev", 8), ("test", 8)):
         write(at / f"{name}.csv", "text,label\n" + "".join(f"{(good if i % 2 else bad)[i // 2 % 4]},{'pos' if i % 2 else 'neg'}\n" for i in range(n)))
         write(at / f"{name}.conll", "Anna B-PER\nmoved O\nfrom O\nOslo B-LOC\nto O\nNew B-LOC\nYork I-LOC\n\nIt O\nrains O\n\n" * (n // 4))
-    write(at / "test.jsonl", "".join(json.dumps({"id": i, "text": good[i % 4], "label": "pos"}) + "\n" for i in range(8)))
+    rows = [[bad[i // 2 % 4], "neg"] if i % 2 else [good[i // 2 % 4], "pos"] for i in range(24)]
+    write(at / "test.jsonl", "".join(json.dumps({"id": i, "text": text, "label": label}) + "\n" for i, (text, label) in enumerate(rows[:8])))
+    write(at / "train.json", json.dumps(rows))
+    write(at / "dev.json", json.dumps(rows[:8]))
     write(at / "numbered.csv", (at / "train.csv").read_text().replace(",pos\n", ",1\n").replace(",neg\n", ",0\n"))
     for name, n in (("pairs", 24), ("pairs_dev", 8)):
         write(at / f"{name}.csv", "text,pair,label\n" + "".join(f"{good[i % 4]},{(good if i % 2 else bad)[i // 2 % 4]},{i % 5}.5\n" for i in range(n)))
@@ -158,11 +173,12 @@ def first_line(command):
 
 
 def read_skipped():
+    """(page, command): what runs in its place, or None"""
     out = {}
     for line in (SOURCE / "tests/cli/docs/skipped.txt").read_text().splitlines():
         if line and not line.startswith("#"):
-            page, command, _ = line.split(" | ")
-            out[page, command] = False
+            page, command, why, *instead = line.split(" | ")
+            out[page, command] = instead[0] if instead else None
     return out
 
 
@@ -172,14 +188,81 @@ NUMBER = r"[-+]?[0-9][0-9,]*(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?"
 def pattern_of(line):
     """a regular expression for a line of a page"""
     out = ""
-    for part in re.split(rf"(…|(?:\b(?:lr|step|epoch|steps|epochs|rows?|examples|ranks?) {NUMBER}(?:/[0-9]+)?|{NUMBER}))", line.strip()):
+    for part in re.split(rf"(…|(?:\b(?:lr|step|epoch|steps|epochs|rows?|examples|ranks?) {NUMBER}(?:/[0-9]+)?|\b(?:pos|neg)\b|{NUMBER}))", line.strip()):
         if part == "…":
             out += ".*"
+        elif part in ("pos", "neg"):  # the pages' classifier has seen three steps
+            out += "(?:pos|neg)"
         elif re.fullmatch(NUMBER, part):
             out += NUMBER
         else:
             out += re.sub(r"(\\ )+", r"\\s+", re.escape(part))
     return re.compile(out)
+
+
+def is_near(shown, printed):
+    a, b = (float(x.replace(",", "")) for x in (shown, printed))
+    return abs(a - b) <= max(abs(a), abs(b)) * 0.003
+
+
+def compare_exactly(page, line_number, shown, printed):
+    """the lines of a terminal stand in what was printed, in this order, wherever lines are broken"""
+    printed, at = " ".join(printed.split()), 0
+    for offset, line in enumerate(shown.splitlines()):
+        words = " ".join(line.split())
+        if words in ("", "…"):
+            continue
+        parts = re.split(f"({NUMBER})", words)
+        pattern = re.compile("".join(f"({NUMBER})" if i % 2 else re.escape(part).replace("…", ".*?") for i, part in enumerate(parts)))
+        found = next((m for m in pattern.finditer(printed, at) if all(map(is_near, parts[1::2], m.groups()))), None)
+        if not found:
+            problems.append(f"{page}:{line_number + offset}: the command prints otherwise: {line}\n    {printed[at:at + 2000]}")
+            return
+        at = found.end()
+
+
+def converse(command, folder, environment, lines):
+    """runs a command on a terminal; questions are answered as the page's lines answer them"""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execvpe("bash", ["bash", "-c", command], environment)
+    seen, asked, end = "", 0, time.time() + SECONDS
+    while time.time() < end:
+        try:
+            if select.select([fd], [], [], 0.2)[0]:
+                seen += os.read(fd, 65536).decode(errors="replace")
+                continue
+        except OSError:
+            break
+        tail = seen[asked:].replace("\r", "").split("\n")[-1]
+        if tail.endswith(": "):
+            question = "".join(NUMBER if i % 2 else re.escape(part) for i, part in enumerate(re.split(f"({NUMBER})", tail.rstrip())))
+            answer = next((m.group(1) for m in (re.fullmatch(f"{question} ?(.*)", line) for line in lines) if m), None)
+            if answer is None:
+                break
+            os.write(fd, (answer + "\n").encode())
+            asked = len(seen)
+    os.close(fd)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), seen
+
+
+def run_terminal(page, line_number, text, skipped, folder, environment):
+    command, *lines = text.splitlines()
+    command = command[2:]
+    if (page, command) in skipped:
+        used.add((page, command))
+        return 0
+    for name in ("ds_config.json", "train.sh"):  # czero init replaces no file
+        if command.startswith("czero init") and (folder / name).exists():
+            (folder / name).unlink()
+    code, printed = converse(command, folder, environment, lines)
+    if code and not (code == 3 and command.startswith("czero tune")):  # an adapter may fit where all weights do not
+        problems.append(f"{page}:{line_number}: exit code {code}: {command}\n    {printed[-2000:]}")
+    else:
+        compare_exactly(page, line_number + 1, "\n".join(lines), printed)
+    return 1
 
 
 def compare(page, line_number, shown, printed):
@@ -207,6 +290,38 @@ def check_rate(page, line_number, folder):
         problems.append(f"{page}:{line_number}: the run's highest rate is {max(rates):g}, in the page's config it is {rate:g}")
 
 
+class Finetune:
+    """docs/finetune.md: rows are split without a loss, the adapter learns, a finished run that is resumed exports it again, and the merged folder is whole"""
+
+    def __init__(self, folder):
+        self.folder, self.adapters = folder, []
+
+    def after_block(self, text):
+        if "--export adapter/" in text:
+            path = self.folder / "adapter/adapter_model.safetensors"
+            self.adapters.append((hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns))
+
+    def problems(self):
+        count = {name: len((self.folder / name).read_text().splitlines()) for name in ("chats.jsonl", "train.jsonl", "dev.jsonl")}
+        if count["train.jsonl"] + count["dev.jsonl"] != count["chats.jsonl"]:
+            yield f"rows are lost between the files: {count}"
+        losses = [float(row["loss"]) for row in csv.DictReader(open(self.folder / "metrics.csv")) if row["split"] == "eval"]
+        if len(losses) != 3 or losses != sorted(losses, reverse=True) or losses[-1] >= losses[0]:
+            yield f"the loss of the evaluations does not fall: {losses}"
+        if len(self.adapters) != 2 or self.adapters[0][0] != self.adapters[1][0]:
+            yield "a finished run that is resumed exports another adapter"
+        elif self.adapters[0][1] == self.adapters[1][1]:
+            yield "a finished run that is resumed exports nothing"
+        for name in ("merged/model.safetensors", "merged/chat_template.jinja", "merged/tokenizer.json"):
+            if not (self.folder / name).exists() or not (self.folder / name).stat().st_size:
+                yield f"{name} is missing"
+        if (self.folder / "merged/chat_template.jinja").read_text() != CHATML:
+            yield "the merged folder has another template"
+
+
+CLAIMS = {"docs/finetune.md": Finetune}  # what a page's commands have to do besides ending well
+
+
 def run_page(page, fixture, skipped, work):
     folder = work / page.replace("/", "-")
     shutil.copytree(fixture, folder, symlinks=True)
@@ -214,9 +329,15 @@ def run_page(page, fixture, skipped, work):
     printed = ""
     n_run = 0
     pythons = []
+    claims = CLAIMS[page](folder) if page in CLAIMS else None
+    n_problems = len(problems)
+    before = None
     for kind, line_number, text, follows in blocks_of((SOURCE / page).read_text()):
-        if kind == "text" and follows:
+        if kind in ("", "text") and text.startswith("$ "):
+            n_run += run_terminal(page, line_number, text, skipped, folder, environment)
+        elif kind in ("", "text") and follows and before == "sh":
             compare(page, line_number, text, printed)
+        before = kind
         if kind == "python" and page == "docs/finetune.md":
             pythons.append(text)
         if kind != "sh":
@@ -227,8 +348,12 @@ def run_page(page, fixture, skipped, work):
             if not command.strip():
                 continue
             if key in skipped:
-                skipped[key] = True
-            elif command.split()[0] not in PROGRAMS:
+                used.add(key)
+                if not skipped[key]:
+                    continue
+                command = skipped[key]
+            command = re.sub(r" …(?= |$)", f" {ANY_RUN}", command)
+            if command.split()[0] not in PROGRAMS:
                 problems.append(f"{page}:{line_number}: {command.split()[0]} is no program that the test runs: list the command in tests/cli/docs/skipped.txt")
             else:
                 kept.append(command)
@@ -246,6 +371,10 @@ def run_page(page, fixture, skipped, work):
             break
         if writes_metrics:
             check_rate(page, line_number, folder)
+        if claims:
+            claims.after_block(text)
+    if claims and len(problems) == n_problems:
+        problems.extend(f"{page}: {x}" for x in claims.problems())
     if PYTHON and pythons:
         answers = [subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True).stdout for command in
                    ([PYTHON, "-c", pythons[0]], [BUILD / "czero", "generate", "--model", "base/", "--adapter", "adapter/", "--chat", "Where is the Louvre?"])]
@@ -261,10 +390,10 @@ def main():
     skipped = read_skipped()
     pages = os.environ.get("CZERO_PAGES", "").split() or PAGES
     n_run = sum(run_page(page, fixture, skipped, work) for page in pages)
-    for (page, command), found in skipped.items():
-        if not found and page in pages:
+    for page, command in skipped:
+        if (page, command) not in used and page in pages:
             problems.append(f"tests/cli/docs/skipped.txt: {page} has no such command any more: {command}")
-    print(f"{n_run} commands of {len(pages)} pages ran, {len(skipped)} are skipped")
+    print(f"{n_run} commands of {len(pages)} pages ran, {sum(not x for x in skipped.values())} are skipped")
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
 

@@ -126,7 +126,7 @@ PY
 LC_ALL=C "$czero" plot "$work/a/metrics.csv" "$work/b/metrics.csv" --y loss >"$work/out" || complain "ASCII: exit $?"
 LC_ALL=C grep -q '[^ -~]' "$work/out" && complain "not ASCII"
 grep -q '^\* a (A: eval)   + b (B: eval)   @ best$' "$work/out" || complain "ASCII: $(head -1 "$work/out")"
-"$czero" plot "$work/a/metrics.csv" --text -o "$work/both.svg" | grep -q "⠒⠒ train" || complain "no text beside the file"
+"$czero" plot "$work/a/metrics.csv" --text -o "$work/both.svg" >"$work/out" && grep -q "⠒⠒ train" "$work/out" || complain "no text beside the file"
 [ -s "$work/both.svg" ] || complain "no file beside the text"
 
 # A plot whose every place is known: each height and width is linear between its ticks, the best is where it is named.
@@ -284,7 +284,7 @@ COLUMNS=1000 fine "$known"
 [ "$(widest)" -gt 900 ] || complain "1000 columns: $(widest) wide"
 "$czero" plot "$work/a/metrics.csv" >/dev/full 2>"$work/err"
 [ $? = 1 ] || complain "a full disk is no failure"
-"$czero" plot --help | grep -q -- "--log-y" || complain "no help"
+"$czero" plot --help >"$work/out" && grep -q -- "--log-y" "$work/out" || complain "no help"
 # the panels of a terminal fit its height, with a line for the next command
 for lines in 24 30 43; do
   for ys in loss loss,lr; do

@@ -5,12 +5,39 @@
 fixture=$build/fixtures/embed
 cp -rL "$fixture" model # the fixture is a link
 
-# Columns: pool, text or pair, 16 numbers. near WANT.txt GOT.jsonl: every number within 1e-5.
-near() {
-  paste -d' ' "$1" <(tr -d '[]{}":,a-z' <"$2") | awk '{
-    for (i = 1; i <= 16; i++) { d = $(2 + i) - $(18 + i); if (d > 1e-5 || d < -1e-5) exit 1 }
-    if (NF != 34) exit 1 } END { if (NR != 6) exit 1 }' || fail "$1 and $2 differ"
-}
+cat >check.py <<'PY'
+import json, math, struct, sys
+
+def wanted(path):  # pool, text or pair, 16 numbers
+    return [[float(x) for x in line.split()[2:]] for line in open(path)]
+
+def lines(path):
+    return [json.loads(line)["embedding"] for line in open(path)]
+
+def array(path):  # values and shape
+    raw = open(path, "rb").read()
+    n = 10 + struct.unpack_from("<H", raw, 8)[0]
+    header = eval(raw[10:n])
+    code = {"<f4": "f", "<i8": "q"}[header["descr"]]
+    assert raw[:6] == b"\x93NUMPY" and n % 64 == 0 and not header["fortran_order"], raw[:n]
+    values = struct.unpack(f"<{(len(raw) - n) // struct.calcsize(code)}{code}", raw[n:])
+    assert len(values) == math.prod(header["shape"]), header
+    return values, header["shape"]
+
+def rows(path):
+    values, shape = array(path)
+    assert len(shape) == 2, shape
+    return [values[i * shape[1]:(i + 1) * shape[1]] for i in range(shape[0])]
+
+def near(a, b):
+    assert len(a) == len(b) == 6, (len(a), len(b))
+    for x, y in zip(a, b):
+        assert len(x) == len(y) == 16 and all(abs(p - q) <= 1e-5 for p, q in zip(x, y)), (x, y)
+
+exec(sys.argv[1])
+PY
+check() { python3 check.py "$1" 2>check.err || { cp check.err err; fail "$1"; }; }
+near() { check "near(wanted('$1'), lines('$2'))"; } # WANT.txt GOT.jsonl
 embed() { "$czero" embed --model model "$@" >out 2>err || fail "embed $*"; }
 
 cut -d'"' -f4 model/texts.jsonl >texts.txt
@@ -19,12 +46,13 @@ for pool in cls mean last; do
   for batch in 1 4 32; do
     embed --data texts.txt --pool $pool --batch $batch --json
     near want.txt out
+    [ ! -s err ] || fail "words on stderr"
   done
   grep "^$pool pair" model/expected.txt >want.txt
   embed --data model/texts.jsonl --pool $pool --json -o x.jsonl
   near want.txt x.jsonl
+  [ ! -s err ] || fail "words on stderr"
 done
-[ ! -s err ] || fail "words on stderr"
 
 # --text is a row of its own; mean is the default.
 embed --text "$(head -1 texts.txt)"
@@ -38,24 +66,26 @@ embed --data texts.txt --batch 2 -o a.npy
 grep -aqF "{'descr': '<f4', 'fortran_order': False, 'shape': (6, 16), }" a.npy || fail "header"
 [ "$(stat -c %s a.npy)" = $((128 + 6 * 16 * 4)) ] || fail "size"
 embed --data texts.txt --json
-od -An -v -tf4 -w64 -j128 a.npy >got
-paste -d' ' <(tr -d '[]{}":,a-z' <out) got | awk '{ for (i = 1; i <= 16; i++) { d = $i - $(16 + i); if (d > 1e-5 || d < -1e-5) exit 1 } }
-  END { if (NR != 6) exit 1 }' || fail "array and lines differ"
+check "near(rows('a.npy'), lines('out'))"
 embed --data texts.txt -o a.npy # its own file may be replaced
 
 # Unit length.
 embed --data texts.txt --normalize --json
-tr -d '[]{}":,a-z' <out | awk '{ s = 0; for (i = 1; i <= NF; i++) s += $i * $i; if (s < 0.9999 || s > 1.0001) exit 1 }' || fail "length"
+check "assert [round(sum(x * x for x in row), 4) for row in lines('out')] == [1] * 6"
 
 # All states, with the numbers of tokens.
 embed --data texts.txt --pool none -o all.npy
 grep -aqF "'shape': (6, 14, 16)" all.npy || fail "shape of all states: $(head -c 128 all.npy | tr -d '\0')"
-od -An -v -td8 -w8 -j128 all.lengths.npy | tr -d ' ' >lengths
 embed --data texts.txt --pool none --json
-for row in 1 2 3 4 5 6; do # as many vectors of 16 numbers as tokens
-  n=$(sed -n "${row}p" out | tr ',' '\n' | wc -l)
-  [ "$n" = $((16 * $(sed -n "${row}p" lengths))) ] || fail "length of row $row"
-done
+check "all_values, shape = array('all.npy')
+lengths, n_rows = array('all.lengths.npy')
+assert n_rows == (6,) and max(lengths) == shape[1], (lengths, shape)
+for i, tokens in enumerate(lines('out')):  # a vector per token, zeros behind the last one
+    assert len(tokens) == lengths[i], (i, len(tokens))
+    row = all_values[i * 14 * 16:(i + 1) * 14 * 16]
+    flat = [x for token in tokens for x in token]
+    assert len(flat) == 16 * len(tokens) and all(abs(p - q) <= 1e-5 for p, q in zip(row, flat)), i
+    assert not any(row[len(flat):]), i"
 
 # Longer texts are cut, with a warning; lines of CoNLL are words; columns have names.
 embed --data texts.txt --seq-len 4 --pool cls --json
@@ -138,7 +168,7 @@ refused 2 '--encoding needs --data' embed --model model --text a --encoding gb18
 refused 1 'nowhere/x.npy' embed --model model --data texts.txt -o nowhere/x.npy
 refused 2 'has no weights' embed --model bert-tiny --text a --tokenizer bytes
 cp -r model broken
-python3 - <<'PY' 2>/dev/null || perl -e 'open F,"+<broken/model.safetensors"; binmode F; read F,$h,8; $n=unpack("Q<",$h); seek F,8+$n,0; print F "\x00\x00\xc0\x7f" x ((-s "broken/model.safetensors")/4 - (8+$n)/4)'
+python3 - <<'PY'
 import struct
 raw = bytearray(open("broken/model.safetensors", "rb").read())
 n = 8 + struct.unpack("<Q", raw[:8])[0]

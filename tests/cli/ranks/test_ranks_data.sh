@@ -24,9 +24,9 @@ differs() { # WORDS FILE SED-SCRIPT ARGUMENTS…: rank 1's copy of the file goes
   mkdir other
   cp ds.json c.jinja ./*.txt ./*.jsonl ./*.csv other/
   sed -i "$script" "other/$file"
-  refused 2 "$words" launch -n 2 --bind none ./rank.sh train --config ds.json --quiet --steps 2 "$@"
+  refused 2 "$words" launch -n 2 --bind none ./rank.sh train --config ds.json --steps 2 "$@"
   grep -q 'ranks differ in data and options; rank 1 has' err || fail "no rank is named"
-  if grep -q 'finished at step' err; then fail "noticed at the end"; fi
+  if grep -q '^step ' err; then fail "noticed after a step"; fi
 }
 text=(--model gpt2-tiny --tokenizer bytes --seq-len 16 --data t.txt)
 chat=(--model llama-tiny --task sft --tokenizer bytes --seq-len 64 --chat-template c.jinja --data c.jsonl)
@@ -43,7 +43,8 @@ differs 'rows of --data with the hash' l.csv '2{h;d};3{G}' "${class[@]}"
 rm -rf other
 mkdir other
 cp ds.json t.txt other/
-"$czero" launch -n 2 --bind none ./rank.sh train --config ds.json --quiet --steps 2 "${text[@]}" >out 2>err ||
+"$czero" launch -n 2 --bind none ./rank.sh train --config ds.json --steps 2 "${text[@]}" >out 2>err ||
   fail "equal copies do not train"
+grep -q '^step 2/2 ' err || fail "steps are not shown, so that none can be missed above"
 printf '#!/bin/sh\nexec "$CZERO" "$@" --seed $CZERO_RANK\n' >rank.sh
 refused 2 'rank 1 has "seed 1' launch -n 2 --bind none ./rank.sh train --config ds.json --quiet --steps 2 "${text[@]}"

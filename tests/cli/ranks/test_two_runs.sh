@@ -17,9 +17,11 @@ begin() { # ARGUMENTS…: a long run
   done
   fail "the first run takes no folder"
 }
-end() { # SIGNAL
+end() { # SIGNAL CODE
   kill "-$1" $first
-  wait $first 2>/dev/null || true
+  local code=0
+  wait $first 2>/dev/null || code=$?
+  [ $code = "$2" ] || fail "SIG$1: exit code $code: $(cat first.err)"
 }
 begin --save a --save-interval 1
 for more in "" --force "--resume auto"; do
@@ -27,14 +29,14 @@ for more in "" --force "--resume auto"; do
   refused 1 "--save: a: is in use by process $first on $(hostname)" "${run[@]}" --steps 1 --save a $more
 done
 refused 1 "is in use by process $first" "${run[@]}" --steps 1 --save ../"$(basename "$work")"/a/
-end KILL
+end KILL 137
 [ -e a/.czero-run ] || fail "a killed run leaves its file, which this test needs"
 "$czero" "${run[@]}" --steps 1 --save a --force >out 2>err || fail "a killed run is in the way"
 [ ! -e a/.czero-run ] || fail "a run that ended left its file"
 begin --export b
 refused 1 "--export: b: is in use by process $first" "${run[@]}" --steps 1 --export b
 refused 1 "b: is in use by process $first" export a b
-end TERM
+end TERM 0
 [ ! -e b/.czero-run ] || fail "a stopped run left its file"
 # what a killed run of another host, or of no process, left
 for text in "" "0000000100000002deadbeef-1-2
@@ -44,5 +46,5 @@ process 1 on elsewhere" "no mark"; do
 done
 "$czero" launch -n 2 --bind none "${run[@]}" --steps 1 --save c --export c --quiet >out 2>err || fail "ranks of one run"
 [ -z "$(find a b c -name '.czero*')" ] || fail "something is left"
-refused 2 "" export a/nothing new/er
+refused 2 "a/nothing: there is no such folder" export a/nothing new/er
 [ ! -e new/er ] || fail "a failed export made its folder"

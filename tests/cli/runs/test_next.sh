@@ -12,8 +12,9 @@ echo "{{ messages[0].content }}{% generation %}{{ messages[1].content if message
 cat >ds.json <<'JSON'
 {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}
 JSON
-next() { # NAME ARGUMENTS…: train, then type what the last line says
-  local name=$1 command
+command=
+next() { # NAME ARGUMENTS…: train, then type what the last line says, which stays in $command
+  local name=$1
   shift
   "$czero" train --config ds.json --steps 2 "$@" >out 2>err || fail "$name: training"
   command=$(tail -1 err | sed -n 's/.*; next: czero //p')
@@ -29,7 +30,7 @@ next sft --model gpt2-tiny "${sft[@]}" --export sft
 next classification "${cls[@]}" --export cls
 next token-classification --model bert-tiny --tokenizer vocab --task token-classification --data words.conll --seq-len 16 --export ner
 next checkpoint "${lm[@]}" --save run//
-! grep -q '//' err || fail "two slashes"
+[[ $command == *run* && $command != *//* ]] || fail "two slashes: $command"
 rm -rf exported
 next adapter --model lm "${sft[@]}" --lora --export adapter
 next 'an adapter in a checkpoint' --model lm "${sft[@]}" --lora --save adapter-run

@@ -56,7 +56,7 @@ done
 "$czero" config check ds.json --set optimizer.params.lr=0.001 >out 2>err || fail "config check"
 ! grep -q "goes to" err || fail "the same rate is no difference"
 for given in 0.001 2e-4 null; do
-  "$czero" config check ds.json --set scheduler.params.warmup_max_lr=$given >out 2>err || true
+  "$czero" config check ds.json --set scheduler.params.warmup_max_lr=$given >out 2>err || fail "config check with $given"
   ! grep -q "goes to" err || fail "a rate that is given is no default: $given"
 done
 config '{"type": "WarmupLR", "params": {"warmup_num_steps": 2}}'

@@ -38,12 +38,13 @@ PY
 gzip -k messages.jsonl
 common=(--host-memory 2GB --batch 8 --seq-len 32 --yes)
 tries=0
-becomes() { # TASK MODEL DATA [options…]: the task is found, the config is good
+becomes() { # TASK MODEL DATA [options…]: the task is found, the config is good; what init said is in said
   local task=$1 model=$2 data=$3
   shift 3
   dir=try$((++tries))
   "$czero" init --model "$model" --data "$data" "${common[@]}" -o $dir/ds.json "$@" >out 2>err || fail "init $model $data $*"
   grep -q -- "--task $task " out || fail "$data with $model is not $task"
+  cp err said
   "$czero" config check --strict $dir/ds.json >out 2>err || fail "the config of $task"
 }
 trains() { # EXPORT: the script runs; the folder it writes
@@ -94,7 +95,7 @@ trains model/config.json
 
 # ---- the schedule ends with the run, whatever the script is given
 becomes sft base messages.jsonl --epochs 2
-grep -q "Recipe for pretraining: AdamW, rate 0.0003, down to 0" err || true
+grep -q "^Recipe for pretraining: AdamW, rate 0.0003, down to 0 at the end of the run$" said || fail "the recipe: $(cat said)"
 for more in "" "--epochs 5"; do
   sh $dir/train.sh $more --dry-run-lr --quiet >out 2>err || fail "--dry-run-lr $more"
   tail -1 out | awk -F, '{ exit !($2 > 0 && $2 < 1.3e-4) }' || fail "the last rate of \"$more\""

@@ -37,7 +37,7 @@ for words in -V version 'train --version' 'train -V' 'config check --version'; d
   # shellcheck disable=SC2086
   [ "$("$czero" $words)" = "$version" ] || complain "czero $words is not \"$version\""
 done
-"$build/zero_to_fp32" -V | grep -q "^zero_to_fp32 (${version/ /) }$" || complain "zero_to_fp32 -V: $("$build/zero_to_fp32" -V)"
+[ "$("$build/zero_to_fp32" -V)" = "zero_to_fp32 (${version/ /) }" ] || complain "zero_to_fp32 -V: $("$build/zero_to_fp32" -V)"
 
 # ---- options
 expect 2 '--config, --model, --data and --steps or --epochs are missing' train

@@ -83,7 +83,8 @@ echo '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_at
   "intermediate_size": 160, "max_position_embeddings": 8000000}' >"$work/long/config.json"
 "$czero" plan --model "$work/long" --seq-len 4000000 >"$work/out" 2>/dev/null || complain "exit $?"
 grep -q "^Slow: a step computes .* 4000000 tokens): about [0-9]* minutes or more" "$work/out" || complain "a long step is not announced"
-"$czero" plan --model "$work/long" --seq-len 64 2>/dev/null | grep -q "^Slow" && complain "a short step is called slow"
+"$czero" plan --model "$work/long" --seq-len 64 >"$work/out" 2>/dev/null || complain "exit $?"
+grep -q "^Slow" "$work/out" && complain "a short step is called slow"
 head -c 30000 /dev/urandom | base64 >"$work/text"
 "$czero" train --config configs/quickstart.json --model "$work/long" --init random --data "$work/text" --seq-len 30000 \
   --steps 1 --set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=10000 >"$work/out" 2>"$work/err" &

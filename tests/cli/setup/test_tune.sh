@@ -15,7 +15,7 @@ value() { grep -o "\"$1\": [0-9]*" "$work/out" | head -1 | grep -o '[0-9]*$'; }
 # presets: fits or not, how, peaks, time; no figure is unknown. User time, because machines are busy.
 TIMEFORMAT=%U
 took=$( { time "$czero" tune --all --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err"; } 2>&1 )
-awk -v t="$took" 'BEGIN { exit !(t < 4) }' || complain "the table takes $took s"
+awk -v t="$took" 'BEGIN { exit !(t < 15) }' || complain "the table takes $took s"
 grep -q "RTX 4090" "$work/err" || complain "which GPU is not said: $(cat "$work/err")"
 grep -q "published rates" "$work/out" || complain "where times come from is not said"
 grep -q "^gpt2  .* 124 M  yes .* [0-9.]* s .* stage 0" "$work/out" || complain "gpt2: $(grep ^gpt2 "$work/out")"
@@ -41,7 +41,7 @@ grep -q "No GPU has run" "$work/out" || complain "whether a GPU has run this is 
 
 # a large model that does not fit, which takes the longest: the disk that would do is searched for, too
 took=$( { time "$czero" tune --model qwen3-8b --seq-len 2048 --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err"; } 2>&1 )
-awk -v t="$took" 'BEGIN { exit !(t < 5) }' || complain "qwen3-8b takes $took s"
+awk -v t="$took" 'BEGIN { exit !(t < 15) }' || complain "qwen3-8b takes $took s"
 head -1 "$work/out" | grep -q '^Fits: an adapter (--lora rank=16): 2[0-9.]* GiB of GPU, .* tokens/s predicted. All weights need [0-9.]* GiB more host memory, or NVMe' ||
   complain "8B on 24 GB: $(head -1 "$work/out")"
 # a terminal of 80 columns has no wider line
@@ -57,7 +57,7 @@ fi
 "$czero" tune --model gpt2-1.3b --seq-len 512 --gpu-memory 24GB --host-memory 64GB \
   -o "$work/ds.json" >"$work/out" 2>"$work/err" || complain "exit $?: $(cat "$work/err")"
 grep -q "by RTX 4090 (published rates) and a typical desktop (assumed)" "$work/out" || complain "the order is not explained"
-grep -q "rows at a time, .* times an optimizer step" "$work/out" || complain "no legend"
+grep -q "micro-batch [0-9]* × [0-9]*: [0-9]* rows at a time, [0-9]* times an optimizer step" "$work/out" || complain "no legend"
 grep -q "^  1 .* stage " "$work/out" || complain "no first line"
 grep -q "$work/ds.json" "$work/err" || complain "where the best went is not said"
 "$czero" config check "$work/ds.json" 2>"$work/err" || complain "the config: $(cat "$work/err")"
@@ -126,6 +126,16 @@ expect() { # exit code, part of the sentence, arguments…
   grep -q -- "$part" "$work/err" || complain "$*: $(cat "$work/err")"
 }
 small=(--model gpt2-tiny --seq-len 64)
+# a GPU that is given by its size is not looked for on this machine: the libraries would count as the program's memory
+if command -v cc >/dev/null; then
+  printf '#include <stdio.h>\n__attribute__((constructor)) static void f(void) { fclose(fopen("%s", "w")); }\n' "$work/opened" >"$work/plugin.c"
+  cc -shared -fPIC -o "$work/plugin.so" "$work/plugin.c" || complain "no plug-in"
+  for more in "" "--lora rank=2"; do
+    # shellcheck disable=SC2086
+    CZERO_CUDA_PLUGIN=$work/plugin.so "$czero" tune "${small[@]}" --host-memory 4GB --gpu-memory 4GB $more >/dev/null 2>"$work/err" || complain "a plug-in: $(cat "$work/err")"
+  done
+  [ ! -e "$work/opened" ] || complain "tune opens the plug-in for a GPU that is given"
+fi
 expect 3 "nothing fits. The closest configuration is .* GiB of host memory, .* GiB more than the 8 GB that is given" --model gpt2-7b --seq-len 64 --host-memory 8GB
 expect 3 "With [0-9]* GiB of NVMe (--nvme [0-9]*GiB) " --all --model gpt2-7b --seq-len 64 --host-memory 24GB
 grep -q "does not fit: needs" "$work/out" || complain "what does not fit is not listed"
@@ -145,5 +155,5 @@ expect 2 "did you mean c_attn" "${small[@]}" --host-memory 1GB --lora targets=c_
 expect 2 "czero.lora.rank: 0 is out of range" "${small[@]}" --host-memory 1GB --lora rank=0
 expect 2 "no linear map is called" --host-memory 64GB --lora targets=nothing
 expect 2 "gpt2-huge" --model gpt2-huge --seq-len 64 --host-memory 1GB
-"$czero" tune --help | grep -q "host-memory" || complain "no help"
+"$czero" tune --help >"$work/out" && grep -q "host-memory" "$work/out" || complain "no help"
 exit $failed

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Claim: a run that saves at every step is killed at 200 random moments of saving (one process, all
+# Claim: a run that saves at every step is killed at 60 random moments of saving (one process, all
 # of two ranks, one of two ranks; stages 0 to 3 in turn, old tags removed on the way). Each time all
 # tags that are there pass fsck, and the next run resumes from `latest` and saves again.
-# CZERO_KILLS=N: N moments instead of 200.
+# CZERO_KILLS=N: N moments instead of 60 (test_kill_save_slow.sh).
 set -uo pipefail
 build=$(cd "$1" && pwd)
 source_dir=$(cd "$(dirname "$0")/../../.." && pwd)
 czero=$build/czero
-kills=${CZERO_KILLS:-200}
+kills=${CZERO_KILLS:-60}
 work=$(mktemp -d /tmp/czero-kill-XXXXXX)
 running=
 cleanup() {

@@ -260,15 +260,15 @@ static void check(const char *config, const char *dir, struct cz_model *m)
     ck_assert_msg(e != NULL, "%s", cz_last_error());
     ck_ok(run(e, 2));
     long before = n_calls, alive = n_library_alive;
-    cz_status st = run(e, 100);
+    cz_status st = run(e, 40); /* past the freeze of 1-bit optimizers */
     long after = n_calls;
     ck_assert_int_eq(n_library_alive, alive);
     ck_ok(st);
     ck_assert_msg(before == after, "%s: %ld allocations", config, after - before);
     size_t rss = resident();
-    ck_ok(run(e, 200));
+    ck_ok(run(e, 60));
     size_t now = resident();
-    ck_assert_msg(now <= rss + rss / 1000 + 65536, "%s: resident memory grew from %zu to %zu",
+    ck_assert_msg(now <= rss + rss / 3000 + 20480, "%s: resident memory grew from %zu to %zu",
                   config, rss, now);
     if (strstr(config, "fp16")) ck_assert_int_gt(engine_get_skipped_steps(e), 2);
     engine_destroy(e);

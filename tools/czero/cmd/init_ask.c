@@ -30,7 +30,6 @@ struct question {
     bool (*guess)(const struct init *in, char guess[GUESS_NBYTES]);
     cz_status (*take)(struct init *in, const char *answer);
     bool optional; /* without a terminal the guess is taken, unasked */
-    const char *(*list)(char *buf, size_t nbytes); /* in parentheses after `text`; NULL: nothing */
 };
 
 /* ---- model ---------------------------------------------------------------------------------- */
@@ -447,8 +446,8 @@ static cz_status take_batch(struct init *in, const char *answer)
 /* ---- asking --------------------------------------------------------------------------------- */
 
 static const struct question questions[] = {
-    {"--model", "Model: a Hugging Face folder, or a preset with random weights", given_model, NULL,
-     NULL, take_model, false, model_preset_examples},
+    {"--model", "Model: a Hugging Face folder, or a preset with random weights (see czero models)",
+     given_model, NULL, NULL, take_model, false},
     {"--data", "Training data: a file", given_data, NULL, NULL, take_data, false},
     {"--task", "Task: " TASK_NAMES, given_task, NULL, guess_task, take_task, false},
     {"--eval-data", "Evaluation data: a file, a share of the training data such as 0.1, or none",
@@ -496,9 +495,7 @@ static cz_status ask_terminal(struct init *in, const struct question *q, const c
     cz_status st = CZ_INVALID;
     for (int attempt = 0; attempt < 3; attempt++) {
         const char *answer = NULL;
-        char list[512];
         fputs(q->text, stderr);
-        if (q->list) printable_print(stderr, " (%s)", q->list(list, sizeof list));
         printable_print(stderr, guess ? " [%s]: " : ": ", guess);
         TRY(read_answer(in, q, &answer));
         if (!*answer && !guess) continue;
@@ -577,8 +574,7 @@ cz_status init_ask_training(struct init *in, const char *guess)
                                              NULL,
                                              NULL,
                                              take_training,
-                                             true,
-                                             NULL};
+                                             true};
     if (given_lora(in)) return take_training(in, given_lora(in));
     if (isatty(STDIN_FILENO) && !in->flags->yes) return ask_terminal(in, &question, guess);
     return take_training(in, guess);
