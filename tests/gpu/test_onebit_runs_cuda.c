@@ -86,6 +86,7 @@ END_TEST
 
 START_TEST(stages_and_communicators_change_no_bit)
 {
+    const bool all = getenv("CZ_CUDA_ALL") != NULL;
     struct leg_shared *s = leg_make();
     for (int o = 0; o < N_OPTIMIZERS; o++) {
         struct leg_outcome want = {0};
@@ -93,6 +94,7 @@ START_TEST(stages_and_communicators_change_no_bit)
             for (size_t k = 0; k < CZ_ARRAY_LEN(kinds); k++) {
                 const struct onebit_cell c = {o, 2, stage, o % 2 ? FP32 : BF16, "cuda"};
                 if (!may_use(kinds[k]) || (stage == 0 && k > 0)) continue;
+                if (!all && o > 0 && stage == 1 && k == 0 && may_use(kinds[1])) continue;
                 setenv("CZERO_DEVICE_COMM", kinds[k], 1);
                 struct leg_outcome have = run(s, &c);
                 if (want.weights == 0) want = have;
@@ -107,8 +109,8 @@ START_TEST(a_run_goes_on_as_if_it_had_never_stopped)
 {
     setenv("CZERO_DEVICE_COMM", "staged", 1);
     onebit_check_cell(&(const struct onebit_cell){ADAM, 2, 1, FP16, "cuda"}, true);
-    if (getenv("CZ_CUDA_ALL"))
-        onebit_check_cell(&(const struct onebit_cell){ZERO_ONE, 2, 0, BF16, "cuda"}, false);
+    if (!getenv("CZ_CUDA_ALL")) return;
+    onebit_check_cell(&(const struct onebit_cell){ZERO_ONE, 2, 0, BF16, "cuda"}, false);
     onebit_check_cell(&(const struct onebit_cell){LAMB, 2, 1, FP32, "cuda"}, true);
 }
 END_TEST

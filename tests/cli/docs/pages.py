@@ -5,7 +5,7 @@ of text, directly after one is its output: each of its lines stands in what the 
 begin a line and after "lr", "step", "epoch"; "…" matches anything. "…" in a command stands for the options of a run that trains a language model.
 
 A block that begins with "$ " is a terminal: a command, and what it prints, in this order, with its numbers (0.3 % apart at most, since kernels differ). Where the
-command asks, the page's line has the question and its answer.
+command asks, the page's line has the question and its answer; the default of a question is the machine's.
 
     pages.py BUILD SOURCE [BUILD [PYTHON]]        the second BUILD is what test_pages.sh was given; CZERO_PAGES="docs/chat.md …" runs some pages alone
 """
@@ -92,7 +92,6 @@ def make_texts(at):
     czero("train", "--config", at / "ds_config.json", "--model", at / "gpt2-start", "--init", "random", "--data", at / "corpus.txt", "--seq-len", 32, "--steps", 1,
           "--export", at / "path/to/gpt2", "--quiet")
     shutil.copytree(at / "path/to/gpt2", at / "gpt2")
-    shutil.copytree(at / "base", at / "qwen3-1.7b")
     for name in ("run", "zero2", "offload"):  # of docs/metrics.md
         write(at / name / "metrics.csv", "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds\n" +
               "".join(f"{i},{i / 8},train,{3 / i:.3f},,,,0.001,{i}.5\n" for i in range(1, 9)))
@@ -112,6 +111,7 @@ def make_texts(at):
     for name, n in (("pairs", 24), ("pairs_dev", 8)):
         write(at / f"{name}.csv", "text,pair,label\n" + "".join(f"{good[i % 4]},{(good if i % 2 else bad)[i // 2 % 4]},{i % 5}.5\n" for i in range(n)))
     czero("vocab", "--data", at / "corpus.txt", "--kind", "wordpiece", "--size", 300, "-o", at / "bert-start")
+    shutil.copytree(at / "bert-start", at / "vocab")
     write(at / "bert-start/config.json", json.dumps({
         "model_type": "bert", "architectures": ["BertForMaskedLM"], "vocab_size": 300, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
         "num_attention_heads": 2, "max_position_embeddings": 128}))
@@ -200,6 +200,10 @@ def pattern_of(line):
     return re.compile(out)
 
 
+def without_colours(text):
+    return re.sub(r"\x1b\[[0-9;]*[mK]", "", text)
+
+
 def is_near(shown, printed):
     a, b = (float(x.replace(",", "")) for x in (shown, printed))
     return abs(a - b) <= max(abs(a), abs(b)) * 0.003
@@ -207,9 +211,9 @@ def is_near(shown, printed):
 
 def compare_exactly(page, line_number, shown, printed):
     """the lines of a terminal stand in what was printed, in this order, wherever lines are broken"""
-    printed, at = " ".join(printed.split()), 0
+    printed, at = " ".join(without_colours(printed).split()), 0
     for offset, line in enumerate(shown.splitlines()):
-        words = " ".join(line.split())
+        words = re.sub(r"\[[^]]*\]:", "[…]:", " ".join(line.split()))  # the default of a question
         if words in ("", "…"):
             continue
         parts = re.split(f"({NUMBER})", words)
@@ -237,7 +241,7 @@ def converse(command, folder, environment, lines):
             break
         tail = seen[asked:].replace("\r", "").split("\n")[-1]
         if tail.endswith(": "):
-            question = "".join(NUMBER if i % 2 else re.escape(part) for i, part in enumerate(re.split(f"({NUMBER})", tail.rstrip())))
+            question = re.sub(r"\\\[.*\\\]:$", r"\\[.*\\]:", re.escape(tail.rstrip()))  # defaults are of the machine
             answer = next((m.group(1) for m in (re.fullmatch(f"{question} ?(.*)", line) for line in lines) if m), None)
             if answer is None:
                 break
@@ -266,7 +270,7 @@ def run_terminal(page, line_number, text, skipped, folder, environment):
 
 
 def compare(page, line_number, shown, printed):
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", x).strip() for x in re.split(r"[\n\r]", printed)]
+    lines = [x.strip() for x in re.split(r"[\n\r]", without_colours(printed))]
     at = 0
     for offset, line in enumerate(shown.splitlines()):
         if not line.strip() or line.strip() == "…":
