@@ -44,6 +44,7 @@ took=$( { time "$czero" tune --model qwen3-8b --seq-len 2048 --gpu-memory 24GB -
 awk -v t="$took" 'BEGIN { exit !(t < 15) }' || complain "qwen3-8b takes $took s"
 head -1 "$work/out" | grep -q '^Fits: an adapter (--lora rank=16): 2[0-9.]* GiB of GPU, .* tokens/s predicted. All weights need [0-9.]* GiB more host memory, or NVMe' ||
   complain "8B on 24 GB: $(head -1 "$work/out")"
+grep -q '^czero tune: not all weights fit\. The closest configuration is ' "$work/err" || complain "an adapter fits, but: $(cat "$work/err")"
 # a terminal of 80 columns has no wider line
 if command -v script >/dev/null; then
   LC_ALL=C.UTF-8 script -qec "stty cols 80 rows 24; $czero tune --model gpt2-1.3b --seq-len 512 --gpu-memory 8GB --host-memory 64GB" /dev/null >"$work/out" </dev/null

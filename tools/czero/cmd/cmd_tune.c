@@ -180,7 +180,11 @@ static int report(const struct tune *t, const struct tune *adapter, const struct
 {
     if (show(t, adapter, o) != CZ_OK) return tool_fail();
     if (!tune_best(t)) {
-        tool_note("czero tune: %s", tune_missing(t));
+        const char *missing = tune_missing(t);
+        if (adapter && tune_best(adapter)) /* which the first line says */
+            tool_note("czero tune: not all weights fit%s", missing + strcspn(missing, "."));
+        else
+            tool_note("czero tune: %s", missing);
         return EXIT_MEMORY;
     }
     if (o->out && tune_config_save(t, tune_best(t), o->out) != CZ_OK) return tool_fail();

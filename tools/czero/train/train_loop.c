@@ -163,25 +163,30 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, int 
         fflush(stdout);
     }
     if (o->quiet) return;
-    fprintf(stderr, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step, run_epoch(r),
+    char *text = NULL;
+    size_t nbytes;
+    FILE *line = open_memstream(&text, &nbytes);
+    if (!line) return;
+    fprintf(line, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step, run_epoch(r),
             e->loss);
     if (e->has_entities)
-        fprintf(stderr, "  F1 %.4f  precision %.4f  recall %.4f  accuracy %.4f",
+        fprintf(line, "  F1 %.4f  precision %.4f  recall %.4f  accuracy %.4f",
                 e->entities.micro.f1, e->entities.micro.precision, e->entities.micro.recall,
                 e->classes.accuracy);
     else if (e->has_values)
-        fprintf(stderr, "  MAE %.4f  Pearson %.4f  Spearman %.4f  R2 %.4f", e->values.mae,
+        fprintf(line, "  MAE %.4f  Pearson %.4f  Spearman %.4f  R2 %.4f", e->values.mae,
                 e->values.pearson, e->values.spearman, e->values.r2);
     else if (e->has_classes)
-        fprintf(stderr, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
+        fprintf(line, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
     else
-        fprintf(stderr, "  perplexity %.2f", exp(e->loss));
-    if (e->has_tokens) fprintf(stderr, "  accuracy %.4f", e->token_accuracy);
-    if (!isnan(train_loss)) fprintf(stderr, "  train loss %.4f", train_loss);
-    if (!isnan(train_accuracy)) fprintf(stderr, "  train accuracy %.4f", train_accuracy);
-    if (place == 0) fprintf(stderr, "  (best)");
-    if (place > 0) fprintf(stderr, "  (number %d of the best)", place + 1);
-    fputc('\n', stderr);
+        fprintf(line, "  perplexity %.2f", exp(e->loss));
+    if (e->has_tokens) fprintf(line, "  accuracy %.4f", e->token_accuracy);
+    if (!isnan(train_loss)) fprintf(line, "  train loss %.4f", train_loss);
+    if (!isnan(train_accuracy)) fprintf(line, "  train accuracy %.4f", train_accuracy);
+    if (place == 0) fprintf(line, "  (best)");
+    if (place > 0) fprintf(line, "  (number %d of the best)", place + 1);
+    if (fclose(line) == 0) tool_note("%s", text);
+    free(text);
 }
 
 /* Figures of logits that are not finite are none, whatever class came first. */
