@@ -34,7 +34,7 @@ if command -v script >/dev/null; then
   printf '%s ' "${train[@]}" --config bare.json --steps 1 --eval-data text.txt --eval-interval 1 >command
   script -qec "stty cols 50; $(cat command)" /dev/null >out </dev/null || fail "a narrow terminal"
   tr -d '\r' <out | grep -A1 '^eval at step 1 (epoch' >err || fail "no evaluation: $(cat out)"
-  [ "$(awk 'length > 50' err | wc -l)" = 0 ] && grep -q '^  .*accuracy [0-9.]*' err || fail "the line of an evaluation"
+  [ "$(awk 'length > 50' err | wc -l)" = 0 ] && grep -qE '^ +perplexity [0-9.]+' err || fail "the line of an evaluation"
 fi
 
 # The same run with everything written out, and by options: the same rates and losses
