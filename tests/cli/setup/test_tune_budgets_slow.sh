@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claim: over twenty models, precisions and budgets, with and without NVMe, what `czero tune` chooses trains within
-# its budget, and takes what was planned within max(2 %, 32 MiB). A signal
-# that ends it takes the swap file along.
+# its budget, and takes what was planned within max(2 %, 32 MiB), and the copy of the largest weight that oneDNN makes for
+# the time of a product. A signal that ends it takes the swap file along.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 czero=$1/czero
@@ -11,7 +11,13 @@ failed=0
 n=0
 complain() { echo "$*" >&2; failed=1; }
 
+# Where the CPU has nothing above AVX2, oneDNN packs weights into heap memory during a product, here about width × vocabulary × 4 bytes. In fp32 "words"
+# takes 2 MiB more than planned with CZERO_ISA=scalar, on one thread or two; with AVX2 11 MiB on one thread and 35 on two.
+declare -A packed
+packs=1
+grep -qw avx512f /proc/cpuinfo && packs=0
 shape() { # name, layers, width, heads, vocabulary
+  packed[$1]=$((packs * $3 * $5 * 4 / 1048576))
   mkdir -p "$work/$1"
   echo "{\"model_type\": \"gpt2\", \"vocab_size\": $5, \"n_positions\": 128, \"n_embd\": $3," \
     "\"n_layer\": $2, \"n_head\": $4}" >"$work/$1/config.json"
@@ -30,8 +36,8 @@ within() { # model, precision, budget in MiB, further options…
   line=$(grep '^measured 1: ' "$work/err")
   peak=$(echo "$line" | sed -n 's/.*peak \([0-9.]*\) MiB.*/\1/p')
   planned=$(echo "$line" | sed -n 's/.*planned \([0-9.]*\).*/\1/p')
-  awk -v peak="$peak" -v planned="$planned" -v budget="$budget" 'BEGIN {
-    far = peak > planned ? peak - planned : planned - peak
+  awk -v peak="$peak" -v planned="$planned" -v budget="$budget" -v packed="${packed[$model]}" 'BEGIN {
+    far = peak > planned ? peak - planned - packed : planned - peak
     exit !(peak > 0 && peak <= budget && (far <= 32 || far <= planned / 50)) }' ||
     complain "$model $precision, $budget MiB: peak $peak, planned $planned: $(sed -n '4,5p' "$work/out")"
   n=$((n + 1))

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- stopping ------------------------------------------------------------------------------- */
 
@@ -170,9 +171,8 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, int 
     fprintf(line, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step, run_epoch(r),
             e->loss);
     if (e->has_entities)
-        fprintf(line, "  F1 %.4f  precision %.4f  recall %.4f  accuracy %.4f",
-                e->entities.micro.f1, e->entities.micro.precision, e->entities.micro.recall,
-                e->classes.accuracy);
+        fprintf(line, "  F1 %.4f  precision %.4f  recall %.4f  accuracy %.4f", e->entities.micro.f1,
+                e->entities.micro.precision, e->entities.micro.recall, e->classes.accuracy);
     else if (e->has_values)
         fprintf(line, "  MAE %.4f  Pearson %.4f  Spearman %.4f  R2 %.4f", e->values.mae,
                 e->values.pearson, e->values.spearman, e->values.r2);
