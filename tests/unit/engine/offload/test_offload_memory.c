@@ -51,7 +51,7 @@ static struct peak run_case(const struct memory_case *c)
              "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}}",
              c->dtype, c->gradients ? "true" : "false", c->stage, tier_names[c->tiers.optimizer],
              root, pin, tier_names[c->tiers.params], root, pin);
-    struct peak p = peak_of_run(model_folder(), config, 32, 3);
+    struct peak p = peak_of_run(model_folder(), config, 32, 2);
     test_tmp_remove(root);
     return p;
 }
