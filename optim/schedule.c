@@ -258,7 +258,9 @@ static cz_status finish_warmup(struct schedule_params *p)
                        "0.16 divides",
                        (long long)p->warmup_num_steps);
     if (p->total_num_steps < (double)p->warmup_num_steps)
-        LOGV(LOG_WARN, SUB_CONFIG, "scheduler: total_num_steps %g is below warmup_num_steps %lld",
+        LOGV(LOG_WARN, SUB_CONFIG,
+             "scheduler: total_num_steps %g is below warmup_num_steps %lld, so the rate never "
+             "reaches its peak: lower warmup_num_steps, or train for more steps",
              p->total_num_steps, (long long)p->warmup_num_steps);
     return CZ_OK;
 }

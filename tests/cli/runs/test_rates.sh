@@ -36,6 +36,9 @@ run --steps 5
 says 'warning: the schedule ends at step 4 of 5; the last 1 step has a rate of 0:'
 run --steps 10
 says 'warning: the schedule ends at step 4 of 10; the last 6 steps have a rate of 0:'
+config '{"type": "WarmupDecayLR", "params": {"warmup_num_steps": 100, "total_num_steps": "auto", "warmup_max_lr": "auto"}}'
+run --steps 3
+says 'total_num_steps 3 is below warmup_num_steps 100, so the rate never reaches its peak: lower warmup_num_steps, or train for more steps'
 config '{"type": "constant", "params": {}}'
 run --steps 4
 silent

@@ -3,6 +3,7 @@
  * one rank alone knows (a signal, its accuracy) is exchanged first. */
 #include "base/printable.h"
 #include "tools/czero/args.h"
+#include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
@@ -12,8 +13,9 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 /* ---- stopping ------------------------------------------------------------------------------- */
 
@@ -132,6 +134,29 @@ static void add_to_means(struct run_means *m, double loss, const struct tidings 
     m->weight += weight;
 }
 
+/* Figures of an evaluation, in one piece: a terminal's line breaks between them. */
+struct items {
+    char text[512];
+    size_t n, column;
+    int columns; /* 0: as many as there are */
+};
+
+static void put_item(struct items *l, const char *fmt, ...) CZ_PRINTF(2, 3);
+
+static void put_item(struct items *l, const char *fmt, ...)
+{
+    char item[96];
+    va_list ap;
+    va_start(ap, fmt);
+    const size_t n = (size_t)vsnprintf(item, sizeof item, fmt, ap);
+    va_end(ap);
+    const bool breaks = l->columns > 0 && l->n > 0 && l->column + 2 + n > (size_t)l->columns;
+    const char *gap = l->n == 0 ? "" : breaks ? "\n  " : "  ";
+    if (l->n + 3 + n + 2 >= sizeof l->text) return; /* and a line end */
+    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s", gap, item);
+    l->column = breaks ? 2 + n : l->column + strlen(gap) + n;
+}
+
 /* One line, or with --log-json one object. */
 static void say_evaluation(const struct run *r, const struct evaluation *e, int place)
 {
@@ -164,29 +189,32 @@ static void say_evaluation(const struct run *r, const struct evaluation *e, int 
         fflush(stdout);
     }
     if (o->quiet) return;
-    char *text = NULL;
-    size_t nbytes;
-    FILE *line = open_memstream(&text, &nbytes);
-    if (!line) return;
-    fprintf(line, "eval at step %lld (epoch %.2f)  loss %.4f", (long long)step, run_epoch(r),
-            e->loss);
-    if (e->has_entities)
-        fprintf(line, "  F1 %.4f  precision %.4f  recall %.4f  accuracy %.4f", e->entities.micro.f1,
-                e->entities.micro.precision, e->entities.micro.recall, e->classes.accuracy);
-    else if (e->has_values)
-        fprintf(line, "  MAE %.4f  Pearson %.4f  Spearman %.4f  R2 %.4f", e->values.mae,
-                e->values.pearson, e->values.spearman, e->values.r2);
-    else if (e->has_classes)
-        fprintf(line, "  accuracy %.4f  macro F1 %.4f", e->classes.accuracy, e->classes.macro.f1);
-    else
-        fprintf(line, "  perplexity %.2f", exp(e->loss));
-    if (e->has_tokens) fprintf(line, "  accuracy %.4f", e->token_accuracy);
-    if (!isnan(train_loss)) fprintf(line, "  train loss %.4f", train_loss);
-    if (!isnan(train_accuracy)) fprintf(line, "  train accuracy %.4f", train_accuracy);
-    if (place == 0) fprintf(line, "  (best)");
-    if (place > 0) fprintf(line, "  (number %d of the best)", place + 1);
-    if (fclose(line) == 0) tool_note("%s", text);
-    free(text);
+    struct items line = {.columns = terminal_columns(stderr)};
+    put_item(&line, "eval at step %lld (epoch %.2f)", (long long)step, run_epoch(r));
+    put_item(&line, "loss %.4f", e->loss);
+    if (e->has_entities) {
+        put_item(&line, "F1 %.4f", e->entities.micro.f1);
+        put_item(&line, "precision %.4f", e->entities.micro.precision);
+        put_item(&line, "recall %.4f", e->entities.micro.recall);
+        put_item(&line, "accuracy %.4f", e->classes.accuracy);
+    } else if (e->has_values) {
+        put_item(&line, "MAE %.4f", e->values.mae);
+        put_item(&line, "Pearson %.4f", e->values.pearson);
+        put_item(&line, "Spearman %.4f", e->values.spearman);
+        put_item(&line, "R2 %.4f", e->values.r2);
+    } else if (e->has_classes) {
+        put_item(&line, "accuracy %.4f", e->classes.accuracy);
+        put_item(&line, "macro F1 %.4f", e->classes.macro.f1);
+    } else {
+        put_item(&line, "perplexity %.2f", exp(e->loss));
+    }
+    if (e->has_tokens) put_item(&line, "accuracy %.4f", e->token_accuracy);
+    if (!isnan(train_loss)) put_item(&line, "train loss %.4f", train_loss);
+    if (!isnan(train_accuracy)) put_item(&line, "train accuracy %.4f", train_accuracy);
+    if (place == 0) put_item(&line, "(best)");
+    if (place > 0) put_item(&line, "(number %d of the best)", place + 1);
+    line.text[line.n] = '\n'; /* put_item() keeps a byte for it */
+    terminal_put_wrapped(stderr, line.text);
 }
 
 /* Figures of logits that are not finite are none, whatever class came first. */
