@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build and run the default tests (all without the label "slow"): about six minutes on two cores, plus the build.
+# Build and run the default tests (all without the label "slow"): at most fifteen minutes on two cores, plus the build.
 #   scripts/test.sh            release build
 #   scripts/test.sh asan       with AddressSanitizer and UndefinedBehaviorSanitizer
 #   scripts/test.sh tsan -R '^(comm|zero)[.]|engine.test_(resume|save)'   with ThreadSanitizer (no OpenMP),
