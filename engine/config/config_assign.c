@@ -7,13 +7,18 @@
 #include <string.h>
 #include <strings.h>
 
-/* Split "path=value". */
+/* Split "path=value". Sections are nested no deeper than in a file. */
 static cz_status split(struct config_impl *c, const char *flag, const char *text, const char **path,
                        const char **value)
 {
     const char *equals = strchr(text, '=');
+    size_t n_names = 1;
     if (!equals || equals == text)
         return err_set(CZ_INVALID, 0, "%s %s: write %s NAME=VALUE", flag, text, flag);
+    for (const char *at = text; at < equals; at++) n_names += *at == '.';
+    if (n_names > JSON_DEPTH_MAX)
+        return err_set(CZ_INVALID, 0, "%s %.64s…: the path has %zu names: at most %d", flag, text,
+                       n_names, JSON_DEPTH_MAX);
     *path = cv_text(&c->pool, "%.*s", (int)(equals - text), text);
     *value = equals + 1;
     return CZ_OK;
@@ -186,13 +191,14 @@ static bool fill(struct config_impl *c, const char *path, struct cv *value)
 }
 
 /* Paths of the "auto" values under `at`, up to n_max; the number of all. */
-static size_t list_autos(struct config_impl *c, const struct cv *at, const char *path,
+static size_t list_autos(struct config_impl *c, const struct cv *at, const struct config_path *path,
                          const char **out, size_t n_max, size_t n)
 {
     for (size_t i = 0; i < at->n && at->kind == CV_DICT; i++) {
-        const char *name = config_join(c, path, at->keys[i]);
-        if (cv_is_string(at->items[i], CONFIG_AUTO) && n++ < n_max) out[n - 1] = name;
-        if (at->items[i]->kind == CV_DICT) n = list_autos(c, at->items[i], name, out, n_max, n);
+        const struct config_path here = {path, at->keys[i]};
+        if (cv_is_string(at->items[i], CONFIG_AUTO) && n++ < n_max)
+            out[n - 1] = config_path_text(c, &here);
+        if (at->items[i]->kind == CV_DICT) n = list_autos(c, at->items[i], &here, out, n_max, n);
     }
     return n;
 }
@@ -219,7 +225,7 @@ static void refuse_idle_auto(struct config_impl *c, const char *path, const stru
         if (!says_the_same(path, old, value)) refuse_other(c, path, old, value);
         return;
     }
-    size_t n = list_autos(c, c->given, "", names, N_MAX, 0);
+    size_t n = list_autos(c, c->given, NULL, names, N_MAX, 0);
     const char *near = nearest_auto(path, names, n < N_MAX ? n : N_MAX);
     if (near)
         config_error(c, value, path, "the config has no \"auto\" there; did you mean %s?", near);

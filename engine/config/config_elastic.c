@@ -54,11 +54,21 @@ static bool fits(const struct elastic *e, int64_t batch, int64_t ranks)
     return false;
 }
 
-/* Ranks beyond the batch would have no row. */
+static bool counts(const struct elastic *e, int64_t batch, int64_t ranks)
+{
+    return ranks >= e->min_ranks && ranks <= e->max_ranks && fits(e, batch, ranks);
+}
+
+/* Only divisors of the batch fit, and they come in pairs: 10,000 attempts at BATCH_MAX, however
+ * many ranks the file allows. */
 static int64_t count_ranks(const struct elastic *e, int64_t batch)
 {
-    int64_t n = 0, last = e->max_ranks < batch ? e->max_ranks : batch;
-    for (int64_t ranks = e->min_ranks; ranks <= last; ranks++) n += fits(e, batch, ranks);
+    int64_t n = 0;
+    for (int64_t ranks = 1; ranks <= batch / ranks; ranks++) {
+        if (batch % ranks != 0) continue;
+        n += counts(e, batch, ranks);
+        if (batch / ranks != ranks) n += counts(e, batch, batch / ranks);
+    }
     return n;
 }
 

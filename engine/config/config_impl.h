@@ -42,6 +42,15 @@ const char *config_place(struct config_impl *c, const struct cv *value, const ch
 /* "a.b" out of "a" and "b", from the pool; `section` may be "". */
 const char *config_join(struct config_impl *c, const char *section, const char *name);
 
+/* A name and the sections that it stands in, innermost first: a walk over a file's sections makes
+ * text, which takes the pool's memory, only of the names that it tells. NULL: the root. */
+struct config_path {
+    const struct config_path *up;
+    const char *name;
+};
+
+const char *config_path_text(struct config_impl *c, const struct config_path *path);
+
 /* What to say about an "auto" that nothing filled: which flags would. */
 const char *config_auto_text(struct config_impl *c, const char *path);
 

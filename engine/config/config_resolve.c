@@ -13,6 +13,20 @@ static struct cv *resolve_section(struct config_impl *c, const struct config_sec
 
 /* ---- sentences ------------------------------------------------------------------------------ */
 
+const char *config_path_text(struct config_impl *c, const struct config_path *path)
+{
+    size_t end = 0;
+    for (const struct config_path *at = path; at; at = at->up) end += strnlen(at->name, 200) + 1;
+    char *out = cv_alloc(&c->pool, end + 1);                     /* zeroed */
+    for (const struct config_path *at = path; at; at = at->up) { /* from its end */
+        const size_t n = strnlen(at->name, 200);
+        end -= n + 1;
+        memcpy(out + end, at->name, n);
+        if (at != path) out[end + n] = '.';
+    }
+    return out;
+}
+
 const char *config_join(struct config_impl *c, const char *section, const char *name)
 {
     const size_t n_section = strlen(section), n_name = strnlen(name, 200);

@@ -201,31 +201,33 @@ static const char *show(struct config_impl *c, const struct cv *value)
     return any ? "(from the steps of the run)" : cv_show(&c->pool, value);
 }
 
-/* "optimizer AdamW (lr 5e-05, …)", parameters of options included. */
+/* "optimizer AdamW (lr 5e-05, …)", parameters of options included. No type has more than 32: more
+ * are a file's own unknown keys, which are refused later. */
 static const char *tell_object(struct config_impl *c, const char *name, const struct cv *object)
 {
     const struct cv *type = cv_get(object, "type"), *params = cv_get(object, "params");
     const char *text = "";
-    for (size_t i = 0; params && params->kind == CV_DICT && i < params->n; i++)
-        text = cv_text(&c->pool, "%s%s%s %s", text, i > 0 ? ", " : "", params->keys[i],
+    for (size_t i = 0; params && params->kind == CV_DICT && i < params->n && i < 32; i++)
+        text = cv_text(&c->pool, "%s%s%.200s %s", text, i > 0 ? ", " : "", params->keys[i],
                        show(c, params->items[i]));
     return cv_text(&c->pool, "%s %s%s%s%s", name, type->string, *text ? " (" : "", text,
                    *text ? ")" : "");
 }
 
 /* "PATH VALUE, …" of what is filled in under `at`, appended to `text`. */
-static const char *tell_filled(struct config_impl *c, const struct cv *at, const char *path,
-                               const char *text)
+static const char *tell_filled(struct config_impl *c, const struct cv *at,
+                               const struct config_path *path, const char *text)
 {
     for (size_t i = 0; i < at->n; i++) {
         const struct cv *value = at->items[i], *type = cv_get(value, "type");
-        const char *name = config_join(c, path, at->keys[i]), *more = NULL;
-        if (!*path && type && type->origin == CV_TRAINER && type->kind == CV_STRING)
-            more = tell_object(c, name, value);
+        const struct config_path here = {path, at->keys[i]};
+        const char *more = NULL;
+        if (!path && type && type->origin == CV_TRAINER && type->kind == CV_STRING)
+            more = tell_object(c, here.name, value);
         else if (value->kind == CV_DICT)
-            text = tell_filled(c, value, name, text);
+            text = tell_filled(c, value, &here, text);
         else if (value->origin == CV_TRAINER)
-            more = cv_text(&c->pool, "%s %s", name, show(c, value));
+            more = cv_text(&c->pool, "%s %s", config_path_text(c, &here), show(c, value));
         if (more) text = cv_text(&c->pool, "%s%s%s", text, *text ? ", " : "", more);
     }
     return text;
@@ -254,7 +256,7 @@ void config_fill_as_trainer(struct config_impl *c, const struct config_options *
     fill_schedule(c, o);
     if (adds_schedule) add_schedule(c, o);
     c->optimizer_added = adds_optimizer;
-    const char *filled = tell_filled(c, c->given, "", "");
+    const char *filled = tell_filled(c, c->given, NULL, "");
     if (*filled)
         config_say(c, CONFIG_NOTE_FILLED, NULL, "", "filled in as Hugging Face's Trainer does: %s",
                    filled);

@@ -5,6 +5,7 @@
 #include "tests/unit/engine/config/config_support.h"
 
 #include <math.h>
+#include <time.h>
 
 static struct config_options ranks(int64_t world_size)
 {
@@ -745,6 +746,137 @@ START_TEST(elasticity_finds_a_batch_under_0_16)
 }
 END_TEST
 
+/* A square number of ranks counts once; the bounds of the ranks count. 36 rows in micro-batches of
+ * 1 are shared by 1, 2, 3, 4, 6, 9, 12, 18 or 36 ranks, and 24 by 1, 2, 3, 4, 6, 8, 12 or 24. */
+START_TEST(elasticity_counts_the_ranks_that_share_a_batch)
+{
+    static const struct {
+        int64_t max_batch, micros[2], min_ranks, max_ranks;
+        bool larger;
+        int64_t batch;
+    } cases[] = {
+        {59, {1, 0}, 1, 100, true, 48},       /* the only candidate: 10 numbers of ranks */
+        {47, {36, 24}, 1, 100, true, 36},     /* 1 each: of equal choices, the larger */
+        {47, {36, 24}, 1, 100, false, 24},    /* or the smaller */
+        {47, {1, 10}, 1, 10, true, 40},       /* 36: 1, 2, 3, 4, 6, 9; 40: 1, 2, 4, 5, 8, 10 */
+        {47, {1, 10}, 1, 10, false, 36},      /* the same */
+        {48, {9, 8}, 1, 4, false, 36},        /* 36: 1, 2, 4; 48: 1, 2, 3 */
+        {48, {9, 8}, 1, 4, true, 48},         /* the same */
+        {48, {9, 8}, 1, 6, false, 48},        /* 36: 1, 2, 4; 48: 1, 2, 3, 6 */
+        {48, {9, 8}, 4, 5, false, 36},        /* only 36 has 4 */
+        {48, {9, 8}, 6, 6, false, 48},        /* only 48 has 6 */
+        {48, {9, 8}, 1, 100000000, true, 48}, /* as many ranks as a file may ask for */
+    };
+    struct config_options options = config_options_default();
+    options.compat = CONFIG_COMPAT_0_16;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        char text[512], micros[64];
+        snprintf(micros, sizeof micros, cases[i].micros[1] ? "%d, %d" : "%d",
+                 (int)cases[i].micros[0], (int)cases[i].micros[1]);
+        snprintf(text, sizeof text,
+                 "{\"elasticity\": {\"enabled\": true, \"max_train_batch_size\": %d, "
+                 "\"micro_batch_sizes\": [%s], \"min_gpus\": %d, \"max_gpus\": %d, "
+                 "\"prefer_larger_batch\": %s, \"version\": 0.1}}",
+                 (int)cases[i].max_batch, micros, (int)cases[i].min_ranks, (int)cases[i].max_ranks,
+                 cases[i].larger ? "true" : "false");
+        options.world_size = cases[i].min_ranks;
+        struct ds_config *c = config_of(text, &options);
+        ck_assert_msg(c->train_batch_size == cases[i].batch, "%s: %d", text,
+                      (int)c->train_batch_size);
+        config_free(c);
+    }
+}
+END_TEST
+
+/* A second is far more than it takes, and far less than an attempt with each number of ranks. */
+START_TEST(elasticity_of_a_hundred_million_ranks_takes_no_time)
+{
+    char text[4096];
+    size_t n = (size_t)sprintf(text, "{\"elasticity\": {\"enabled\": true, \"version\": 0.1, "
+                                     "\"max_train_batch_size\": 100000000, "
+                                     "\"max_gpus\": 100000000, \"micro_batch_sizes\": [1");
+    for (int i = 2; i <= 64; i++) n += (size_t)sprintf(text + n, ", %d", i);
+    strcpy(text + n, "]}}");
+    struct config_options options = config_options_default();
+    options.compat = CONFIG_COMPAT_0_16;
+    options.world_size = 1;
+    const clock_t begin = clock();
+    struct ds_config *c = config_of(text, &options);
+    ck_assert_int_lt((clock() - begin) / CLOCKS_PER_SEC, 2);
+    ck_assert_int_le(c->train_batch_size, 100000000);
+    ck_assert_int_gt(c->train_batch_size, 40000000);
+    config_free(c);
+}
+END_TEST
+
+/* {"kkk…": {"kkk…": … {"a0": value, "a1": value, …}}}: each name's path is long. */
+static char *deep_and_wide(int n_deep, int n_wide, const char *value)
+{
+    char name[201];
+    memset(name, 'k', 200);
+    name[200] = '\0';
+    char *text = malloc((size_t)n_deep * 210 + (size_t)n_wide * (strlen(value) + 16) + 64);
+    ck_assert_ptr_nonnull(text);
+    size_t n = (size_t)sprintf(text, "{\"train_batch_size\": 1");
+    for (int i = 0; i < n_deep; i++)
+        n += (size_t)sprintf(text + n, "%s\"%s\": {", i == 0 ? ", " : "", name);
+    for (int i = 0; i < n_wide; i++)
+        n += (size_t)sprintf(text + n, "%s\"a%d\": %s", i > 0 ? ", " : "", i, value);
+    memset(text + n, '}', (size_t)n_deep + 1);
+    text[n + (size_t)n_deep + 1] = '\0';
+    return text;
+}
+
+START_TEST(long_paths_of_many_keys_fit_the_memory)
+{
+    static const char *const values[] = {"1", "\"auto\"", "{}"};
+    struct config_options options = config_options_default();
+    const char *autos[] = {"optimizer.params.lr=1e-3"};
+    options.autos = autos;
+    options.n_autos = 1;
+    options.strict_autos = true;
+    for (size_t i = 0; i < 2 * CZ_ARRAY_LEN(values); i++) {
+        char *text = deep_and_wide(190, 10000, values[i / 2]);
+        options.trainer = i % 2 == 1;
+        config_refused(text, &options, "optimizer.params.lr");
+        free(text);
+    }
+    /* what is told of an optimizer that the Trainer completes */
+    static char params[200000];
+    size_t n = (size_t)sprintf(params, "{\"train_batch_size\": 1, \"optimizer\": {\"params\": {");
+    for (int i = 0; i < 10000; i++)
+        n += (size_t)sprintf(params + n, "%s\"p%d\": 1", i ? ", " : "", i);
+    strcpy(params + n, "}}}");
+    config_refused(params, &options, "optimizer.params");
+}
+END_TEST
+
+START_TEST(a_path_of_set_and_auto_has_as_many_names_as_a_file)
+{
+    char set[2 * 70000] = "";
+    const char *sets[] = {set};
+    struct config_options options = config_options_default();
+    options.sets = sets;
+    options.n_sets = 1;
+    static const struct {
+        size_t n_names;
+        const char *message;
+    } cases[] = {{200, "unknown key"},
+                 {201, "…: the path has 201 names: at most 200"},
+                 {3000, "--set a.a.a.a."},
+                 {60000, "…: the path has 60000 names: at most 200"}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        for (size_t k = 0; k < cases[i].n_names; k++) memcpy(set + 2 * k, "a.", 2);
+        strcpy(set + 2 * cases[i].n_names - 1, "=1.5.5"); /* dots of a value count for nothing */
+        config_refused("{\"train_batch_size\": 1}", &options, cases[i].message);
+    }
+    options.autos = sets;
+    options.n_autos = 1;
+    options.n_sets = 0;
+    config_refused("{\"train_batch_size\": 1}", &options, "--auto a.a.");
+}
+END_TEST
+
 START_TEST(a_missing_file_is_named)
 {
     struct ds_config *config;
@@ -801,4 +933,8 @@ TEST_MAIN("engine/config", triangle_derives_the_missing_corners,
           sets_override_and_add, json_fed_back_gives_the_same_bytes,
           diff_and_explain_tell_values_and_origins, typed_view_holds_what_the_engine_needs,
           compat_0_16_selects_the_older_defaults, elasticity_finds_a_batch_under_0_16,
-          a_missing_file_is_named, no_text_breaks_it)
+          elasticity_counts_the_ranks_that_share_a_batch,
+          elasticity_of_a_hundred_million_ranks_takes_no_time,
+          long_paths_of_many_keys_fit_the_memory,
+          a_path_of_set_and_auto_has_as_many_names_as_a_file, a_missing_file_is_named,
+          no_text_breaks_it)
