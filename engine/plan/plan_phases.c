@@ -117,13 +117,22 @@ static size_t part_in(const struct cz_plan *p, bool states, enum plan_place plac
     return nbytes;
 }
 
-/* Parameters that a checkpoint takes from there: of an adapter only those that it trains (save.c);
- * its frozen model stays in the model's files. */
+/* Parameters that a checkpoint takes from there: of an adapter only those that it trains (save.c),
+ * at stage 3 this rank's; its frozen model stays in the model's files. Rows do not tell in which of
+ * two places those are: the first has them. */
 static size_t saved_params_in(const struct cz_engine *e, enum plan_place place)
 {
-    const size_t all = part_in(&e->plan, false, place);
-    const size_t trained = param_table_numel(model_params(e->model), true) * dtype_size(e->dtype);
-    return cz_model_has_adapter(e->model) && all > trained ? trained : all;
+    const struct cz_plan *p = &e->plan;
+    size_t all = part_in(p, false, place);
+    if (!cz_model_has_adapter(e->model)) return all;
+    size_t left = (p->stage == 3 ? zero_figures(e->zero).numel_own
+                                 : param_table_numel(model_params(e->model), true)) *
+                  dtype_size(e->dtype);
+    for (int before = 0; before < (int)place; before++) {
+        const size_t there = part_in(p, false, (enum plan_place)before);
+        left -= there < left ? there : left;
+    }
+    return all < left ? all : left;
 }
 
 static bool grads_on_device(const struct cz_plan *p)
