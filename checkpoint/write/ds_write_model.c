@@ -145,17 +145,15 @@ cz_status ds_client_check_pickle(const struct pickle_node *client)
 }
 
 /* A client's tensor has a storage of its own, as torch gives it. */
-static cz_status place_tensor(void *user, const struct pickle_dtype *dtype, const void *elements,
-                              size_t nbytes, size_t *storage_idx)
+static cz_status place_tensor(void *user, const void *elements, size_t nbytes, size_t *storage_idx)
 {
     struct ckpt_writer *w = user;
-    (void)dtype;
     *storage_idx = ds_storage_bytes(w, DS_MODEL, nbytes);
     if (nbytes > 0)
         ds_known(
             w, DS_MODEL,
             (struct ds_known){.storage_idx = *storage_idx, .bytes = elements, .nbytes = nbytes});
-    return w->failed ? CZ_NOMEM : CZ_OK;
+    return w->failed ? err_set(CZ_NOMEM, 0, "no memory for a client state") : CZ_OK;
 }
 
 /* A client's pairs follow ours. */

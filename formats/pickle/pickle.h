@@ -211,9 +211,9 @@ void pickle_put_tensor(struct pickle_writer *w, const struct pickle_tensor_desc 
 /* A parsed value again, tensors excepted (CZ_INVALID at take). For state that is carried on. */
 void pickle_put_node(struct pickle_writer *w, const struct pickle_node *node);
 
-/* How the pairs of a parsed dict are written. What the writer of a file cannot hold becomes the
- * call czero.client_state.tensor(dtype, shape, elements in row-major order), and back. Members may
- * be NULL. */
+/* How the pairs of a parsed dict are written. An error of a callback is returned at take. What the
+ * writer of a file cannot hold becomes the call czero.client_state.tensor(dtype, shape, elements in
+ * row-major order), and back. Members may be NULL. */
 #define PICKLE_TENSOR_MODULE "czero.client_state"
 #define PICKLE_TENSOR_NAME   "tensor"
 struct pickle_part {
@@ -227,8 +227,7 @@ struct pickle_part {
     uint64_t nbytes_max;
 
     /* The tensor that such a call becomes: a storage of the file. */
-    cz_status (*place)(void *user, const struct pickle_dtype *dtype, const void *elements,
-                       size_t nbytes, size_t *storage_idx);
+    cz_status (*place)(void *user, const void *elements, size_t nbytes, size_t *storage_idx);
 };
 
 /* The pairs of a parsed DICT, into the dict that is open. part NULL: as pickle_put_node(). */

@@ -20,6 +20,13 @@ void pickle_write_fail(struct pickle_writer *w, cz_status status, const char *wh
     w->why = why;
 }
 
+void pickle_write_fail_as_told(struct pickle_writer *w)
+{
+    if (w->failed != CZ_OK) return;
+    pickle_write_fail(w, cz_last_status(), NULL);
+    err_capture(&w->error);
+}
+
 /* Capacity for `want` elements; false after a failure, which is remembered. */
 static bool reserve(struct pickle_writer *w, void **array, size_t *capacity, size_t want,
                     size_t elem_nbytes)
@@ -521,6 +528,7 @@ cz_status pickle_writer_take(struct pickle_writer *w, unsigned char **bytes, siz
     if (w->n_levels > 0) pickle_write_fail(w, CZ_INVALID, "a container is not closed");
     if (w->n_values == 0) pickle_write_fail(w, CZ_INVALID, "no value");
     pickle_write_op(w, '.');
+    if (w->failed != CZ_OK && !w->why) return err_restore(&w->error);
     if (w->failed != CZ_OK) return err_set(w->failed, 0, "writing a pickle: %s", w->why);
     *bytes = w->bytes;
     *nbytes = w->nbytes;

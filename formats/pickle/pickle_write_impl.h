@@ -43,12 +43,14 @@ struct pickle_writer {
     uint32_t n_memo;
     size_t n_values; /* outside all containers */
     cz_status failed;
-    const char *why;                /* a literal */
+    const char *why;                /* a literal; NULL: in `error` */
+    struct err error;               /* of a callback of `part` */
     const struct pickle_part *part; /* during pickle_put_pairs(); or NULL */
     uint64_t nbytes_read;           /* of its tensors */
 };
 
 void pickle_write_fail(struct pickle_writer *w, cz_status status, const char *why);
+void pickle_write_fail_as_told(struct pickle_writer *w); /* by cz_last_error() */
 void pickle_write(struct pickle_writer *w, const void *bytes, size_t nbytes);
 void pickle_write_op(struct pickle_writer *w, int op);
 void pickle_write_number(struct pickle_writer *w, int op, size_t width, uint64_t value);

@@ -1,6 +1,6 @@
 /* Parsed values, written again: a client's state that is carried from one checkpoint to the next.
- * What is shared stays shared: it is written once and fetched from the memo. Tensors are refused,
- * since their storages are not copied. */
+ * What is shared stays shared: it is written once and fetched from the memo. Tensors are refused
+ * unless a struct pickle_part says how their elements are read or placed. */
 #include "formats/pickle/pickle_impl.h"
 #include "formats/pickle/pickle_write_impl.h"
 
@@ -102,10 +102,11 @@ static void write_elements(struct pickle_writer *w, const struct pickle_tensor *
     }
     const size_t nbytes = (size_t)(t->numel * t->dtype->size);
     void *bytes = malloc(nbytes + 1);
-    cz_status st = bytes ? w->part->read(w->part->user, t, bytes) : CZ_NOMEM;
     w->nbytes_read += nbytes;
-    if (st != CZ_OK)
-        pickle_write_fail(w, st, bytes ? "a tensor cannot be read" : "no memory");
+    if (!bytes)
+        pickle_write_fail(w, CZ_NOMEM, "no memory");
+    else if (w->part->read(w->part->user, t, bytes) != CZ_OK)
+        pickle_write_fail_as_told(w);
     else
         write_bytes(w, bytes, nbytes);
     free(bytes);
@@ -163,9 +164,9 @@ static bool write_placed(struct pickle_writer *w, const struct pickle_node *node
                                    .storage_numel = numel,
                                    .ndim = (int)args->items[1]->n,
                                    .shape = shape};
-    cz_status st = w->part->place(w->part->user, dtype, args->items[2]->text, args->items[2]->n,
-                                  &t.storage_idx);
-    if (st != CZ_OK) pickle_write_fail(w, st, "no memory");
+    if (w->part->place(w->part->user, args->items[2]->text, args->items[2]->n, &t.storage_idx) !=
+        CZ_OK)
+        pickle_write_fail_as_told(w);
     pickle_write_tensor(w, &t);
     return true;
 }

@@ -330,7 +330,7 @@ static cz_status count_up(void *user, const struct pickle_tensor *t, void *dst)
         const int32_t value = (int32_t)i;
         memcpy((char *)dst + i * sizeof value, &value, sizeof value);
     }
-    return e->status;
+    return e->status == CZ_OK ? CZ_OK : err_set(e->status, 0, "data/0: a disk's own error");
 }
 
 /* {"t": tensor of 2×3 int32, 5: "dropped", "u": [the same tensor], "s": its storage} */
@@ -389,8 +389,14 @@ START_TEST(pairs_go_into_a_dict)
     pickle_free(again);
 
     part.nbytes_max = 24;
-    elements.status = CZ_INVALID;
-    fails(part_of(p, &part), "a tensor cannot be read");
+    elements.status = CZ_IO; /* the callback's words and status, also after a later error */
+    unsigned char *bytes;
+    size_t nbytes;
+    struct pickle_writer *w = part_of(p, &part);
+    err_set(CZ_INVALID, 0, "another error");
+    ck_fails(pickle_writer_take(w, &bytes, &nbytes), CZ_IO);
+    ck_assert_str_eq(cz_last_error(), "data/0: a disk's own error");
+    pickle_writer_destroy(w);
     fails(part_of(p, NULL), "a tensor cannot be carried over");
     pickle_free(p);
     p = PARSE("}(K\x05X\x01\x00\x00\x00"
