@@ -3,6 +3,7 @@
  * out each group's elements together. Groups that no parameter falls into are dropped, as an empty
  * one would have no partition. */
 #include "base/options.h"
+#include "base/text/regex.h"
 #include "engine/engine_impl.h"
 #include "engine/state/save_impl.h"
 
@@ -13,13 +14,16 @@
 /* Rules in the order in which groups stand; the last one takes what no other does. */
 struct rules {
     struct optim_group_rule rules[OPTIM_GROUPS_MAX];
+    struct regex *regexes[OPTIM_GROUPS_MAX];
     size_t n;
+    uint64_t work; /* left of REGEX_WORK_MAX, for all names */
 };
 
 /* Patterns are kept in the caller's order: the first that matches takes a parameter. */
 static cz_status collect_rules(const struct cz_engine_options *o, struct rules *out)
 {
     memset(out, 0, sizeof *out);
+    out->work = REGEX_WORK_MAX;
     if (o->n_groups > 0 && o->groups_hf)
         return err_set(CZ_INVALID, 0, "groups and groups_hf exclude each other: choose one");
     if (o->n_groups >= OPTIM_GROUPS_MAX)
@@ -31,6 +35,8 @@ static cz_status collect_rules(const struct cz_engine_options *o, struct rules *
         TRY(OPTIONS_TAKE(cz_engine_group, &g, groups + i * o->groups->size));
         if (!g.name_regex)
             return err_set(CZ_INVALID, 0, "parameter group %zu has no name pattern", i);
+        if (regex_compile(g.name_regex, &out->work, &out->regexes[i]) != CZ_OK)
+            return err_prefix("parameter group %zu", i);
         out->rules[out->n++] = (struct optim_group_rule){.name_regex = g.name_regex,
                                                          .lr = g.lr,
                                                          .weight_decay = g.weight_decay,
@@ -42,14 +48,21 @@ static cz_status collect_rules(const struct cz_engine_options *o, struct rules *
 
 /* Which of the possible groups (n rules, then the rest; or decay, then no decay) takes a parameter.
  */
-static cz_status choose(const struct cz_engine_options *o, const struct rules *r,
+static cz_status choose(const struct cz_engine_options *o, struct rules *r,
                         const struct param_info *info, size_t *group)
 {
+    bool found = false;
     if (o->groups_hf) {
         *group = info->decay_hint ? 0 : 1;
         return CZ_OK;
     }
-    return optim_group_find(r->rules, r->n, info->name, group);
+    for (*group = 0; *group < r->n; ++*group) {
+        if (regex_match(r->regexes[*group], info->name, strlen(info->name), false, &r->work,
+                        &found) != CZ_OK)
+            return err_prefix("parameter group %zu", *group);
+        if (found) break;
+    }
+    return CZ_OK;
 }
 
 /* NAN means "as the optimizer's params say". */
@@ -64,12 +77,11 @@ static cz_status make_group(struct cz_engine *e, const struct cz_engine_options 
     return optim_group_init(group, base, possible < r->n ? &r->rules[possible] : NULL);
 }
 
-cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options *options)
+static cz_status make_groups(struct cz_engine *e, const struct cz_engine_options *options,
+                             struct rules *rules)
 {
     const struct param_table *table = model_params(e->model);
-    struct rules rules;
-    TRY(collect_rules(options, &rules));
-    size_t n_possible = (options->groups_hf ? 1 : rules.n) + 1;
+    size_t n_possible = (options->groups_hf ? 1 : rules->n) + 1;
     e->group_of = calloc(table->n_params + 1, sizeof *e->group_of);
     e->groups = calloc(n_possible, sizeof *e->groups);
     if (!e->group_of || !e->groups)
@@ -80,12 +92,12 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
     bool used[OPTIM_GROUPS_MAX] = {false};
     for (size_t i = 0; i < table->n_params; i++) {
         if (!table->params[i].trainable) continue;
-        TRY(choose(options, &rules, &table->params[i], &e->group_of[i]));
+        TRY(choose(options, rules, &table->params[i], &e->group_of[i]));
         used[e->group_of[i]] = true;
     }
     for (size_t g = 0; g < n_possible; g++) {
         number[g] = e->n_groups;
-        if (used[g]) TRY(make_group(e, options, &rules, g));
+        if (used[g]) TRY(make_group(e, options, rules, g));
     }
     if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
     /* A class whose form in checkpoints is unknown is refused now, not at the first save. */
@@ -93,4 +105,13 @@ cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options
     /* From possible groups to those that exist. */
     for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
     return CZ_OK;
+}
+
+cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options *options)
+{
+    struct rules rules;
+    cz_status st = collect_rules(options, &rules);
+    if (st == CZ_OK) st = make_groups(e, options, &rules);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(rules.regexes); i++) regex_free(rules.regexes[i]);
+    return st;
 }

@@ -188,7 +188,7 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
     API_ENTRY;
     uint64_t work = REGEX_WORK_MAX;
     struct regex *re;
-    TRY(regex_compile(regex, &re));
+    TRY(regex_compile(regex, &work, &re));
     cz_status st = CZ_OK;
     size_t n_matched = 0, n_left = 0;
     for (int apply = 0; apply < 2; apply++) { /* first look, then act */

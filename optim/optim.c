@@ -1,8 +1,6 @@
 /* Hyper-parameters, groups, and the scalars of a step. */
 #include "optim/optim_impl.h"
 
-#include "base/text/regex.h"
-
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -159,25 +157,6 @@ cz_status optim_group_check(const struct optim_group *group)
     now.lr = group->lr;
     memcpy(now.betas, group->betas, sizeof now.betas);
     return check(&now);
-}
-
-cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules, const char *name,
-                           size_t *idx)
-{
-    for (size_t i = 0; i < n_rules; i++) {
-        uint64_t work = REGEX_WORK_MAX;
-        struct regex *regex;
-        bool found = false;
-        cz_status st = regex_compile(rules[i].name_regex, &regex);
-        if (st == CZ_OK) st = regex_match(regex, name, strlen(name), false, &work, &found);
-        regex_free(regex);
-        if (st != CZ_OK) return err_prefix("parameter group");
-        if (!found) continue;
-        *idx = i;
-        return CZ_OK;
-    }
-    *idx = n_rules;
-    return CZ_OK;
 }
 
 /* ---- the step ------------------------------------------------------------------------------- */

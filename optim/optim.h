@@ -88,7 +88,7 @@ struct optim_group {
 /* A rule that makes a group: parameters whose name matches (first match wins). NAN keeps the
  * config's value. */
 struct optim_group_rule {
-    const char *name_regex; /* POSIX extended, searched anywhere in the name */
+    const char *name_regex; /* base/text/regex.h, searched anywhere in the name */
     double lr, weight_decay, beta1, beta2;
 };
 
@@ -129,11 +129,6 @@ cz_status optim_group_init(struct optim_group *group, const struct optim_hyper *
 /* Check the group as it is now by the rules for a config, for values that did not come from one: a
  * checkpoint's. CZ_INVALID. */
 cz_status optim_group_check(const struct optim_group *group);
-
-/* Which of n_rules rules takes the parameter: *idx, or n_rules when none does.
- * CZ_INVALID: a pattern is not a regular expression. */
-cz_status optim_group_find(const struct optim_group_rule *rules, size_t n_rules, const char *name,
-                           size_t *idx);
 
 /* ---- the step ------------------------------------------------------------------------------- */
 

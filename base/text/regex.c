@@ -110,7 +110,7 @@ static cz_status add_range(struct reader *r, uint32_t first, uint32_t last)
 /* The character at r->at, which moves behind it. */
 static cz_status take_char(struct reader *r, uint32_t *out)
 {
-    const int len = utf8_length(r->at, strlen(r->at));
+    const int len = utf8_length(r->at, strnlen(r->at, 4));
     if (len <= 0) return fail(r, "not UTF-8");
     *out = utf8_decode(r->at, len);
     r->at += len;
@@ -190,11 +190,12 @@ static cz_status take_named_class(struct reader *r, bool *found)
 {
     *found = false;
     if (r->at[0] != '[' || r->at[1] != ':') return CZ_OK;
-    const char *end = strstr(r->at + 2, ":]");
+    /* The longest name has 6 letters: a look at the whole rest for each "[:" would be quadratic. */
+    const char *name = r->at + 2, *end = memmem(name, strnlen(name, 16), ":]", 2);
     if (!end) return CZ_OK;
-    const size_t n = (size_t)(end - r->at - 2);
+    const size_t n = (size_t)(end - name);
     for (size_t i = 0; i < CZ_ARRAY_LEN(classes); i++) {
-        if (n == 0 || strlen(classes[i].name) != n || memcmp(classes[i].name, r->at + 2, n) != 0)
+        if (n == 0 || strlen(classes[i].name) != n || memcmp(classes[i].name, name, n) != 0)
             continue;
         *found = true;
         r->at = end + 2;
@@ -504,7 +505,17 @@ static cz_status write_node(struct regex *re, const struct reader *r, uint32_t i
     }
 }
 
-cz_status regex_compile(const char *pattern, struct regex **out)
+/* Of all expressions and matches together. */
+static cz_status spend(uint64_t *work, uint64_t n)
+{
+    if (*work < n) return err_set(CZ_INVALID, 0, "regular expressions take too long to match");
+    *work -= n;
+    return CZ_OK;
+}
+
+#define COMPILE_WORK 256 /* of an expression, whatever its length; 16 of a node */
+
+cz_status regex_compile(const char *pattern, uint64_t *work, struct regex **out)
 {
     struct reader r = {.text = pattern, .at = pattern};
     struct regex *re = malloc(sizeof *re);
@@ -519,6 +530,7 @@ cz_status regex_compile(const char *pattern, struct regex **out)
         st = emit(re, &r, (struct state){.kind = STATE_MATCH}, &begin);
     }
     if (st == CZ_OK) st = write_node(re, &r, root, begin, &begin);
+    if (st == CZ_OK) st = spend(work, COMPILE_WORK + 16 * (r.n_nodes + re->n_written));
     if (st == CZ_OK) re->begin = begin;
     free(r.nodes);
     if (st != CZ_OK) {
@@ -608,13 +620,6 @@ static uint32_t char_at(const char *s, size_t n, size_t *len)
     const int found = n > 0 ? utf8_length(s, n) : 0;
     *len = found > 0 ? (size_t)found : 1;
     return found > 0 ? utf8_decode(s, found) : NO_CHAR;
-}
-
-static cz_status spend(uint64_t *work, uint64_t n)
-{
-    if (*work < n) return err_set(CZ_INVALID, 0, "matching a regular expression takes too long");
-    *work -= n;
-    return CZ_OK;
 }
 
 cz_status regex_match(const struct regex *re, const char *text, size_t n, bool whole,

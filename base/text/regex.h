@@ -1,7 +1,7 @@
 /* Regular expressions that may come from a stranger's file: a match takes time proportional to the
  * text, whatever the expression is, and the work of all matches of a caller has one bound.
  *
- *   regex_compile(text, &re) → regex_match(re, …) … → regex_free(re)
+ *   regex_compile(text, &work, &re) → regex_match(re, …, &work, …) … → regex_free(re)
  *
  * The dialect is what Python's re and POSIX's extended expressions share, with Python's classes:
  *
@@ -26,13 +26,14 @@ CZ_EXTERN_C_BEGIN
 
 struct regex;
 
-/* *out is the caller's, NULL on error. Errors: CZ_INVALID ("position N: …": not an expression, or
- * more than REGEX_STATES_MAX states), CZ_UNSUPPORTED (see above), CZ_NOMEM. */
-cz_status regex_compile(const char *pattern, struct regex **out);
+/* *out is the caller's, NULL on error. *work: what all expressions of a file and their matches may
+ * still cost, in states looked at; begins as REGEX_WORK_MAX. Errors: CZ_INVALID ("position N: …":
+ * not an expression, or more than REGEX_STATES_MAX states; *work is used up), CZ_UNSUPPORTED (see
+ * above), CZ_NOMEM. */
+cz_status regex_compile(const char *pattern, uint64_t *work, struct regex **out);
 
-/* Whether the expression matches the n bytes of text: all of them (`whole`), or a part. *work: what
- * matches may still cost, in states looked at; begin with REGEX_WORK_MAX and pass the same to all
- * matches of one file. Errors: CZ_INVALID (*work is used up). Any number of threads. */
+/* Whether the expression matches the n bytes of text: all of them (`whole`), or a part. *work: as
+ * above. Errors: CZ_INVALID (*work is used up). Any number of threads. */
 cz_status regex_match(const struct regex *re, const char *text, size_t n, bool whole,
                       uint64_t *work, bool *out);
 

@@ -300,7 +300,7 @@ static cz_status choose_by_expression(const struct cz_model *m, struct lora_targ
     uint64_t work = REGEX_WORK_MAX;
     struct regex *re;
     size_t n_chosen = 0;
-    cz_status st = regex_compile(text, &re);
+    cz_status st = regex_compile(text, &work, &re);
     for (size_t i = 0; i < n && st == CZ_OK; i++) {
         bool found = false;
         st = regex_match(re, targets[i].name, (size_t)targets[i].name_len, true, &work, &found);

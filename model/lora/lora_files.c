@@ -247,7 +247,7 @@ static cz_status find_alphas(const struct model_lora *lora, const char *path,
         const int len = snprintf(whole, sizeof whole, "(.*\\.)?(%s)$", lora->alphas[k].pattern);
         cz_status st = len < 0 || (size_t)len >= sizeof whole
                            ? err_set(CZ_CORRUPT, 0, "an expression of more than 1000 bytes")
-                           : regex_compile(whole, &re);
+                           : regex_compile(whole, &work, &re);
         for (size_t i = 0; i < n && st == CZ_OK; i++) {
             struct lora_target *t = &targets[i];
             bool found = false;

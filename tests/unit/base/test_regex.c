@@ -13,7 +13,8 @@ static bool matches(const char *pattern, const char *text, bool whole)
     struct regex *re;
     uint64_t work = REGEX_WORK_MAX;
     bool found;
-    ck_assert_msg(regex_compile(pattern, &re) == CZ_OK, "%s: %s", pattern, cz_last_error());
+    ck_assert_msg(regex_compile(pattern, &(uint64_t){REGEX_WORK_MAX}, &re) == CZ_OK, "%s: %s",
+                  pattern, cz_last_error());
     ck_ok(regex_match(re, text, strlen(text), whole, &work, &found));
     ck_assert_uint_lt(work, REGEX_WORK_MAX);
     regex_free(re);
@@ -200,7 +201,7 @@ START_TEST(what_is_wrong_is_refused_with_its_position)
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
         struct regex *re;
-        const cz_status st = regex_compile(cases[i].pattern, &re);
+        const cz_status st = regex_compile(cases[i].pattern, &(uint64_t){REGEX_WORK_MAX}, &re);
         ck_assert_msg(st == cases[i].st && strstr(cz_last_error(), cases[i].sentence), "%s: %d, %s",
                       cases[i].pattern, st, cz_last_error());
         ck_assert_ptr_null(re);
@@ -211,7 +212,7 @@ END_TEST
 static cz_status compile(const char *pattern)
 {
     struct regex *re;
-    const cz_status st = regex_compile(pattern, &re);
+    const cz_status st = regex_compile(pattern, &(uint64_t){REGEX_WORK_MAX}, &re);
     regex_free(re);
     return st;
 }
@@ -268,9 +269,9 @@ START_TEST(matches_take_linear_time_and_bounded_work)
     struct regex *re;
     uint64_t work = 2000;
     bool found;
-    ck_ok(regex_compile("(a?){30}c", &re));
+    ck_ok(regex_compile("(a?){30}c", &(uint64_t){REGEX_WORK_MAX}, &re));
     ck_fails(regex_match(re, text, 5000, false, &work, &found), CZ_INVALID);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "takes too long"));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "take too long"));
     ck_assert(!found);
     work = 2000;
     ck_ok(regex_match(re, "aac", 3, true, &work, &found));
@@ -286,5 +287,51 @@ START_TEST(matches_take_linear_time_and_bounded_work)
 }
 END_TEST
 
-TEST_MAIN("base/regex", expressions_match_as_in_python, what_is_wrong_is_refused_with_its_position,
-          expressions_are_bounded, matches_take_linear_time_and_bounded_work)
+/* Sets have no bound on their members: a megabyte of them is read once, not once per member. */
+START_TEST(reading_takes_linear_time_and_bounded_work)
+{
+    static const char *const pieces[] = {"[:", "a", "\xC3\xA9", "a-z"};
+    enum { N = 1 << 20 };
+    char *pattern = malloc(N + 8);
+    ck_assert_ptr_nonnull(pattern);
+    struct regex *re = NULL;
+    const clock_t begin = clock();
+    for (size_t i = 0; i < CZ_ARRAY_LEN(pieces); i++) {
+        size_t n = 0;
+        pattern[n++] = '[';
+        while (n < N) n = (size_t)(stpcpy(pattern + n, pieces[i]) - pattern);
+        strcpy(pattern + n, "]x");
+        uint64_t work = REGEX_WORK_MAX;
+        ck_ok(regex_compile(pattern, &work, &re));
+        regex_free(re);
+        pattern[n] = '\0';
+        ck_fails(regex_compile(pattern, &work, &re), CZ_INVALID);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "a set has no ]"));
+    }
+    ck_assert_double_lt((double)(clock() - begin) / CLOCKS_PER_SEC, 2);
+    free(pattern);
+
+    uint64_t work = 5000; /* what is compiled has the same bound as what is matched */
+    ck_ok(regex_compile("ab", &work, &re));
+    regex_free(re);
+    const uint64_t one = 5000 - work;
+    ck_assert_uint_ge(one, 256);
+    ck_assert_uint_lt(one, 1000);
+    ck_ok(regex_compile("(ab){9}", &work, &re));
+    regex_free(re);
+    ck_assert_uint_gt(5000 - work, 2 * one + 8 * 16);
+    work = one;
+    ck_ok(regex_compile("ab", &work, &re));
+    ck_assert_uint_eq(work, 0);
+    regex_free(re);
+    work = one - 1;
+    ck_fails(regex_compile("ab", &work, &re), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "take too long"));
+    ck_assert_ptr_null(re);
+    ck_assert_uint_eq(work, one - 1);
+}
+END_TEST
+
+TEST_MAIN("base/regex", reading_takes_linear_time_and_bounded_work, expressions_match_as_in_python,
+          what_is_wrong_is_refused_with_its_position, expressions_are_bounded,
+          matches_take_linear_time_and_bounded_work)

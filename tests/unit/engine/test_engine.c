@@ -711,7 +711,14 @@ START_TEST(bad_options_are_refused)
                                         .config_json = TOY_CONFIG,
                                         .groups = bad,
                                         .n_groups = 1},
-            CZ_INVALID, "(");
+            CZ_INVALID, "parameter group 0: \"(\" is not a regular expression");
+    const struct cz_engine_group second[] = {{sizeof bad[0], "w", NAN, NAN, NAN, NAN},
+                                             {sizeof bad[0], "(?=w)", NAN, NAN, NAN, NAN}};
+    refused(&(struct cz_engine_options){.size = sizeof(struct cz_engine_options),
+                                        .config_json = TOY_CONFIG,
+                                        .groups = second,
+                                        .n_groups = 2},
+            CZ_UNSUPPORTED, "parameter group 1: \"(?=w)\"");
     refused(&(struct cz_engine_options){.size = sizeof(struct cz_engine_options),
                                         .config_json = TOY_CONFIG,
                                         .groups = bad,

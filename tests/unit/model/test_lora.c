@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 /* A folder of its own: small_model() makes and removes others. */
 static const char *folder(char buf[64])
@@ -431,6 +432,28 @@ START_TEST(other_files_are_refused)
 }
 END_TEST
 
+/* Each expression is small enough, but all of them together take no minutes. */
+START_TEST(expressions_of_a_file_have_one_bound)
+{
+    enum { N = 5000 };
+    static char config[N * 40 + 64];
+    char room[64];
+    const char *dir = folder(room);
+    size_t n = (size_t)sprintf(config, "{\"peft_type\": \"LORA\", \"alpha_pattern\": {");
+    for (int i = 0; i < N; i++)
+        n += (size_t)sprintf(config + n, "%s\"(a{1,60}){1,60}%d\": 2", i ? ", " : "", i);
+    strcpy(config + n, "}}");
+    struct cz_model *m = small_model(small_llama);
+    write_adapter(dir, config, NULL, NULL, SAFETENSORS_F32);
+    const clock_t begin = clock();
+    ck_fails(cz_model_add_adapter(m, dir, false), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "alpha_pattern: regular expressions take too lo"));
+    ck_assert_int_lt((clock() - begin) / CLOCKS_PER_SEC, 3);
+    cz_model_destroy(m);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 /* Methods that take from the base what A and B begin with mean nothing to the base as stored. */
 START_TEST(beginnings_that_change_the_base_are_refused)
 {
@@ -649,7 +672,8 @@ START_TEST(a_matrix_of_another_shape_is_refused)
 }
 END_TEST
 
-TEST_MAIN("model/lora", targets_are_names_expressions_or_all, shapes_scales_and_init_rules,
+TEST_MAIN("model/lora", expressions_of_a_file_have_one_bound,
+          targets_are_names_expressions_or_all, shapes_scales_and_init_rules,
           lengths_begin_as_those_of_the_weight, modules_to_save_stay_trained, mistakes_are_named,
           files_give_the_adapter_back, other_files_are_refused,
           beginnings_that_change_the_base_are_refused, an_adapter_that_adds_nothing_is_named,
