@@ -34,12 +34,16 @@ char *file_join(const char *dir, const char *name)
     return path;
 }
 
-char *file_absolute(const char *path)
+cz_status file_absolute(const char *path, char **out)
 {
-    char *here = path[0] == '/' ? strdup("") : getcwd(NULL, 0);
-    char *absolute = here && *here ? file_join(here, path) : here ? strdup(path) : NULL;
+    char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+    *out = NULL;
+    if (path[0] != '/' && !here)
+        return err_set(errno == ENOMEM ? CZ_NOMEM : CZ_IO, errno,
+                       "%s: the working folder cannot be found", path);
+    *out = here ? file_join(here, path) : strdup(path);
     free(here);
-    return absolute;
+    return *out ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: no memory for the path", path);
 }
 
 cz_status file_take_regular(int opened, const char *path, int *fd, uint64_t *nbytes)

@@ -19,8 +19,9 @@ CZ_EXTERN_C_BEGIN
 char *file_join(const char *dir, const char *name);
 
 /* `path` from the root, for paths that outlive a change of the working folder: links stay, nothing
- * has to exist. NULL: no memory, or the working folder is gone. */
-char *file_absolute(const char *path);
+ * has to exist. *out is the caller's, NULL on error. Errors: CZ_IO (the working folder is gone),
+ * CZ_NOMEM. */
+cz_status file_absolute(const char *path, char **out);
 
 /* Open for reading. Only regular files: folders, pipes and devices are refused, without waiting for
  * them. *nbytes: the size (may be NULL).

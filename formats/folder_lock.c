@@ -43,15 +43,17 @@ static struct text read_text(int fd)
     return t;
 }
 
-static void write_text(int fd)
+static void write_text(int fd, const char *path)
 {
     char text[TEXT_NBYTES], mark[PROCESS_MARK_NBYTES], host[256] = "";
     process_mark(mark);
     gethostname(host, sizeof host - 1);
     const int n =
         snprintf(text, sizeof text, "%s\nprocess %ld on %s\n", mark, (long)getpid(), host);
+    errno = 0;
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        LOGV(LOG_WARN, SUB_ENGINE, "%s: cannot be written", FOLDER_LOCK_NAME);
+        LOGV(LOG_WARN, SUB_ENGINE, "%s: cannot be written: %s", path,
+             strerror(errno ? errno : ENOSPC));
 }
 
 static cz_status busy(const char *dir, const struct text *t)
@@ -81,15 +83,16 @@ static cz_status take_file(const char *dir, const char *path, int *fd)
     struct stat own, named;
     *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     if (*fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened for writing", path);
+    TRY(file_take_regular(*fd, path, fd, NULL));
     const bool is_locked = flock(*fd, LOCK_EX | LOCK_NB) == 0;
     const bool is_busy = !is_locked && errno == EWOULDBLOCK;
     const struct text t = read_text(*fd);
     cz_status st = CZ_OK;
     if (is_busy || may_run(&t, *fd, is_locked)) {
         st = busy(dir, &t);
-    } else if (fstat(*fd, &own) == 0 && S_ISREG(own.st_mode) && lstat(path, &named) == 0 &&
-               own.st_ino == named.st_ino && own.st_dev == named.st_dev) {
-        write_text(*fd);
+    } else if (fstat(*fd, &own) == 0 && lstat(path, &named) == 0 && own.st_ino == named.st_ino &&
+               own.st_dev == named.st_dev) {
+        write_text(*fd, path);
         return CZ_OK;
     }
     close(*fd);
@@ -102,9 +105,9 @@ cz_status folder_lock_take(struct folder_lock *lock, const char *dir)
     *lock = (struct folder_lock){.fd = -1};
     lock->made_dir = access(dir, F_OK) != 0;
     TRY(file_make_dirs(dir));
-    lock->dir = file_absolute(dir);
+    cz_status st = file_absolute(dir, &lock->dir);
     char *path = lock->dir ? file_join(lock->dir, FOLDER_LOCK_NAME) : NULL;
-    cz_status st = path ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: no memory for its lock", dir);
+    if (st == CZ_OK && !path) st = err_set(CZ_NOMEM, 0, "%s: no memory for its lock", dir);
     for (int i = 0; i < TRIES_MAX && st == CZ_OK && lock->fd < 0; i++)
         st = take_file(dir, path, &lock->fd);
     if (st == CZ_OK && lock->fd < 0)

@@ -143,12 +143,13 @@ static bool is_on(const struct config_monitor *section)
 }
 
 /* From the root: files are opened again at every event. */
-static char *folder_of(const struct config_monitor *section)
+static cz_status folder_of(const struct config_monitor *section, const char *name, char **out)
 {
     char *dir = file_join(section->output_path, section->job_name);
-    char *absolute = dir ? file_absolute(dir) : NULL;
+    if (!dir) return err_set(CZ_NOMEM, 0, "no memory for %s", name);
+    cz_status st = file_absolute(dir, out);
     free(dir);
-    return absolute;
+    return st == CZ_OK ? CZ_OK : err_prefix("%s", name);
 }
 
 /* Neither enabled gives a monitor that does nothing: callers need no case for it. */
@@ -161,19 +162,11 @@ cz_status monitor_create(const struct config_monitor *csv, const struct config_m
     struct monitor *m = calloc(1, sizeof *m);
     if (!m) return err_set(CZ_NOMEM, 0, "no memory for the monitors");
     if (is_on(csv)) {
-        csv_dir = folder_of(csv);
-        if (!csv_dir) {
-            st = err_set(CZ_NOMEM, 0, "no memory for csv_monitor");
-            goto fail;
-        }
+        TRY_GOTO(folder_of(csv, "csv_monitor", &csv_dir), fail);
         TRY_GOTO(open_csv(m, csv_dir), fail);
     }
     if (is_on(tensorboard)) {
-        events_dir = folder_of(tensorboard);
-        if (!events_dir) {
-            st = err_set(CZ_NOMEM, 0, "no memory for tensorboard");
-            goto fail;
-        }
+        TRY_GOTO(folder_of(tensorboard, "tensorboard", &events_dir), fail);
         TRY_GOTO(tfevents_open(events_dir, &m->events), fail);
     }
     *out = m;

@@ -59,11 +59,10 @@ cz_status profiler_create(const struct config_flops_profiler *config, const stru
         return err_set(CZ_NOMEM, 0, "no memory for the flops profiler");
     }
     p->config = config;
-    p->output_path = output_file(config) ? file_absolute(output_file(config)) : NULL;
-    if (output_file(config) && !p->output_path) {
+    if (output_file(config) && file_absolute(output_file(config), &p->output_path) != CZ_OK) {
         profiler_destroy(p);
         free(layers);
-        return err_set(CZ_NOMEM, 0, "no memory for the flops profiler");
+        return err_prefix("flops_profiler.output_file");
     }
     p->chain = chain;
     p->profile = (struct profile){.model_name = cz_model_name(model),

@@ -262,10 +262,10 @@ static cz_status copy_tags(const char *const *tags, struct save *s)
 static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag,
                            const struct cz_save_options *o, struct save *s)
 {
-    s->dir = file_absolute(dir);
+    TRY(file_absolute(dir, &s->dir));
     s->shown_dir = strdup(dir);
     s->tag = strdup(tag);
-    s->staging = s->dir ? store_staging_path(s->dir, tag) : NULL;
+    s->staging = store_staging_path(s->dir, tag);
     s->keep_latest = o->keep_latest;
     s->keep = o->keep;
     if (!s->shown_dir || !s->tag || !s->staging)

@@ -9,6 +9,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static char dir[64], inner[128], file[256];
@@ -34,6 +35,50 @@ static cz_status take_elsewhere(const char *words)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     return (cz_status)-WEXITSTATUS(status);
 }
+
+START_TEST(what_is_no_file_is_no_lock)
+{
+    struct folder_lock lock;
+    setup();
+    ck_assert_int_eq(mkdir(inner, 0777), 0);
+    ck_assert_int_eq(mkfifo(file, 0600), 0);
+    ck_fails(folder_lock_take(&lock, inner), CZ_IO);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), FOLDER_LOCK_NAME ": is a special file"));
+    folder_lock_release(&lock);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_ok(folder_lock_take(&lock, inner));
+    folder_lock_release(&lock);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* A path that cannot be made absolute is the folder's fault, not memory's. */
+START_TEST(a_working_folder_that_is_gone_is_told)
+{
+    struct folder_lock lock;
+    char old[PATH_MAX], *path;
+    setup();
+    ck_assert_ptr_nonnull(getcwd(old, sizeof old));
+    ck_assert_int_eq(mkdir(inner, 0777), 0);
+    ck_assert_int_eq(chdir(inner), 0);
+    ck_assert_int_eq(rmdir(inner), 0);
+    ck_fails(file_absolute("run", &path), CZ_IO);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "run: the working folder cannot be found"));
+    ck_assert_ptr_null(path);
+    ck_fails(folder_lock_take(&lock, "."), CZ_IO);
+    folder_lock_release(&lock);
+    ck_ok(file_absolute("/run", &path));
+    ck_assert_str_eq(path, "/run");
+    free(path);
+    ck_assert_int_eq(chdir(dir), 0);
+    ck_ok(file_absolute("run", &path));
+    ck_assert_int_eq(strncmp(path, dir, strlen(dir)), 0);
+    ck_assert_str_eq(path + strlen(dir), "/run");
+    free(path);
+    ck_assert_int_eq(chdir(old), 0);
+    test_tmp_remove(dir);
+}
+END_TEST
 
 START_TEST(one_process_has_a_folder)
 {
@@ -111,5 +156,6 @@ START_TEST(the_folder_is_that_of_the_call)
 }
 END_TEST
 
-TEST_MAIN("formats/folder_lock", one_process_has_a_folder, text_alone_is_no_lock,
-          what_cannot_be_taken_is_an_error, the_folder_is_that_of_the_call)
+TEST_MAIN("formats/folder_lock", what_is_no_file_is_no_lock, a_working_folder_that_is_gone_is_told,
+          one_process_has_a_folder, text_alone_is_no_lock, what_cannot_be_taken_is_an_error,
+          the_folder_is_that_of_the_call)
