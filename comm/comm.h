@@ -110,7 +110,8 @@ cz_status comm_self_create(int rank, int world_size, struct comm **out);
  * Errors: CZ_COMM (the message says what is missing or did not start), CZ_NOMEM. */
 cz_status comm_create_world(struct comm **out);
 
-/* Accepts NULL; does nothing in a forked child. After a failure it notifies the peers (comm_leave). */
+/* Accepts NULL; does nothing in a forked child. After a failure it notifies the peers (comm_leave).
+ */
 void comm_destroy(struct comm *comm);
 
 cz_status comm_reduce_begin(struct comm *comm, const struct comm_reduce *args,

@@ -20,10 +20,6 @@ void comm_fini(struct comm *comm);
 /* When comm_interrupt() was first called (clock_now_ns), 0: never, or that is over. */
 int64_t comm_interrupted_ns(void);
 
-/* How many ranks mpirun or srun has started together with this one, by the environment; 0: it was
- * started by neither. */
-int comm_mpi_env_world_size(void);
-
 struct transport;
 
 /* Between the ranks that mpirun or srun started, over MPI. Opens the plug-in and starts MPI;

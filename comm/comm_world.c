@@ -77,7 +77,7 @@ cz_status comm_create_world(struct comm **out)
         close(l.fd); /* mapped: programs that we start shall not inherit it */
         return join_mapped(&seg, l.rank, JOIN_TIMEOUT_S, out);
     }
-    if (l.world_size < 0 && comm_mpi_env_world_size() > 1) {
+    if (l.world_size < 0 && launchers_mpi_size() > 1) {
         TRY(comm_mpi_transport_create(&transport));
         return comm_over_transport(transport, out);
     }

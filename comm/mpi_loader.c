@@ -1,5 +1,6 @@
 /* The MPI plug-in: found, checked and opened on demand, so that neither libczero nor its users
  * depend on an MPI library. */
+#include "base/host/launchers.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/comm_impl.h"
@@ -36,27 +37,13 @@ static cz_status plugin_open(const struct mpi_plugin **out)
     return CZ_OK;
 }
 
-static int env_int(const char *name)
-{
-    const char *text = getenv(name);
-    return text ? atoi(text) : 0;
-}
-
-/* Launchers tell by different variables; 0: not started by one. */
-int comm_mpi_env_world_size(void)
-{
-    int n = env_int("OMPI_COMM_WORLD_SIZE"); /* OpenMPI's mpirun, also inside a Slurm job */
-    if (n <= 0) n = env_int("PMI_SIZE");     /* MPICH's mpirun; srun --mpi=pmi2 */
-    if (n <= 0 && getenv("SLURM_PROCID")) n = env_int("SLURM_STEP_NUM_TASKS"); /* srun */
-    return n > 0 ? n : 0;
-}
-
 /* How long a rank may still wait for others once the launcher has sent SIGTERM. OpenMPI's mpirun
  * kills ranks a second later, Slurm after its KillWait, 30 s by default; the rest is needed to
  * report the error. */
 static int64_t patience_ns(void)
 {
-    return env_int("OMPI_COMM_WORLD_SIZE") > 0 ? INT64_C(300000000) : INT64_C(20000000000);
+    const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+    return size && atoi(size) > 0 ? INT64_C(300000000) : INT64_C(20000000000);
 }
 
 static void warn(const char *text)
@@ -76,7 +63,7 @@ cz_status comm_mpi_transport_create(struct transport **out)
         .n_threads = threads_count,
         .allowed_cores = threads_allowed_cores(NULL),
         .quota_cores = threads_quota_cores(NULL),
-        .world_size = comm_mpi_env_world_size(),
+        .world_size = launchers_mpi_size(),
     };
     *out = NULL;
     TRY(plugin_open(&plugin));

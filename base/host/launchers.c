@@ -13,10 +13,11 @@ static const struct launcher {
     const char *size, *rank; /* variables */
     const char *name;        /* NULL: one of torch's, see torch_launcher() */
     bool joins;              /* czero joins its ranks by MPI; a rank without a size is one, too */
+    bool names_rank;         /* the size alone may be of a batch job that started no ranks */
 } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun", true},
-    {"PMI_SIZE", "PMI_RANK", "mpirun", true},
-    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", true},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun", true}, /* also in a Slurm job */
+    {"PMI_SIZE", "PMI_RANK", "mpirun", true},                         /* MPICH's; srun --mpi=pmi2 */
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", true, true},
     {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MVAPICH's mpirun", false},
     {"HOROVOD_SIZE", "HOROVOD_RANK", "horovodrun", false},
     {"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", "jsrun", false},
@@ -50,6 +51,16 @@ int launchers_rank(void)
     return 0;
 }
 
+int launchers_mpi_size(void)
+{
+    for (size_t i = 0; i < CZ_ARRAY_LEN(launchers); i++) {
+        const struct launcher *l = &launchers[i];
+        if (l->joins && number(l->size) > 0 && (!l->names_rank || getenv(l->rank)))
+            return number(l->size);
+    }
+    return 0;
+}
+
 static const char *torch_launcher(void)
 {
     if (getenv("ACCELERATE_MIXED_PRECISION")) return "accelerate launch";
@@ -58,9 +69,9 @@ static const char *torch_launcher(void)
     return "torchrun, or a launcher like it";
 }
 
-cz_status launchers_check_world(void)
+/* Launchers whose ranks czero does not join. */
+static cz_status check_foreign(void)
 {
-    if (is_own()) return CZ_OK;
     for (size_t i = 0; i < CZ_ARRAY_LEN(launchers); i++) {
         const struct launcher *l = &launchers[i];
         const int size = number(l->size), rank = number(l->rank);
@@ -71,6 +82,13 @@ cz_status launchers_check_world(void)
                        "process run alone",
                        l->name ? l->name : torch_launcher(), rank, size, l->rank, l->size, size);
     }
+    return CZ_OK;
+}
+
+cz_status launchers_check_world(void)
+{
+    if (is_own()) return CZ_OK;
+    TRY(check_foreign());
     const int size = number("WORLD_SIZE");
     if (size > 1)
         LOGV(LOG_WARN, SUB_COMM,
@@ -95,7 +113,7 @@ cz_status launchers_check_only(void)
                            "it out and let %s start the ranks",
                            number(l->size), l->name, l->size, l->name);
     }
-    return launchers_check_world();
+    return is_own() ? CZ_OK : check_foreign();
 }
 
 cz_status launchers_check_alone(void)

@@ -4,8 +4,6 @@
 
 #include "base/status.h"
 
-#include <stdbool.h>
-
 CZ_EXTERN_C_BEGIN
 
 /* Set by czero launch. */
@@ -16,8 +14,12 @@ CZ_EXTERN_C_BEGIN
 /* The rank of this process, of czero's launcher or another; 0: none. */
 int launchers_rank(void);
 
+/* How many ranks the launcher started whose ranks czero joins by MPI; 0: none started this one. */
+int launchers_mpi_size(void);
+
 /* CZ_INVALID where a launcher whose ranks czero does not join (torchrun, horovodrun, …) started
- * this process as one of several; a warning where a platform only says how many there are. */
+ * this process as one of several. Logs a warning if only a number of ranks is set (WORLD_SIZE
+ * without a rank). */
 cz_status launchers_check_world(void);
 
 /* CZ_INVALID where any launcher started this process as one of several: for czero launch, whose

@@ -529,33 +529,8 @@ START_TEST(a_part_of_the_environment_is_no_environment)
 }
 END_TEST
 
-/* Each launcher's own variable; the first that says more than nothing counts. */
-START_TEST(mpi_launchers_are_known_by_their_variables)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID",
-                                        "SLURM_STEP_NUM_TASKS"};
-    static const struct {
-        const char *values[4];
-        int want;
-    } cases[] = {
-        {{NULL, NULL, NULL, NULL}, 0}, {{"3", "4", "0", "5"}, 3},   {{"1", "4", "0", "5"}, 1},
-        {{"0", "4", "0", "5"}, 4},     {{NULL, "4", "0", "5"}, 4},  {{NULL, "1", "0", "5"}, 1},
-        {{NULL, NULL, "0", "5"}, 5},   {{"0", "0", "0", "5"}, 5},   {{NULL, NULL, NULL, "5"}, 0},
-        {{NULL, NULL, "0", "1"}, 1},   {{NULL, NULL, "0", "-2"}, 0}};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
-        for (int k = 0; k < 4; k++)
-            if (cases[i].values[k])
-                setenv(names[k], cases[i].values[k], 1);
-            else
-                unsetenv(names[k]);
-        ck_assert_int_eq(comm_mpi_env_world_size(), cases[i].want);
-    }
-}
-END_TEST
-
 TEST_MAIN("comm/shm_comm", collectives_are_the_definition, more_ranks_than_cores_get_on,
           ranks_may_be_threads, ranks_agree_and_hear_of_differences, a_rank_that_leaves_says_why,
           ranks_in_different_collectives_are_told, a_rank_killed_in_a_large_collective_is_named,
           a_stopped_rank_is_waited_for, launched_ranks_find_each_other,
-          a_wrong_environment_is_one_sentence, a_part_of_the_environment_is_no_environment,
-          mpi_launchers_are_known_by_their_variables)
+          a_wrong_environment_is_one_sentence, a_part_of_the_environment_is_no_environment)

@@ -163,6 +163,49 @@ START_TEST(an_engine_without_its_world_is_refused)
 }
 END_TEST
 
-TEST_MAIN("base/launchers", ranks_of_other_launchers_are_refused_by_name,
+/* Each launcher's own variable; the first that says more than nothing counts. */
+START_TEST(mpi_launchers_are_known_by_their_variables)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS"};
+    static const struct {
+        const char *values[4];
+        int want;
+    } cases[] = {
+        {{NULL, NULL, NULL, NULL}, 0}, {{"3", "4", "0", "5"}, 3},   {{"1", "4", "0", "5"}, 1},
+        {{"0", "4", "0", "5"}, 4},     {{NULL, "4", "0", "5"}, 4},  {{NULL, "1", "0", "5"}, 1},
+        {{NULL, NULL, "0", "5"}, 5},   {{"0", "0", "0", "5"}, 5},   {{NULL, NULL, NULL, "5"}, 0},
+        {{NULL, NULL, "0", "1"}, 1},   {{NULL, NULL, "0", "-2"}, 0}};
+    environment("");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        for (int k = 0; k < 4; k++)
+            if (cases[i].values[k])
+                setenv(names[k], cases[i].values[k], 1);
+            else
+                unsetenv(names[k]);
+        ck_assert_int_eq(launchers_mpi_size(), cases[i].want);
+    }
+}
+END_TEST
+
+/* What a platform says to every process is no warning to those that czero launch has started, and
+ * no reason to warn before it starts them. */
+START_TEST(czero_launch_starts_what_a_platform_names)
+{
+    n_warnings = 0;
+    cz_log_set_sink(count, NULL);
+    environment("WORLD_SIZE=8");
+    ck_ok(launchers_check_only());
+    environment("TF_CONFIG={\"cluster\":{\"worker\":[\"a:1\",\"b:1\"]},\"task\":{\"index\":0}}");
+    ck_ok(launchers_check_only());
+    environment("CZERO_RANK=0 CZERO_WORLD_SIZE=1 RANK=1 WORLD_SIZE=2");
+    ck_ok(launchers_check_only());
+    ck_assert_int_eq(n_warnings, 0);
+    cz_log_set_sink(NULL, NULL);
+}
+END_TEST
+
+TEST_MAIN("base/launchers", mpi_launchers_are_known_by_their_variables,
+          czero_launch_starts_what_a_platform_names, ranks_of_other_launchers_are_refused_by_name,
           a_process_alone_is_no_rank, a_size_without_a_rank_is_a_warning, the_rank_is_the_launchers,
           an_engine_without_its_world_is_refused)
