@@ -19,7 +19,7 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
      * or behind the last one. */
     comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), "evaluation");
     TRY(batch_stage_copy(e->stages, e->model, batch, BATCH_EVAL | (loss ? BATCH_LOSS : 0u)));
-    if (loss) engine_warn_labels(e, 0);
+    if (loss) engine_warn_labels(e, 0, true);
     const struct chain_run run = {.stream = e->stream,
                                   .batch = &e->stages->batch,
                                   .mode = LAYER_EVAL,

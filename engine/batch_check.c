@@ -130,8 +130,9 @@ bool batch_has_labels(const struct cz_model *model, const struct cz_batch *batch
 {
     const int64_t K = model_n_targets(model);
     const size_t n = model_n_labels(model, batch->B, batch->T);
-    for (int64_t b = 0; K > 0 && b < batch->B; b++)
-        if (!isnan(batch->targets[b * K])) return true;
+    for (int64_t b = 0; K > 0 && b < batch->B; b++) /* its weights are per row */
+        if (!isnan(batch->targets[b * K]) && (!batch->loss_weights || batch->loss_weights[b] != 0))
+            return true;
     for (size_t i = 0; i < n; i++)
         if (batch->labels[i] != CZ_IGNORE_LABEL &&
             (!batch->loss_weights || batch->loss_weights[i] != 0))

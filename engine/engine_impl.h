@@ -104,7 +104,7 @@ struct cz_engine {
     double *losses;  /* (world_size) of the last boundary */
     double *metrics; /* (world_size, METRICS_CHUNK) of engine_gather_metrics() */
     int64_t n_skipped_in_a_row;
-    bool has_warned_labels; /* that a micro-batch had none */
+    bool has_warned_labels, has_warned_eval_labels; /* that a micro-batch had none */
     double scale_history[SCALE_HISTORY]; /* scales of the last boundaries, a ring */
     int64_t n_scales;
     struct save *save;     /* a checkpoint that is being written; NULL: none (save_impl.h) */
@@ -115,8 +115,9 @@ struct cz_engine {
     struct throughput throughput;
 };
 
-/* Once per engine, if no label of the micro-batch that was staged counts: its loss is 0. */
-void engine_warn_labels(struct cz_engine *e, size_t stage);
+/* Once per engine for training and once for evaluation, if no label of the micro-batch that was
+ * staged counts: its loss is 0. */
+void engine_warn_labels(struct cz_engine *e, size_t stage, bool evaluates);
 
 /* Forget the step that has begun, if one has: its gradients and its micro-steps. */
 cz_status engine_drop_step(struct cz_engine *e);

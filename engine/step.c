@@ -39,14 +39,15 @@ static bool is_last_known(const struct cz_engine *e)
 }
 
 /* Otherwise a run that has lost its labels looks like one that has learned everything. */
-void engine_warn_labels(struct cz_engine *e, size_t stage)
+void engine_warn_labels(struct cz_engine *e, size_t stage, bool evaluates)
 {
-    if (!e->stages[stage].lacks_labels || e->has_warned_labels) return;
-    e->has_warned_labels = true;
+    bool *has_warned = evaluates ? &e->has_warned_eval_labels : &e->has_warned_labels;
+    if (!e->stages[stage].lacks_labels || *has_warned) return;
+    *has_warned = true;
     LOGV(LOG_WARN, SUB_ENGINE,
-         "step %lld: all labels of a micro-batch are %d, which the loss ignores: its loss is 0 and "
-         "teaches nothing; check labels, masks and truncation (logged once)",
-         (long long)e->global_steps + 1, CZ_IGNORE_LABEL);
+         "step %lld%s: no label of a micro-batch counts (ignored, NaN or weight 0): its loss is 0. "
+         "Check labels, masks and truncation (logged once)",
+         (long long)e->global_steps + 1, evaluates ? ", evaluation" : "");
 }
 
 /* The layers' forward, profiled when this is the step to profile. Several micro-batches are all of
@@ -113,7 +114,7 @@ static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, floa
         return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
     report_memory(e, "Engine before forward");
     TRY(batch_stage_copy(e->stages, e->model, batch, BATCH_LOSS | (logits ? BATCH_LOGITS : 0u)));
-    engine_warn_labels(e, 0);
+    engine_warn_labels(e, 0, false);
     return forward_staged(e, 1, loss, logits, 0);
 }
 
@@ -434,7 +435,7 @@ static cz_status take_batch(struct cz_engine *e, const struct batch_source *sour
     TRY(source->next(source->user, &batch));
     TRY(batch_stage_copy(&e->stages[stage], e->model, &batch,
                          BATCH_LOSS | (source->logits ? BATCH_LOGITS : 0u)));
-    engine_warn_labels(e, stage);
+    engine_warn_labels(e, stage, false);
     return CZ_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/batch_check.h"
 #include "tests/support/check_main.h"
 
+#include <math.h>
 #include <string.h>
 
 static cz_status check(const char *fixture, enum cz_task task, const uint8_t *mask)
@@ -38,4 +39,38 @@ START_TEST(padding_in_front_is_refused)
 }
 END_TEST
 
-TEST_MAIN("engine/batch_check", padding_in_front_is_refused)
+/* Of a model of K numbers per row: a row counts if its first number is one and its weight is not 0.
+ */
+START_TEST(targets_count_by_their_rows)
+{
+    static const int32_t ids[4] = {1, 2, 3, 1};
+    const char *names[] = {"a", "b"};
+    const struct cz_model_options o = {.size = sizeof o,
+                                       .task = CZ_TASK_CLASSIFICATION,
+                                       .labels = names,
+                                       .n_labels = 2,
+                                       .problem = CZ_PROBLEM_REGRESSION};
+    struct cz_model *m = cz_model_open_ex(test_fixture("models/bert-variant-a"), &o);
+    ck_assert_msg(m != NULL, "%s", cz_last_error());
+    float targets[4] = {NAN, 0, 0, 0}, weights[2] = {1, 0};
+    struct cz_batch b = {.size = sizeof b, .B = 2, .T = 2, .ids = ids, .targets = targets};
+    ck_ok(batch_check(m, &b, true));
+    ck_assert(batch_has_labels(m, &b));
+    b.loss_weights = weights; /* the row that has targets counts for nothing */
+    ck_assert(!batch_has_labels(m, &b));
+    weights[1] = 0.5f;
+    ck_assert(batch_has_labels(m, &b));
+    targets[0] = 0;
+    targets[2] = NAN;
+    ck_assert(batch_has_labels(m, &b));
+    weights[0] = 0;
+    ck_assert(!batch_has_labels(m, &b));
+    b.loss_weights = NULL;
+    ck_assert(batch_has_labels(m, &b));
+    targets[0] = NAN;
+    ck_assert(!batch_has_labels(m, &b));
+    cz_model_destroy(m);
+}
+END_TEST
+
+TEST_MAIN("engine/batch_check", padding_in_front_is_refused, targets_count_by_their_rows)
