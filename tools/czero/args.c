@@ -509,24 +509,11 @@ static size_t columns(const char *text, size_t nbytes)
 }
 
 /* Print `text` from column `indent` on, wrapped at spaces. */
-static void print_wrapped(FILE *out, const char *text, int indent)
+static void print_wrapped(FILE *out, const char *text, size_t indent)
 {
-    const size_t most = terminal_is_utf8() ? HELP_COLUMNS : ASCII_COLUMNS;
-    size_t at = (size_t)indent;
-    for (bool first = true; *text; first = false) {
-        size_t n = strcspn(text, " "), wide = columns(text, n);
-        if (!first && at + 1 + wide > most) {
-            fprintf(out, "\n%*s", indent, "");
-            at = (size_t)indent;
-        } else if (!first) {
-            fprintf(out, " ");
-            at++;
-        }
-        fprintf(out, "%.*s", (int)n, text);
-        at += wide;
-        text += n + (text[n] == ' ');
-    }
-    fprintf(out, "\n");
+    terminal_put_words(out, text, strlen(text), indent, indent,
+                       terminal_is_utf8() ? HELP_COLUMNS : ASCII_COLUMNS);
+    fputc('\n', out);
 }
 
 const char *args_more(const struct arg_spec *s)

@@ -84,25 +84,24 @@ void terminal_put_ascii(FILE *out, const char *text)
 #define SIDE_MIN 20 /* a narrower terminal is none to write for */
 #define SIDE_MAX 1000
 
-static int side(FILE *out, const char *variable, bool is_width)
+static int in_bounds(int n)
+{
+    return n >= SIDE_MIN && n <= SIDE_MAX ? n : 0;
+}
+
+int terminal_side(FILE *out, enum terminal_side side, int otherwise)
 {
     struct winsize size = {0};
-    const char *text = getenv(variable);
-    if (isatty(fileno(out)) != 1) return 0;
-    const bool has = ioctl(fileno(out), TIOCGWINSZ, &size) == 0;
-    int n = !has ? 0 : is_width ? size.ws_col : size.ws_row;
-    if (n == 0 && text) n = atoi(text);
-    return n < 0 || n > SIDE_MAX ? 0 : n;
+    const char *text = getenv(side == TERMINAL_COLUMNS ? "COLUMNS" : "LINES");
+    int n = in_bounds(text ? atoi(text) : 0);
+    if (n == 0 && isatty(fileno(out)) == 1 && ioctl(fileno(out), TIOCGWINSZ, &size) == 0)
+        n = in_bounds(side == TERMINAL_COLUMNS ? size.ws_col : size.ws_row);
+    return n > 0 ? n : otherwise;
 }
 
 int terminal_columns(FILE *out)
 {
-    return side(out, "COLUMNS", true);
-}
-
-int terminal_lines(FILE *out)
-{
-    return side(out, "LINES", false);
+    return isatty(fileno(out)) == 1 ? terminal_side(out, TERMINAL_COLUMNS, 0) : 0;
 }
 
 /* ---- lines that are too long ----------------------------------------------------------------- */
@@ -139,15 +138,14 @@ static size_t indent_of(const char *line, size_t n, size_t columns)
     return at > 0 ? at : lead + 2 <= columns / 2 ? lead + 2 : 0;
 }
 
-static void wrap_line(FILE *out, const char *line, size_t n, size_t columns)
+void terminal_put_words(FILE *out, const char *text, size_t n, size_t column, size_t indent,
+                        size_t columns)
 {
-    const size_t indent = indent_of(line, n, columns);
-    size_t column = 0;
     for (size_t i = 0; i < n;) {
         size_t gap = 0, word = 0;
-        while (i + gap < n && line[i + gap] == ' ') gap++;
-        while (i + gap + word < n && line[i + gap + word] != ' ') word++;
-        const size_t wide = width_of(line + i + gap, word);
+        while (i + gap < n && text[i + gap] == ' ') gap++;
+        while (i + gap + word < n && text[i + gap + word] != ' ') word++;
+        const size_t wide = width_of(text + i + gap, word);
         if (i > 0 && column > indent && column + gap + wide > columns) {
             fprintf(out, "\n%*s", (int)indent, "");
             column = indent;
@@ -155,7 +153,7 @@ static void wrap_line(FILE *out, const char *line, size_t n, size_t columns)
             fprintf(out, "%*s", (int)gap, "");
             column += gap;
         }
-        fwrite(line + i + gap, 1, word, out);
+        fwrite(text + i + gap, 1, word, out);
         column += wide;
         i += gap + word;
     }
@@ -169,7 +167,8 @@ void terminal_wrap(FILE *out, const char *text, int columns)
         if (columns < SIDE_MIN || width_of(text, n) <= (size_t)columns) {
             fwrite(text, 1, whole, out);
         } else {
-            wrap_line(out, text, n, (size_t)columns);
+            terminal_put_words(out, text, n, 0, indent_of(text, n, (size_t)columns),
+                               (size_t)columns);
             if (whole > n) fputc('\n', out);
         }
         text += whole;

@@ -21,14 +21,21 @@ const char *terminal_colour(FILE *out, enum terminal_colour colour);
  * `text`. */
 char *terminal_text(char *text);
 
-/* Columns and lines of a terminal; 0: `out` is none, or does not tell, and neither do COLUMNS and
- * LINES. */
-int terminal_columns(FILE *out);
-int terminal_lines(FILE *out);
+/* Columns or lines to lay out for: COLUMNS or LINES from 20 to 1000, else those of the terminal
+ * that `out` is, else `otherwise`. */
+enum terminal_side { TERMINAL_COLUMNS, TERMINAL_LINES };
+int terminal_side(FILE *out, enum terminal_side side, int otherwise);
 
-/* Print text whose lines are broken between words at `columns` (0: never). Of a table's row, what
- * was broken off stands under its last column; of other lines, two columns further in. */
+/* Columns of a terminal; 0: `out` is none, or its columns are not known. */
+int terminal_columns(FILE *out);
+
+/* Print text whose lines are broken between words at `columns` (0: never). In a table's row, the
+ * rest continues under the last column; in other lines it is indented by two more columns. */
 void terminal_wrap(FILE *out, const char *text, int columns);
+
+/* Print the words of n bytes from `column` on; lines after the first begin at `indent`. */
+void terminal_put_words(FILE *out, const char *text, size_t n, size_t column, size_t indent,
+                        size_t columns);
 
 /* The same at the width of the terminal, with terminal_put()'s replacements. */
 void terminal_put_wrapped(FILE *out, const char *text);

@@ -24,11 +24,11 @@ enum {
  * a sentence, not a signal. */
 void tool_begin(const char *name, const char *version);
 
-/* The version, as a line on stdout. */
 /* Start this program again with a shorter wait for threads, unless the user has chosen one; returns
  * where that is not needed, or not possible. Before any thread is started. */
 void tool_wait_briefly(char **argv);
 
+/* Print the version as a line on stdout. */
 void tool_print_version(void);
 
 /* The exit code that belongs to a status: CZ_INVALID, CZ_UNSUPPORTED, CZ_NOTFOUND → 2, CZ_NOMEM →
