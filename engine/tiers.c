@@ -314,19 +314,6 @@ static cz_status map(struct cz_engine *e, enum plan_place place, const char *nam
     return CZ_OK;
 }
 
-/* A file in memory is no relief: the run needs as much as before, and the system may swap it. */
-static void warn_of_memory(const struct swap_options *o)
-{
-    for (size_t i = 0; i <= o->n_more_dirs; i++) {
-        const char *dir = i == 0 ? o->dir : o->more_dirs[i - 1], *kind = swap_dir_in_memory(dir);
-        if (kind)
-            log_line(LOG_WARN,
-                     "nvme_path \"%s\" is in memory (%s): a swap file there saves none. Name a "
-                     "folder on a disk.",
-                     dir, kind);
-    }
-}
-
 cz_status tiers_allocate(struct cz_engine *e)
 {
     const struct swap_options options = tiers_swap_options(e);
@@ -365,7 +352,9 @@ cz_status tiers_allocate(struct cz_engine *e)
     if (options.nbytes == 0) return CZ_OK;
     TRY(swap_open(&options, &e->swap));
     const char *path;
-    if (e->comm->rank_host == 0) warn_of_memory(&options);
+    char warning[SWAP_WARNING_NBYTES];
+    if (e->comm->rank_host == 0 && *swap_warn_of_memory(&options, warning))
+        log_line(LOG_WARN, "nvme_path: %s", warning);
     for (size_t i = 0; e->comm->rank == 0 && (path = swap_path_at(e->swap, i)) != NULL; i++)
         LOGV(LOG_INFO, SUB_ENGINE, "swap file %s: %s", path, swap_describe(e->swap));
     return CZ_OK;

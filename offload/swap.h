@@ -27,6 +27,7 @@
 
 #include "base/status.h"
 
+#include <limits.h>
 #include <time.h>
 
 CZ_EXTERN_C_BEGIN
@@ -94,9 +95,11 @@ size_t swap_memory_nbytes(const struct swap_options *options);
  * not report it. Creates nothing. Errors: CZ_INVALID (no name, too long), CZ_IO, CZ_NOMEM. */
 cz_status swap_dir_free(const char *dir, size_t *nbytes);
 
-/* Whether files of that folder, or of its nearest parent that exists, are in memory: "tmpfs" or
- * "ramfs"; NULL: no, or not known. A swap file there saves no memory. */
-const char *swap_dir_in_memory(const char *dir);
+/* "DIR is in memory (tmpfs), so a swap file there saves no memory. Name a folder on a disk." of the
+ * first folder whose file system, or that of its nearest existing parent, is in memory; "" where
+ * none is, or where that is not known. Into buf; returns it. */
+#define SWAP_WARNING_NBYTES (PATH_MAX + 128)
+const char *swap_warn_of_memory(const struct swap_options *options, char buf[SWAP_WARNING_NBYTES]);
 
 /* The same for a swap of several folders: as large as it could be with the shares that they have.
  */

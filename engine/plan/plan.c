@@ -94,6 +94,7 @@ static cz_status measure_disk(struct cz_engine *e)
         return err_set(CZ_INVALID, ENAMETOOLONG, "nvme_path \"%.60s…\"", options.dir);
     TRY(swap_free_nbytes(&options, &e->plan.nvme_free_nbytes));
     fill_stripes(&e->plan, &options);
+    swap_warn_of_memory(&options, e->plan.nvme_warning);
     e->plan.nvme_free_nbytes /= (size_t)e->comm->n_ranks_host;
     return CZ_OK;
 }
@@ -251,8 +252,9 @@ static void chain_rows(struct cz_engine *e)
                  (long long)p->checkpoint_every, p->checkpoint_every == 1 ? " layer" : " layers");
     if (e->n_stages == 1) {
         row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations,
-            "%zu layers, %lld × %lld × %s, %s", chain_n_layers(e->chain), (long long)p->B,
-            (long long)p->T, dtype_name(e->dtype), every);
+            "%zu layer%s, %lld × %lld × %s, %s", chain_n_layers(e->chain),
+            plural(chain_n_layers(e->chain)), (long long)p->B, (long long)p->T,
+            dtype_name(e->dtype), every);
         row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
     } else {
         row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations,

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "engine/chain/chain.h"
 #include "engine/engine.h"
+#include "offload/swap.h"
 
 #include <czero/plan.h>
 
@@ -120,9 +121,10 @@ struct cz_plan {
     struct plan_traffic
         traffic[PLAN_N_ORDERS]; /* by order; the other's: plan_request.both_orders */
 
-    size_t unpinned_nbytes;    /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
-    char nvme_path[PATH_MAX];  /* where the swap file goes; "": there is none */
-    char nvme_stripes[1024];   /* folders and their shares, of several; "": one */
+    size_t unpinned_nbytes;   /* what pin_memory asks for and RLIMIT_MEMLOCK does not allow */
+    char nvme_path[PATH_MAX]; /* where the swap file goes; "": there is none */
+    char nvme_stripes[1024];  /* folders and their shares, of several; "": one */
+    char nvme_warning[SWAP_WARNING_NBYTES]; /* swap_warn_of_memory() */
     size_t nvme_free_nbytes;   /* limit of the swap files of this host's ranks, for one of them;
                                   SIZE_MAX: unknown */
     size_t host_free_nbytes;   /* what may still be allocated here: memory, cgroup and rlimits */
@@ -187,12 +189,19 @@ int64_t plan_usual_tokens(const struct cz_model *model);
 bool plan_estimate_deepspeed(const struct cz_model *model, int stage, bool optimizer_away,
                              bool params_away, int64_t world_size, struct plan_estimate *out);
 
-/* "writes 1.2 TB per million tokens", of a rank's step of so many tokens; "": nothing goes to NVMe.
- * Into buf, of at least PLAN_WEAR_NBYTES; returns it. */
+/* Bytes that a rank writes to NVMe per million of its tokens, in steps of so many; 0: none. */
+double plan_wear_nbytes(const struct plan_cost *phases, int64_t n_tokens);
+
+/* "writes 1.2 TB per million tokens" of the same; "": none. Into buf, of at least PLAN_WEAR_NBYTES;
+ * returns it. */
 #define PLAN_WEAR_NBYTES 80
 const char *plan_wear(const struct plan_cost *phases, int64_t n_tokens, char *buf, size_t n);
 
-/* Where tables have figures of a GPU. */
+/* cz_plan_table(), or without `all` what fits a screen: neither rows below a thousandth of the peak
+ * nor phases. */
+cz_status plan_table(const struct cz_plan *plan, bool all, char **out);
+
+/* Printed in every table that has figures of a GPU. */
 extern const char plan_gpu_status[];
 
 /* What becomes of what layers save, with the reason: nothing where micro-batches go one after the

@@ -6,7 +6,6 @@
 #include "base/size.h"
 #include "engine/plan/plan_impl.h"
 #include "engine/tune/machine.h"
-#include "offload/swap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -128,20 +127,15 @@ static void print_totals(FILE *f, const struct cz_plan *p)
                         mib(p->nvme_nbytes), *wear || *p->nvme_stripes ? "   " : "", wear,
                         *wear && *p->nvme_stripes ? "; " : "", p->nvme_stripes);
     }
-    const char *kind = *p->nvme_path ? swap_dir_in_memory(p->nvme_path) : NULL;
-    if (kind)
-        printable_print(f,
-                        "The swap file's folder %s is in memory (%s): it saves none. Name a folder "
-                        "on a disk.\n",
-                        p->nvme_path, kind);
+    if (*p->nvme_warning) printable_print(f, "%s\n", p->nvme_warning);
     if (p->in_place_nbytes > 0)
         printable_print(f,
                         "  %-22s %-7s %11.1f MiB   read from the model's files, without a copy\n",
                         "frozen parameters", "files", mib(p->in_place_nbytes));
     if (p->sent_nbytes_per_step > 0)
-        printable_print(f, "Each rank sends %s per optimizer step, in %zu collectives.\n",
+        printable_print(f, "Each rank sends %s per optimizer step, in %zu collective%s.\n",
                         size_human(p->sent_nbytes_per_step, buf, sizeof buf),
-                        p->n_collectives_per_step);
+                        p->n_collectives_per_step, plural(p->n_collectives_per_step));
     if (p->sent_nbytes_frozen > 0)
         printable_print(f, "With the variance frozen an exchange sends %s.\n",
                         size_human(p->sent_nbytes_frozen, buf, sizeof buf));
@@ -204,28 +198,36 @@ static void print_phase(FILE *f, const struct cz_plan *p, enum plan_phase phase)
     fprintf(f, "\n");
 }
 
-/* Drives are rated by the bytes written to them. */
-const char *plan_wear(const struct plan_cost *phases, int64_t n_tokens, char *buf, size_t n)
+/* Bytes that a rank writes to NVMe, saves left out. Drives are rated by the bytes written to them.
+ */
+static double written_per_step(const struct plan_cost *phases)
 {
     double nbytes = 0;
-    char amount[48];
     for (int phase = 0; phase < PLAN_SAVE; phase++)
         nbytes += (double)phases[phase].nvme_written_nbytes;
+    return nbytes;
+}
+
+double plan_wear_nbytes(const struct plan_cost *phases, int64_t n_tokens)
+{
+    return n_tokens > 0 ? written_per_step(phases) / (double)n_tokens * 1e6 : 0;
+}
+
+const char *plan_wear(const struct plan_cost *phases, int64_t n_tokens, char *buf, size_t n)
+{
+    const double nbytes = plan_wear_nbytes(phases, n_tokens);
+    char amount[48];
     buf[0] = '\0';
-    if (nbytes > 0 && n_tokens > 0)
+    if (nbytes > 0)
         snprintf(buf, n, "writes %s per million tokens",
-                 size_decimal(nbytes / (double)n_tokens * 1e6, amount, sizeof amount));
+                 size_decimal(nbytes, amount, sizeof amount));
     return buf;
 }
 
-/* Disks wear out: bytes that go to NVMe in a day of steps without pause, saves left out; NAN
- * without a predicted step. */
+/* Steps without a pause; NAN without a predicted step. */
 static double written_per_day(const struct cz_plan *p)
 {
-    double nbytes = 0;
-    for (int phase = 0; phase < PLAN_SAVE; phase++)
-        nbytes += (double)p->phases[phase].nvme_written_nbytes;
-    return p->step_s > 0 ? nbytes / p->step_s * 86400 : NAN;
+    return p->step_s > 0 ? written_per_step(p->phases) / p->step_s * 86400 : NAN;
 }
 
 static void print_phases(FILE *f, const struct cz_plan *p)
@@ -235,6 +237,10 @@ static void print_phases(FILE *f, const struct cz_plan *p)
                     "(what each touches; memory is allocated once):\n",
                     (long long)p->accumulation, p->accumulation == 1 ? "" : "es");
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) print_phase(f, p, (enum plan_phase)phase);
+}
+
+static void print_times(FILE *f, const struct cz_plan *p)
+{
     char buf[NUMBER_NBYTES], tokens[NUMBER_NBYTES];
     if (p->beside_s > 0)
         printable_print(f, "The update overlaps with the last backward pass for %s s.\n",
@@ -308,9 +314,39 @@ void plan_print_saved(FILE *f, const struct plan_saved *saved, const char *why)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-cz_status cz_plan_table(const struct cz_plan *plan, char **out)
+/* Memory that stands in no other row, and does not change the answer. */
+static bool is_small(const struct cz_plan *p, const struct plan_row *r)
 {
-    API_ENTRY;
+    const size_t peak =
+        p->host_peak_nbytes > p->device_peak_nbytes ? p->host_peak_nbytes : p->device_peak_nbytes;
+    return r->nbytes < peak / 1000;
+}
+
+/* Rows of the plan, then memory outside of it that still counts against the host's memory. */
+static void print_rows(FILE *f, const struct cz_plan *plan, bool all)
+{
+    size_t n_small = 0;
+    for (size_t i = 0; i < plan->n_rows; i++) {
+        const struct plan_row *r = &plan->rows[i];
+        if (r->nbytes == 0) continue;
+        if (all || !is_small(plan, r))
+            printable_print(f, "  %-22s %-7s %11.1f MiB   %s\n", r->name, places[r->place],
+                            mib(r->nbytes), r->how);
+        else
+            n_small++;
+    }
+    if (plan->comm_nbytes > 0)
+        printable_print(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n",
+                        "communicator", "host", mib(plan->comm_nbytes));
+    printable_print(f, "  %-22s %-7s %11.1f MiB   measured in this process\n",
+                    "program and libraries", "host", mib(plan->baseline_nbytes));
+    if (n_small > 0)
+        fprintf(f, "  and %zu row%s of less than a thousandth (--verbose lists all)\n", n_small,
+                n_small == 1 ? "" : "s");
+}
+
+cz_status plan_table(const struct cz_plan *plan, bool all, char **out)
+{
     size_t nbytes;
     *out = NULL;
     FILE *f = open_memstream(out, &nbytes);
@@ -323,19 +359,10 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
                     dtype_name(plan->dtype), plan->stage, (long long)plan->world_size,
                     plan->world_size == 1 ? "" : "s", (long long)plan->B, (long long)plan->T);
     if (plan->on_cuda) printable_print(f, "%s\n", plan_gpu_status);
-    /* Rows of the plan, then memory outside of it that still counts against the host's memory. */
-    for (size_t i = 0; i < plan->n_rows; i++)
-        if (plan->rows[i].nbytes > 0)
-            printable_print(f, "  %-22s %-7s %11.1f MiB   %s\n", plan->rows[i].name,
-                            places[plan->rows[i].place], mib(plan->rows[i].nbytes),
-                            plan->rows[i].how);
-    if (plan->comm_nbytes > 0)
-        printable_print(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n",
-                        "communicator", "host", mib(plan->comm_nbytes));
-    printable_print(f, "  %-22s %-7s %11.1f MiB   measured in this process\n",
-                    "program and libraries", "host", mib(plan->baseline_nbytes));
+    print_rows(f, plan, all);
     print_totals(f, plan);
-    print_phases(f, plan);
+    if (all) print_phases(f, plan);
+    print_times(f, plan);
     const struct plan_orders orders = {.accumulation = plan->accumulation,
                                        .order = plan->order,
                                        .why = plan->order_why,
@@ -357,6 +384,12 @@ cz_status cz_plan_table(const struct cz_plan *plan, char **out)
         return err_set(CZ_NOMEM, 0, "no memory for the plan's table");
     }
     return CZ_OK;
+}
+
+cz_status cz_plan_table(const struct cz_plan *plan, char **out)
+{
+    API_ENTRY;
+    return plan_table(plan, true, out);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -458,6 +491,8 @@ static void write_phases(struct json_writer *w, const struct cz_plan *p)
     json_put_figure(w, "step_seconds", p->step_s);
     json_put_figure(w, "update_beside_backward_seconds", p->beside_s);
     json_put_figure(w, "nvme_written_bytes_per_day", written_per_day(p));
+    json_put_double(w, "nvme_written_bytes_per_million_tokens",
+                    plan_wear_nbytes(p->phases, p->B * p->T * p->accumulation));
     json_write_key(w, "phases");
     json_begin_array(w);
     for (int phase = 0; phase < PLAN_N_PHASES; phase++) write_phase(w, p, (enum plan_phase)phase);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -323,7 +324,8 @@ static void cut_to_parent(char *path)
     }
 }
 
-const char *swap_dir_in_memory(const char *dir)
+/* "tmpfs" or "ramfs"; NULL: no, or not known. */
+static const char *find_memory(const char *dir)
 {
     char *path;
     struct statfs fs;
@@ -338,6 +340,21 @@ const char *swap_dir_in_memory(const char *dir)
     return (uint32_t)fs.f_type == TMPFS_MAGIC   ? "tmpfs"
            : (uint32_t)fs.f_type == RAMFS_MAGIC ? "ramfs"
                                                 : NULL;
+}
+
+const char *swap_warn_of_memory(const struct swap_options *o, char buf[SWAP_WARNING_NBYTES])
+{
+    buf[0] = '\0';
+    for (size_t i = 0; i <= o->n_more_dirs; i++) {
+        const char *dir = i == 0 ? o->dir : o->more_dirs[i - 1], *kind = find_memory(dir);
+        if (!kind) continue;
+        snprintf(buf, SWAP_WARNING_NBYTES,
+                 "%s is in memory (%s), so a swap file there saves no memory. Name a folder on a "
+                 "disk.",
+                 dir, kind);
+        break;
+    }
+    return buf;
 }
 
 /* For a plan, before the folder exists: its nearest parent is asked. Leftovers of killed runs count

@@ -83,7 +83,7 @@ rm -rf "$tmp/base"
 mv "$tmp/fp32" "$tmp/base"
 
 # A plan: states of the branches alone.
-"$czero" plan --model llama-tiny --lora rank=4 --seq-len 16 >"$tmp/plan" 2>/dev/null
+"$czero" plan --verbose --model llama-tiny --lora rank=4 --seq-len 16 >"$tmp/plan" 2>/dev/null
 n=$(sed -n 's/.*(.* parameters, \(.*\) trained).*/\1/p' "$tmp/plan")
 [ -n "$n" ] || fail "the plan does not say how many parameters are trained"
 elements() { sed -nE "s/.* $1.* ([0-9]+) (×|x) $2.*/\1/p" "$tmp/plan"; } # x: where a terminal has ASCII only

@@ -27,7 +27,7 @@ one=$(value host_peak_bytes)
 # The table has the bytes of the object, row by row; the first ones by the model's own count.
 for more in "--world-size 1" "--world-size 8" "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_optimizer.nvme_path=$work"; do
   # shellcheck disable=SC2086
-  plan --json $more >"$work/object" && plan $more >"$work/table" || complain "plan $more: exit $?"
+  plan --json $more >"$work/object" && plan --verbose $more >"$work/table" 2>"$work/err" || complain "plan $more: exit $?"
   python3 - "$work/object" "$work/table" <<'PY' || complain "plan $more: table and object differ"
 import json, re, sys
 plan = json.load(open(sys.argv[1]))
@@ -60,6 +60,24 @@ for phase in forward backward step save; do
   grep -q "\"phase\": \"$phase\"" "$work/out" || complain "no phase $phase"
 done
 grep -q '"step_seconds": null' "$work/out" || complain "a time without a profile"
+
+# what is asked for most fits a screen of 80 columns and 24 lines; --verbose adds the small rows and the phases
+if command -v script >/dev/null; then
+  LC_ALL=C.UTF-8 script -qec "stty cols 80 rows 24; $czero plan --model qwen3-8b --gpu rtx4090 --host-memory 128GB --micro-batch 1 \
+    --accumulation 4 --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme \
+    --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_optimizer.nvme_path=$work \
+    --set zero_optimization.offload_param.nvme_path=$work 2>/dev/null" /dev/null >"$work/out" </dev/null
+  n=$(wc -l <"$work/out")
+  [ "$n" -ge 12 ] && [ "$n" -lt 24 ] || complain "$n lines: $(cat "$work/out")"
+fi
+plan >"$work/out" 2>"$work/err" || complain "exit $?"
+grep -q "step scalars\|Phases" "$work/out" && complain "small rows, or phases: $(cat "$work/out")"
+grep -q "^  and [1-9][0-9]* rows\{0,1\} of less than a thousandth (--verbose lists all)$" "$work/out" || complain "small rows are not counted"
+n=$(grep -c "MiB" "$work/out") small=$(grep -o "and [0-9]* row" "$work/out" | grep -o "[0-9]*")
+plan --verbose >"$work/out" 2>"$work/err" || complain "exit $?"
+grep -q "step scalars" "$work/out" && grep -q "^  backward   uses host" "$work/out" || complain "--verbose leaves something out"
+grep -q "thousandth" "$work/out" && complain "--verbose counts what it lists"
+[ "$(grep -c "MiB  " "$work/out")" = $((n + small)) ] || complain "$n rows and $small small ones are not all"
 
 # a name is enough; the GPU and the host that are meant need not be here
 "$czero" plan --model llama-7b >"$work/out" 2>"$work/err" || complain "a name alone: exit $?: $(cat "$work/err")"

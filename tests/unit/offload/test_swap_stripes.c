@@ -157,6 +157,26 @@ START_TEST(odd_folders_are_refused)
 }
 END_TEST
 
+/* Whichever of the folders it is; one that does not exist yet is where its parent is. */
+START_TEST(folders_in_memory_are_named)
+{
+    static const char *const more[] = {"/proc", "/dev/shm/czero-none/below", "/dev/shm"};
+    char text[SWAP_WARNING_NBYTES];
+    struct swap_options o = {.dir = "/proc", .more_dirs = more};
+    ck_assert_str_eq(swap_warn_of_memory(&o, text), "");
+    o.n_more_dirs = 1;
+    ck_assert_str_eq(swap_warn_of_memory(&o, text), "");
+    if (system("stat -f -c %T /dev/shm | grep -q tmpfs") != 0) return;
+    for (o.n_more_dirs = 2; o.n_more_dirs <= 3; o.n_more_dirs++)
+        ck_assert_str_eq(swap_warn_of_memory(&o, text),
+                         "/dev/shm/czero-none/below is in memory (tmpfs), so a swap file there "
+                         "saves no memory. Name a folder on a disk.");
+    o.dir = "/dev/shm";
+    o.n_more_dirs = 0;
+    ck_assert_int_eq(strncmp(swap_warn_of_memory(&o, text), "/dev/shm is in memory (", 23), 0);
+}
+END_TEST
+
 /* A folder that cannot be had is named, and the others are as they were. */
 START_TEST(a_folder_that_fails_is_named)
 {
@@ -205,7 +225,8 @@ START_TEST(a_disk_that_fails_is_named_with_its_file)
 }
 END_TEST
 
-TEST_MAIN("offload/swap_stripes", what_is_written_over_several_folders_is_read_again,
+TEST_MAIN("offload/swap_stripes", folders_in_memory_are_named,
+          what_is_written_over_several_folders_is_read_again,
           files_are_as_large_as_their_folders_are_fast, neighbours_are_on_different_disks,
           odd_folders_are_refused, a_folder_that_fails_is_named,
           a_disk_that_fails_is_named_with_its_file)

@@ -54,8 +54,8 @@ const struct arg_command plan_command = {
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "Sizes are those of one rank. The engine allocates exactly these rows, once.\n"
-                "Phases show what each part of a step uses and moves; docs/memory.md explains the\n"
-                "rows.\n"
+                "--verbose adds the small rows, and what each phase of a step uses and moves;\n"
+                "docs/memory.md explains them.\n"
                 "The exit code is 0 even if the run does not fit: the table says so.",
     .examples = "  czero plan --model llama-7b --gpu rtx4090 --host-memory 128GB\n"
                 "  czero plan --config ds_config.json --model gpt2-xl --seq-len 1024",
@@ -64,7 +64,7 @@ const struct arg_command plan_command = {
 static cz_status show(const struct cz_plan *plan, bool json)
 {
     char *text;
-    cz_status st = json ? cz_plan_json(plan, &text) : cz_plan_table(plan, &text);
+    cz_status st = json ? cz_plan_json(plan, &text) : plan_table(plan, args_verbosity() > 0, &text);
     if (st != CZ_OK) return st;
     tool_put_report(text, json);
     return CZ_OK;

@@ -216,6 +216,11 @@ static void says_wear(const struct cz_plan *p, double nbytes_per_day)
     free(text);
     ck_ok(cz_plan_json(p, &text));
     ck_assert_ptr_nonnull(strstr(text, "\"nvme_written_bytes_per_day\": "));
+    const char *key = "\"nvme_written_bytes_per_million_tokens\": ", *at = strstr(text, key);
+    ck_assert_ptr_nonnull(at);
+    const double per_step = nbytes_per_day / 86400 * p->step_s;
+    ck_assert(near(strtod(at + strlen(key), NULL),
+                   per_step / (double)(p->B * p->T * p->accumulation) * 1e6));
     free(text);
 }
 
