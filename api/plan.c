@@ -164,5 +164,6 @@ cz_status cz_tune_table(const struct cz_tune *t, size_t n_max, char **out)
 cz_status cz_tune_json(const struct cz_tune *t, char **out)
 {
     API_ENTRY;
-    return tune_json(t->tune, out);
+    char verdict[TUNE_VERDICT_NBYTES];
+    return tune_json(t->tune, tune_verdict(t->tune, NULL, "", verdict, sizeof verdict), out);
 }

@@ -264,8 +264,6 @@ static cz_status try_scheme(struct tune *t, struct cz_model *model, const struct
     return CZ_OK;
 }
 
-static bool has_fit(const struct tune *t);
-
 /* After each combination; those that are left out count as tried. */
 static void tell_progress(struct tune *t, size_t n_tried)
 {
@@ -415,6 +413,7 @@ static cz_status keep_disks(struct tune *t, const struct tune_options *o)
         const char *path = o->nvme_paths[i];
         if (snprintf(t->nvme_paths[i], PATH_MAX, "%s", path) >= PATH_MAX)
             return err_set(CZ_INVALID, ENAMETOOLONG, "the folder on NVMe, \"%.60s…\"", path);
+        t->options.nvme_paths[i] = t->nvme_paths[i];
         if ((o->nvme_rates[i] > 0) != (o->nvme_rates[0] > 0))
             return err_set(CZ_INVALID, 0, "%s: either all folders have a rate or none", path);
         is_there |= o->profile && strcmp(path, o->profile->nvme_path) == 0;

@@ -137,9 +137,9 @@ cz_status tune_config(const struct tune *t, const struct tune_offer *offer, char
 /* The same into a file, whole or not at all. Errors: CZ_IO. */
 cz_status tune_config_save(const struct tune *t, const struct tune_offer *offer, const char *path);
 
-/* The first n_max offers as a table for people, and all as one JSON object. */
+/* The first n_max offers as a table for people, and all as one JSON object, with the verdict. */
 cz_status tune_table(const struct tune *t, size_t n_max, char **out);
-cz_status tune_json(const struct tune *t, char **out);
+cz_status tune_json(const struct tune *t, const char *verdict, char **out);
 
 /* ---- the proof ------------------------------------------------------------------------------- */
 

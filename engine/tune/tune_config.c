@@ -96,8 +96,8 @@ static void write_optimizer(struct json_writer *w, const struct tune_recipe *r)
     json_put_double(w, "weight_decay", r->weight_decay);
     json_end_object(w);
     json_end_object(w);
-    /* A run that fills in its end fills in the optimizer's rate, too: a change of the rate
-     * is a change of one place. */
+    /* Where the run fills in total_num_steps, it also fills in the rate from the optimizer, so that
+     * users change the rate in one place. */
     begin(w, "scheduler");
     json_put_string(w, "type", r->total_steps != 0 ? "WarmupDecayLR" : "WarmupLR");
     begin(w, "params");

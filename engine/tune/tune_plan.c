@@ -1,5 +1,6 @@
 /* An offer's plan: from the config that it would write, so that the plan is the one that a run of
  * this config makes. Budgets are the host's, shared by all ranks; a plan is one rank's. */
+#include "base/hash.h"
 #include "engine/tune/tune_impl.h"
 
 #include <math.h>
@@ -54,10 +55,7 @@ static struct tune_key key_of(const struct tune_offer *o)
 
 static struct tune_memo **list_of(struct tune *t, const struct tune_key *key)
 {
-    const unsigned char *bytes = (const unsigned char *)key;
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof *key; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
-    return &t->memos[hash % TUNE_N_MEMOS];
+    return &t->memos[hash_fixed(HASH_FIXED_BEGIN, key, sizeof *key) % TUNE_N_MEMOS];
 }
 
 static void judge(const struct tune *t, struct tune_offer *o)
@@ -86,8 +84,8 @@ static cz_status keep(struct tune *t, const struct tune_key *key, const struct t
 {
     struct tune_memo *m = malloc(sizeof *m), **list = list_of(t, key);
     if (!m) return err_set(CZ_NOMEM, 0, "no memory for a plan");
-    *m = (struct tune_memo){.key = *key, .offer = *o, .next = *list};
-    memcpy(&m->key, key, sizeof *key);
+    *m = (struct tune_memo){.offer = *o, .next = *list};
+    memcpy(&m->key, key, sizeof *key); /* gaps, too */
     *list = m;
     return CZ_OK;
 }

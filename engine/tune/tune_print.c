@@ -30,12 +30,13 @@ static void print_head(FILE *f, const struct tune *t)
         printable_print(f, ", NVMe %s", size_written(o->nvme_nbytes, nvme, sizeof nvme));
     fprintf(f, ".\n");
     if (o->gpu_nbytes > 0) printable_print(f, "%s\n", plan_gpu_status);
-    const char *kind = o->nvme_nbytes > 0 ? swap_dir_in_memory(t->nvme_path) : NULL;
-    if (kind)
-        printable_print(f,
-                        "The folder for NVMe, %s, is in memory (%s): a swap file there saves none. "
-                        "Name a folder on a disk (--nvme-path).\n",
-                        t->nvme_path, kind);
+    char warning[SWAP_WARNING_NBYTES];
+    const struct swap_options disks = {.dir = t->nvme_path,
+                                       .more_dirs = o->nvme_paths + 1,
+                                       .n_more_dirs =
+                                           o->n_nvme_paths > 1 ? o->n_nvme_paths - 1 : 0};
+    if (o->nvme_nbytes > 0 && *swap_warn_of_memory(&disks, warning))
+        printable_print(f, "%s\n", warning);
     if (tune_is_timed(t) && o->profile->is_assumed)
         printable_print(f, "Fastest first, by %s%s%s; czero bench --profile measures real rates:\n",
                         o->profile->device, *o->profile->device ? " and " : "", o->profile->cpu);
@@ -164,7 +165,7 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
 /* Unknown speed is null; sizes are bytes. */
-static void write_offer(struct json_writer *w, const struct tune_offer *o)
+static void write_offer(struct json_writer *w, const struct tune *t, const struct tune_offer *o)
 {
     char text[192];
     json_begin_object(w);
@@ -185,6 +186,8 @@ static void write_offer(struct json_writer *w, const struct tune_offer *o)
     json_put_int(w, "nvme_bytes", (int64_t)o->need_nbytes[TUNE_NVME]);
     json_put_figure(w, "step_seconds", o->seconds);
     json_put_figure(w, "tokens_per_second", o->tokens_per_s);
+    json_put_double(w, "nvme_written_bytes_per_million_tokens",
+                    plan_wear_nbytes(o->phases, o->micro_batch * o->accumulation * t->T));
     json_put_string(w, "accumulation_order", plan_order_name(o->order));
     plan_write_traffic(w, o->traffic);
     if (*o->saved_why) plan_write_saved(w, o->saved, o->saved_why);
@@ -192,11 +195,12 @@ static void write_offer(struct json_writer *w, const struct tune_offer *o)
     json_end_object(w);
 }
 
-cz_status tune_json(const struct tune *t, char **out)
+cz_status tune_json(const struct tune *t, const char *verdict, char **out)
 {
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);
+    json_put_string(&w, "verdict", verdict);
     json_put_string(&w, "model", t->model_name);
     json_put_int(&w, "parameters", (int64_t)t->numel);
     json_put_int(&w, "trained_parameters", (int64_t)t->numel_trainable);
@@ -212,7 +216,7 @@ cz_status tune_json(const struct tune *t, char **out)
     json_put_int(&w, "plans", (int64_t)t->n_plans);
     json_write_key(&w, "offers");
     json_begin_array(&w);
-    for (size_t i = 0; i < t->n_offers; i++) write_offer(&w, &t->offers[i]);
+    for (size_t i = 0; i < t->n_offers; i++) write_offer(&w, t, &t->offers[i]);
     json_end_array(&w);
     json_end_object(&w);
     return json_writer_take(&w, out, NULL);

@@ -6,6 +6,9 @@
 #include "engine/config/config.h"
 #include "tools/czero/args.h"
 
+/* An adapter that nobody has described, and the one that is offered where not all weights fit. */
+#define LORA_USUAL "rank=16,alpha=32"
+
 struct config_args {
     struct arg_list autos, sets;
     const char *optimizer, *betas, *scheduler, *precision, *compat, *lora;

@@ -107,6 +107,7 @@ done
 "$czero" train --config $dir/ds.json --model base --init random --task sft --data messages.jsonl --seq-len 32 --steps 1 --export trained --quiet >out 2>err || fail "weights"
 "$czero" init --model trained --data messages.jsonl "${common[@]}" -o ft/ds.json >out 2>err || fail "fine-tuning"
 grep -q "^Recipe for fine-tuning: AdamW, rate 2e-05" err || fail "the recipe"
+head -1 err | grep -q "^Fits: all weights: .* of host memory[.]$" || fail "the answer comes first"
 grep -q '"lora"' ft/ds.json && fail "an adapter without need"
 python3 - <<'PY'
 import json
@@ -115,12 +116,15 @@ PY
 mkdir big && cp trained/* big && cp config.json big/config.json && rm -f big/*.safetensors
 "$czero" train --config $dir/ds.json --model big --init random --task sft --data messages.jsonl --seq-len 32 --steps 1 --export wide --quiet >out 2>err || fail "a wide model"
 "$czero" init --model wide --data messages.jsonl --host-memory 200MB --batch 8 --seq-len 32 --precision bf16 --yes -o narrow/ds.json >out 2>err || fail "an adapter that fits"
-grep -q "^All weights: does not fit: needs" err || fail "why all weights are not trained"
-grep -q "^An adapter: fits" err || fail "that an adapter fits"
+head -1 err | grep -q "^Fits: an adapter (--lora rank=16,alpha=32): .* All weights need [0-9.]* [KMG]iB more host memory" || fail "the answer"
+[ "$(grep -c "^Fits" err)" = 1 ] || fail "two answers"
 grep -q '"rank": 16' narrow/ds.json || fail "no adapter"
 grep -q "^Recipe for an adapter: AdamW, rate 0.0002" err || fail "the adapter's recipe"
 "$czero" init --model wide --data messages.jsonl --host-memory 200MB --lora all --batch 8 --seq-len 32 --precision bf16 --yes -o whole/ds.json >out 2>err && code=0 || code=$?
 [ $code = 3 ] || fail "all weights are asked for, and do not fit"
+head -1 err | grep -q "^Does not fit: needs [0-9.]* [KMG]iB more host memory" || fail "the answer"
+"$czero" init --model wide --data messages.jsonl --host-memory 200MB --lora rank=4 --batch 8 --seq-len 32 --precision bf16 --yes -o four/ds.json >out 2>err || fail "an adapter that is asked for"
+head -1 err | grep -q "^Fits: an adapter: .* of host memory[.]$" || fail "the answer"
 
 # ---- refused
 refuses() { # part of the sentence, arguments…

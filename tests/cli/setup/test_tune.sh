@@ -34,15 +34,31 @@ assert all(x["seconds_per_million_tokens"] for x in m.values() if x["fits"])' "$
 grep -q "^gpt2 .* yes " "$work/out" || complain "a CPU trains gpt2"
 # the answer first, then the largest that fit, on one screen of 80 columns and 24 lines
 "$czero" tune --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err" || complain "the answer: exit $?"
-head -1 "$work/out" | grep -q '^Fits: all weights up to [a-z0-9.-]* ([0-9.]* B); an adapter (--lora rank=16) up to ' || complain "no verdict: $(head -1 "$work/out")"
+head -1 "$work/out" | grep -q '^Fits: all weights up to [a-z0-9.-]* ([0-9.]* B); an adapter (--lora rank=16,alpha=32) up to ' || complain "no verdict: $(head -1 "$work/out")"
 [ "$(wc -l <"$work/out")" -le 20 ] || complain "the answer has $(wc -l <"$work/out") lines"
+grep -q ' [0-9]* do not fit (--all lists all)[.]$' "$work/out" || complain "what does not fit is not counted: $(cat "$work/out")"
+first=$(head -1 "$work/out")
+"$czero" tune --gpu-memory 24GB --host-memory 64GB --json >"$work/out" 2>"$work/err" || complain "JSON: exit $?"
+[ "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"])' "$work/out")" = "$first" ] || complain "JSON has another verdict than $first"
+# nothing fits: no head of a table without rows
+"$czero" tune --host-memory 1MB >"$work/out" 2>"$work/err" && code=0 || code=$?
+[ $code = 3 ] || complain "nothing fits: exit $code"
+grep -q "1M tokens" "$work/out" && complain "a head without rows: $(cat "$work/out")"
+grep -q "^[0-9]* do not fit (--all lists all)[.]$" "$work/out" || complain "nothing is counted: $(cat "$work/out")"
+# an adapter of names that not every preset has leaves those presets out
+"$czero" tune --lora rank=16,targets=q_proj --host-memory 64GiB >"$work/out" 2>"$work/err" || complain "adapters of q_proj: exit $?: $(cat "$work/err")"
+head -1 "$work/out" | grep -q "^Fits: adapters up to " || complain "adapters of q_proj: $(cat "$work/out")"
+grep -q "^gpt2" "$work/out" && complain "gpt2 has no q_proj"
+"$czero" tune --lora rank=16,targets=no_proj --host-memory 64GiB >"$work/out" 2>"$work/err" && code=0 || code=$?
+[ $code = 2 ] && grep -q "no_proj" "$work/err" || complain "an adapter of nothing: exit $code: $(cat "$work/err")"
+"$czero" tune --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err" || complain "the answer: exit $?"
 sed 1,5d "$work/out" | awk 'length > 80 { exit 1 }' || complain "the rows are wider than 80"
 grep -q "No GPU has run" "$work/out" || complain "whether a GPU has run this is not said"
 
 # a large model that does not fit, which takes the longest: the disk that would do is searched for, too
 took=$( { time "$czero" tune --model qwen3-8b --seq-len 2048 --gpu-memory 24GB --host-memory 64GB >"$work/out" 2>"$work/err"; } 2>&1 )
 awk -v t="$took" 'BEGIN { exit !(t < 15) }' || complain "qwen3-8b takes $took s"
-head -1 "$work/out" | grep -q '^Fits: an adapter (--lora rank=16): 2[0-9.]* GiB of GPU, .* tokens/s predicted. All weights need [0-9.]* GiB more host memory, or NVMe' ||
+head -1 "$work/out" | grep -q '^Fits: an adapter (--lora rank=16,alpha=32): 2[0-9.]* GiB of GPU, .* tokens/s predicted. All weights need [0-9.]* GiB more host memory, or NVMe' ||
   complain "8B on 24 GB: $(head -1 "$work/out")"
 grep -q '^czero tune: not all weights fit\. The closest configuration is ' "$work/err" || complain "an adapter fits, but: $(cat "$work/err")"
 # a terminal of 80 columns has no wider line
@@ -64,6 +80,7 @@ grep -q "$work/ds.json" "$work/err" || complain "where the best went is not said
 "$czero" config check "$work/ds.json" 2>"$work/err" || complain "the config: $(cat "$work/err")"
 "$czero" tune --model gpt2-1.3b --seq-len 512 --gpu-memory 24GB --host-memory 64GB --json >"$work/out"
 gpu=$(value gpu_bytes)
+grep -q '"verdict": "Fits: all weights: [0-9.]* GiB of GPU, ' "$work/out" || complain "JSON has no verdict: $(head -3 "$work/out")"
 "$czero" plan --config "$work/ds.json" --model gpt2-1.3b --seq-len 512 --device cuda --strict --json >"$work/out"
 [ "$(value device_peak_bytes)" = "$gpu" ] || complain "planned $(value device_peak_bytes), promised $gpu"
 [ "$gpu" -le 24000000000 ] || complain "$gpu bytes are more than 24 GB"

@@ -248,30 +248,44 @@ static void say_fit(const struct init *in, const char *what, const struct tune *
     fprintf(stderr, "\n");
 }
 
+/* As czero tune's first line. */
+static void say_verdict(const struct tune *t, const struct tune *adapter)
+{
+    char text[TUNE_VERDICT_NBYTES];
+    tool_note("%s", tune_verdict(t, adapter, "--lora " LORA_USUAL, text, sizeof text));
+}
+
 /* Random weights are trained whole unless an adapter is asked for: there is nothing to adapt. An
  * adapter is what is left where a trained model does not fit. */
 static cz_status choose(struct init *in, const struct cz_texts *texts, struct tune **out)
 {
     struct tune *whole = NULL, *adapter = NULL;
     const bool asks = isatty(STDIN_FILENO) && !in->flags->yes && !in->flags->lora;
+    bool is_told;
     int64_t steps = 0;
     cz_status st = count_steps(in, texts, &steps);
     if (st == CZ_OK && in->flags->lora) st = init_ask_training(in, NULL);
     if (st == CZ_OK && !in->lora) st = search(in, texts, steps, NULL, &whole);
     if (st != CZ_OK || in->lora || in->flags->lora || !in->has_weights) goto done;
     if (asks || !tune_best(whole)) {
-        TRY_GOTO(config_args_lora(INIT_LORA, &in->lora_config, &in->usual_lora), done);
+        TRY_GOTO(config_args_lora(LORA_USUAL, &in->lora_config, &in->usual_lora), done);
         TRY_GOTO(search(in, texts, steps, in->usual_lora, &adapter), done);
+    }
+    if (asks) {
         say_fit(in, "All weights", whole);
         say_fit(in, "An adapter", adapter);
     }
     const bool adapts = !tune_best(whole) && adapter && tune_best(adapter);
     st = init_ask_training(in, adapts ? "adapter" : "all");
 done:
+    /* Who was asked knows what fits: the choice is what is left to tell. */
+    is_told = st == CZ_OK && whole && !(asks && in->lora);
+    if (is_told) say_verdict(whole, adapter);
     if (st == CZ_OK && in->lora && (!adapter || in->lora != in->usual_lora)) {
         tune_destroy(adapter);
         st = search(in, texts, steps, in->lora, &adapter);
     }
+    if (st == CZ_OK && in->lora && !is_told) say_verdict(adapter, NULL);
     tune_destroy(in->lora ? whole : adapter);
     *out = in->lora ? adapter : whole;
     return st;

@@ -102,13 +102,13 @@ static cz_status show(const struct tune *t, const struct tune *adapter,
                       const struct tune_command *o)
 {
     char *text, verdict[TUNE_VERDICT_NBYTES + 2];
+    tune_verdict(t, adapter, "--lora " LORA_USUAL, verdict, TUNE_VERDICT_NBYTES);
     if (!o->json) {
-        tune_verdict(t, adapter, "--lora " TUNE_LORA, verdict, TUNE_VERDICT_NBYTES);
         strcat(verdict, "\n");
         terminal_put_wrapped(stdout, verdict);
     }
     const bool adapts = adapter && tune_best(adapter) && !o->all && !o->json;
-    cz_status st = o->json  ? tune_json(t, &text)
+    cz_status st = o->json  ? tune_json(t, verdict, &text)
                    : adapts ? tune_table(adapter, LINES_BESIDE, &text)
                             : tune_table(t, o->all ? SIZE_MAX : LINES_SHOWN, &text);
     if (st != CZ_OK) return st;
@@ -263,8 +263,8 @@ static struct tune *try_adapter(const struct tune_options *options, const struct
     struct ds_config *config = NULL;
     struct cz_model *model = NULL;
     struct tune *t = NULL;
-    if (options->lora || o->freeze || o->json) return NULL;
-    cz_status st = config_args_lora(TUNE_LORA, &config, &adapts.lora);
+    if (options->lora || o->freeze) return NULL;
+    cz_status st = config_args_lora(LORA_USUAL, &config, &adapts.lora);
     if (st == CZ_OK && !(model = open_model(o))) st = cz_last_status();
     if (st == CZ_OK) st = tune_create(&adapts, model, &t);
     if (st != CZ_OK) err_clear();

@@ -30,8 +30,6 @@ enum init_kind {
     INIT_WORDS     /* words with a tag each */
 };
 
-#define INIT_LORA "rank=16,alpha=32" /* of an adapter without a description */
-
 struct init {
     const struct init_flags *flags;
 

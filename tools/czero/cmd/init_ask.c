@@ -562,7 +562,7 @@ static cz_status take_training(struct init *in, const char *answer)
     config_free(in->lora_config);
     in->lora_config = NULL;
     in->usual_lora = NULL;
-    return config_args_lora(is_default ? INIT_LORA : answer, &in->lora_config, &in->lora);
+    return config_args_lora(is_default ? LORA_USUAL : answer, &in->lora_config, &in->lora);
 }
 
 cz_status init_ask_training(struct init *in, const char *guess)

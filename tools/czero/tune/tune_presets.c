@@ -18,7 +18,6 @@
 
 #define NUMEL_MIN    50000000 /* smaller ones are for tests, and fit anywhere */
 #define N_PARAMS_MAX 10000    /* of mixtures with more tensors a search takes minutes */
-#define N_ROWS_MAX   64
 #define TOKENS_EACH  1e6
 
 struct row {
@@ -29,6 +28,15 @@ struct row {
     double seconds;          /* of a million tokens; NAN: does not fit */
     bool has_deepspeed;
     struct plan_estimate deepspeed;
+};
+
+/* The question, and its answers by size. */
+struct presets {
+    const struct tune_options *options;
+    int64_t seq_len;
+    struct row *rows, adapter; /* adapter.numel 0: none is told of */
+    size_t n, n_fit;
+    const struct row *best; /* the largest that fits; NULL: none */
 };
 
 static int by_size(const void *a, const void *b)
@@ -183,22 +191,11 @@ static void print_legend(FILE *f, const struct tune_options *o)
           f);
 }
 
-static cz_status print_table(const struct tune_options *o, int64_t seq_len, const struct row *rows,
-                             size_t n)
+static void print_table(FILE *f, const struct presets *p)
 {
-    char *text = NULL;
-    size_t nbytes;
-    FILE *f = open_memstream(&text, &nbytes);
-    if (!f) return err_set(CZ_NOMEM, 0, "no memory for a table");
-    print_head(f, o, seq_len);
-    for (size_t i = 0; i < n; i++) print_row(f, o, &rows[i]);
-    print_legend(f, o);
-    if (fclose(f) == 0 && text) {
-        tool_put_report(text, false);
-        return CZ_OK;
-    }
-    free(text);
-    return err_set(CZ_NOMEM, 0, "no memory for a table");
+    print_head(f, p->options, p->seq_len);
+    for (size_t i = 0; i < p->n; i++) print_row(f, p->options, &p->rows[i]);
+    print_legend(f, p->options);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------ */
@@ -206,22 +203,21 @@ static cz_status print_table(const struct tune_options *o, int64_t seq_len, cons
 #define N_SHOWN 10
 
 /* The largest preset that trains as an adapter where it does not fit whole. */
-static cz_status find_adapter(const struct tune_options *quick, int64_t seq_len,
-                              const struct row *rows, size_t n, struct row *out)
+static cz_status find_adapter(const struct tune_options *quick, struct presets *p)
 {
     struct tune_options adapts = *quick;
     struct ds_config *config = NULL;
-    cz_status st = config_args_lora(TUNE_LORA, &config, &adapts.lora);
-    for (size_t i = n; st == CZ_OK && i-- > 0 && out->numel == 0;) {
+    cz_status st = config_args_lora(LORA_USUAL, &config, &adapts.lora);
+    for (size_t i = p->n; st == CZ_OK && i-- > 0 && p->adapter.numel == 0;) {
         struct row row = {.numel = 0};
         bool skip = false;
-        if (rows[i].offer.fits) break; /* smaller ones fit whole, or are of no interest */
-        st = fill_row(&adapts, rows[i].name, seq_len, &row, &skip);
+        if (p->rows[i].offer.fits) break; /* smaller ones fit whole, or are of no interest */
+        st = fill_row(&adapts, p->rows[i].name, p->seq_len, &row, &skip);
         if (skip && st != CZ_OK) {
             err_clear();
             st = CZ_OK;
         } else if (!skip && row.offer.fits) {
-            *out = row;
+            p->adapter = row;
         }
     }
     config_free(config);
@@ -240,44 +236,52 @@ static const char *places(const struct tune_options *o, const struct tune_offer 
     return names[offer->optimizer][offer->params];
 }
 
-static void print_verdict(FILE *f, const struct tune_options *o, const struct row *best,
-                          const struct row *adapter)
+static void print_verdict(FILE *f, const struct presets *p)
 {
+    const struct row *best = p->best, *adapter = &p->adapter;
+    const bool adapts = p->options->lora;
     char numel[24];
     if (best)
-        printable_print(f, "Fits: %s up to %s (%s)", o->lora ? "adapters" : "all weights",
+        printable_print(f, "Fits: %s up to %s (%s)", adapts ? "adapters" : "all weights",
                         best->name, parameters(best->numel, numel, sizeof numel));
     else
         printable_print(f, "%s",
-                        o->lora ? "No adapter of a preset fits" : "All weights: no preset fits");
+                        adapts ? "No adapter of a preset fits" : "All weights: no preset fits");
     if (adapter->numel > 0)
-        printable_print(f, "%s an adapter (--lora " TUNE_LORA ") up to %s (%s)",
+        printable_print(f, "%s an adapter (--lora " LORA_USUAL ") up to %s (%s)",
                         best ? ";" : ". Fits:", adapter->name,
                         parameters(adapter->numel, numel, sizeof numel));
-    fputs(".\n", f);
+    fputs(".", f);
+}
+
+/* What the answer leaves out. */
+static void print_rest(FILE *f, size_t n_smaller, size_t n_too_large)
+{
+    if (n_smaller > 0)
+        fprintf(f, "%zu smaller one%s fit%s as well", n_smaller, n_smaller == 1 ? "" : "s",
+                n_smaller == 1 ? "s" : "");
+    if (n_too_large > 0)
+        fprintf(f, "%s%zu do%s not fit", n_smaller > 0 ? "; " : "", n_too_large,
+                n_too_large == 1 ? "es" : "");
+    if (n_smaller + n_too_large > 0) fputs(" (--all lists all).\n", f);
 }
 
 /* Fits in a terminal of 80 columns and 24 lines. */
-static cz_status print_answer(const struct tune_options *o, int64_t seq_len, const struct row *rows,
-                              size_t n, const struct row *adapter)
+static void print_answer(FILE *f, const struct presets *p)
 {
-    char *text = NULL;
-    size_t nbytes, n_fit = 0, n_shown = 0;
-    const struct row *best = NULL;
-    FILE *f = open_memstream(&text, &nbytes);
-    if (!f) return err_set(CZ_NOMEM, 0, "no memory for a table");
-    for (size_t i = 0; i < n; i++) {
-        if (rows[i].offer.fits) best = &rows[i];
-        n_fit += rows[i].offer.fits;
-    }
-    print_verdict(f, o, best, adapter);
-    print_question(f, o, seq_len);
+    const struct tune_options *o = p->options;
+    size_t n_shown = 0;
+    print_verdict(f, p);
+    fputs("\n", f);
+    print_question(f, o, p->seq_len);
     if (o->gpu_nbytes > 0) printable_print(f, "%s\n", plan_gpu_status);
-    printable_print(f, "\n%-18s %7s%s %9s %9s  %s\n", "model", "params",
-                    o->gpu_nbytes > 0 ? "  GPU GiB" : "", "host GiB", "1M tokens",
-                    "the first that fits");
-    for (size_t i = n; i-- > 0 && n_shown < N_SHOWN;) {
-        const struct row *r = &rows[i];
+    fputs("\n", f);
+    if (p->n_fit > 0)
+        printable_print(f, "%-18s %7s%s %9s %9s  %s\n", "model", "params",
+                        o->gpu_nbytes > 0 ? "  GPU GiB" : "", "host GiB", "1M tokens",
+                        "the first that fits");
+    for (size_t i = p->n; i-- > 0 && n_shown < N_SHOWN;) {
+        const struct row *r = &p->rows[i];
         char numel[24], time[24], wear[PLAN_WEAR_NBYTES];
         if (!r->offer.fits) continue;
         plan_wear(r->offer.phases, r->offer.micro_batch * r->offer.accumulation * r->T, wear,
@@ -289,16 +293,22 @@ static cz_status print_answer(const struct tune_options *o, int64_t seq_len, con
                         *wear ? ", " : "", wear);
         n_shown++;
     }
-    if (n_fit > n_shown)
-        printable_print(f, "%zu smaller one%s fit%s as well; ", n_fit - n_shown,
-                        n_fit - n_shown == 1 ? "" : "s", n_fit - n_shown == 1 ? "s" : "");
-    fprintf(f, "%zu do not fit (--all lists all).\n", n - n_fit);
+    print_rest(f, p->n_fit - n_shown, p->n - p->n_fit);
     fputs("czero tune --model NAME searches for the fastest configuration.\n", f);
-    if (fclose(f) == 0 && text) {
-        tool_put_report(text, false);
-        return CZ_OK;
+}
+
+static cz_status make_text(void (*print)(FILE *f, const struct presets *p), const struct presets *p,
+                           char **text)
+{
+    size_t nbytes;
+    *text = NULL;
+    FILE *f = open_memstream(text, &nbytes);
+    if (f) {
+        print(f, p);
+        if (fclose(f) == 0 && *text) return CZ_OK;
     }
-    free(text);
+    free(*text);
+    *text = NULL;
     return err_set(CZ_NOMEM, 0, "no memory for a table");
 }
 
@@ -326,12 +336,15 @@ static void write_row(struct json_writer *w, const struct row *r)
     json_end_object(w);
 }
 
-static cz_status print_json(const struct tune_options *o, const struct row *rows, size_t n)
+static cz_status make_json(const struct presets *p, char **text)
 {
+    const struct tune_options *o = p->options;
     struct json_writer w;
-    char *text;
+    char *verdict;
+    TRY(make_text(print_verdict, p, &verdict));
     json_writer_init(&w, 2);
     json_begin_object(&w);
+    json_put_string(&w, "verdict", verdict);
     json_put_int(&w, "gpu_memory_bytes", (int64_t)o->gpu_nbytes);
     json_put_int(&w, "host_memory_bytes", (int64_t)o->host_nbytes);
     json_put_int(&w, "nvme_bytes", (int64_t)o->nvme_nbytes);
@@ -340,11 +353,41 @@ static cz_status print_json(const struct tune_options *o, const struct row *rows
     json_put_string(&w, "rates", o->profile->is_assumed ? "assumed" : "measured");
     json_write_key(&w, "models");
     json_begin_array(&w);
-    for (size_t i = 0; i < n; i++) write_row(&w, &rows[i]);
+    for (size_t i = 0; i < p->n; i++) write_row(&w, &p->rows[i]);
     json_end_array(&w);
     json_end_object(&w);
-    TRY(json_writer_take(&w, &text, NULL));
-    tool_put_report(text, true);
+    free(verdict);
+    return json_writer_take(&w, text, NULL);
+}
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+/* A preset that cannot be asked about (see fill_row()) is no error as long as another can. */
+static cz_status fill_rows(const struct tune_options *quick, struct presets *p)
+{
+    struct err refusal = {.status = CZ_OK};
+    const char *name;
+    size_t n_names = 0;
+    while (model_preset_name(n_names)) n_names++;
+    p->rows = calloc(n_names + 1, sizeof *p->rows);
+    if (!p->rows) return err_set(CZ_NOMEM, 0, "no memory for a table");
+    for (size_t i = 0; (name = model_preset_name(i)); i++) {
+        bool skip = false;
+        cz_status st = fill_row(quick, name, p->seq_len, &p->rows[p->n], &skip);
+        if (st != CZ_OK && !skip) return st;
+        if (st != CZ_OK) {
+            err_capture(&refusal);
+            err_clear();
+        }
+        if (!skip) p->n_fit += p->rows[p->n++].offer.fits;
+    }
+    if (p->n == 0 && refusal.status != CZ_OK) { /* the adapter goes with none of them */
+        err_restore(&refusal);
+        return refusal.status;
+    }
+    qsort(p->rows, p->n, sizeof *p->rows, by_size);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->rows[i].offer.fits) p->best = &p->rows[i];
     return CZ_OK;
 }
 
@@ -352,37 +395,18 @@ cz_status tune_presets_print(const struct tune_options *options, int64_t seq_len
                              bool json, size_t *n_fit)
 {
     struct tune_options quick = *options;
-    struct row *rows = calloc(N_ROWS_MAX, sizeof *rows);
-    const char *name;
-    size_t n = 0;
-    cz_status st = CZ_OK;
-    struct err refusal = {.status = CZ_OK};
-    *n_fit = 0;
-    if (!rows) return err_set(CZ_NOMEM, 0, "no memory for a table");
+    struct presets p = {.options = options, .seq_len = seq_len};
+    char *text = NULL;
     quick.quick = true;
-    for (size_t i = 0; n < N_ROWS_MAX && (name = model_preset_name(i)); i++) {
-        bool skip = false;
-        st = fill_row(&quick, name, seq_len, &rows[n], &skip);
-        if (st != CZ_OK && !skip) goto done;
-        if (st != CZ_OK) err_capture(&refusal);
-        if (!skip) *n_fit += rows[n++].offer.fits;
+    *n_fit = 0;
+    cz_status st = fill_rows(&quick, &p);
+    if (st == CZ_OK && !options->lora && (json || !all)) st = find_adapter(&quick, &p);
+    if (st == CZ_OK)
+        st = json ? make_json(&p, &text) : make_text(all ? print_table : print_answer, &p, &text);
+    if (st == CZ_OK) {
+        tool_put_report(text, json);
+        *n_fit = p.n_fit;
     }
-    if (n == 0 && refusal.status != CZ_OK) { /* the adapter goes with none of them */
-        err_restore(&refusal);
-        st = refusal.status;
-        goto done;
-    }
-    qsort(rows, n, sizeof *rows, by_size);
-    if (json) {
-        st = print_json(options, rows, n);
-    } else if (all) {
-        st = print_table(options, seq_len, rows, n);
-    } else {
-        struct row adapter = {.numel = 0};
-        if (!options->lora) st = find_adapter(&quick, seq_len, rows, n, &adapter);
-        if (st == CZ_OK) st = print_answer(options, seq_len, rows, n, &adapter);
-    }
-done:
-    free(rows);
+    free(p.rows);
     return st;
 }
