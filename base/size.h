@@ -36,6 +36,12 @@ const char *size_number(double value, int digits, char *buf, size_t buf_nbytes);
 /* Bytes as makers of disks count them: "1.2 TB". Into buf (at least 48 bytes); returns buf. */
 const char *size_decimal(double nbytes, char *buf, size_t buf_nbytes);
 
+/* What a noun of n things ends in: "" for one, else "s". */
+static inline const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* Read a size as people write it: "24GB" (10^9), "64GiB" (2^30), "1.5TB", "4096". Letters in any
  * case. CZ_INVALID for anything else, less than one byte, and what no size_t holds. */
 cz_status size_parse(const char *text, size_t *nbytes);

@@ -73,18 +73,20 @@ static cz_status count_rows(struct cz_data_loader *l, const struct cz_data_optio
     if (l->store.n_tokens < n)
         return err_set(
             CZ_INVALID, 0,
-            "%s: %" PRIu64 " tokens are too few for one row of %" PRId64
+            "%s: %" PRIu64 " token%s too few for one row of %" PRId64
             "%s; a sequence length up to %" PRIu64 " would work",
-            name_data(o, name, sizeof name), l->store.n_tokens, l->T,
+            name_data(o, name, sizeof name), l->store.n_tokens,
+            l->store.n_tokens == 1 ? " is" : "s are", l->T,
             n > l->row_step ? " and its shifted targets" : "",
             l->store.n_tokens + (uint64_t)l->T > n ? l->store.n_tokens + (uint64_t)l->T - n : 0);
     l->n_rows = (l->store.n_tokens - (n - l->row_step)) / l->row_step;
     l->rows_per_epoch = o->drop_last ? l->n_rows / batch * batch : l->n_rows;
     if (l->rows_per_epoch == 0)
         return err_set(CZ_INVALID, 0,
-                       "%s: %" PRIu64 " rows do not fill one micro-batch of %" PRId64 " on %" PRId64
+                       "%s: %" PRIu64 " row%s not fill one micro-batch of %" PRId64 " on %" PRId64
                        " ranks, and dataloader_drop_last drops what does not",
-                       name_data(o, name, sizeof name), l->n_rows, l->B, l->world_size);
+                       name_data(o, name, sizeof name), l->n_rows,
+                       l->n_rows == 1 ? " does" : "s do", l->B, l->world_size);
     return CZ_OK;
 }
 
@@ -182,8 +184,9 @@ cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loa
     TRY_GOTO(count_rows(l, o), fail);
     TRY_GOTO(set_end(l, o), fail);
     TRY_GOTO(alloc_batch(l), fail);
-    LOGV(LOG_INFO, SUB_DATA, "data: %s: %" PRIu64 " tokens, %" PRIu64 " rows of %" PRId64,
-         name_data(o, name, sizeof name), l->store.n_tokens, l->n_rows, l->T);
+    LOGV(LOG_INFO, SUB_DATA, "data: %s: %" PRIu64 " token%s, %" PRIu64 " row%s of %" PRId64,
+         name_data(o, name, sizeof name), l->store.n_tokens, plural(l->store.n_tokens), l->n_rows,
+         plural(l->n_rows), l->T);
     *out = l;
     return CZ_OK;
 fail:

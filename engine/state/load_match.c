@@ -1,6 +1,7 @@
 /* Which of the checkpoint's tensors and states belong to which of the model's. By name only: order,
  * groups, stage and world size may all differ. Nothing is read here but descriptions, so a mismatch
  * costs no I/O and leaves the run as it was. */
+#include "base/size.h"
 #include "engine/state/load_impl.h"
 
 #include "base/log.h"
@@ -99,9 +100,10 @@ static cz_status find_weights(struct load *l)
     }
     if (n_missing == 0 || l->options->lenient) return CZ_OK;
     return err_set(CZ_INVALID, 0,
-                   "%s has %zu of the model's %zu parameters: %s is missing; a lenient load "
+                   "%s has %zu of the model's %zu parameter%s: %s is missing; a lenient load "
                    "(load_module_strict=False) does not change such weights",
-                   ckpt_get_info(l->ck)->tag_dir, l->n_restored, table->n_params, missing);
+                   ckpt_get_info(l->ck)->tag_dir, l->n_restored, table->n_params,
+                   plural(table->n_params), missing);
 }
 
 /* ---- the optimizer's states ----------------------------------------------------------------- */
@@ -248,9 +250,9 @@ cz_status load_match(struct load *l)
     free(known);
     if (n_strangers != 0 && !l->options->lenient)
         return err_set(CZ_INVALID, 0,
-                       "%s has %zu tensors that the model does not have, such as %s; a lenient "
+                       "%s has %zu tensor%s that the model does not have, such as %s; a lenient "
                        "load (load_module_strict=False) ignores them",
-                       ckpt_get_info(l->ck)->tag_dir, n_strangers, stranger);
+                       ckpt_get_info(l->ck)->tag_dir, n_strangers, plural(n_strangers), stranger);
     /* load_from_fp32_weights false: masters begin as the 16-bit weights, where those are whole. As
      * in DeepSpeed the key is about stages 1 and 2. */
     const struct config_zero *zero = &l->e->config->zero;

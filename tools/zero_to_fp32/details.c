@@ -1,6 +1,7 @@
 /* --debug of zero_to_fp32: where each tensor's elements are in the shards. For reports of damaged
  * or foreign checkpoints, where the answer to "which file?" matters. */
 #include "details.h"
+#include "base/size.h"
 
 #include "base/printable.h"
 #include "checkpoint/read/checkpoint.h"
@@ -62,12 +63,12 @@ cz_status details_print(const char *dir, const char *tag, FILE *out)
     cz_status st = CZ_OK;
     const struct ckpt_info *info = ckpt_get_info(ck);
     const size_t n_tensors = ckpt_count(ck);
-    printable_print(out, "%s: stage %d%s, %d rank%s, %s %s, %zu files, %.2f MB, %zu tensors\n",
-                    info->tag_dir, info->stage, info->is_universal ? " (universal)" : "",
-                    info->world_size, info->world_size == 1 ? "" : "s",
-                    info->is_ours ? "czero, as DeepSpeed" : "DeepSpeed",
-                    *info->ds_version ? info->ds_version : "of unknown version", info->n_files,
-                    (double)info->nbytes * 1e-6, n_tensors);
+    printable_print(
+        out, "%s: stage %d%s, %d rank%s, %s %s, %zu file%s, %.2f MB, %zu tensor%s\n", info->tag_dir,
+        info->stage, info->is_universal ? " (universal)" : "", info->world_size,
+        info->world_size == 1 ? "" : "s", info->is_ours ? "czero, as DeepSpeed" : "DeepSpeed",
+        *info->ds_version ? info->ds_version : "of unknown version", info->n_files,
+        plural(info->n_files), (double)info->nbytes * 1e-6, n_tensors, plural(n_tensors));
     for (size_t i = 0; i < ckpt_count(ck) && st == CZ_OK; i++) st = print_tensor(ck, i, out);
     ckpt_close(ck);
     return st;

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/host/launchers.h"
 #include "base/printable.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
 #include "command.h"
@@ -59,11 +60,6 @@ static void allow_many_files(void)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit); /* refused: as many as before */
-}
-
-static const char *plural(size_t n)
-{
-    return n == 1 ? "" : "s";
 }
 
 static void print_result(const struct fp32_options *o, const struct cz_consolidate_result *r,

@@ -1,6 +1,7 @@
 /* czero data show: instruction data as a run would see it. Masks that train the wrong tokens, or
  * none, make no noise while a model trains; here a person looks at them first. */
 #include "base/printable.h"
+#include "base/size.h"
 #include "data/chat/chat_set.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
@@ -158,8 +159,8 @@ static void print_example(const struct chat_set *s, const struct chat_example *e
                           const struct parts *parts, const char *why)
 {
     const bool has_colours = terminal_has_colours(stdout);
-    printable_print(stdout, "%s:%" PRIu64 ": %zu tokens, %zu trained", s->files[e->file], e->line,
-                    e->n_full, e->n_trained);
+    printable_print(stdout, "%s:%" PRIu64 ": %zu token%s, %zu trained", s->files[e->file], e->line,
+                    e->n_full, plural(e->n_full), e->n_trained);
     if (e->n < e->n_full) printf(", %zu cut", e->n_full - e->n);
     if (e->has_empty) printf(", an empty answer");
     if (why) printable_print(stdout, "; left out: %s", why);
@@ -339,7 +340,8 @@ static void print_summary(const struct data_words *o, const struct chat_set *s,
     printf("epoch      %zu tokens, %" PRIu64 " (%.1f %%) of them trained\n", sum->n_tokens,
            s->n_trained, percent((double)s->n_trained, (double)sum->n_tokens));
     if (o->packing)
-        printf("packed     %zu rows of %" PRId64 " tokens, %.1f %% full\n", s->n_bins, o->seq_len,
+        printf("packed     %zu row%s of %" PRId64 " tokens, %.1f %% full\n", s->n_bins,
+               plural(s->n_bins), o->seq_len,
                percent((double)sum->n_tokens, (double)s->n_bins * (double)o->seq_len));
     if (chat_set_is_refused(s))
         printable_print(stdout, "czero train refuses this data: %s of its rows are left out\n",

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/printable.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
 #include "formats/beneath.h"
@@ -197,9 +198,10 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     if (o->quiet) return CZ_OK;
     printable_print(
         stdout,
-        "wrote %s: config.json and %zu file%s of weights, %zu tensors, %.2f MB, in %.1f s%s\n",
-        o->out_dir, result.n_files, result.n_files == 1 ? "" : "s", result.n_tensors,
-        (double)result.nbytes * 1e-6, seconds, o->verify ? ", verified" : "");
+        "wrote %s: config.json and %zu file%s of weights, %zu tensor%s, %.2f MB, in %.1f s%s\n",
+        o->out_dir, result.n_files, plural(result.n_files), result.n_tensors,
+        plural(result.n_tensors), (double)result.nbytes * 1e-6, seconds,
+        o->verify ? ", verified" : "");
     return CZ_OK;
 }
 
@@ -385,9 +387,9 @@ static cz_status export_adapter(const struct export_options *o)
     if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
     TRY_GOTO(file_save(path, text, nbytes), done);
     if (!o->quiet)
-        printable_print(stdout, "wrote %s: the adapter of %s, %zu tensors, %s, in %.1f s\n",
-                        o->out_dir, ckpt_get_info(ck)->tag_dir, n, dtype_name(adapter_dtype(o, ck)),
-                        (double)(clock_now_ns() - begin) * 1e-9);
+        printable_print(stdout, "wrote %s: the adapter of %s, %zu tensor%s, %s, in %.1f s\n",
+                        o->out_dir, ckpt_get_info(ck)->tag_dir, n, plural(n),
+                        dtype_name(adapter_dtype(o, ck)), (double)(clock_now_ns() - begin) * 1e-9);
 done:
     ckpt_close(ck);
     free(path);

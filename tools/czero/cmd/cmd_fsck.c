@@ -1,6 +1,7 @@
 /* czero fsck: is this checkpoint what was saved? Findings are printed as they come, or collected
  * into one JSON object. Reading everything takes minutes, so there is a progress bar. */
 #include "base/printable.h"
+#include "base/size.h"
 #include "checkpoint/fsck/fsck.h"
 #include "tools/czero/args.h"
 #include "tools/czero/bar.h"
@@ -75,11 +76,6 @@ static int show_json(const struct session *s, const struct cz_fsck_report *repor
     puts(text);
     free(text);
     return EXIT_OK;
-}
-
-static const char *plural(size_t n)
-{
-    return n == 1 ? "" : "s";
 }
 
 int cmd_fsck(int argc, char **argv)

@@ -1,6 +1,7 @@
 /* czero plot: curves of training runs, as SVG, PNG or in the terminal. Nothing is written before
  * all files have been read and drawn: a damaged CSV must not cost an earlier plot. */
 #include "base/printable.h"
+#include "base/size.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/output.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 struct plot_command {
@@ -58,9 +58,7 @@ const struct arg_command plot_command = {
     .examples = "  czero plot run1/metrics.csv run2/metrics.csv -o loss.svg",
 };
 
-#define SIDE_MAX      20000 /* pixels or columns: more is a slip of the finger */
-#define SIDE_MIN      20    /* of a terminal; smaller ones are taken for wrong */
-#define SIDE_MAX_TEXT 1000
+#define SIDE_MAX 20000 /* pixels or columns: more is a slip of the finger */
 
 static cz_status check(const struct plot_command *o)
 {
@@ -81,21 +79,12 @@ static cz_status check(const struct plot_command *o)
 
 /* ---- the terminal --------------------------------------------------------------------------- */
 
-/* COLUMNS and LINES win: tests and pipes have no terminal to ask. */
-static int side(const char *variable, int of_terminal, int fallback)
-{
-    const char *text = getenv(variable);
-    const int n = text ? atoi(text) : 0;
-    if (n >= SIDE_MIN && n <= SIDE_MAX_TEXT) return n;
-    return of_terminal >= SIDE_MIN ? of_terminal : fallback;
-}
-
 /* Lines of each panel: all of them, with the title, what plot_draw_text() prints around each, and
  * the line on which the next command is typed, on one screen. */
 static int panel_lines(size_t n_panels)
 {
     enum { USUAL = 14, LEAST = 3, AROUND = 5, TITLE = 2 };
-    const int lines = side("LINES", terminal_lines(stdout), 0), n = (int)n_panels;
+    const int lines = terminal_side(stdout, TERMINAL_LINES, 0), n = (int)n_panels;
     if (lines == 0 || n == 0) return USUAL;
     const int each = (lines - 1 - TITLE) / n - AROUND;
     return each > USUAL ? USUAL : each < LEAST ? LEAST : each;
@@ -127,9 +116,8 @@ static void tell_oddities(const struct plot_table *t, const struct plot_figure *
     for (size_t i = 0; i < f->n_panels; i++) {
         const struct plot_column *c = plot_table_column(t, f->panels[i].name);
         if (c && c->n_not_finite > 0)
-            printable_print(stderr,
-                            "czero plot: %s: %zu values of %s are not finite and leave gaps\n",
-                            t->path, c->n_not_finite, c->name);
+            printable_print(stderr, "czero plot: %s: gaps in %s: %zu value%s not finite\n", t->path,
+                            c->name, c->n_not_finite, plural(c->n_not_finite));
     }
 }
 
@@ -175,7 +163,7 @@ static cz_status draw(const struct plot_command *o, const struct plot_table *tab
     bool sizes_are_pixels = o->out != NULL;
     struct plot_text_style style = (struct plot_text_style){
         .width = o->width > 0 && !sizes_are_pixels ? (int)o->width
-                                                   : side("COLUMNS", terminal_columns(stdout), 80),
+                                                   : terminal_side(stdout, TERMINAL_COLUMNS, 80),
         .utf8 = terminal_is_utf8(),
         .coloured = terminal_has_colours(stdout),
     };

@@ -6,6 +6,7 @@
  * computed. */
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/size.h"
 #include "base/text/encoding.h"
 #include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
@@ -214,8 +215,8 @@ static cz_status make_prompt(struct talk *t, struct cz_prompt *out)
     if (t->n_dropped > before)
         printable_print(stderr,
                         "czero: the context of %lld tokens is full: the model no longer sees the "
-                        "first %zu messages (/clear forgets all)\n",
-                        (long long)t->T, t->n_dropped);
+                        "first %zu message%s (/clear forgets all)\n",
+                        (long long)t->T, t->n_dropped, plural(t->n_dropped));
     *out = (struct cz_prompt){ids, n}; /* the caller's, also after an error */
     if ((int64_t)n < t->T) return CZ_OK;
     return err_set(CZ_INVALID, 0,
@@ -290,7 +291,7 @@ static cz_status save(const struct talk *t, const char *path)
     fputs("]}\n", out);
     const bool failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) return err_set(CZ_IO, errno, "/save: cannot write %s", path);
-    printable_print(stderr, "czero: saved %zu messages to %s\n", t->n, path);
+    printable_print(stderr, "czero: saved %zu message%s to %s\n", t->n, plural(t->n), path);
     return CZ_OK;
 }
 

@@ -1,5 +1,6 @@
 /* czero verify: compares a model's logits, loss and gradients with recorded ones. */
 #include "base/printable.h"
+#include "base/size.h"
 #include "engine/infer/verify.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
@@ -86,8 +87,8 @@ static int conclude(const struct tally *tally)
 {
     const int code = tally->n_beyond ? EXIT_RUNTIME : EXIT_OK;
     if (!tally->json) {
-        printable_print(stdout, "%d tensors compared, worst relative error %.2e: %s\n",
-                        tally->n_rows, tally->worst,
+        printable_print(stdout, "%d tensor%s compared, worst relative error %.2e: %s\n",
+                        tally->n_rows, plural((uint64_t)tally->n_rows), tally->worst,
                         tally->n_beyond ? "they differ" : "they agree");
         return code;
     }

@@ -158,8 +158,8 @@ static cz_status encode_one(struct scorer *s, const struct cz_tokenizer_input *t
     *batch = (struct cz_batch){
         .size = sizeof *batch, .B = n > 0, .T = n, .ids = s->ids, .types = s->types};
     if (n_cut > 0)
-        LOGV(LOG_WARN, SUB_DATA, "%zu of %zu words are behind the first %lld tokens (--seq-len)",
-             n_cut, n_words, (long long)s->max_len);
+        LOGV(LOG_WARN, SUB_DATA, "%zu of %zu word%s behind the first %lld tokens (--seq-len)",
+             n_cut, n_words, n_words == 1 ? " is" : "s are", (long long)s->max_len);
     return CZ_OK;
 }
 
@@ -210,9 +210,9 @@ cz_status score_visit_texts(struct scorer *s, const struct cz_texts *texts, bool
     TRY(cz_text_loader_open(&options, &loader));
     cz_status st = visit_batches(loader, visit, user);
     if (st == CZ_OK && cz_text_loader_n_cut(loader) > 0)
-        LOGV(LOG_WARN, SUB_DATA, "%llu of %zu texts were truncated to %lld tokens (--seq-len)",
+        LOGV(LOG_WARN, SUB_DATA, "%llu of %zu text%s truncated to %lld tokens (--seq-len)",
              (unsigned long long)cz_text_loader_n_cut(loader), cz_texts_count(texts),
-             (long long)s->max_len);
+             cz_texts_count(texts) == 1 ? " was" : "s were", (long long)s->max_len);
     cz_text_loader_close(loader);
     return st;
 }

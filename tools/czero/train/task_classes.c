@@ -2,6 +2,7 @@
  * related figures, entities of words.
  * The classes come from the data or, when a trained classifier is trained further, from the model:
  * ids of labels must stay what the weights learnt. */
+#include "base/size.h"
 #include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
@@ -163,7 +164,8 @@ static void say_classes(const struct run *r)
     const size_t n = cz_texts_n_labels(r->texts);
     size_t largest = 0, n_all = 0;
     if (cz_texts_problem(r->texts) != CZ_PROBLEM_SINGLE_LABEL) {
-        LOGV(LOG_INFO, SUB_DATA, "data: %zu texts, %s", cz_texts_count(r->texts),
+        LOGV(LOG_INFO, SUB_DATA, "data: %zu text%s, %s", cz_texts_count(r->texts),
+             plural(cz_texts_count(r->texts)),
              cz_texts_problem(r->texts) == CZ_PROBLEM_REGRESSION ? "with values"
                                                                  : "with sets of classes");
         return;
@@ -177,9 +179,10 @@ static void say_classes(const struct run *r)
             LOGV(LOG_WARN, SUB_DATA, "data: no example has the class \"%s\" of --class-names",
                  cz_texts_labels(r->texts)[k]);
     char words[48] = "";
-    if (r->scheme) snprintf(words, sizeof words, " of %zu words", n_all);
-    LOGV(LOG_INFO, SUB_DATA, "data: %zu texts%s in %zu classes; the largest, \"%s\", has %.1f %%",
-         cz_texts_count(r->texts), words, n, cz_texts_labels(r->texts)[largest],
+    if (r->scheme) snprintf(words, sizeof words, " of %zu word%s", n_all, plural(n_all));
+    LOGV(LOG_INFO, SUB_DATA, "data: %zu text%s%s in %zu class%s; the largest, \"%s\", has %.1f %%",
+         cz_texts_count(r->texts), plural(cz_texts_count(r->texts)), words, n, n == 1 ? "" : "es",
+         cz_texts_labels(r->texts)[largest],
          100.0 * (double)cz_texts_n_of_label(r->texts, largest) / (double)(n_all ? n_all : 1));
 }
 

@@ -1,6 +1,7 @@
 /* Instruction tuning: language models on chats and instructions, whose loss is on what the
  * assistant writes. Labels of other tokens are ignored; every step has one mean over all its
  * trained tokens. */
+#include "base/size.h"
 #include "tools/czero/train/train.h"
 
 #include "base/clock.h"
@@ -70,9 +71,10 @@ static void say_data(const struct run *r, double seconds)
 {
     const struct chat_set *s = r->chats;
     LOGV(LOG_INFO, SUB_DATA,
-         "data: %zu examples of %zu tokens, %.1f %% of them trained, in %zu rows; %llu were cut to "
+         "data: %zu example%s of %zu tokens, %.1f %% of them trained, in %zu row%s; %llu cut to "
          "%lld tokens (%.1f s%s)",
-         s->n_examples, s->n_tokens, 100.0 * (double)s->n_trained / (double)s->n_tokens, s->n_bins,
+         s->n_examples, plural(s->n_examples), s->n_tokens,
+         100.0 * (double)s->n_trained / (double)s->n_tokens, s->n_bins, plural(s->n_bins),
          (unsigned long long)s->n_cut, (long long)r->T, seconds,
          s->n_kept > 0 ? ", tokens from --token-cache" : "");
 }

@@ -2,6 +2,7 @@
  * takes the same branch at every step, since all of them lead to collective operations; whatever
  * one rank alone knows (a signal, its accuracy) is exchanged first. */
 #include "base/printable.h"
+#include "base/size.h"
 #include "tools/czero/args.h"
 #include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
@@ -409,9 +410,11 @@ static cz_status check_finite(const struct run *r)
                        isnan(r->last.loss) ? "nan" : "inf");
     if (2 * n_skipped > n && run_is_first_rank(r))
         LOGV(LOG_WARN, SUB_ENGINE,
-             "%lld of %lld steps were skipped, because their gradients were not finite: the run "
-             "made %lld updates",
-             (long long)n_skipped, (long long)n, (long long)(n - n_skipped));
+             "%lld of %lld step%s skipped, because their gradients were not finite: the run made "
+             "%lld "
+             "update%s",
+             (long long)n_skipped, (long long)n, n == 1 ? " was" : "s were",
+             (long long)(n - n_skipped), plural((uint64_t)(n - n_skipped)));
     return CZ_OK;
 }
 
