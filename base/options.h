@@ -2,7 +2,8 @@
  *
  * Each begins with `size_t size`, its size as the caller was compiled. Members are only ever
  * appended, and zero means the default, so that a copy of the common part, zeroed behind it, is
- * what an older caller meant. */
+ * what an older caller meant. After a release a new member begins at a multiple of 8 bytes: in the
+ * padding of the former struct, an older caller's bytes are unknown and count as given. */
 #ifndef CZ_BASE_OPTIONS_H
 #define CZ_BASE_OPTIONS_H
 

@@ -108,7 +108,7 @@ void threads_init_share(int n_threads, int n_ranks_host)
     const int asked = threads_asked();
     if (asked > 0) n_threads = asked;
     if (asked < 0)
-        LOGV(LOG_WARN, SUB_ENGINE, "OMP_NUM_THREADS=%s: is no number of threads; %d are used",
+        LOGV(LOG_WARN, SUB_ENGINE, "OMP_NUM_THREADS=%s is not a number of threads: using %d",
              getenv("OMP_NUM_THREADS"), n_threads);
     if (entry_lost_workers()) {
         LOGV(LOG_WARN, SUB_ENGINE,

@@ -25,8 +25,8 @@ int threads_asked(void);
 
 /* How often a waiting thread of GNU OpenMP looks before it sleeps: some ten microseconds. Its own
  * default, milliseconds, takes the cores from the threads that are waited for when others run on
- * them too. The runtime reads the variable when it is loaded, so that only a program's start can set
- * it: czero starts itself again with it, czero launch gives it to ranks. */
+ * them too. The runtime reads the variable when it is loaded, so that only a program's start can
+ * set it: czero starts itself again with it, czero launch gives it to ranks. */
 #define THREADS_SPIN_VARIABLE "GOMP_SPINCOUNT"
 #define THREADS_SPIN          "1000"
 

@@ -119,8 +119,8 @@ cz_status model_base_hash(struct cz_model *m, uint64_t *out);
 
 /* The model that an adapter's folder names as its own (base_model_name_or_path): *name as it stands
  * there, *folder where it is a model's folder, seen from the working folder, the adapter's or the
- * one above; both to free(), NULL where there is none. Errors: CZ_NOTFOUND (dir is no adapter's folder), those of
- * reading. */
+ * one above; both to free(), NULL where there is none. Errors: CZ_NOTFOUND (dir is no adapter's
+ * folder), those of reading. */
 cz_status model_adapter_base(const char *dir, char **folder, char **name);
 
 /* Only the adapter_config.json of the folder below. */

@@ -3,7 +3,9 @@
  * A program may have set a locale with a decimal comma, another rounding mode, denormals to zero or
  * traps. Every exported function that formats, parses or computes begins with API_ENTRY: the C
  * locale and IEEE defaults for this thread, until the function returns. Calls nest. Threads of the
- * library begin with entry_begin_thread(). OpenMP's workers follow the thread that enters.
+ * library begin with entry_begin_thread(). OpenMP's workers get the floating-point settings of the
+ * thread that enters (threads_count()), but not the C locale: what runs in a parallel region
+ * neither formats nor parses numbers by the locale.
  *
  * A forked child has none of its parent's threads. Objects with threads, files or shared memory
  * remember entry_generation(), refuse to work in a child, and leave everything as it is there. */
@@ -40,7 +42,7 @@ void entry_end(const struct entry *entry);
 #define API_ENTRY                                                                                  \
     const struct entry api_entry __attribute__((cleanup(entry_end), unused)) = entry_begin()
 
-/* For a thread that the library starts; it ends with the thread. */
+/* For a thread that the library starts. The settings last until the thread ends. */
 void entry_begin_thread(void);
 
 /* Parallel regions with several threads follow: gives the workers of this thread the defaults until
@@ -51,7 +53,7 @@ void entry_use_workers(void);
  * wait for them. */
 bool entry_lost_workers(void);
 
-/* How often this process and those that it was forked from were forked. */
+/* Counts the forks between the first process and this one. */
 unsigned entry_generation(void);
 
 /* CZ_INVALID where `generation`, of an object's creation, is another process's. what: its name. */

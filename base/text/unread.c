@@ -67,7 +67,7 @@ cz_status unread_report(struct unread *u, const char *file)
         len += (size_t)one_len;
     }
     char more[40] = "";
-    if (n_more) snprintf(more, sizeof more, ", and %zu more", n_more);
+    if (n_more) snprintf(more, sizeof more, ", and %zu of other names", n_more);
     const char *what = u->what;
     *u = (struct unread){.what = what};
     if (unread_is_strict())

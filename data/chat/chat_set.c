@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text/unread.h"
+#include "base/threads.h"
 #include "data/chat/chat_cache.h"
 #include "data/source/json_stream.h"
 #include "data/source/paths.h"
@@ -490,6 +491,7 @@ static void note(struct outcome *o, cz_status st)
 static void encode_block(struct reader *r, struct block *before, struct block *block,
                          struct block *next, struct outcome *ended, struct outcome *taken)
 {
+    (void)threads_count(); /* the workers get the entry's floating-point settings */
 #pragma omp parallel
     {
         struct chat_scratch scratch = {0};

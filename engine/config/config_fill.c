@@ -288,8 +288,8 @@ static void fill_clipping(struct ds_config *config)
                "not clip); 0 turns clipping off");
 }
 
-/* WarmupDecayLR (under 0.16 WarmupLR, too) has a rate of its own: a config that gives the optimizer's
- * alone does not train at it. */
+/* WarmupDecayLR (and WarmupLR under 0.16) has its own default rate. A config that sets only the
+ * optimizer's rate trains at that default. */
 static void say_default_rate(struct ds_config *config)
 {
     const struct config_scheduler *s = &config->scheduler;

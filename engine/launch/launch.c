@@ -112,6 +112,9 @@ static cz_status prepare(struct launch *l)
     /* More ranks than cores is likely a mistake, and worth a line by default. */
     const struct launch_shares *s = &l->shares;
     const char *threads = s->n_threads == 1 ? "thread" : "threads";
+    if (asked < 0)
+        LOGV(LOG_WARN, SUB_COMM, "OMP_NUM_THREADS=%s is not a number of threads: using %d",
+             getenv("OMP_NUM_THREADS"), s->n_threads);
     if (s->passive)
         LOGV(LOG_INFO, SUB_COMM, "%d ranks are more than the cores here: %d %s each, not bound",
              s->n_ranks, s->n_threads, threads);

@@ -242,10 +242,10 @@ cz_status engine_world_same(struct cz_world *world, const char *what, const char
 cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *reports)
 {
     API_ENTRY;
+    if (reports) *reports = true;
     if (world) TRY(entry_check_process(world_comm(world)->generation, "this world"));
     cz_status st = world ? comm_agree(world_comm(world), mine) : mine;
     if (!reports) return st;
-    *reports = true;
     if (st != CZ_OK && engine_world_size(world) > 1) *reports = is_first_to_say(world_comm(world));
     return st;
 }

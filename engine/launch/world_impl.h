@@ -23,7 +23,8 @@ int world_threads(const struct world_seat *seats, int n_ranks);
 cz_status world_seats(struct comm *comm, cz_status mine, int n_threads_bound,
                       struct world_seat **out);
 
-/* Whether this process has called engine_world_create(): an engine without a world is meant then. */
+/* Whether this process has called engine_world_create(). If so, an engine without a world is
+ * intended. */
 bool world_has_been_made(void);
 
 /* ---- world_place.c -------------------------------------------------------------------------- */

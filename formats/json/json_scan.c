@@ -552,6 +552,7 @@ static cz_status check_text(struct scan *c)
         size_t len = utf8_length((const unsigned char *)c->s + i, c->n - i);
         if (len == 0 || c->s[i] == '\0') {
             const char *guess = encoding_guess(c->s, c->n < 65536 ? c->n : 65536, true);
+            if (guess && strcmp(guess, "utf-8") == 0) guess = NULL; /* with a few damaged bytes */
             return json_fail(doc, i, CZ_CORRUPT, "byte 0x%02x is not UTF-8 text%s%s%s",
                              (unsigned)(unsigned char)c->s[i],
                              guess ? "; the file looks like " : "", guess ? guess : "",

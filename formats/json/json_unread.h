@@ -1,5 +1,5 @@
 /* Members of a JSON file that no reader asked for: noted while a document is read, so that a reader
- * needs no list of what it reads, and named through base/unread.h.
+ * needs no list of what it reads, and named through base/text/unread.h.
  *
  *   struct json_watch *watch;
  *   TRY(json_watch_begin(doc, &watch));

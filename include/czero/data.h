@@ -251,9 +251,9 @@ CZ_API void cz_data_tell(const struct cz_data_loader *loader, struct cz_data_cur
  */
 CZ_API cz_status cz_data_seek(struct cz_data_loader *loader, const struct cz_data_cursor *cursor);
 
-/* A number of the tokens in their order: equal on all ranks of a run (with engine_world_same()). Of
- * more than 4 million tokens it takes a thousand pieces. Errors: CZ_INVALID (an id outside of the
- * vocabulary), CZ_CORRUPT (a file became shorter), CZ_IO, CZ_NOMEM. */
+/* A number of the tokens in their order: equal on all ranks of a run (with engine_world_same()).
+ * Above 4 million tokens, it hashes a thousand samples of them. Errors: CZ_INVALID (an id outside
+ * of the vocabulary), CZ_CORRUPT (a file became shorter), CZ_IO, CZ_NOMEM. */
 CZ_API cz_status cz_data_hash(struct cz_data_loader *loader, uint64_t *hash);
 
 CZ_API uint64_t cz_data_n_tokens(const struct cz_data_loader *loader);
@@ -370,7 +370,7 @@ CZ_API enum cz_problem cz_texts_problem(const struct cz_texts *t);
 CZ_API void cz_texts_targets(const struct cz_texts *t, size_t i, float *targets);
 
 /* A number of the texts, labels and class names, in their order: equal on all ranks of a run (with
- * engine_world_same()). Of more than 64 MiB of texts it takes the beginning of each. */
+ * engine_world_same()). Above 64 MiB of texts, it hashes the beginning of each. */
 CZ_API uint64_t cz_texts_hash(const struct cz_texts *t);
 
 /* How many examples (words) have class k. */

@@ -299,8 +299,9 @@ struct cz_load_result {
     bool has_states;              /* the optimizer's states were restored */
     bool has_cursor;
     struct cz_data_cursor cursor;
-    /* The same dictionary as a pickle, for programs in Python: everything that is in the file. A
-     * tensor is the same call, with None for elements beyond 1 GiB in all. NULL: not asked for. */
+    /* The same dictionary as a pickle, for programs in Python. Tensors are such calls (None for
+     * elements beyond 1 GiB in all); bare storages and attributes of classes are left out. NULL:
+     * not asked for. */
     void *client_state_pickle;
     size_t client_state_nbytes;
 };

@@ -102,7 +102,7 @@ CZ_API void cz_model_set_seed(struct cz_model *m, uint64_t seed);
 /* True when weights come from files, false when from the init rules. */
 CZ_API bool cz_model_has_weights(const struct cz_model *m);
 
-/* Freeze every parameter of whose name the regular expression matches a part. The dialect is what
+/* Freeze every parameter whose name contains a match of the regular expression. The dialect is what
  * Python's re and POSIX's extended expressions share: sets, \d \w \s, groups, |, * + ? {m,n},
  * ^ $ \b. n_frozen may be NULL. CZ_INVALID: bad expression, or no parameter left to train.
  * CZ_UNSUPPORTED: look-ahead, references to groups, flags. */
@@ -117,7 +117,7 @@ struct cz_lora_options {
     double alpha; /* a branch counts alpha/rank times; 0: rank */
     /* The linear maps that get a branch: NULL or "all-linear"; names separated by commas, each the
      * end of a module's name ("q_proj,v_proj"); or a regular expression (as above) that whole
-     * module names match, which a text is taken for when it has characters that no name has. */
+     * module names match. A text with a character that no name contains is an expression. */
     const char *targets;
     const char *layers;          /* only in these blocks: "0-3,7"; NULL: in all */
     const char *modules_to_save; /* modules that are trained whole beside it, as names; NULL: none

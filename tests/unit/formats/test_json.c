@@ -167,6 +167,7 @@ START_TEST(broken_files_get_a_place_and_a_reason)
         {"{,}", "a key in double quotes"},
         {"[1,,2]", "a value is missing"},
         {"{\"\xff\": 1}", "f.json:1:3: byte 0xff is not UTF-8"},
+        {"{\"\xd5\xfd\xb8\xba\": 1}", "text; the file looks like gb18030: save it as UTF-8"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++)
         refuses(cases[i].text, JSON_CONFIG, CZ_INVALID, cases[i].sentence);
@@ -239,6 +240,8 @@ START_TEST(strings_are_utf8_to_the_edges)
         snprintf(text, sizeof text, "{\"%s\": 1}", bad[i]);
         refuses(text, JSON_CONFIG, CZ_INVALID, "is not UTF-8");
     }
+    refuses("[\"\xC3\xA9\xC3\xA8 \xFF\"]", JSON_STRICT, CZ_CORRUPT, "byte 0xff is not UTF-8 text");
+    ck_assert_ptr_null(strstr(cz_last_error(), "looks like")); /* most of it is UTF-8 */
 }
 END_TEST
 
