@@ -41,7 +41,7 @@ struct init {
     bool is_sft;                    /* a language model on chats */
     const struct config_lora *lora; /* in `lora_config`; NULL: all weights are trained */
     struct ds_config *lora_config;
-    const struct config_lora *usual_lora; /* INIT_LORA, in `lora_config`; NULL: it is not read */
+    const struct config_lora *usual_lora; /* LORA_USUAL, in `lora_config`; NULL: it is not read */
     bool on_gpu;
     size_t gpu_nbytes, host_nbytes, nvme_nbytes;
     int64_t ranks, seq_len, epochs, steps, batch; /* epochs or steps is 0 */
