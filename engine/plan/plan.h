@@ -197,8 +197,8 @@ double plan_wear_nbytes(const struct plan_cost *phases, int64_t n_tokens);
 #define PLAN_WEAR_NBYTES 80
 const char *plan_wear(const struct plan_cost *phases, int64_t n_tokens, char *buf, size_t n);
 
-/* cz_plan_table(), or without `all` what fits a screen: neither rows below a thousandth of the peak
- * nor phases. */
+/* cz_plan_table(), or without `all` what fits a screen: rows from 1 % of the peak on, totals, what
+ * fits, and times. */
 cz_status plan_table(const struct cz_plan *plan, bool all, char **out);
 
 /* Printed in every table that has figures of a GPU. */

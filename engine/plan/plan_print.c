@@ -93,30 +93,31 @@ static void print_gpu_fit(FILE *f, const struct cz_plan *p)
 }
 
 /* Users have these figures from DeepSpeed and wonder about the difference. */
-static void print_deepspeed(FILE *f, const struct cz_plan *p)
+static void print_deepspeed(FILE *f, const struct cz_plan *p, bool all)
 {
     char gpu[24], host[24];
     if (p->deepspeed.gpu_nbytes <= 0) return;
-    printable_print(f,
-                    "DeepSpeed's estimator says %s of GPU and %s of host memory. It counts model "
-                    "states,\n1.5 times in the host, and no activations, buckets or CUDA "
-                    "context.\n",
+    printable_print(f, "DeepSpeed's estimator says %s of GPU and %s of host memory.%s",
                     size_human((size_t)p->deepspeed.gpu_nbytes, gpu, sizeof gpu),
-                    size_human((size_t)p->deepspeed.host_nbytes, host, sizeof host));
+                    size_human((size_t)p->deepspeed.host_nbytes, host, sizeof host),
+                    all ? " It counts model states,\n1.5 times in the host, and no activations, "
+                          "buckets or CUDA context.\n"
+                        : "\n");
 }
 
-static void print_totals(FILE *f, const struct cz_plan *p)
+static void print_totals(FILE *f, const struct cz_plan *p, bool all)
 {
     char buf[24];
-    printable_print(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s (%s)\n", "peak",
-                    "host", mib(p->host_peak_nbytes),
-                    size_human(p->host_free_nbytes, buf, sizeof buf), p->host_limit);
+    printable_print(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s", "peak", "host",
+                    mib(p->host_peak_nbytes), size_human(p->host_free_nbytes, buf, sizeof buf));
+    if (all) printable_print(f, " (%s)", p->host_limit);
+    fputs("\n", f);
     if (p->device_peak_nbytes > 0)
         printable_print(f, "  %-22s %-7s %11.1f MiB\n", "peak", "device",
                         mib(p->device_peak_nbytes));
     print_host_fit(f, p);
     print_gpu_fit(f, p);
-    print_deepspeed(f, p);
+    print_deepspeed(f, p, all);
     if (p->nvme_nbytes > p->nvme_free_nbytes)
         printable_print(f, "It does not fit here: %s has %s free for the swap file.\n",
                         p->nvme_path, size_human(p->nvme_free_nbytes, buf, sizeof buf));
@@ -314,35 +315,35 @@ void plan_print_saved(FILE *f, const struct plan_saved *saved, const char *why)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Memory that stands in no other row, and does not change the answer. */
-static bool is_small(const struct cz_plan *p, const struct plan_row *r)
+static void print_row(FILE *f, const char *name, const char *place, size_t nbytes, const char *how)
+{
+    printable_print(f, "  %-22s %-7s %11.1f MiB%s%s\n", name, place, mib(nbytes), *how ? "   " : "",
+                    how);
+}
+
+/* Rows of the plan, then memory outside of it that still counts against the host's memory. Without
+ * `all` neither what does not change the answer nor the parts of the swap file. */
+static void print_rows(FILE *f, const struct cz_plan *p, bool all)
 {
     const size_t peak =
         p->host_peak_nbytes > p->device_peak_nbytes ? p->host_peak_nbytes : p->device_peak_nbytes;
-    return r->nbytes < peak / 1000;
-}
-
-/* Rows of the plan, then memory outside of it that still counts against the host's memory. */
-static void print_rows(FILE *f, const struct cz_plan *plan, bool all)
-{
-    size_t n_small = 0;
-    for (size_t i = 0; i < plan->n_rows; i++) {
-        const struct plan_row *r = &plan->rows[i];
-        if (r->nbytes == 0) continue;
-        if (all || !is_small(plan, r))
-            printable_print(f, "  %-22s %-7s %11.1f MiB   %s\n", r->name, places[r->place],
-                            mib(r->nbytes), r->how);
+    const size_t least = all ? 1 : peak / 100;
+    size_t n_left_out = 0;
+    for (size_t i = 0; i < p->n_rows; i++) {
+        const struct plan_row *r = &p->rows[i];
+        if (r->nbytes >= least && (all || r->place != PLAN_NVME))
+            print_row(f, r->name, places[r->place], r->nbytes, all ? r->how : "");
         else
-            n_small++;
+            n_left_out += r->nbytes > 0;
     }
-    if (plan->comm_nbytes > 0)
-        printable_print(f, "  %-22s %-7s %11.1f MiB   slots between ranks of one host\n",
-                        "communicator", "host", mib(plan->comm_nbytes));
-    printable_print(f, "  %-22s %-7s %11.1f MiB   measured in this process\n",
-                    "program and libraries", "host", mib(plan->baseline_nbytes));
-    if (n_small > 0)
-        fprintf(f, "  and %zu row%s of less than a thousandth (--verbose lists all)\n", n_small,
-                n_small == 1 ? "" : "s");
+    if (p->comm_nbytes > 0)
+        print_row(f, "communicator", "host", p->comm_nbytes,
+                  all ? "slots between ranks of one host" : "");
+    print_row(f, "program and libraries", "host", p->baseline_nbytes,
+              all ? "measured in this process" : "");
+    if (n_left_out > 0)
+        printable_print(f, "  and %zu row%s below 1 %% or in the swap file (--verbose lists all)\n",
+                        n_left_out, plural(n_left_out));
 }
 
 cz_status plan_table(const struct cz_plan *plan, bool all, char **out)
@@ -360,20 +361,20 @@ cz_status plan_table(const struct cz_plan *plan, bool all, char **out)
                     plan->world_size == 1 ? "" : "s", (long long)plan->B, (long long)plan->T);
     if (plan->on_cuda) printable_print(f, "%s\n", plan_gpu_status);
     print_rows(f, plan, all);
-    print_totals(f, plan);
+    print_totals(f, plan, all);
     if (all) print_phases(f, plan);
     print_times(f, plan);
     const struct plan_orders orders = {.accumulation = plan->accumulation,
                                        .order = plan->order,
                                        .why = plan->order_why,
                                        .traffic = plan->traffic};
-    plan_print_orders(f, &orders);
-    plan_print_saved(f, plan->saved, plan->saved_why);
-    if (plan->put_off_nbytes > 0)
+    if (all) plan_print_orders(f, &orders);
+    if (all) plan_print_saved(f, plan->saved, plan->saved_why);
+    if (all && plan->put_off_nbytes > 0)
         printable_print(f, "Gradients of logits, for the tied vocabulary: %s (%.1f MiB)\n",
                         plan->keeps_put_off ? "kept in memory" : "made twice, as they do not fit",
                         mib(plan->put_off_nbytes));
-    if (plan->packed_nbytes > 0)
+    if (all && plan->packed_nbytes > 0)
         printable_print(f, "Weights of the layer at work, packed for products: %s (%.1f MiB)\n",
                         plan->keeps_packed ? "once for all micro-batches"
                                            : "by each micro-batch, as they do not fit",

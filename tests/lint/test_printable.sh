@@ -10,7 +10,7 @@ find tools engine/plan engine/tune engine/report checkpoint -name '*.c' | LC_ALL
 tools/czero/tool.c: fputs(style->clear, out)
 tools/czero/terminal.c: fprintf(out, "\n%*s", (int)indent, "")
 tools/czero/terminal.c: fprintf(out, "%*s", (int)gap, "")
-tools/czero/terminal.c: fwrite(line + i + gap, 1, word, out)
+tools/czero/terminal.c: fwrite(text + i + gap, 1, word, out)
 tools/czero/terminal.c: fwrite(text, 1, whole, out)
 tools/czero/tool.c: fputs(held_text, stderr)
 tools/czero/tool.c: puts(text)

@@ -6,7 +6,7 @@
 #include "engine/config/config.h"
 #include "tools/czero/args.h"
 
-/* An adapter that nobody has described, and the one that is offered where not all weights fit. */
+/* The adapter where none is described, and where not all weights fit. */
 #define LORA_USUAL "rank=16,alpha=32"
 
 struct config_args {

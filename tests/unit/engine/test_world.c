@@ -187,7 +187,7 @@ START_TEST(plainly_started_is_a_world_of_one)
     speaks = false;
     ck_fails(engine_world_agree(world, err_set(CZ_IO, 0, "alone"), &speaks), CZ_IO);
     ck_assert(speaks);
-    const pid_t child = fork(); /* whose error nobody else reports */
+    const pid_t child = fork(); /* it has no peer that could report */
     if (child == 0) {
         speaks = false;
         const cz_status st = engine_world_agree(world, CZ_OK, &speaks);

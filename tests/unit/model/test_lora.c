@@ -447,7 +447,7 @@ START_TEST(expressions_of_a_file_have_one_bound)
     write_adapter(dir, config, NULL, NULL, SAFETENSORS_F32);
     const clock_t begin = clock();
     ck_fails(cz_model_add_adapter(m, dir, false), CZ_CORRUPT);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "alpha_pattern: regular expressions take too lo"));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "alpha_pattern: regular expressions take"));
     ck_assert_int_lt((clock() - begin) / CLOCKS_PER_SEC, 3);
     cz_model_destroy(m);
     test_tmp_remove(dir);

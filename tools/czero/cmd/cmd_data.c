@@ -340,9 +340,9 @@ static void print_summary(const struct data_words *o, const struct chat_set *s,
     printf("epoch      %zu tokens, %" PRIu64 " (%.1f %%) of them trained\n", sum->n_tokens,
            s->n_trained, percent((double)s->n_trained, (double)sum->n_tokens));
     if (o->packing)
-        printf("packed     %zu row%s of %" PRId64 " tokens, %.1f %% full\n", s->n_bins,
-               plural(s->n_bins), o->seq_len,
-               percent((double)sum->n_tokens, (double)s->n_bins * (double)o->seq_len));
+        printable_print(stdout, "packed     %zu row%s of %" PRId64 " tokens, %.1f %% full\n",
+                        s->n_bins, plural(s->n_bins), o->seq_len,
+                        percent((double)sum->n_tokens, (double)s->n_bins * (double)o->seq_len));
     if (chat_set_is_refused(s))
         printable_print(stdout, "czero train refuses this data: %s of its rows are left out\n",
                         n_out == s->n_rows ? "all" : "more than half");

@@ -233,7 +233,7 @@ static cz_status print_values(const struct eval_options *o, const struct target_
     TRY(value_report_compute(t->pairs, t->pairs + n, n, &s));
     if (!o->json) {
         TRY(value_report_print(stdout, &s, o->digits > 0 ? (int)o->digits : 6));
-        printf("over %zu example%s\n", n, plural(n));
+        printable_print(stdout, "over %zu example%s\n", n, plural(n));
         return CZ_OK;
     }
     printf("{\"examples\": %zu", n);
@@ -411,9 +411,10 @@ static cz_status print_word_tables(const struct eval_options *o, const struct wo
     const struct class_summary words = class_report_compute(w->t.confusion, w->t.n, NULL);
     const int digits = o->digits > 0 ? (int)o->digits : 4;
     TRY(entity_report_print(stdout, w->scheme, w->counts, digits));
-    printf("\naccuracy of words %.*f\nloss %.6f over %.0f words of %zu example%s\n", digits,
-           words.accuracy, w->t.loss_sum / words.n_examples, words.n_examples,
-           cz_texts_count(w->t.texts), plural(cz_texts_count(w->t.texts)));
+    printable_print(stdout,
+                    "\naccuracy of words %.*f\nloss %.6f over %.0f words of %zu example%s\n",
+                    digits, words.accuracy, w->t.loss_sum / words.n_examples, words.n_examples,
+                    cz_texts_count(w->t.texts), plural(cz_texts_count(w->t.texts)));
     return CZ_OK;
 }
 

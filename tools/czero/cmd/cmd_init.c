@@ -278,7 +278,7 @@ static cz_status choose(struct init *in, const struct cz_texts *texts, struct tu
     const bool adapts = !tune_best(whole) && adapter && tune_best(adapter);
     st = init_ask_training(in, adapts ? "adapter" : "all");
 done:
-    /* Who was asked knows what fits: the choice is what is left to tell. */
+    /* After the question, which told what fits, the verdict is that of the choice. */
     is_told = st == CZ_OK && whole && !(asks && in->lora);
     if (is_told) say_verdict(whole, adapter);
     if (st == CZ_OK && in->lora && (!adapter || in->lora != in->usual_lora)) {

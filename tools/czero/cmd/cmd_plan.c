@@ -54,7 +54,7 @@ const struct arg_command plan_command = {
     .specs = specs,
     .n_specs = sizeof specs / sizeof specs[0],
     .epilogue = "Sizes are those of one rank. The engine allocates exactly these rows, once.\n"
-                "--verbose adds the small rows, and what each phase of a step uses and moves;\n"
+                "--verbose adds small rows, phases and orders of a step, and what layers save;\n"
                 "docs/memory.md explains them.\n"
                 "The exit code is 0 even if the run does not fit: the table says so.",
     .examples = "  czero plan --model llama-7b --gpu rtx4090 --host-memory 128GB\n"

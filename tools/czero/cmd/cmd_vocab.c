@@ -119,10 +119,10 @@ static void print_report(const struct vocab_cli *o, const struct vocab_report *r
                          const struct totals *sum)
 {
     const bool is_bpe = strcmp(o->kind, "bpe") == 0;
-    printf("texts      %llu, %.1f MB; %llu word%s, %llu different\n",
-           (unsigned long long)sum->n_texts, (double)sum->n_bytes / 1e6,
-           (unsigned long long)r->n_words, plural(r->n_words),
-           (unsigned long long)r->n_different_words);
+    printable_print(stdout, "texts      %llu, %.1f MB; %llu word%s, %llu different\n",
+                    (unsigned long long)sum->n_texts, (double)sum->n_bytes / 1e6,
+                    (unsigned long long)r->n_words, plural(r->n_words),
+                    (unsigned long long)r->n_different_words);
     printable_print(stdout, "tokens     %lld: %lld special, %lld %s, %lld pieces\n",
                     (long long)r->n_tokens, (long long)r->n_specials, (long long)r->n_characters,
                     is_bpe ? "bytes" : "characters", (long long)r->n_pieces);

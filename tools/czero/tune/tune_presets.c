@@ -258,11 +258,11 @@ static void print_verdict(FILE *f, const struct presets *p)
 static void print_rest(FILE *f, size_t n_smaller, size_t n_too_large)
 {
     if (n_smaller > 0)
-        fprintf(f, "%zu smaller one%s fit%s as well", n_smaller, n_smaller == 1 ? "" : "s",
-                n_smaller == 1 ? "s" : "");
+        printable_print(f, "%zu smaller one%s fit%s as well", n_smaller, n_smaller == 1 ? "" : "s",
+                        n_smaller == 1 ? "s" : "");
     if (n_too_large > 0)
-        fprintf(f, "%s%zu do%s not fit", n_smaller > 0 ? "; " : "", n_too_large,
-                n_too_large == 1 ? "es" : "");
+        printable_print(f, "%s%zu do%s not fit", n_smaller > 0 ? "; " : "", n_too_large,
+                        n_too_large == 1 ? "es" : "");
     if (n_smaller + n_too_large > 0) fputs(" (--all lists all).\n", f);
 }
 
