@@ -116,8 +116,10 @@ static void tell_oddities(const struct plot_table *t, const struct plot_figure *
     for (size_t i = 0; i < f->n_panels; i++) {
         const struct plot_column *c = plot_table_column(t, f->panels[i].name);
         if (c && c->n_not_finite > 0)
-            printable_print(stderr, "czero plot: %s: gaps in %s: %zu value%s not finite\n", t->path,
-                            c->name, c->n_not_finite, plural(c->n_not_finite));
+            printable_print(stderr, "czero plot: %s: %zu value%s of %s %s\n", t->path,
+                            c->n_not_finite, plural(c->n_not_finite), c->name,
+                            c->n_not_finite == 1 ? "is not finite and leaves a gap"
+                                                 : "are not finite and leave gaps");
     }
 }
 
