@@ -147,7 +147,7 @@ cz_status tune_table(const struct tune *t, size_t n_max, char **out)
     }
     if (n < t->n_offers) fprintf(f, "and %zu more (--all)\n", t->n_offers - n);
     print_legend(f, t, n);
-    if (n > 0 && t->offers[0].fits) {
+    if (n > 0 && n == t->n_offers && t->offers[0].fits) { /* beyond a screen */
         const struct tune_offer *best = &t->offers[0];
         const struct plan_orders orders = {.accumulation = best->accumulation,
                                            .order = best->order,
