@@ -97,12 +97,15 @@ static void print_deepspeed(FILE *f, const struct cz_plan *p, bool all)
 {
     char gpu[24], host[24];
     if (p->deepspeed.gpu_nbytes <= 0) return;
-    printable_print(f, "DeepSpeed's estimator says %s of GPU and %s of host memory.%s",
+    printable_print(f, "DeepSpeed's estimator says %s of GPU and %s of host memory.",
                     size_human((size_t)p->deepspeed.gpu_nbytes, gpu, sizeof gpu),
-                    size_human((size_t)p->deepspeed.host_nbytes, host, sizeof host),
-                    all ? " It counts model states,\n1.5 times in the host, and no activations, "
-                          "buckets or CUDA context.\n"
-                        : "\n");
+                    size_human((size_t)p->deepspeed.host_nbytes, host, sizeof host));
+    if (all)
+        fputs(
+            " It counts model states,\n1.5 times in the host, and no activations, buckets or CUDA "
+            "context.",
+            f);
+    fputs("\n", f);
 }
 
 static void print_totals(FILE *f, const struct cz_plan *p, bool all)
