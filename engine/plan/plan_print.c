@@ -101,11 +101,9 @@ static void print_deepspeed(FILE *f, const struct cz_plan *p, bool all)
                     size_human((size_t)p->deepspeed.gpu_nbytes, gpu, sizeof gpu),
                     size_human((size_t)p->deepspeed.host_nbytes, host, sizeof host));
     if (all)
-        fputs(
-            " It counts model states,\n1.5 times in the host, and no activations, buckets or CUDA "
-            "context.",
-            f);
-    fputs("\n", f);
+        printable_print(f, " It counts model states,\n1.5 times in the host, and no activations, "
+                           "buckets or CUDA context.");
+    fputc('\n', f);
 }
 
 static void print_totals(FILE *f, const struct cz_plan *p, bool all)
@@ -114,7 +112,7 @@ static void print_totals(FILE *f, const struct cz_plan *p, bool all)
     printable_print(f, "  %-22s %-7s %11.1f MiB   may still be allocated: %s", "peak", "host",
                     mib(p->host_peak_nbytes), size_human(p->host_free_nbytes, buf, sizeof buf));
     if (all) printable_print(f, " (%s)", p->host_limit);
-    fputs("\n", f);
+    fputc('\n', f);
     if (p->device_peak_nbytes > 0)
         printable_print(f, "  %-22s %-7s %11.1f MiB\n", "peak", "device",
                         mib(p->device_peak_nbytes));
