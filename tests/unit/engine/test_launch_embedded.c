@@ -2,6 +2,7 @@
  * leave behind. Other children of the program run on, those of other threads as well, and nothing
  * waits for them or takes their exit codes. The program is no reaper of others' orphans afterwards.
  */
+#include "base/log.h"
 #include "engine/launch/launch.h"
 #include "tests/support/check_main.h"
 
@@ -124,6 +125,36 @@ START_TEST(programs_are_found_as_a_shell_finds_them)
 }
 END_TEST
 
+static char warning[256];
+static void keep_warning(enum cz_log_level level, const char *line, void *user)
+{
+    (void)user;
+    if (level == CZ_LOG_WARN) snprintf(warning, sizeof warning, "%s", line);
+}
+
+/* The ranks get a number of their own instead, so that no rank could tell. */
+START_TEST(a_number_of_threads_that_is_none_is_told)
+{
+    static const struct {
+        const char *asked, *words;
+    } cases[] = {{"many", "OMP_NUM_THREADS=many is not a number of threads: using "},
+                 {"0", "OMP_NUM_THREADS=0 is not a number of threads: using "},
+                 {"2", ""},
+                 {"", ""}};
+    cz_log_set_sink(keep_warning, NULL);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        int code = -1;
+        warning[0] = '\0';
+        setenv("OMP_NUM_THREADS", cases[i].asked, 1);
+        ck_ok(launch(2, "exit 0", &code));
+        ck_assert_int_eq(code, 0);
+        ck_assert_msg(*cases[i].words ? strstr(warning, cases[i].words) != NULL : !*warning,
+                      "OMP_NUM_THREADS=%s: %s", cases[i].asked, warning);
+    }
+    cz_log_set_sink(NULL, NULL);
+}
+END_TEST
+
 START_TEST(other_children_of_the_program_run_on)
 {
     static const char *const ends[] = {"exit 0", "exit 3", "kill -9 $$", "sleep 0.1"};
@@ -187,6 +218,6 @@ START_TEST(a_rank_that_another_thread_waited_for_ends_the_launch)
 }
 END_TEST
 
-TEST_MAIN("engine/launch", programs_are_found_as_a_shell_finds_them,
-          other_children_of_the_program_run_on,
+TEST_MAIN("engine/launch", a_number_of_threads_that_is_none_is_told,
+          programs_are_found_as_a_shell_finds_them, other_children_of_the_program_run_on,
           a_rank_that_another_thread_waited_for_ends_the_launch)
