@@ -17,7 +17,7 @@ next() { # NAME ARGUMENTS…: train, then type what the last line says, which st
   local name=$1
   shift
   "$czero" train --config ds.json --steps 2 "$@" >out 2>err || fail "$name: training"
-  command=$(tail -1 err | sed -n 's/.*; next: czero //p')
+  command=$(tail -1 err | sed -n 's/^czero: next: czero //p')
   [ -n "$command" ] || fail "$name: no next command"
   eval "'$czero' $command" >out 2>err </dev/null || fail "$name: czero $command"
 }

@@ -21,8 +21,9 @@ train=("$czero" train --model gpt2-tiny --data text.txt --tokenizer bytes --seq-
 "${train[@]}" --config bare.json --steps 6 --save runs/a --export model --curve a.csv >out 2>err || fail "training failed"
 head -3 err | tr '\n' '|' | grep -qE '^czero: training gpt2-tiny: 120\.6 k parameters, RANDOM weights; tokenizer: bytes\|czero: fp32, ZeRO stage 0, 1 rank, batch 4 = 4 x 1 x 1, rows of 32 tokens, 6 steps\|czero: planned memory: [0-9.]+ MiB; keeps runs/a \(checkpoints\), model \(model\)\|$' ||
   fail "the first line: $(head -1 err)"
-tail -1 err | grep -qE '^czero: trained 6 steps in [0-9:]+, [0-9.k]+ tokens/s, peak memory [0-9.]+ MiB; saved runs/a/global_step6; exported model; next: czero generate --model model --prompt' ||
-  fail "the last line: $(tail -1 err)"
+tail -2 err | head -1 | grep -qE '^czero: trained 6 steps in [0-9:]+, [0-9.k]+ tokens/s, peak memory [0-9.]+ MiB; saved runs/a/global_step6; exported model$' ||
+  fail "the line before the last: $(tail -2 err)"
+[ "$(tail -1 err)" = 'czero: next: czero generate --model model --prompt "…"' ] || fail "the last line: $(tail -1 err)"
 says "filled in as Hugging Face's Trainer does: optimizer AdamW \(lr 5e-05, betas \[0.9, 0.999\], eps 1e-08, weight_decay 0.0\), scheduler linear \(warmup_num_steps 0, total_num_steps 6\)"
 "${train[@]}" --config bare.json --steps 2 --quiet >out 2>err || fail "--quiet failed"
 [ ! -s err ] || fail "--quiet prints"

@@ -120,7 +120,7 @@ static void say_use(const struct run *r, bool adapts)
     const bool is_bytes = strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0;
     const bool predicts = r->texts != NULL;
     const bool chats = r->task == &train_task_sft, writes = r->task == &train_task_tokens;
-    printable_print(stderr, "; next: czero %s --model %s%s%s",
+    printable_print(stderr, "czero: next: czero %s --model %s%s%s",
                     predicts          ? "predict"
                     : chats || writes ? "generate"
                                       : "eval",
@@ -141,19 +141,20 @@ static void say_use(const struct run *r, bool adapts)
     }
 }
 
-/* What to type next: a classifier predicts, a language model generates, a checkpoint is exported.
- */
-static void say_next(const struct run *r, bool stopped)
+/* What to type next: a classifier predicts, a language model generates, a checkpoint is exported. A
+ * line of its own, which no terminal's width breaks. */
+static void say_next(const struct run *r)
 {
     const struct train_options *o = r->options;
     const bool adapts = cz_model_has_adapter(run_model(r));
-    if (stopped && o->save)
-        printable_print(stderr, "; to continue: the same command with --resume");
-    else if (o->export_dir && !stopped)
+    if (o->export_dir)
         say_use(r, adapts);
-    else if (o->save && !stopped)
-        printable_print(stderr, "; next: czero export %s%s exported", adapts ? "--adapter " : "",
-                        o->save);
+    else if (o->save)
+        printable_print(stderr, "czero: next: czero export %s%s exported",
+                        adapts ? "--adapter " : "", o->save);
+    else
+        return;
+    fputc('\n', stderr);
 }
 
 /* Which checkpoint has which value: --init and czero export take a tag. */
@@ -175,20 +176,20 @@ void run_say_end(const struct run *r, bool stopped)
     const double seconds = (double)(clock_now_ns() - r->start_ns) * 1e-9;
     const double rows = (double)(n * engine_get_train_batch(r->engine));
     struct rusage used;
-    char time[32], speed[24], memory[24];
+    char time[32], speed[24], rate[64] = "", memory[24], step_text[32] = "";
+    const char *save = o->save ? o->save : "", *export_dir = stopped ? NULL : o->export_dir;
     if (o->quiet || !run_is_first_rank(r)) return;
     say_best(r);
     getrusage(RUSAGE_SELF, &used);
     bar_duration(seconds, time, sizeof time);
-    printable_print(stderr, "czero: %s %lld step%s in %s", stopped ? "stopped after" : "trained",
-                    (long long)n, n == 1 ? "" : "s", time);
     bar_rate(rows * (r->loader ? 1.0 : (double)r->T) / seconds, speed, sizeof speed);
-    if (n > 0) printable_print(stderr, ", %s %s/s", speed, r->loader ? "samples" : "tokens");
-    printable_print(stderr, ", peak memory %s",
-                    size_human((size_t)used.ru_maxrss * 1024, memory, sizeof memory));
-    if (o->save) printable_print(stderr, "; saved %s/global_step%lld", o->save, (long long)step);
-    if (o->export_dir && !stopped) printable_print(stderr, "; exported %s", o->export_dir);
-    if (!o->save && !o->export_dir) printable_print(stderr, "; nothing was kept");
-    say_next(r, stopped);
-    fputc('\n', stderr);
+    if (n > 0) snprintf(rate, sizeof rate, ", %s %s/s", speed, r->loader ? "samples" : "tokens");
+    if (o->save) snprintf(step_text, sizeof step_text, "/global_step%lld", (long long)step);
+    tool_note("czero: %s %lld step%s in %s%s, peak memory %s%s%s%s%s%s%s%s",
+              stopped ? "stopped after" : "trained", (long long)n, n == 1 ? "" : "s", time, rate,
+              size_human((size_t)used.ru_maxrss * 1024, memory, sizeof memory),
+              o->save ? "; saved " : "", save, step_text, export_dir ? "; exported " : "",
+              export_dir ? export_dir : "", o->save || o->export_dir ? "" : "; nothing was kept",
+              stopped && o->save ? "; to continue: the same command with --resume" : "");
+    if (!stopped) say_next(r);
 }
