@@ -34,6 +34,9 @@ function(cz_fuzz_targets)
     if(reader STREQUAL onebit) # its input is a pickle, too
       set(mutator ${CMAKE_SOURCE_DIR}/tests/fuzz/mutators/pickle_mutator.c)
     endif()
+    if(reader STREQUAL chat) # a third of its inputs begin with a template
+      set(mutator ${CMAKE_SOURCE_DIR}/tests/fuzz/mutators/jinja_mutator.c)
+    endif()
     add_executable(${name} ${source} ${mutator})
     target_link_libraries(${name} PRIVATE cz_flags cz_readers cz_deps)
     target_compile_options(${name} PRIVATE ${coverage})

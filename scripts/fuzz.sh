@@ -15,9 +15,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 NBYTES_MAX=25000 # of one committed corpus
-declare -A nbytes_max=([bpe]=4096 [chat]=4096 [checkpoint]=12288 [config]=2048 [index]=4096 [jinja]=4096 [json]=4096 [latest]=256 [machine]=2048
+declare -A nbytes_max=([adapter]=16384 [bpe]=4096 [chat]=65536 [checkpoint]=12288 [config]=2048 [index]=4096 [jinja]=262144 [json]=4096 [latest]=256 [machine]=16384
   [manifest]=4096 [model]=4096 [onebit]=8192 [pickle]=8192 [pieces]=9216 [plot]=2048 [pt]=16384 [run_state]=4096 [safetensors]=8192
   [texts]=4096 [tokenizer]=12288 [tokens]=4096 [wordpiece]=4096)
+
+declare -A seconds_max=([chat]=120 [jinja]=60) # of one input: a template may take all its steps, and a row renders it often
 
 build() { # preset
   cmake --preset "$1" >/dev/null
@@ -29,7 +31,7 @@ fuzz() { # preset, target, seconds, nbytes_max, options...
   local preset=$1 target=$2 seconds=$3 len=$4 work=build-fuzz/corpus/$2 log=build-fuzz/$2.log
   mkdir -p "$work" "build-fuzz/findings/$target" "build-fuzz/seeds/$target" "build-fuzz/fixtures/fuzz/$target"
   UBSAN_OPTIONS=print_stacktrace=1 nice -n 10 "build-$preset/fuzz_$target" -max_total_time="$seconds" -max_len="$len" \
-    -timeout=20 -rss_limit_mb=1024 -malloc_limit_mb=256 -print_final_stats=1 "${@:5}" \
+    -timeout="${seconds_max[$target]:-20}" -rss_limit_mb=1024 -malloc_limit_mb=256 -print_final_stats=1 "${@:5}" \
     -artifact_prefix="build-fuzz/findings/$target/" "$work" "build-fuzz/fixtures/fuzz/$target" \
     "build-fuzz/seeds/$target" >"$log" 2>&1 && return
   grep -aE 'ERROR:|runtime error:|broken promise:|Test unit written' "$log"
@@ -53,7 +55,7 @@ minimise() { # target
   local work=build-fuzz/corpus/$1 kept=build-fuzz/kept/$1
   rm -rf "$kept" && mkdir -p "$kept"
   printf '%s\tasan\t%s\n' "$1" "$(find "$work" -type f | wc -l)" >>build-fuzz/campaign.tsv
-  nice -n 10 "build-fuzz/fuzz_$1" -merge=1 -timeout=20 -rss_limit_mb=1024 -max_len="${nbytes_max[$1]}" \
+  nice -n 10 "build-fuzz/fuzz_$1" -merge=1 -timeout="${seconds_max[$1]:-20}" -rss_limit_mb=1024 -max_len="${nbytes_max[$1]}" \
     -artifact_prefix="build-fuzz/findings/$1/" "$kept" "$work" >"build-fuzz/$1.log" 2>&1 || return 1
   [ -z "$stop" ] || return 0
   mv "$work" "$kept.old" && mv "$kept" "$work" && rm -rf "$kept.old"

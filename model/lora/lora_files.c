@@ -128,7 +128,8 @@ static cz_status read_names(const struct json_node *list, struct lora_names *out
 {
     struct json_writer text;
     char *names;
-    if (!list || json_type(list) == JSON_NULL) return CZ_OK;
+    if (is_off(list)) return CZ_OK;
+    if (json_type(list) != JSON_ARRAY) return refuse(list, "a list of names is expected");
     json_writer_init(&text, 0);
     for (size_t i = 0; i < json_count(list); i++) {
         const char *name;
@@ -259,7 +260,8 @@ static cz_status find_alphas(const struct model_lora *lora, const char *path,
         if (st == CZ_OK) continue;
         char why[512];
         snprintf(why, sizeof why, "%s", cz_last_error());
-        return err_set(st == CZ_INVALID ? CZ_CORRUPT : st, 0, "%s: alpha_pattern: %s", path, why);
+        return err_set(st == CZ_INVALID ? CZ_CORRUPT : st, 0, "%s/%s: alpha_pattern: %s", path,
+                       config_name, why);
     }
     return CZ_OK;
 }
@@ -357,8 +359,8 @@ static cz_status check_saved(const struct cz_model *m, const struct model_lora *
     for (size_t i = 0; i < m->params.n_params; i++) {
         const struct param_info *p = &m->params.params[i];
         if (p->is_adapter || lora->source[i] || !lora_names_hold(&lora->saved, p->name)) continue;
-        return err_set(CZ_CORRUPT, 0, "%s: modules_to_save names %s, which is not in %s", dir,
-                       p->name, tensors_name);
+        return err_set(CZ_CORRUPT, 0, "%s/%s: modules_to_save names %s, which is not in %s", dir,
+                       config_name, p->name, tensors_name);
     }
     return CZ_OK;
 }
@@ -679,8 +681,7 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
     TRY_GOTO(safetensors_create(path, decls, n, NULL, 0, &w), done);
     for (size_t i = 0; i < t->n_params; i++)
         if (is_stored(m, &t->params[i]))
-            TRY_GOTO(export_tensor(w, n_at++, i, &t->params[i], dtype, fetch, user, piece),
-                     done);
+            TRY_GOTO(export_tensor(w, n_at++, i, &t->params[i], dtype, fetch, user, piece), done);
     TRY_GOTO(safetensors_finish(w), done);
 done:
     safetensors_writer_destroy(w);

@@ -1,7 +1,8 @@
 /* Promises: any bytes are rows of instruction data or are refused with a sentence; tokens of a row
  * are its text, those trained are some of them; bins hold every example that trains something once,
  * and no more than the longest length; rows that are left out have a reason. The first byte of the
- * input chooses the template and the options. */
+ * input chooses the options, and one of two templates, or the one that stands in front of the rows,
+ * up to a byte of 0. */
 #include "data/chat/chat_set.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -54,6 +55,15 @@ static void check(const struct chat_set *s, const struct chat_set_options *o)
     FUZZ_CHECK(!o->keeps_all || s->n_rows == n_used + s->n_left_out);
 }
 
+static const unsigned char *second_line_end(const unsigned char *at, const unsigned char *end)
+{
+    for (int i = 0; i < 2 && at < end; i++) {
+        const unsigned char *line = memchr(at, '\n', (size_t)(end - at));
+        at = line ? line + 1 : end;
+    }
+    return at;
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
 {
     static const char *const losses[] = {NULL, "assistant", "completion", "all"};
@@ -62,21 +72,34 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t nbytes)
     struct chat_encoder e = {0};
     struct chat_set *s;
     if (nbytes == 0) return 0;
+    const bool has_template = data[0] & 64;
+    const unsigned char *body = data + 1, *end = data + nbytes;
     if (!tokenizer) FUZZ_CHECK(cz_tokenizer_open("bytes", &tokenizer) == CZ_OK);
     const char *text = data[0] & 1 ? plain : marked;
     const int folder = fuzz_folder();
     fuzz_folder_put(folder, "t.jinja", text, strlen(text));
-    fuzz_folder_put(folder, "t.jsonl", data + 1, nbytes - 1);
+    if (has_template) {
+        const unsigned char *zero = memchr(body, 0, (size_t)(end - body));
+        fuzz_folder_put(folder, "t.jinja", body, (size_t)((zero ? zero : end) - body));
+        body = zero ? zero + 1 : end;
+        end = second_line_end(body, end); /* each row may take all steps that a rendering has */
+    }
+    fuzz_folder_put(folder, "t.jsonl", body, (size_t)(end - body));
     snprintf(rows, sizeof rows, "%s/t.jsonl", fuzz_folder_path());
     snprintf(template, sizeof template, "%s/t.jinja", fuzz_folder_path());
-    FUZZ_CHECK(chat_encoder_open(&e, tokenizer, template, losses[data[0] >> 1 & 3]) == CZ_OK);
+    cz_status st = chat_encoder_open(&e, tokenizer, template, losses[data[0] >> 1 & 3]);
+    FUZZ_CHECK(has_template || st == CZ_OK);
+    if (st != CZ_OK) {
+        fuzz_refused(st);
+        return 0;
+    }
     const struct chat_set_options o = {.paths = &path,
                                        .n_paths = 1,
                                        .encoder = e,
                                        .max_len = data[0] & 8 ? 40 : 4096,
                                        .packs = data[0] & 16,
                                        .keeps_all = data[0] & 32};
-    cz_status st = chat_set_open(&o, &s);
+    st = chat_set_open(&o, &s);
     FUZZ_CHECK((st == CZ_OK) == (s != NULL));
     if (st == CZ_OK)
         check(s, &o);

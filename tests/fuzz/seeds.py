@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "interop"))
 from fixtures import FIXTURES, ROOT  # noqa: E402
 from hostile import tools as hostile  # noqa: E402
 
-NBYTES_MAX = {"bpe": 4096, "chat": 4096, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "jinja": 4096, "json": 8192, "machine": 2048, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "pieces": 9216, "wordpiece": 4096}
+NBYTES_MAX = {"adapter": 16384, "bpe": 4096, "chat": 65536, "index": 4096, "latest": 256, "model": 4096, "onebit": 8192, "tokens": 4096, "checkpoint": 12288, "config": 2048, "run_state": 4096, "jinja": 262144, "json": 8192, "machine": 16384, "manifest": 4096, "pickle": 8192, "plot": 2048, "pt": 16384, "safetensors": 8192, "texts": 4096, "tokenizer": 12288, "pieces": 9216, "wordpiece": 4096}
 
 
 def files(pattern, nbytes_max=64 << 20):
@@ -366,11 +366,44 @@ def chats(out):
             {"messages": [turn[0], dict(turn[1], weight=0), turn[0], dict(turn[1], train=True)], "loss_mask": [1, 0]},
             {"conversation": [{"role": "human", "value": ["a", {"text": "b"}], "note": 1}, {"from": "gpt", "content": [{"type": "text", "text": "c"}]}], "train": True, "score": 2}]
     lines = [json.dumps(row) for row in rows]
+    kwargs = [{"enable_thinking": False}, [1], 1, None, {"a": {"b": [1]}}, {"messages": 1}, {}]
+    lines += [json.dumps({"messages": turn, "chat_template_kwargs": k}) for k in kwargs]
+    for text in ("{{ enable_thinking }}{% for m in messages %}{{ m.role ~ m.content }}{% endfor %}", "{{ tools | tojson }}{{ messages[-1].content | trim }}",
+                 "{% for m in messages %}{% if m.tool_calls %}{% for t in m.tool_calls %}{{ t.function.arguments | tojson }}{% endfor %}{% endif %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"):
+        for mode, line in enumerate(lines):
+            out.put("chat", bytes([64 | mode]) + text.encode() + b"\0" + line.encode())
     for mode in range(64):
         out.put("chat", bytes([mode]) + lines[mode % len(rows)].encode())
     out.put("chat", b"\x30" + "\n".join(lines).encode())
     out.put("chat", b"\x19[" + ",\n".join(lines).encode() + b"]")
     out.put("chat", b"\x20" + gzip.compress(lines[0].encode(), mtime=0))
+
+
+def adapters(out):
+    """A byte, adapter_config.json, and the header of its tensors: tests/fuzz/fuzz_adapter.c."""
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "lora_dropout": 0.1, "alpha_pattern": {"h.0.*c_attn": 3}, "modules_to_save": None, "init_lora_weights": True}
+
+    def header(shapes):
+        end, tensors = 0, {}
+        for name, shape in shapes.items():
+            n = 4
+            for side in shape:
+                n *= side
+            tensors["base_model.model." + name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + n]}
+            end += n
+        return json.dumps(tensors).encode()
+
+    attn, pooler = "transformer.h.0.attn.c_attn.", "bert.pooler.dense."
+    A, B, M = "lora_A.weight", "lora_B.weight", "lora_magnitude_vector"
+    for mode, more, shapes in (
+        (0, {}, {attn + A: [2, 4], attn + B: [12, 2]}),
+        (2, {"use_dora": True}, {attn + A: [2, 4], attn + B: [12, 2], attn + M: [12]}),
+        (0, {"modules_to_save": ["ln_f"]}, {attn + A: [1, 4], attn + B: [12, 1], "transformer.ln_f.weight": [4], "transformer.ln_f.bias": [4]}),
+        (1, {"modules_to_save": ["classifier"]}, {pooler + A: [2, 4], pooler + B: [4, 2], "classifier.weight": [2, 4], "classifier.bias": [2]}),
+        (3, {"use_rslora": True, "alpha_pattern": {"pooler|(query|key)": 2.5}}, {pooler + A: [2, 4], pooler + B: [4, 2]}),
+        (0, {"init_lora_weights": "pissa", "bias": "all"}, {attn + A: [2, 4]}),
+    ):
+        out.put("adapter", bytes([mode]) + json.dumps(config | more).encode() + b"\0" + header(shapes) + b"\0" + b"\x3f" * 8)
 
 
 def main():
@@ -382,6 +415,7 @@ def main():
     names(out)
     templates(out)
     chats(out)
+    adapters(out)
     labelled_texts(out)
     pickles(out)
     texts(out)

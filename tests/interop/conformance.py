@@ -5,6 +5,7 @@
   conformance.py --make FOLDER                            the recordings in fixtures/checkpoints/resume
 
 Run with the python that scripts/peers.sh prints. BUILD is a build folder. Areas:
+  adapters     PEFT's adapters of decoders and encoders with random settings, both directions (about 8 s a case)
   activations  transformers' activations and their gated products, forward and backward, in three types
   checkpoints  what DeepSpeed saves of transformers' and torch's models through fsck, inspect, zero_to_fp32, export and
                ds_to_universal (about 8 s a case)
@@ -13,9 +14,10 @@ Run with the python that scripts/peers.sh prints. BUILD is a build folder. Areas
   resume       DeepSpeed trains on 1 to 4 ranks with random optimizers, schedules, parameter groups, stages 0 to 3, states
                on NVMe and elastic checkpoints, and saves on the way; czero resumes, also through a universal checkpoint
                at another stage and number of ranks, and follows the run that was not interrupted; in a third of the
-               cases czero saves and DeepSpeed resumes (about 10 s a case)
+               cases czero saves and DeepSpeed resumes; then LLaMA from DeepSpeed to czero and back, mostly at stage 3 (about 10 s a case)
   schedules    learning-rate schedules of DeepSpeed, torch and transformers with random and with wrong parameters, rate by
                rate to the last bit
+  templates    conversations under the chat templates of the installed trl and transformers: ids, and what is trained
   tokenizers   ids, rows and decoded texts of the fixtures' tokenizers, of vocab.json with random special tokens, and of
                random tokenizer.json files
 The first run compiles DeepSpeed's CPU kernels, which takes minutes. Where scripts/peers.sh --onebit has made DeepSpeed
@@ -34,10 +36,10 @@ import sys
 sys.dont_write_bytecode = True
 os.environ["OMP_NUM_THREADS"] = "1"  # ranks are forked, and OpenMP's threads do not survive that
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from agree import activations, checkpoints, formats, optimizers, outcome, resume, schedules, tokenizers
+from agree import activations, adapters, checkpoints, formats, optimizers, outcome, resume, schedules, templates, tokenizers
 
 # How many cases of each area a run has: about twenty minutes on two cores.
-COUNTS = {activations: 300, checkpoints: 60, formats: 900, optimizers: 150, resume: 40, schedules: 400, tokenizers: 300}
+COUNTS = {activations: 300, adapters: 26, checkpoints: 60, formats: 900, optimizers: 150, resume: 40, schedules: 400, templates: 5, tokenizers: 300}
 AREAS = {module.AREA: (module, n) for module, n in COUNTS.items()}
 OLDER = "0.16.9"
 IN_OLDER = ("checkpoints", "resume")

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-from . import accepted, checkpoints, containers, models, tools
+from . import accepted, checkpoints, containers, models, strangers, tools
 
 MARK = b"mark-of-the-victim-7Qx"
 HEAD = """# Hostile inputs: tests/fuzz/hostile makes this table, tests/cli/files/test_hostile.c runs it (docs/fuzzing.md).
@@ -102,8 +102,9 @@ def main():
     c.fixtures = build / "fixtures"
     c.colliding = colliding()
     bases(c, build)
-    for cases in (containers.zips, containers.pickles, containers.views, containers.tensors, containers.indexes, checkpoints.trees, checkpoints.manifests, checkpoints.latest, checkpoints.universal, checkpoints.states, models.configs, models.model_configs, models.tokenizers, models.labelled, models.token_files, checkpoints.links, checkpoints.look_alikes):
+    for cases in (containers.zips, containers.pickles, containers.views, containers.tensors, containers.indexes, checkpoints.trees, checkpoints.manifests, checkpoints.latest, checkpoints.universal, checkpoints.states, models.configs, models.model_configs, models.tokenizers, models.labelled, models.token_files, checkpoints.links, checkpoints.look_alikes, strangers.adapters, strangers.chats, strangers.recipes, strangers.generations, strangers.clients):
         cases(c)
+    strangers.caches(c, build)
     seen = {k: (v[0], part_of(*v)) for k, v in known(sys.argv[2]).items()} if len(sys.argv) > 2 else {}
     open_ones = dict(line.split(": ", 1) for line in OPEN.strip().splitlines())
     unexplained = []
@@ -125,5 +126,5 @@ def main():
 
 
 # Cases that are left out of the table because of a known defect. Empty but while one is being fixed.
-OPEN = ""
+OPEN = "chat/messages_10000: each answer of a template without marks is rendered with all messages before it"
 main()

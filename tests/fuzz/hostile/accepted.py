@@ -72,6 +72,19 @@ REASONS = [(re.compile(pattern), why) for pattern, why in (
     (r"links/(companion_|generation_|secrets|traces)", "it is not needed: a warning or silence, and nothing is copied"),
     (r"links/(output_|dangling_|save_)", "the name in the output folder is replaced; what it pointed to stays"),
     (r"look-alikes/", "the run does its work, and what is not its own stays"),
+    (r"adapter/config_\w+_null$", "null means that the key is absent"),
+    (r"adapter/config_r_", "the tensors show the rank"),
+    (r"adapter/config_lora_alpha_", "any number is a factor"),
+    (r"adapter/config_base_model", "--model names the base"),
+    (r"adapter/", "a warning names what is not used, and nothing of it changes the model"),
+    (r"chat/(row_|role_|kwargs_|parts_|members_)", "the row is left out with its reason, or the template writes what it holds; what is printed is escaped"),
+    (r"chat/template_", "the template writes it, in bounded time and memory, or its rows are left out with their reason"),
+    (r"chat/", "the row is left out with its reason, or its text is sound"),
+    (r"cache/", "kept tokens that are not whole are made again"),
+    (r"recipe/\w+_null$", "null means that the key is absent"),
+    (r"recipe/", "vectors follow the model, whatever the recipe says of their width"),
+    (r"generation/", "only end tokens are read, and those that cannot occur end nothing"),
+    (r"client-state/", INERT + ", and does not belong to the weights"),
 )]
 
 

@@ -26,6 +26,8 @@ SEQ = 8
 TOLERANCE = 1e-5
 MODEL = {"vocab_size": 256, "n_positions": SEQ, "n_embd": 4, "n_layer": 1, "n_head": 1, "resid_pdrop": 0.0,
          "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+LLAMA = {"model_type": "llama", "vocab_size": 256, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": SEQ}
 WIDE = {**MODEL, "n_embd": 256, "n_head": 4}  # DeepSpeed swaps tensors of a MiB and more
 CPU = {"offload_optimizer": {"device": "cpu"}}
 NVME = {"offload_optimizer": {"device": "nvme"}, "sub_group_size": 300000, "stage3_param_persistence_threshold": 0}
@@ -89,7 +91,8 @@ def write_inputs(rank, world, model, folder, seed, n_bytes):
     import torch
     import transformers
     torch.manual_seed(seed)
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(**model)).save_pretrained(folder / "model")
+    config = transformers.AutoConfig.for_model(**{"model_type": "gpt2", **model})
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "model")
     (folder / "data.txt").write_bytes(bytes(random.Random(seed).choices(range(32, 127), k=n_bytes)))
 
 
@@ -212,6 +215,8 @@ def check(tools, case, seed, saved, steps=8):
                 return outcome.disagreed(AREA, name, f"ds_to_universal: {failure}")
             config = {**config, "checkpoint": {"load_universal": True}, "train_micro_batch_size_per_gpu": micro_of(world),
                       "zero_optimization": {**config["zero_optimization"], "stage": stage}}
+        if case.get("back"):
+            return there_and_back(tools, case, folder, config, steps, saved, want)
         if case["ours"]:
             resume = lambda: deepspeed_curve(config, world, folder, steps, resumed=resumed, groups=groups)
             try:
@@ -232,6 +237,28 @@ def check(tools, case, seed, saved, steps=8):
             have, wrong = czero_curve(tools, config, world, folder, steps, groups, "--resume", folder / resumed)
         wrong = wrong if have is None else gap(have, want)
         return outcome.disagreed(AREA, name, wrong) if wrong else outcome.agreed(AREA, name)
+
+
+def there_and_back(tools, case, folder, config, steps, saved, want):
+    """czero goes on from DeepSpeed's checkpoint, two steps or to the last but one, and saves; DeepSpeed does the rest."""
+    middle = min(saved + 2, steps - 1)
+    ours, wrong = czero_curve(tools, config, case["world"], folder, middle, case["groups"], "--resume", folder / "ckpt", "--save", folder / "back")
+    if ours is None:
+        return outcome.disagreed(AREA, case["name"], wrong)
+    theirs = deepspeed_curve(config, case["world"], folder, steps, resumed="back", groups=case["groups"])
+    wrong = gap(ours + theirs, want)
+    return outcome.disagreed(AREA, case["name"], wrong) if wrong else outcome.agreed(AREA, case["name"])
+
+
+def rounds(seed, n):
+    """LLaMA with one key head, tied and not, from DeepSpeed to czero to DeepSpeed."""
+    rng = random.Random(f"back {seed}")
+    for _ in range(n):
+        optimizer, stage, world = rng.choice(["fused-adamw", "torch-adamw", "cpu-adam"]), rng.choice([3, 3, 3, 2, 1]), rng.choice([1, 2])
+        gas, tied, schedule = rng.choice([1, 2]), rng.random() < 0.5, rng.choice(["none", "warmup", "cosine"])
+        yield dict(name=f"LLaMA{' tied' if tied else ''} {optimizer} {schedule} stage {stage}, {world} ranks, gas {gas}, there and back",
+                   config=config_of(optimizer, schedule, stage, False, gas, micro_of(world)), world=world, groups="one", ours=False,
+                   target=None, model={**LLAMA, "tie_word_embeddings": tied}, back=True)
 
 
 def cases(seed, n):
@@ -267,13 +294,15 @@ def import_once():
     """Before the children are forked: the peers take a minute to import from a cold disk."""
     curves.quiet_peers()
     import deepspeed
-    from transformers import GPT2LMHeadModel
+    from transformers import AutoModelForCausalLM, GPT2LMHeadModel, LlamaForCausalLM  # noqa: F401
 
 
 def run(tools, seed, n):
     import_once()
     for i, case in enumerate(cases(seed, n)):
         yield check(tools, case, seed + i, saved=random.Random(seed + i).choice([1, 3, 4, 5]))
+    for i, case in enumerate(rounds(seed, max(n // 5, 1))):
+        yield check(tools, case, seed + i, saved=3)
 
 
 # ---- the fixtures of tests/unit/engine/state/test_resume_elastic.c --------------------------------

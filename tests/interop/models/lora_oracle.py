@@ -64,6 +64,7 @@ FAMILIES = {
     "gpt2": ("GPT2", gpt2()),
 }
 
+SETTINGS = ("r", "lora_alpha", "target_modules", "alpha_pattern", "rank_pattern", "layers_to_transform", "exclude_modules", "modules_to_save", "use_rslora", "use_dora")
 ENCODER = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
                max_position_embeddings=64, initializer_range=0.1, pad_token_id=0, num_labels=3, hidden_dropout_prob=0.0,
                attention_probs_dropout_prob=0.0)
@@ -128,9 +129,30 @@ def draw_adapter(rng, family, dora):
             blocks = "all-linear"
         return peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=blocks, task_type=None if is_mlm else "SEQ_CLS",
                                use_dora=dora)
-    return peft.LoraConfig(r=rank, lora_alpha=rng.choice([1, rank, 2 * rank, 6.5]), target_modules=targets,
+    more = {} if family in ("gpt2", "phi3") else draw_settings(rng, targets, FAMILIES[family][1])
+    return peft.LoraConfig(r=rank, lora_alpha=rng.choice([1, rank, 2 * rank, 6.5, -3]), **{"target_modules": targets, **more},
                            lora_dropout=0.0, use_dora=dora, use_rslora=rng.random() < 0.3, fan_in_fan_out=family == "gpt2",
                            task_type="CAUSAL_LM")
+
+
+def draw_settings(rng, targets, config):
+    """What PEFT has beside rank, alpha and names of targets."""
+    more = {}
+    if rng.random() < 0.2:
+        more["target_modules"] = r".*layers\.\d+\.(self_attn\.[qv]|mlp\.up)_proj"
+    if rng.random() < 0.3:  # overlapping: the first expression that a name ends in counts, and PEFT stores them sorted
+        more["alpha_pattern"] = {"layers.1.*": rng.choice([5.0, 0.5]), "self_attn.*": -2.0}
+    if rng.random() < 0.3:
+        more["rank_pattern"] = {r"layers.0..*": rng.choice([1, 5]), "self_attn.*": 3}
+    if rng.random() < 0.2 and targets == "all-linear":
+        more["layers_to_transform"] = [rng.randint(0, config["num_hidden_layers"] - 1)]
+        more["target_modules"] = ["q_proj", "v_proj", "down_proj"]
+    if rng.random() < 0.2 and targets == "all-linear":
+        more["exclude_modules"] = ["k_proj"]
+    if rng.random() < 0.3:
+        heads = [] if config.get("tie_word_embeddings") or "logit" in str(config) else ["lm_head"]
+        more["modules_to_save"] = rng.sample(["norm", "input_layernorm", *heads], 1)
+    return more
 
 
 def relative(ours, theirs):
@@ -161,6 +183,7 @@ class Case:
         config._attn_implementation = "eager"
         self.model_class(config).save_pretrained(self.folder / "base")
         self.adapter_config = draw_adapter(self.rng, self.family, self.dora)
+        self.settings = {k: v for k, v in self.adapter_config.to_dict().items() if k in SETTINGS and v}
         if targets:
             self.adapter_config.target_modules, self.adapter_config.r = targets, 2
         self.peft = peft.get_peft_model(self.base(), self.adapter_config)

@@ -52,7 +52,7 @@ def nudge(model, relative):
 def load_model(folder, freeze):
     import torch
     import transformers
-    model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager",
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager",
                                                          dtype=torch.float32)
     for name, p in model.named_parameters():
         if freeze and freeze in name:

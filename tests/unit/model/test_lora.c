@@ -363,6 +363,12 @@ START_TEST(other_files_are_refused)
         const char *why;
     } cases[] = {
         {sound, NULL, NULL, SAFETENSORS_F32, CZ_OK, ""},
+        {"{\"peft_type\": \"LORA\", \"modules_to_save\": []}", NULL, NULL, SAFETENSORS_F32, CZ_OK,
+         ""},
+        {"{\"peft_type\": \"LORA\", \"modules_to_save\": 0.5}", NULL, NULL, SAFETENSORS_F32,
+         CZ_UNSUPPORTED, "a list of names is expected"},
+        {"{\"peft_type\": \"LORA\", \"modules_to_save\": [\"q_proj\", 1]}", NULL, NULL,
+         SAFETENSORS_F32, CZ_CORRUPT, "modules_to_save[1]"},
         {"{\"r\": 2}", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT, "peft_type"},
         {"{\"peft_type\": \"IA3\"}", NULL, NULL, SAFETENSORS_F32, CZ_UNSUPPORTED, "only LORA"},
         {"{\"peft_type\": \"LORA\", \"use_dora\": true}", NULL, NULL, SAFETENSORS_F32, CZ_CORRUPT,
