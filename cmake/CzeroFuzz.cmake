@@ -17,7 +17,7 @@ function(cz_fuzz_targets)
     ${CMAKE_SOURCE_DIR}/engine/tune/machine_json.c ${CMAKE_SOURCE_DIR}/base/text/text_width.c)
   list(FILTER sources EXCLUDE REGEX "/vocab[^/]*\\.c$")
   list(FILTER sources EXCLUDE REGEX "/base/threads\\.c$") # wants gcc's omp.h
-  list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/fuzz/one_thread.c)
+  list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/support/one_thread.c)
   add_library(cz_readers STATIC ${sources})
   target_link_libraries(cz_readers PRIVATE cz_flags cz_deps)
   # The fast form counts branches but does not watch comparisons, which would take half of its time.

@@ -126,7 +126,7 @@ static const char *const numbers[] = {"0",
                                       "100000"};
 #define N(x) (sizeof(x) / sizeof *(x))
 
-/* Bytes [at, at + n_old) become n_new others; false: there is no room. */
+/* Bytes [at, at + n_old) become n_new others; false: there is no space. */
 static bool splice(unsigned char *data, size_t *nbytes, size_t nbytes_max, size_t at, size_t n_old,
                    const char *text)
 {

@@ -240,7 +240,7 @@ def check(tools, case, seed, saved, steps=8):
 
 
 def there_and_back(tools, case, folder, config, steps, saved, want):
-    """czero goes on from DeepSpeed's checkpoint, two steps or to the last but one, and saves; DeepSpeed does the rest."""
+    """czero continues from DeepSpeed's checkpoint, two steps or to the last but one, and saves; DeepSpeed does the rest."""
     middle = min(saved + 2, steps - 1)
     ours, wrong = czero_curve(tools, config, case["world"], folder, middle, case["groups"], "--resume", folder / "ckpt", "--save", folder / "back")
     if ours is None:
