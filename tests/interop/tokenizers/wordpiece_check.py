@@ -71,7 +71,7 @@ def compare(what, folder, texts, pairs=()):
         shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         theirs = backend.encode(shown, add_special_tokens=False).ids
         for form, tok in ours:
-            same(what + form, shown, tok.encode(text), theirs)
+            same(what + form, shown, tok.encode(shown), theirs)
         if len(theirs) < 2000:
             words = backend.decode(theirs, skip_special_tokens=False)
             same(what + " (decode)", shown, ours[0][1].decode(theirs), words)
