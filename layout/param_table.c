@@ -202,20 +202,21 @@ static const char *nearest_name(const struct param_table *t, const char *name)
     return best;
 }
 
+bool param_table_has(const struct param_table *t, const char *name, size_t *idx)
+{
+    const size_t i = param_lookup(t, name);
+    const struct param_alias *alias = i == t->n_params ? alias_lookup(t, name) : NULL;
+    if (i == t->n_params && !alias) return false;
+    *idx = alias ? alias->param_idx : i;
+    return true;
+}
+
 cz_status param_table_find(const struct param_table *t, const char *name, size_t *idx)
 {
-    size_t i = param_lookup(t, name);
-    if (i == t->n_params) {
-        const struct param_alias *alias = alias_lookup(t, name);
-        if (!alias) {
-            const char *near = nearest_name(t, name);
-            return err_set(CZ_NOTFOUND, 0, "no parameter is named \"%s\"%s%s%s", name,
-                           near ? " (nearest: " : "", near ? near : "", near ? ")" : "");
-        }
-        i = alias->param_idx;
-    }
-    *idx = i;
-    return CZ_OK;
+    if (param_table_has(t, name, idx)) return CZ_OK;
+    const char *near = nearest_name(t, name);
+    return err_set(CZ_NOTFOUND, 0, "no parameter is named \"%s\"%s%s%s", name,
+                   near ? " (nearest: " : "", near ? near : "", near ? ")" : "");
 }
 
 size_t param_table_numel(const struct param_table *t, bool trainable_only)

@@ -67,7 +67,10 @@ cz_status param_table_alias(struct param_table *t, const char *name, size_t para
 /* The same, for a name that an export repeats, because its readers do not know the tie. */
 cz_status param_table_alias_stored(struct param_table *t, const char *name, size_t param_idx);
 
-/* Index of a name or alias; CZ_NOTFOUND with the nearest name. */
+/* Whether there is a name or alias, and its index. */
+bool param_table_has(const struct param_table *t, const char *name, size_t *idx);
+
+/* The same; CZ_NOTFOUND with the nearest name, whose search takes long. */
 cz_status param_table_find(const struct param_table *t, const char *name, size_t *idx);
 
 /* Elements over all, or over trainable parameters only. */

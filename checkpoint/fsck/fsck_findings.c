@@ -16,7 +16,7 @@
 /* Takes copies of all texts: the sentence is a caller's buffer, and path and tensor may go with the
  * manifest. */
 static cz_status add(struct fsck_findings *f, const char *path, const char *tensor, uint64_t off,
-                     uint64_t nbytes, const char *sentence)
+                     uint64_t nbytes, const char *sentence, cz_status status)
 {
     if (f->n == FSCK_FINDINGS_MAX) {
         f->n_more++;
@@ -30,7 +30,8 @@ static cz_status add(struct fsck_findings *f, const char *path, const char *tens
         f->cap = cap;
     }
     struct cz_fsck_finding *item = &f->items[f->n];
-    *item = (struct cz_fsck_finding){strdup(path), strdup(tensor), off, nbytes, strdup(sentence)};
+    *item = (struct cz_fsck_finding){strdup(path), strdup(tensor),   off,
+                                     nbytes,       strdup(sentence), status};
     f->n++;
     if (item->path && item->tensor && item->sentence) return CZ_OK;
     return err_set(CZ_NOMEM, 0, "%s: no memory for what was found", path);
@@ -47,15 +48,16 @@ cz_status fsck_note(struct fsck_findings *f, const char *path, const char *tenso
     va_start(args, fmt);
     printable_vformat(sentence + n, sizeof sentence - n, NAME_NBYTES_MAX, fmt, args);
     va_end(args);
-    return add(f, path, tensor, off, nbytes, sentence);
+    return add(f, path, tensor, off, nbytes, sentence, CZ_CORRUPT);
 }
 
 cz_status fsck_note_error(struct fsck_findings *f, const char *path)
 {
     char sentence[SENTENCE_NBYTES];
+    const cz_status status = cz_last_status() == CZ_IO ? CZ_IO : CZ_CORRUPT;
     snprintf(sentence, sizeof sentence, "%s", cz_last_error());
     err_clear();
-    return add(f, path, "", 0, 0, sentence);
+    return add(f, path, "", 0, 0, sentence, status);
 }
 
 void fsck_findings_free(struct fsck_findings *f)
@@ -91,6 +93,6 @@ void fsck_report_findings(const struct cz_fsck_options *options, const struct fs
     const char *path = f->items[0].path;
     printable_format(sentence, sizeof sentence, NAME_NBYTES_MAX, "%s: and %zu more", path,
                      f->n_more);
-    const struct cz_fsck_finding more = {path, "", 0, 0, sentence};
+    const struct cz_fsck_finding more = {path, "", 0, 0, sentence, CZ_CORRUPT};
     options->finding(&more, options->user);
 }

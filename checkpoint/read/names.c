@@ -6,9 +6,7 @@
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,25 +140,26 @@ cz_status ckpt_latest_read(const char *dir, bool universal, char **tag)
 
 /* ---- where a user's DIR and TAG lead --------------------------------------------------------- */
 
-static bool is_folder(const char *path)
+/* A disk that fails is no folder that is not there: a run would begin again from nothing. */
+static cz_status find_folder(const char *path, bool *found)
 {
     struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    const bool is_there = stat(path, &info) == 0;
+    *found = is_there && S_ISDIR(info.st_mode);
+    if (is_there || errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return CZ_OK;
+    return err_set(CZ_IO, errno, "%s: cannot be examined", path);
 }
 
-/* Whether a folder holds what a tag's folder does; one that cannot be listed does not. A universal
- * checkpoint has no model file at its top, but the folder zero. Errors: CZ_NOMEM. */
+/* Whether a folder holds what a tag's folder does. A universal checkpoint has no model file at its
+ * top, but the folder zero. Errors: CZ_NOMEM, CZ_IO. */
 static cz_status find_tag_files(const char *dir, bool *found)
 {
     struct ckpt_list list;
-    *found = false;
-    cz_status st = ckpt_list_files(dir, "_model_states.pt", &list);
-    if (st == CZ_NOMEM) return st;
-    if (st == CZ_OK) {
-        *found = list.n > 0 || beneath_is_folder(dir, "zero");
-        ckpt_list_free(&list);
-    }
-    err_clear();
+    TRY(find_folder(dir, found));
+    if (!*found) return CZ_OK;
+    TRY(ckpt_list_files(dir, "_model_states.pt", &list));
+    *found = list.n > 0 || beneath_is_folder(dir, "zero");
+    ckpt_list_free(&list);
     return CZ_OK;
 }
 
@@ -199,7 +198,9 @@ static void tags_text(const char *dir, char *text, size_t n)
 static cz_status no_tag(const char *dir, const char *tag, const char *source)
 {
     char tags[1024];
-    if (!is_folder(dir)) return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", dir);
+    bool is_folder;
+    TRY(find_folder(dir, &is_folder));
+    if (!is_folder) return err_set(CZ_NOTFOUND, 0, "%s: there is no such folder", dir);
     tags_text(dir, tags, sizeof tags);
     if (!tag)
         return err_set(CZ_NOTFOUND, 0,
@@ -214,8 +215,10 @@ static cz_status locate_tag(const char *dir, char *tag, const char *source, char
                             char **tag_out)
 {
     char *path = file_join(dir, tag);
-    cz_status st = path ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
-    if (st == CZ_OK && !is_folder(path)) st = no_tag(dir, tag, source);
+    bool found = false;
+    cz_status st =
+        path ? find_folder(path, &found) : err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
+    if (st == CZ_OK && !found) st = no_tag(dir, tag, source);
     if (st == CZ_OK) {
         *tag_dir = path;
         *tag_out = tag;
@@ -226,37 +229,51 @@ static cz_status locate_tag(const char *dir, char *tag, const char *source, char
     return st;
 }
 
-/* DIR itself; its own name is the tag, also for "." and "a/..". */
+/* The step of Trainer's "checkpoint-500"; -1: it is another name. */
+static long long trainer_step(const char *name)
+{
+    static const char prefix[] = "checkpoint-";
+    const char *digits = name + sizeof prefix - 1;
+    char *end;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0 || *digits < '0' || *digits > '9') return -1;
+    errno = 0;
+    const long long step = strtoll(digits, &end, 10);
+    return *end || errno ? -1 : step;
+}
+
 /* Trainer keeps a folder of checkpoints per save: checkpoint-500/global_step500. */
 cz_status ckpt_check_trainer(const char *dir)
 {
-    char names[256] = "", path[PATH_MAX];
+    struct ckpt_list list;
+    char names[256] = "";
+    const char *newest = NULL;
     size_t n = 0, at = 0;
-    DIR *inside = opendir(dir);
-    long long newest = -1;
-    for (struct dirent *e; inside && (e = readdir(inside));) {
-        char *end;
-        struct stat info;
-        if (strncmp(e->d_name, "checkpoint-", 11) != 0) continue;
-        const long long step = strtoll(e->d_name + 11, &end, 10);
-        if (end == e->d_name + 11 || *end ||
-            snprintf(path, sizeof path, "%s/%s", dir, e->d_name) >= (int)sizeof path ||
-            stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-            continue;
+    if (ckpt_list_files(dir, "", &list) != CZ_OK) {
+        if (cz_last_status() != CZ_NOTFOUND) return cz_last_status();
+        err_clear();
+        return CZ_OK;
+    }
+    for (size_t i = 0; i < list.n; i++) {
+        const char *name = list.names[i];
+        const long long step = trainer_step(name);
+        if (step < 0 || !beneath_is_folder(dir, name)) continue;
         if (at < 200)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.32s", n > 0 ? ", " : "",
-                                   e->d_name);
-        if (step > newest) newest = step;
+            at +=
+                (size_t)snprintf(names + at, sizeof names - at, "%s%.32s", n > 0 ? ", " : "", name);
+        if (!newest || step > trainer_step(newest)) newest = name;
         n++;
     }
-    if (inside) closedir(inside);
-    if (n == 0) return CZ_OK;
-    return err_set(CZ_NOTFOUND, 0,
-                   "%s: is the output folder of a trainer, with a folder per checkpoint (%s%s): "
-                   "name one of them, such as %s/checkpoint-%lld",
-                   dir, names, at >= 200 ? ", …" : "", dir, newest);
+    const cz_status st =
+        n == 0 ? CZ_OK
+               : err_set(CZ_NOTFOUND, 0,
+                         "%s: is the output folder of a trainer, with a folder per checkpoint "
+                         "(%s%s): name one of them, such as %s/%s",
+                         dir, names, at >= 200 ? ", …" : "", dir, newest);
+    ckpt_list_free(&list);
+    return st;
 }
 
+/* DIR itself; its own name is the tag, also for "." and "a/..". */
 static cz_status locate_self(const char *dir, char **tag_dir, char **tag_out)
 {
     bool found;

@@ -144,6 +144,8 @@ static cz_status writer_init(struct ckpt_writer *w)
     ckpt_optim_file(o->dtype == DTYPE_BF16, o->rank, w->files[DS_OPTIM].name);
     ckpt_onebit_name(o->rank, w->files[DS_ONEBIT].name);
     TRY(files_create(w));
+    pickle_free(w->client_pickle); /* it is in the files now */
+    w->client_pickle = NULL;
     return ds_jobs_init(w);
 }
 

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* The environment chooses the older dialect for programs that cannot pass an option. */
 struct config_options config_options_default(void)
@@ -133,7 +135,14 @@ static size_t doc_nbytes(const struct json_doc *doc)
     return n;
 }
 
-/* An unreadable file is CZ_IO; a wrong path is the caller's mistake and has its own status. */
+/* Whether a path names no file that this process may read. */
+static bool is_wrong_path(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) != 0 || S_ISDIR(info.st_mode) || access(path, R_OK) != 0;
+}
+
+/* A file whose reading fails is CZ_IO; a wrong path is the caller's mistake and CZ_NOTFOUND. */
 cz_status config_load(const char *path, const struct config_options *options,
                       struct ds_config **out)
 {
@@ -141,7 +150,7 @@ cz_status config_load(const char *path, const struct config_options *options,
     struct json_doc *doc;
     *out = NULL;
     cz_status st = json_load(path, JSON_CONFIG, &doc);
-    if (st == CZ_IO) return err_set(CZ_NOTFOUND, 0, "%s", cz_last_error()); /* a wrong path */
+    if (st == CZ_IO && is_wrong_path(path)) return err_set(CZ_NOTFOUND, 0, "%s", cz_last_error());
     TRY(st);
     return load(doc, path, doc_nbytes(doc), options ? options : &usual, out);
 }

@@ -374,6 +374,11 @@ cz_status config_values(const struct ds_config *config, char **out);
 cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,
                       size_t *n_out);
 
+/* The same, one call each; a and b are texts of the values, or "absent". Errors: CZ_NOMEM. */
+typedef void (*config_difference)(void *user, const char *path, const char *a, const char *b);
+cz_status config_diff_walk(const struct ds_config *a, const struct ds_config *b,
+                           config_difference visit, void *user);
+
 /* The same as {"differences": [{"key": path, "a": value, "b": value}, …]}; a key that one side does
  * not have lacks that member. */
 cz_status config_diff_json(const struct ds_config *a, const struct ds_config *b, char **out,

@@ -117,66 +117,103 @@ static void put_either(struct json_writer *w, const struct cv *value)
     }
 }
 
-static void put_difference(struct json_writer *w, const struct cv *a, const struct cv *b,
-                           const char *path, bool as_json)
+/* The receiver of the differences. */
+struct comparison {
+    void (*take)(struct comparison *c, const char *path, const struct cv *a, const struct cv *b);
+    struct json_writer *w;
+    size_t n;
+    config_difference visit; /* of config_diff_walk() */
+    void *user;
+    cz_status st;
+};
+
+static void put_line(struct comparison *c, const char *path, const struct cv *a, const struct cv *b)
 {
-    if (!as_json) {
-        json_write_format(w, "%s: ", path);
-        put_either(w, a);
-        json_write_text(w, " -> ");
-        put_either(w, b);
-        json_write_text(w, "\n");
-        return;
-    }
-    json_begin_object(w);
-    json_put_string(w, "key", path);
-    if (a) json_write_key(w, "a");
-    if (a) cv_write(w, a);
-    if (b) json_write_key(w, "b");
-    if (b) cv_write(w, b);
-    json_end_object(w);
+    json_write_format(c->w, "%s: ", path);
+    put_either(c->w, a);
+    json_write_text(c->w, " -> ");
+    put_either(c->w, b);
+    json_write_text(c->w, "\n");
 }
 
-/* A line or object for each value that differs between a and b (either may be NULL); returns their
- * number. */
-static size_t compare(struct json_writer *w, const struct cv *a, const struct cv *b,
-                      const char *path, bool as_json)
+static void put_object(struct comparison *c, const char *path, const struct cv *a,
+                       const struct cv *b)
+{
+    json_begin_object(c->w);
+    json_put_string(c->w, "key", path);
+    if (a) json_write_key(c->w, "a");
+    if (a) cv_write(c->w, a);
+    if (b) json_write_key(c->w, "b");
+    if (b) cv_write(c->w, b);
+    json_end_object(c->w);
+}
+
+static cz_status either_text(const struct cv *value, char **out)
+{
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    put_either(&w, value);
+    return json_writer_take(&w, out, NULL);
+}
+
+static void show(struct comparison *c, const char *path, const struct cv *a, const struct cv *b)
+{
+    char *text_a = NULL, *text_b = NULL;
+    if (c->st == CZ_OK) c->st = either_text(a, &text_a);
+    if (c->st == CZ_OK) c->st = either_text(b, &text_b);
+    if (c->st == CZ_OK) c->visit(c->user, path, text_a, text_b);
+    free(text_a);
+    free(text_b);
+}
+
+/* Each value that differs between a and b (either may be NULL). */
+static void compare(struct comparison *c, const struct cv *a, const struct cv *b, const char *path)
 {
     char inner[PATH_NBYTES];
-    size_t n = 0;
-    bool dicts = a && b && a->kind == CV_DICT && b->kind == CV_DICT;
-    if (a && b && !dicts && cv_equal(a, b)) return 0;
+    const bool dicts = a && b && a->kind == CV_DICT && b->kind == CV_DICT;
+    if (a && b && !dicts && cv_equal(a, b)) return;
     if (!dicts) {
-        put_difference(w, a, b, path, as_json);
-        return 1;
+        c->take(c, path, a, b);
+        c->n++;
+        return;
     }
     for (size_t i = 0; i < a->n; i++)
-        n += compare(w, a->items[i], cv_get(b, a->keys[i]), join(inner, path, a->keys[i]), as_json);
+        compare(c, a->items[i], cv_get(b, a->keys[i]), join(inner, path, a->keys[i]));
     for (size_t i = 0; i < b->n; i++)
-        if (!cv_get(a, b->keys[i]))
-            n += compare(w, NULL, b->items[i], join(inner, path, b->keys[i]), as_json);
-    return n;
+        if (!cv_get(a, b->keys[i])) compare(c, NULL, b->items[i], join(inner, path, b->keys[i]));
 }
 
 cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,
                       size_t *n_out)
 {
     struct json_writer w;
+    struct comparison c = {.take = put_line, .w = &w};
     json_writer_init(&w, 0);
     json_write_text(&w, "");
-    *n_out = compare(&w, a->impl->resolved, b->impl->resolved, "", false);
+    compare(&c, a->impl->resolved, b->impl->resolved, "");
+    *n_out = c.n;
     return json_writer_take(&w, out, NULL);
+}
+
+cz_status config_diff_walk(const struct ds_config *a, const struct ds_config *b,
+                           config_difference visit, void *user)
+{
+    struct comparison c = {.take = show, .visit = visit, .user = user, .st = CZ_OK};
+    compare(&c, a->impl->resolved, b->impl->resolved, "");
+    return c.st;
 }
 
 cz_status config_diff_json(const struct ds_config *a, const struct ds_config *b, char **out,
                            size_t *n_out)
 {
     struct json_writer w;
+    struct comparison c = {.take = put_object, .w = &w};
     json_writer_init(&w, 2);
     json_begin_object(&w);
     json_write_key(&w, "differences");
     json_begin_array(&w);
-    *n_out = compare(&w, a->impl->resolved, b->impl->resolved, "", true);
+    compare(&c, a->impl->resolved, b->impl->resolved, "");
+    *n_out = c.n;
     json_end_array(&w);
     json_end_object(&w);
     json_write_text(&w, "\n");

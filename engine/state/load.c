@@ -21,6 +21,7 @@ static void load_free(struct load *l)
 {
     ckpt_close(l->ck);
     load_names_free(l);
+    load_renames_free(l);
     free(l->tensor_of);
     free(l->weights);
     run_state_free(&l->run);
@@ -28,12 +29,12 @@ static void load_free(struct load *l)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* One sentence is enough to refuse a damaged checkpoint. */
+/* One sentence is enough to refuse a checkpoint. */
 static void remember_first(const struct cz_fsck_finding *finding, void *user)
 {
     struct err *first = user;
     if (first->status != CZ_OK) return;
-    err_set(CZ_CORRUPT, 0, "%s", finding->sentence);
+    err_set(finding->status, 0, "%s", finding->sentence);
     err_capture(first);
 }
 
@@ -114,6 +115,7 @@ static cz_status open_checkpoint(struct load *l, const char *dir)
     l->tensor_of = calloc(n, sizeof *l->tensor_of);
     l->weights = calloc(n, sizeof *l->weights);
     if (!l->tensor_of || !l->weights) return err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
+    TRY(load_renames_open(l));
     TRY(ckpt_open(&options, &l->ck));
     cz_status st = run_state_load(ckpt_get_info(l->ck)->tag_dir, &l->run);
     if (st != CZ_OK && st != CZ_NOTFOUND) return st;
@@ -159,7 +161,7 @@ static cz_status restore_tensors(struct load *l)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
-/* What the config's monitors hold beyond this step is of a run that was cut off. */
+/* Removes the monitors' rows beyond this step: a run that was cut off wrote them. */
 static cz_status restart_monitor(const struct load *l)
 {
     struct cz_engine *e = l->e;
@@ -215,8 +217,8 @@ static cz_status load(struct load *l, const char *dir, struct cz_load_result *re
     struct cz_engine *e = l->e;
     TRY(comm_agree(e->comm, verify(l, dir)));
     TRY(comm_agree(e->comm, open_checkpoint(l, dir)));
-    /* Ranks that would load different states stop here: they may see different folders where a file
-     * system is not shared. */
+    /* Without a shared file system, ranks may see different folders. They must load the same
+     * state. */
     char text[512];
     const struct ckpt_info *info = ckpt_get_info(l->ck);
     double steps = 0;

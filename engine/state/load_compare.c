@@ -56,25 +56,27 @@ static bool say_type(const char *what, const char *saved, const char *ours)
     return true;
 }
 
-/* "path: A -> B" */
-static void say_line(const struct load *l, char *line, bool other_optimizer, bool other_schedule)
+/* What other lines say already. */
+struct compared {
+    const struct load *l;
+    bool other_optimizer, other_schedule;
+};
+
+static void say_difference(void *user, const char *path, const char *saved, const char *ours)
 {
-    char *a = strstr(line, ": "), *b = a ? strstr(a, " -> ") : NULL;
-    if (!b) return;
-    *a = *b = '\0';
-    a += strlen(": ");
-    b += strlen(" -> ");
-    if (other_optimizer && strncmp(line, "optimizer", 9) == 0) return;
-    if (other_schedule && strncmp(line, "scheduler", 9) == 0) return;
+    const struct compared *c = user;
+    if (c->other_optimizer && strncmp(path, "optimizer", 9) == 0) return;
+    if (c->other_schedule && strncmp(path, "scheduler", 9) == 0) return;
     /* Without a schedule the checkpoint's rate is used, and load_run() says so. */
-    if (strcmp(line, "optimizer.params.lr") == 0 && !l->e->config->scheduler.usable) return;
-    switch (weight_of(line)) {
+    if (strcmp(path, "optimizer.params.lr") == 0 && !c->l->e->config->scheduler.usable) return;
+    switch (weight_of(path)) {
     case SAID: break;
     case INFORMS:
-        LOGV(LOG_INFO, SUB_CKPT, "%s: %s in the checkpoint, %s in the config", line, a, b);
+        LOGV(LOG_INFO, SUB_CKPT, "%s: %s in the checkpoint, %s in the config", path, saved, ours);
         break;
     case WARNS:
-        LOGV(LOG_WARN, SUB_CKPT, "%s: %s in the checkpoint; the config's %s is used", line, a, b);
+        LOGV(LOG_WARN, SUB_CKPT, "%s: %s in the checkpoint; the config's %s is used", path, saved,
+             ours);
         break;
     }
 }
@@ -111,23 +113,19 @@ static void say_groups(const struct load *l)
              n, l->e->n_groups);
 }
 
-static void say_configs(const struct load *l, const struct ds_config *saved)
+static cz_status say_configs(const struct load *l, const struct ds_config *saved)
 {
     const struct ds_config *ours = l->e->config;
     /* A schedule that a program made itself is not in its config. */
     const bool has_own =
         !saved->scheduler.type &&
         pickle_is(pickle_get(ckpt_model_states(l->ck), "lr_scheduler"), PICKLE_DICT);
-    const bool other_optimizer = say_type("optimizer", saved->optimizer.type, ours->optimizer.type);
-    const bool other_schedule = has_own || l->options->no_lr_scheduler ||
-                                say_type("scheduler", saved->scheduler.type, ours->scheduler.type);
-    char *text, *rest;
-    size_t n;
+    struct compared c = {.l = l};
+    c.other_optimizer = say_type("optimizer", saved->optimizer.type, ours->optimizer.type);
+    c.other_schedule = has_own || l->options->no_lr_scheduler ||
+                       say_type("scheduler", saved->scheduler.type, ours->scheduler.type);
     say_batch(saved, ours);
-    if (config_diff(saved, ours, &text, &n) != CZ_OK) return;
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        say_line(l, line, other_optimizer, other_schedule);
-    free(text);
+    return config_diff_walk(saved, ours, say_difference, &c);
 }
 
 /* A config that is not there, or that this build does not read, is not compared. */
@@ -157,7 +155,7 @@ cz_status load_compare(const struct load *l)
     say_precision(l);
     say_groups(l);
     TRY(load_saved_config(l, &saved));
-    if (saved) say_configs(l, saved);
+    const cz_status st = saved ? say_configs(l, saved) : CZ_OK;
     config_free(saved);
-    return CZ_OK;
+    return st;
 }

@@ -16,6 +16,8 @@ struct load {
     struct ckpt *ck;
     struct load_name *names; /* (n_names) by name; NULL: those of the checkpoint */
     size_t n_names;
+    struct load_rename *renames; /* (n_renames) options->renames */
+    size_t n_renames;
     size_t *tensor_of; /* (n_params) index in the checkpoint; ckpt_count(): missing */
     int weight_what;   /* CKPT_MASTER or CKPT_MODULE */
     bool *weights;     /* (n_params) restore this one */
@@ -39,6 +41,10 @@ cz_status load_names(struct load *l, bool lacks_some);
 size_t load_find(const struct load *l, const char *name); /* ckpt_count(): none */
 bool load_param_of(const struct load *l, const char *name, size_t *param_idx);
 void load_names_free(struct load *l);
+
+/* Before the calls above: read options->renames. Errors: CZ_INVALID, CZ_NOMEM. */
+cz_status load_renames_open(struct load *l);
+void load_renames_free(struct load *l); /* accepts a zeroed one */
 
 /* Find a tensor for every parameter and a state for every one that the optimizer keeps. Local.
  * Errors: CZ_INVALID: something is missing, left over, of another shape or of another optimizer. */

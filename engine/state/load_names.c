@@ -20,7 +20,7 @@ static const char *const marks[] = {"_orig_mod.", "_fsdp_wrapped_module.",
 
 /* ---- s/REGEX/REPLACEMENT/ ------------------------------------------------------------------- */
 
-struct rename {
+struct load_rename {
     const char *text; /* as given */
     regex_t re;
     char replacement[NAME_NBYTES];
@@ -44,11 +44,11 @@ static const char *take_part(const char *at, char delimiter, char out[NAME_NBYTE
     return *at ? at + 1 : NULL;
 }
 
-static cz_status rename_open(const char *text, struct rename *r)
+static cz_status rename_open(const char *text, struct load_rename *r)
 {
     char pattern[NAME_NBYTES], why[128];
     const char *at = text[0] == 's' && text[1] ? text + 2 : NULL;
-    *r = (struct rename){.text = text};
+    *r = (struct load_rename){.text = text};
     if (at) at = take_part(at, text[1], pattern);
     if (at) at = take_part(at, text[1], r->replacement);
     if (at && strcmp(at, "g") == 0) r->all = true;
@@ -70,8 +70,8 @@ static bool append(char *out, size_t *n, const char *text, size_t nbytes)
 }
 
 /* \1 to \9 and & are what the groups and the pattern matched. */
-static bool append_replacement(const struct rename *r, const char *name, const regmatch_t *found,
-                               char *out, size_t *n)
+static bool append_replacement(const struct load_rename *r, const char *name,
+                               const regmatch_t *found, char *out, size_t *n)
 {
     for (const char *c = r->replacement; *c; c++) {
         int group = *c == '&' ? 0 : -1;
@@ -89,7 +89,7 @@ static bool append_replacement(const struct rename *r, const char *name, const r
     return true;
 }
 
-static bool apply(struct rename *r, char name[NAME_NBYTES])
+static bool apply(struct load_rename *r, char name[NAME_NBYTES])
 {
     char out[NAME_NBYTES] = "";
     const char *at = name;
@@ -133,19 +133,6 @@ static size_t wrapper_nbytes(const char *name)
     return 0;
 }
 
-/* Whether name is wrappers' names before `ours`; *n: their bytes. */
-static bool is_wrapped(const char *name, const char *ours, size_t *n)
-{
-    const size_t len = strlen(name), n_ours = strlen(ours);
-    if (len < n_ours || strcmp(name + len - n_ours, ours) != 0) return false;
-    for (*n = 0; *n < len - n_ours;) {
-        const size_t one = wrapper_nbytes(name + *n);
-        if (one == 0) return false;
-        *n += one;
-    }
-    return *n == len - n_ours;
-}
-
 /* ---- the table ------------------------------------------------------------------------------ */
 
 struct load_name {
@@ -184,8 +171,6 @@ size_t load_find(const struct load *l, const char *name)
 }
 
 struct naming {
-    struct rename *renames;
-    size_t n_renames;
     const char *prefix; /* NULL: names are otherwise as they are */
     size_t n_stripped;
 };
@@ -195,7 +180,7 @@ static cz_status add_name(struct load *l, struct naming *how, const char *name, 
     char text[NAME_NBYTES];
     bool fits = strlen(name) < sizeof text;
     if (fits) strcpy(text, name);
-    for (size_t i = 0; fits && i < how->n_renames; i++) fits = apply(&how->renames[i], text);
+    for (size_t i = 0; fits && i < l->n_renames; i++) fits = apply(&l->renames[i], text);
     if (!fits) return err_set(CZ_INVALID, 0, "%s: the name, or what it becomes, is too long", name);
     if (how->prefix) {
         drop_marks(text);
@@ -226,6 +211,7 @@ static cz_status make_names(struct load *l, struct naming *how)
 {
     size_t n = 0;
     load_names_free(l);
+    for (size_t i = 0; i < l->n_renames; i++) l->renames[i].n_changed = 0;
     for (size_t i = 0; i < ckpt_count(l->ck); i++) n += 1 + ckpt_at(l->ck, i)->n_aliases;
     l->names = calloc(n + 1, sizeof *l->names);
     if (!l->names) return err_set(CZ_NOMEM, 0, "no memory for the names of a checkpoint");
@@ -267,50 +253,54 @@ static void find_candidates(const struct load *l, struct candidates *c)
 {
     const struct param_table *table = model_params(l->e->model);
     c->n = 0;
-    for (size_t i = 0; i < table->n_params && c->n == 0; i++) {
-        if (load_find(l, table->params[i].name) < ckpt_count(l->ck)) continue;
-        for (size_t t = 0; t < (l->names ? l->n_names : ckpt_count(l->ck)); t++) {
-            const char *theirs = l->names ? l->names[t].text : ckpt_at(l->ck, t)->name;
-            char name[NAME_NBYTES];
-            size_t n;
-            if (snprintf(name, sizeof name, "%s", theirs) >= (int)sizeof name) continue;
-            drop_marks(name);
-            if (is_wrapped(name, table->params[i].name, &n)) consider(c, name, n);
+    for (size_t t = 0; t < (l->names ? l->n_names : ckpt_count(l->ck)); t++) {
+        const char *theirs = l->names ? l->names[t].text : ckpt_at(l->ck, t)->name;
+        char name[NAME_NBYTES];
+        if (snprintf(name, sizeof name, "%s", theirs) >= (int)sizeof name) continue;
+        drop_marks(name);
+        for (size_t n = 0, one = 1; one > 0; n += one) {
+            size_t idx;
+            if (param_table_has(table, name + n, &idx) &&
+                load_find(l, table->params[idx].name) == ckpt_count(l->ck))
+                consider(c, name, n);
+            one = wrapper_nbytes(name + n);
         }
     }
 }
 
-static cz_status open_renames(const struct load *l, struct naming *how)
+cz_status load_renames_open(struct load *l)
 {
     const char *const *texts = l->options->renames;
     size_t n = 0;
     while (texts && texts[n]) n++;
-    how->renames = calloc(n + 1, sizeof *how->renames);
-    if (!how->renames) return err_set(CZ_NOMEM, 0, "no memory to rename tensors");
+    l->renames = calloc(n + 1, sizeof *l->renames);
+    if (!l->renames) return err_set(CZ_NOMEM, 0, "no memory to rename tensors");
     for (size_t i = 0; i < n; i++) {
-        TRY(rename_open(texts[i], &how->renames[i]));
-        how->n_renames++;
+        TRY(rename_open(texts[i], &l->renames[i]));
+        l->n_renames++;
     }
     return CZ_OK;
 }
 
-static void close_renames(struct naming *how)
+void load_renames_free(struct load *l)
 {
-    for (size_t i = 0; i < how->n_renames; i++) regfree(&how->renames[i].re);
-    free(how->renames);
+    for (size_t i = 0; i < l->n_renames; i++) regfree(&l->renames[i].re);
+    free(l->renames);
+    l->renames = NULL;
+    l->n_renames = 0;
 }
 
 /* A pattern that changes nothing is nearly always a typo. */
-static cz_status check_renames(const struct load *l, const struct naming *how)
+static cz_status check_renames(const struct load *l)
 {
-    for (size_t i = 0; i < how->n_renames; i++) {
-        if (how->renames[i].n_changed == 0)
+    for (size_t i = 0; i < l->n_renames; i++) {
+        if (l->renames[i].n_changed == 0)
             return err_set(CZ_INVALID, 0, "rename \"%s\": no name in %s matches; the first is %s",
-                           how->renames[i].text, ckpt_get_info(l->ck)->tag_dir,
+                           l->renames[i].text, ckpt_get_info(l->ck)->tag_dir,
                            ckpt_count(l->ck) > 0 ? ckpt_at(l->ck, 0)->name : "none");
         if (l->e->comm->rank == 0)
-            LOGV(LOG_INFO, SUB_CKPT, "names: %s changed %zu", how->renames[i].text,
-                 how->renames[i].n_changed);
+            LOGV(LOG_INFO, SUB_CKPT, "names: %s changed %zu", l->renames[i].text,
+                 l->renames[i].n_changed);
     }
     return CZ_OK;
 }
@@ -334,7 +324,7 @@ static cz_status take_prefix(struct load *l, struct naming *how)
     how->prefix = n_best == 1 ? c.prefix[best] : NULL;
     how->n_stripped = 0;
     if (c.n == 0) return CZ_OK;
-    if (!how->prefix && how->n_renames == 0) {
+    if (!how->prefix && l->n_renames == 0) {
         load_names_free(l);
         return CZ_OK;
     }
@@ -349,34 +339,25 @@ static cz_status take_prefix(struct load *l, struct naming *how)
 cz_status load_names(struct load *l, bool lacks_some)
 {
     struct naming how = {0};
-    cz_status st = open_renames(l, &how);
-    if (st == CZ_OK && how.n_renames > 0) st = make_names(l, &how);
-    if (st == CZ_OK && how.n_renames > 0 && !lacks_some) st = check_renames(l, &how);
-    if (st == CZ_OK && lacks_some) st = take_prefix(l, &how);
-    close_renames(&how);
-    return st;
+    if (l->n_renames > 0) TRY(make_names(l, &how));
+    if (l->n_renames > 0 && !lacks_some) TRY(check_renames(l));
+    return lacks_some ? take_prefix(l, &how) : CZ_OK;
 }
 
 /* While a checkpoint is opened its names come one by one. */
 bool load_param_of(const struct load *l, const char *name, size_t *idx)
 {
     const struct param_table *table = model_params(l->e->model);
-    struct naming how = {0};
     char text[NAME_NBYTES];
-    bool found = false;
-    if (snprintf(text, sizeof text, "%s", name) < (int)sizeof text &&
-        open_renames(l, &how) == CZ_OK) {
-        bool fits = true;
-        for (size_t i = 0; fits && i < how.n_renames; i++) fits = apply(&how.renames[i], text);
-        found = fits && param_table_find(table, text, idx) == CZ_OK;
-        if (fits && !found) drop_marks(text);
-        const char *at = text;
-        for (size_t n = 1; fits && !found && n > 0; at += n) {
-            found = param_table_find(table, at, idx) == CZ_OK;
-            n = wrapper_nbytes(at);
-        }
+    if (snprintf(text, sizeof text, "%s", name) >= (int)sizeof text) return false;
+    for (size_t i = 0; i < l->n_renames; i++)
+        if (!apply(&l->renames[i], text)) return false;
+    if (param_table_has(table, text, idx)) return true;
+    drop_marks(text);
+    const char *at = text;
+    for (size_t n = 1; n > 0; at += n) {
+        if (param_table_has(table, at, idx)) return true;
+        n = wrapper_nbytes(at);
     }
-    close_renames(&how);
-    err_clear();
-    return found;
+    return false;
 }

@@ -206,10 +206,8 @@ static cz_status restore_scale(struct load *l)
     return CZ_OK;
 }
 
-/* A schedule that is not the saved run's gives another rate for the next update: it counts, not the
- * rate that the old one left. Both are functions of the place; those of torch may differ in
- * rounding.
- */
+/* Whether the config's schedule gives another rate for the next update than the saved run's. The
+ * config's rate is used then. The schedules of torch may differ in rounding, so rates may, too. */
 static bool is_other_rate(const struct load *l, size_t g, double saved)
 {
     const double ours = schedule_lr(&l->e->schedule, l->e->schedule.last_batch_iteration, g);
@@ -219,9 +217,9 @@ static bool is_other_rate(const struct load *l, size_t g, double saved)
 static void take_own_rates(struct load *l, size_t g, double saved)
 {
     struct optim_group *group = &l->e->groups[g];
-    const struct schedule *s = &l->e->schedule;
+    struct schedule *s = &l->e->schedule;
     schedule_write_lr(s, g, group);
-    schedule_write_betas(&l->e->schedule, g, group);
+    schedule_write_betas(s, g, group);
     if (g == 0 && l->e->comm->rank == 0)
         LOGV(LOG_WARN, SUB_CKPT,
              "the next step has the rate %g of the config's schedule; the checkpoint's had left %g",

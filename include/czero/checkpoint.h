@@ -29,7 +29,8 @@ struct cz_consolidate_options {
     /* Bytes so far, verifying included; one call at a time, from any thread. NULL: none. */
     void (*progress)(uint64_t done, uint64_t total, void *user);
     void *user;
-    bool finite; /* CZ_DIVERGED where a weight, as written, is NaN or infinite; nothing is left */
+    bool finite; /* CZ_DIVERGED where a weight is NaN or infinite, CZ_INVALID where it becomes so in
+                    dtype; nothing is left. Without it one warning names such tensors. */
 };
 
 struct cz_consolidate_result {
@@ -115,6 +116,7 @@ struct cz_fsck_finding {
                              record, or "" for the whole file */
     uint64_t off, nbytes; /* position in the file; nbytes 0: the whole file */
     const char *sentence; /* all of it, for people */
+    cz_status status;     /* CZ_CORRUPT; CZ_IO: reading failed, so the file may be sound */
 };
 
 struct cz_fsck_report {

@@ -69,6 +69,8 @@ touch file
 code=0
 "$czero" "${train[@]}" --model bert-tiny --tokenizer vocab --export file >out 2>err || code=$?
 [ $code = 2 ] && grep -q "file: is a file; a folder is needed" err || fail "--export FILE: exit code $code"
+"$czero" "${train[@]}" --model bert-tiny --tokenizer vocab --export new/folder/x >out 2>err || fail "--export into folders that are not there"
+[ -e new/folder/x/config.json ] || fail "--export made no folders"
 for option in metrics curve; do
   code=0
   (ulimit -f 1 && exec "$czero" "${train[@]}" --steps 60 --model bert-tiny --tokenizer vocab "--$option" "$option.csv") >out 2>err || code=$?

@@ -69,10 +69,10 @@ mkdir disk/hf
 mount -o remount,ro "$disk" || fail "cannot remount"
 run "$czero" "${train[@]:0:${#train[@]}-5}" --steps 1 --curve none.csv --export disk/hf
 [ $code = 1 ] || fail "read-only: --export: exit code $code"
-grep -q '^czero: --export: cannot write to disk/hf: Read-only file system$' err.txt || fail "--export: no sentence"
+grep -q '^czero: --export: .*disk/hf/.czero-run: cannot be opened for writing: Read-only file system$' err.txt || fail "--export: no sentence"
 run "$czero" "${train[@]:0:${#train[@]}-5}" --steps 1 --curve none.csv --export disk/new
 [ $code = 1 ] || fail "read-only: --export of a new folder: exit code $code"
-grep -q '^czero: --export: cannot create disk/new: Read-only file system$' err.txt || fail "--export: no sentence"
+grep -q '^czero: --export: disk/new: cannot be created as a folder: Read-only file system$' err.txt || fail "--export: no sentence"
 run "$czero" "${train[@]:0:${#train[@]}-5}" --steps 1 --curve disk/c.csv
 [ $code = 1 ] || fail "read-only: --curve: exit code $code"
 grep -q '^czero: --curve: cannot write disk/c.csv: Read-only file system$' err.txt || fail "--curve: no sentence"

@@ -3,6 +3,7 @@
 #include "tests/support/check_main.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static char path_buffer[4096];
 
@@ -177,6 +178,44 @@ START_TEST(a_folder_leads_to_a_tag)
 }
 END_TEST
 
+/* What is not known is no "no": a run would begin anew. A link to itself cannot be followed. */
+START_TEST(a_folder_that_cannot_be_examined_is_an_error)
+{
+    const char *dir = test_tmp_make();
+    char loop[256];
+    put(dir, "latest", "t1", 2);
+    snprintf(loop, sizeof loop, "%s/t1", dir);
+    ck_assert_int_eq(symlink("t1", loop), 0);
+    leads_nowhere(loop, NULL, CZ_IO, "t1/latest");
+    snprintf(loop, sizeof loop, "%s/latest", dir);
+    ck_assert_int_eq(unlink(loop), 0);
+    ck_assert_int_eq(symlink("latest", loop), 0);
+    leads_nowhere(dir, NULL, CZ_IO, "latest: cannot be opened");
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* The newest by number, with its own name; files and other names do not count. */
+START_TEST(a_trainers_folder_is_told)
+{
+    const char *dir = test_tmp_make();
+    put(dir, "checkpoint-900", "", 0);
+    put_folder(dir, "checkpoint-");
+    put_folder(dir, "checkpoint-x5");
+    put_folder(dir, "checkpoint- 6");
+    put_folder(dir, "checkpoint-99999999999999999999");
+    leads_nowhere(dir, NULL, CZ_NOTFOUND, "no checkpoint here");
+    put_folder(dir, "checkpoint-0");
+    leads_nowhere(dir, NULL, CZ_NOTFOUND, "(checkpoint-0): name one of them");
+    put_folder(dir, "checkpoint-20");
+    put_folder(dir, "checkpoint-0100");
+    leads_nowhere(dir, NULL, CZ_NOTFOUND,
+                  "(checkpoint-0, checkpoint-20, checkpoint-0100): name one");
+    leads_nowhere(dir, NULL, CZ_NOTFOUND, "/checkpoint-0100");
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(files_are_listed_in_natural_order)
 {
     const char *dir = test_tmp_make();
@@ -205,4 +244,6 @@ START_TEST(files_are_listed_in_natural_order)
 END_TEST
 
 TEST_MAIN("checkpoint/names", files_have_deepspeeds_names, tags_are_single_visible_names,
-          latest_is_trimmed_and_checked, a_folder_leads_to_a_tag, files_are_listed_in_natural_order)
+          latest_is_trimmed_and_checked, a_folder_leads_to_a_tag,
+          a_folder_that_cannot_be_examined_is_an_error, a_trainers_folder_is_told,
+          files_are_listed_in_natural_order)

@@ -88,9 +88,11 @@ const struct arg_command config_command = {
                 "  czero config show ds_config.json --explain",
 };
 
-/* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. */
+/* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. A disk
+ * that fails is none. */
 static int fail(void)
 {
+    if (cz_last_status() == CZ_IO) return tool_fail();
     return tool_fail() == EXIT_MEMORY ? EXIT_MEMORY : EXIT_USAGE;
 }
 

@@ -159,7 +159,8 @@ cz_status resume_parse(const char *text, struct resume_point *p)
     p->run.size = sizeof p->run;
     cz_status st = cz_saved_run_read(p->dir, p->tag, &p->run);
     p->has_run = st == CZ_OK;
-    err_clear(); /* what is wrong with it, loading says */
+    if (st == CZ_IO || st == CZ_NOMEM) return st; /* loading may succeed, without this seed */
+    err_clear();                                  /* what else is wrong with it, loading says */
     return CZ_OK;
 }
 
@@ -179,15 +180,19 @@ cz_status resume_load(const struct resume_point *p, struct cz_engine *engine,
 }
 
 /* Locating is enough; loading would read gigabytes. */
-bool is_checkpoint(const char *dir)
+cz_status find_checkpoint(const char *dir, bool *found)
 {
     char *tag_dir, *tag;
-    bool found = ckpt_locate(dir, NULL, &tag_dir, &tag) == CZ_OK;
-    err_clear();
-    if (!found) return false;
+    cz_status st = ckpt_locate(dir, NULL, &tag_dir, &tag);
+    *found = st == CZ_OK;
+    if (st == CZ_NOTFOUND || st == CZ_INVALID) {
+        err_clear();
+        return CZ_OK;
+    }
+    if (st != CZ_OK) return st;
     free(tag_dir);
     free(tag);
-    return true;
+    return CZ_OK;
 }
 
 /* Weights only: optimizer state and counters belong to the earlier run. */

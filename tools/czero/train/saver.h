@@ -59,8 +59,9 @@ void resume_free(struct resume_point *p); /* accepts zeroed */
 cz_status resume_load(const struct resume_point *p, struct cz_engine *engine,
                       struct cz_load_result *result);
 
-/* Whether a folder holds checkpoints (and not a Hugging Face model). */
-bool is_checkpoint(const char *dir);
+/* Whether a folder holds checkpoints (and not a Hugging Face model). Errors: reading fails, or what
+ * names the newest one is damaged: not knowing is no "no". */
+cz_status find_checkpoint(const char *dir, bool *found);
 
 /* The weights of a folder's latest checkpoint, and nothing else of it; renames as above. */
 cz_status init_weights(const char *dir, const char *const *renames, struct cz_engine *engine);

@@ -119,7 +119,9 @@ static cz_status find_resume_point(struct run *r)
     const struct train_options *o = r->options;
     const bool is_auto = o->resume && strcmp(o->resume, "auto") == 0;
     if (o->resume && !is_auto) TRY(resume_parse(o->resume, &r->resume));
-    if (is_auto && is_checkpoint(o->save)) TRY(resume_parse(o->save, &r->resume));
+    bool found = false;
+    if (is_auto) TRY(find_checkpoint(o->save, &found));
+    if (found) TRY(resume_parse(o->save, &r->resume));
     bool has_cursor = r->resume.has_run && r->resume.run.has_cursor;
     r->seed = 42;
     r->shuffle = has_cursor ? r->resume.run.cursor.shuffle : true;
@@ -275,7 +277,7 @@ static cz_status open_model(struct run *r)
     cz_model_set_seed(r->model, r->seed); /* of what a folder's files lack, such as a new head */
     bool random = o->init && strcmp(o->init, "random") == 0;
     const bool resumes = r->resume.dir != NULL;
-    r->init_from_checkpoint = o->init && !random && is_checkpoint(o->init);
+    if (o->init && !random) TRY(find_checkpoint(o->init, &r->init_from_checkpoint));
     if (!o->init && !resumes && access(o->model, F_OK) == 0 && !cz_model_has_weights(r->model))
         return err_set(CZ_NOTFOUND, 0, "%s has no weights; --init random starts without", o->model);
     const bool lacks_weights = !cz_model_has_weights(r->model);
@@ -427,13 +429,6 @@ static bool is_same_folder(const char *a, const char *b)
 static cz_status check_export(const struct run *r)
 {
     const struct train_options *o = r->options;
-    struct stat info;
-    if (mkdir(o->export_dir, 0777) != 0 && errno != EEXIST)
-        return err_set(CZ_IO, errno, "--export: cannot create %s", o->export_dir);
-    if (stat(o->export_dir, &info) == 0 && !S_ISDIR(info.st_mode))
-        return err_set(CZ_INVALID, 0, "--export %s: is a file; a folder is needed", o->export_dir);
-    if (access(o->export_dir, W_OK | X_OK) != 0)
-        return err_set(CZ_IO, errno, "--export: cannot write to %s", o->export_dir);
     if (o->force || !holds_model(o->export_dir)) return CZ_OK;
     if (is_same_folder(o->export_dir, o->model))
         return err_set(CZ_INVALID, 0,
@@ -462,11 +457,13 @@ static cz_status claim_folders(struct run *r)
         TRY(saver_check(&r->saver));
         if (!o->force && !r->resume.dir) TRY(saver_check_unused(&r->saver));
     }
+    struct stat info;
     if (!o->export_dir) return CZ_OK;
-    TRY(check_export(r));
-    if (o->save && is_same_folder(o->save, o->export_dir)) return CZ_OK;
+    if (stat(o->export_dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        return err_set(CZ_INVALID, 0, "--export %s: is a file; a folder is needed", o->export_dir);
+    if (o->save && is_same_folder(o->save, o->export_dir)) return check_export(r);
     if (folder_lock_take(&r->export_lock, o->export_dir) != CZ_OK) return err_prefix("--export");
-    return CZ_OK;
+    return check_export(r);
 }
 
 static cz_status open_run(struct run *r)

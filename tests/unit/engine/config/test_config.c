@@ -578,6 +578,32 @@ START_TEST(json_fed_back_gives_the_same_bytes)
 }
 END_TEST
 
+static void note_difference(void *user, const char *path, const char *a, const char *b)
+{
+    char *text = user;
+    const size_t n = strlen(text);
+    (void)snprintf(text + n, 4096 - n, "%s|%s|%s\n", path, a, b);
+}
+
+START_TEST(differences_come_one_by_one)
+{
+    struct ds_config *a =
+        config_of("{\"train_batch_size\": 4, \"tensorboard\": {\"enabled\": true, "
+                  "\"job_name\": \"a: b -> c\"}}",
+                  NULL);
+    struct ds_config *b = config_of("{\"train_batch_size\": 8}", NULL);
+    char text[4096] = "";
+    ck_ok(config_diff_walk(a, b, note_difference, text));
+    ck_assert_ptr_nonnull(strstr(text, "train_batch_size|4|8\n"));
+    ck_assert_msg(strstr(text, "|\"a: b -> c\"|") != NULL, "%s", text);
+    text[0] = '\0';
+    ck_ok(config_diff_walk(a, a, note_difference, text));
+    ck_assert_str_eq(text, "");
+    config_free(a);
+    config_free(b);
+}
+END_TEST
+
 START_TEST(diff_and_explain_tell_values_and_origins)
 {
     struct ds_config *a = config_of("{\"train_batch_size\": 4}", NULL);
@@ -930,7 +956,7 @@ TEST_MAIN("engine/config", triangle_derives_the_missing_corners,
           overlap_is_on_at_stage_3_only, keys_that_do_not_go_together,
           unknown_top_level_keys_warn_with_the_nearest, every_x_key_is_answered,
           sections_that_are_off_are_accepted_silently, autos_fill_what_says_auto,
-          sets_override_and_add, json_fed_back_gives_the_same_bytes,
+          sets_override_and_add, json_fed_back_gives_the_same_bytes, differences_come_one_by_one,
           diff_and_explain_tell_values_and_origins, typed_view_holds_what_the_engine_needs,
           compat_0_16_selects_the_older_defaults, elasticity_finds_a_batch_under_0_16,
           elasticity_counts_the_ranks_that_share_a_batch,
