@@ -8,6 +8,7 @@
 
 #include "base/host/process_mark.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -317,6 +318,25 @@ const char *file_temporary_mark(const char *name, size_t *n_final)
     return last + strlen(TEMPORARY);
 }
 
+/* Of processes that were killed between naming such a file and the rename. A folder that cannot be
+ * listed keeps them: they are no reason to fail. */
+static void remove_left(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const size_t n_base = strlen(base);
+    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    DIR *listing = dir ? opendir(dir) : NULL;
+    free(dir);
+    for (struct dirent *d; listing && (d = readdir(listing));) {
+        size_t n;
+        const char *mark = file_temporary_mark(d->d_name, &n);
+        if (mark && n == n_base && strncmp(d->d_name, base, n) == 0 &&
+            process_mark_fate(mark) == PROCESS_ENDED)
+            (void)unlinkat(dirfd(listing), d->d_name, 0);
+    }
+    if (listing) closedir(listing);
+}
+
 /* A file without a name vanishes with its process. Where the file system has none (mostly network
  * file systems), it gets a temporary name. /proc is needed to give the file its name later, so it
  * is looked for first. */
@@ -464,6 +484,7 @@ cz_status file_durable_rename(struct file_durable *f)
     if (rename(f->temp, f->path) != 0)
         return err_set(CZ_IO, errno, "%s: cannot be put into place", f->path);
     f->renamed = true;
+    remove_left(f->path);
     int failed = f->fd >= 0 && close(f->fd) != 0 && errno != EINTR ? errno : 0;
     f->fd = -1;
     close_fds(f);

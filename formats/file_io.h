@@ -104,6 +104,7 @@ const char *file_temporary_mark(const char *name, size_t *n_final);
 /* Bring the bytes to disk (the file keeps its temporary state); file_durable_rename() puts it into
  * place later. Errors: CZ_IO, after which only file_durable_abort() makes sense. */
 cz_status file_durable_sync(struct file_durable *f);
+/* Also removes temporaries of this name that killed processes left. */
 cz_status file_durable_rename(struct file_durable *f);
 
 /* Sync, rename, and sync the folder. On any failure the temporary is removed. */

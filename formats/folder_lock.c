@@ -1,7 +1,7 @@
-/* Locks of folders by flock(), which a killed process leaves behind unlocked. Where a file system
- * has no locks, or keeps them to each host, the text tells: the mark of a process of this host
- * shows whether it runs. A run of another host cannot be seen from here; if its lock was free, it
- * is taken for ended, since jobs are moved between hosts after a failure. */
+/* Locks of folders by flock(). The kernel unlocks the file of a killed process. Some file systems
+ * have no locks, or keep them to each host: there the mark in the file decides. It shows whether a
+ * process of this host still runs. A run of another host cannot be seen from here: a free lock
+ * means that it ended, because jobs move between hosts after a failure. */
 #include "formats/folder_lock.h"
 
 #include "base/host/process_mark.h"
@@ -20,7 +20,7 @@
 
 #define TRIES_MAX   100 /* another process may remove the file that was just opened */
 #define TEXT_NBYTES 512
-/* Without any lock, what another host has not touched for so many seconds is taken for ended. */
+/* Without locks, a run of another host counts as ended when its file is this many seconds old. */
 #define QUIET_S_MAX 3600
 
 /* First line: the mark. Second line: the process, for people. */

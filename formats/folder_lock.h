@@ -1,9 +1,8 @@
-/* One run per folder: two that save or export into the same folder would overwrite each other's
- * files, and a resumed run would continue a checkpoint that another run is still writing.
+/* One run per folder. Two runs in one folder would overwrite each other's files, and a resumed run
+ * would continue one that still runs.
  *
- * folder_lock_take() → folder_lock_release(). The lock is a file in the folder, locked by the
- * kernel and with a text that says which process has it. It ends with the process, however that
- * ends. */
+ * folder_lock_take() → folder_lock_release(). The lock is a file in the folder. The kernel locks
+ * it, and its text names the process. The lock ends with the process, however that ends. */
 #ifndef CZ_FORMATS_FOLDER_LOCK_H
 #define CZ_FORMATS_FOLDER_LOCK_H
 
@@ -21,11 +20,11 @@ struct folder_lock {
     bool made_dir;
 };
 
-/* Make the folder if it is missing, and take it. Errors: CZ_BUSY (the sentence names process and
- * host), CZ_IO (also: something that is no file has the lock's name), CZ_NOMEM. */
+/* Creates the folder if it is missing, and locks it. Errors: CZ_BUSY (the sentence names process
+ * and host), CZ_IO (also: something that is no file has the lock's name), CZ_NOMEM. */
 cz_status folder_lock_take(struct folder_lock *lock, const char *dir);
 
-/* Accepts a zeroed one. An empty folder that taking it made goes, too. */
+/* Accepts a zeroed one. Removes the folder if folder_lock_take() created it and it is empty. */
 void folder_lock_release(struct folder_lock *lock);
 
 CZ_EXTERN_C_END

@@ -1,6 +1,7 @@
 /* Claim: a durable file has the bytes that were written whatever their size, place and memory
  * alignment; it appears under its name only by the commit; an abort, and a killed process, leave
  * the folder as it was. */
+#include "base/host/process_mark.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 
@@ -8,6 +9,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum { FILE_NBYTES = 3 << 20 };
 
@@ -145,6 +147,58 @@ START_TEST(a_killed_process_leaves_nothing)
 }
 END_TEST
 
+static bool is_there(const char *dir, const char *name)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    return file_exists(path);
+}
+
+/* Killed between a name and the rename, as config.json.tmpMARK; also by a relative path. A process
+ * that runs, and other files, are let be. */
+START_TEST(leftovers_of_killed_processes_go_with_the_next_file)
+{
+    const char *dir = test_tmp_make();
+    char mark[PROCESS_MARK_NBYTES], names[5][128], path[512];
+    int pipe_fds[2];
+    ck_assert_int_eq(pipe(pipe_fds), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        process_mark(mark);
+        if (write(pipe_fds[1], mark, sizeof mark) < 0) _exit(1);
+        pause();
+    }
+    ck_assert_int_eq(read(pipe_fds[0], mark, sizeof mark), sizeof mark);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    (void)snprintf(names[0], sizeof names[0], "config.json.tmp%s", mark);
+    char *last = mark + strlen(mark) - 1; /* another start of that process */
+    *last = *last == '0' ? '1' : '0';
+    (void)snprintf(names[1], sizeof names[1], "config.json.tmp%s", mark);
+    (void)snprintf(names[2], sizeof names[2], "config.jso.tmp%s", mark);
+    (void)snprintf(names[3], sizeof names[3], "my-config.json.tmp%s", mark);
+    (void)snprintf(names[4], sizeof names[4], "config.json.tmpx");
+    ck_assert_int_eq(chdir(dir), 0);
+    for (int is_relative = 0; is_relative < 2; is_relative++) {
+        for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+            FILE *f = fopen(names[i], "w");
+            ck_assert_ptr_nonnull(f);
+            fclose(f);
+        }
+        (void)snprintf(path, sizeof path, "%s%sconfig.json", is_relative ? "" : dir,
+                       is_relative ? "" : "/");
+        ck_ok(file_save(path, "{}", 2));
+        ck_assert(is_there(dir, "config.json"));
+        for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+            ck_assert_msg(is_there(dir, names[i]) == (i != 1), "%s", names[i]);
+    }
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(a_folder_that_is_not_there_is_an_error)
 {
     struct file_durable f;
@@ -156,4 +210,5 @@ END_TEST
 
 TEST_MAIN("formats/file_io", no_descriptor_stays_open, pieces_of_any_size_and_alignment_are_written,
           old_content_stays_until_the_commit, a_killed_process_leaves_nothing,
+          leftovers_of_killed_processes_go_with_the_next_file,
           a_folder_that_is_not_there_is_an_error)
