@@ -117,6 +117,18 @@ static inline void dtype_put(void *p, size_t i, enum cz_dtype dtype, float x)
         ((float *)p)[i] = x;
 }
 
+/* The largest number of fp16 or bf16. */
+static inline double dtype_largest(enum cz_dtype dtype)
+{
+    return dtype == DTYPE_F16 ? 65504 : 0x1.fep127;
+}
+
+/* How a number that is not finite is written. */
+static inline const char *dtype_nonfinite_name(double x)
+{
+    return x != x ? "nan" : x > 0 ? "inf" : "-inf";
+}
+
 /* Index of the first element that is NaN or infinite; n: none. */
 static inline size_t dtype_first_nonfinite(const void *p, size_t n, enum cz_dtype dtype)
 {

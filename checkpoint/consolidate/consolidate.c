@@ -20,6 +20,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -322,24 +323,47 @@ struct copy {
     const struct cons_plan *plan;
     const struct cons_sink_class *cls;
     void *sink;
+    atomic_bool *not_finite; /* (plan->n) tensors with such an element */
 };
 
-/* A buffer may hold infinities on purpose (masks); a weight beyond fp16 becomes one. */
-static cz_status check_finite(const struct cons_tensor *t, uint64_t elem_off, size_t numel,
-                              const void *buf)
+/* A buffer may hold infinities on purpose (masks); a weight beyond fp16 becomes one. An export
+ * fails, as model/hf/export.c's does; zero_to_fp32 copies what a checkpoint holds, and warns. */
+static cz_status check_finite(const struct copy *c, const struct cons_tensor *t, uint64_t elem_off,
+                              size_t numel, const void *buf)
 {
-    if (t->tensor->kind == CKPT_BUFFER || !t->dtype->has_base) return CZ_OK;
-    const size_t i = dtype_first_nonfinite(buf, numel, t->dtype->base);
+    float x;
+    const enum cz_dtype base = t->dtype->base;
+    const bool is_known = base == DTYPE_F32 || base == DTYPE_BF16 || base == DTYPE_F16;
+    if (t->tensor->kind == CKPT_BUFFER || !t->dtype->has_base || !is_known) return CZ_OK;
+    const size_t i = dtype_first_nonfinite(buf, numel, base);
     if (i == numel) return CZ_OK;
-    const double x = (double)dtype_get(buf, i, t->dtype->base);
+    if (!c->plan->options->finite) {
+        atomic_store(&c->not_finite[t - c->plan->tensors], true);
+        return CZ_OK;
+    }
+    const unsigned long long element = elem_off + i;
+    TRY(ckpt_read(c->plan->ck, t->idx, CKPT_MASTER, element, 1, &x));
+    if (isfinite(x))
+        return err_set(CZ_INVALID, 0,
+                       "%s: element %llu is %g, beyond %g, the largest of %s: export %s",
+                       t->tensor->name, element, (double)x, dtype_largest(base), dtype_name(base),
+                       base == DTYPE_F16 ? "bf16 or fp32" : "fp32");
     return err_set(CZ_DIVERGED, 0,
-                   "%s: element %llu is %s in %s: weights that are not finite are not exported%s",
-                   t->tensor->name, (unsigned long long)(elem_off + i),
-                   isnan(x) ? "nan"
-                   : x > 0  ? "inf"
-                            : "-inf",
-                   dtype_name(t->dtype->base),
-                   t->dtype->base == DTYPE_F16 ? "; fp16 ends at 65504, bf16 and fp32 do not" : "");
+                   "%s: element %llu is %s: weights that are not finite are not exported",
+                   t->tensor->name, element, dtype_nonfinite_name((double)x));
+}
+
+static void warn_not_finite(const struct copy *c)
+{
+    size_t n = 0, first = 0;
+    for (size_t i = c->plan->n; i-- > 0;) {
+        if (!atomic_load(&c->not_finite[i])) continue;
+        first = i;
+        n++;
+    }
+    if (n > 0)
+        LOGV(LOG_WARN, SUB_CKPT, "%zu of %zu tensors hold nan or inf, as written; the first is %s",
+             n, c->plan->n, c->plan->tensors[first].tensor->name);
 }
 
 static cz_status copy_piece(void *user, const struct cons_tensor *t, uint64_t elem_off,
@@ -348,7 +372,7 @@ static cz_status copy_piece(void *user, const struct cons_tensor *t, uint64_t el
     const struct copy *c = user;
     (void)buf2;
     TRY(cons_fetch(c->plan, t, elem_off, numel, buf));
-    if (c->plan->options->finite) TRY(check_finite(t, elem_off, numel, buf));
+    TRY(check_finite(c, t, elem_off, numel, buf));
     return c->cls->write(c->sink, t, elem_off, numel, buf);
 }
 
@@ -358,8 +382,9 @@ static cz_status write_output(struct cons_plan *plan, const struct cons_sink_cla
 {
     cz_status st;
     const bool verify = plan->options->verify;
-    struct copy c = {plan, cls, NULL};
+    struct copy c = {plan, cls, NULL, calloc(plan->n + 1, sizeof *c.not_finite)};
     struct cons_check *check = NULL;
+    if (!c.not_finite) return err_set(CZ_NOMEM, 0, "no memory for %zu tensors", plan->n);
     TRY_GOTO(cls->create(plan, &c.sink), done);
     TRY_GOTO(cons_check_begin(plan, &check), done);
     *n_files = cls->n_files(c.sink);
@@ -369,6 +394,7 @@ static cz_status write_output(struct cons_plan *plan, const struct cons_sink_cla
     check = NULL;
     TRY_GOTO(st, done);
     TRY_GOTO(cls->finish(c.sink), done);
+    warn_not_finite(&c);
 done:
     if (st != CZ_OK) {
         /* The first error counts; the thread still has to end before its memory goes. */
@@ -378,6 +404,7 @@ done:
         err_restore(&error);
     }
     cls->destroy(c.sink);
+    free((void *)c.not_finite);
     return st;
 }
 

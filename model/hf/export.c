@@ -112,16 +112,15 @@ static cz_status check_finite(const float *x, size_t n, enum cz_dtype dtype, con
         return err_set(CZ_DIVERGED, 0,
                        "%s: element %zu is %s: weights that are not finite are not "
                        "exported",
-                       name, off + i,
-                       isnan(x[i]) ? "nan"
-                       : x[i] > 0  ? "inf"
-                                   : "-inf");
-    for (size_t k = 0; dtype == DTYPE_F16 && k < n; k++)
-        if (fabsf(x[k]) >= 65520)
+                       name, off + i, dtype_nonfinite_name((double)x[i]));
+    /* from here on they round to infinity */
+    const float limit = dtype == DTYPE_F16 ? 65520 : 0x1.ffp127f;
+    for (size_t k = 0; dtype != DTYPE_F32 && k < n; k++)
+        if (fabsf(x[k]) >= limit)
             return err_set(CZ_INVALID, 0,
-                           "%s: element %zu is %g, beyond 65504, the largest of fp16: export bf16 "
-                           "or fp32",
-                           name, off + k, (double)x[k]);
+                           "%s: element %zu is %g, beyond %g, the largest of %s: export %s", name,
+                           off + k, (double)x[k], dtype_largest(dtype), dtype_name(dtype),
+                           dtype == DTYPE_F16 ? "bf16 or fp32" : "fp32");
     return CZ_OK;
 }
 

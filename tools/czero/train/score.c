@@ -119,11 +119,7 @@ static cz_status check_logits(const struct scorer *s, const float *logits, size_
     const size_t n = (size_t)s->n_classes, k = dtype_first_nonfinite(logits, n, DTYPE_F32);
     if (k == n) return CZ_OK;
     return err_set(CZ_CORRUPT, 0, "text %zu: the model gives the logit %s for class %s",
-                   example + 1,
-                   isnan(logits[k]) ? "nan"
-                   : logits[k] > 0  ? "inf"
-                                    : "-inf",
-                   s->labels[k]);
+                   example + 1, dtype_nonfinite_name((double)logits[k]), s->labels[k]);
 }
 
 /* Row b of a batch of T tokens per row: its text, or its words. */
