@@ -288,12 +288,32 @@ def _load() -> ctypes.CDLL:
     return library
 
 
+class _SignalStack(ctypes.Structure):
+    _fields_ = [("start", c_void_p), ("flags", c_int), ("nbytes", c_size_t)]
+
+
+_SS_DISABLE = 2
+_signal_stack: Any = None  # its memory
+
+
+def _take_signal_stack() -> None:
+    """A stack for this thread's signal handlers, if it has none. oneDNN's kernels use the stack
+    pointer for data: the frame of a handler such as Ctrl-C's would overwrite the heap."""
+    global _signal_stack
+    before = _SignalStack()
+    libc = ctypes.CDLL(None)
+    if libc.sigaltstack(None, ctypes.byref(before)) == 0 and before.flags & _SS_DISABLE:
+        _signal_stack = ctypes.create_string_buffer(1 << 16)
+        own = _SignalStack(start=ctypes.addressof(_signal_stack), nbytes=1 << 16)
+        libc.sigaltstack(ctypes.byref(own), None)
+
+
 def text(raw: Optional[bytes]) -> str:
     return (raw or b"").decode("utf-8", "replace")
 
 
 def path(name: PathLike) -> bytes:
-    """A name for C, where a NUL would end it."""
+    """A name as bytes for C. A NUL, which would end it there, is a ValueError."""
     raw = os.fsencode(name)
     if b"\0" in raw:
         raise ValueError(f"{name!r}: a NUL is inside")
@@ -305,7 +325,7 @@ def optional(name: Optional[PathLike]) -> Optional[bytes]:
 
 
 def tag_text(tag: Any) -> Optional[bytes]:
-    """A checkpoint's tag: DeepSpeed takes str(tag) of integers, too."""
+    """A checkpoint's tag as bytes. Integers become text, as in DeepSpeed."""
     if isinstance(tag, bool) or not (tag is None or isinstance(tag, (str, os.PathLike))
                                      or hasattr(tag, "__index__")):
         raise TypeError(f"tag {tag!r}: a string or an integer is needed, "
@@ -337,6 +357,8 @@ def _sink(level: int, line: bytes, _: Any) -> None:
 
 
 C = _load()
+if threading.current_thread() is threading.main_thread():  # it gets the process's signals
+    _take_signal_stack()
 _free = ctypes.CDLL(None).free
 _free.argtypes, _free.restype = [c_void_p], None
 C.cz_log_set_sink(ctypes.cast(_sink, c_void_p), None)

@@ -30,10 +30,21 @@ _POOLS = ("none", "cls", "mean", "last")
 _OF_ROWS = (_CLASS, _VALUES, _MULTI)  # the head has a row of outputs per row, not per token
 
 
+def _say_model_alone(model: PathLike) -> None:
+    """As the commands: transformers would load the adapter and the base that it names."""
+    name = os.fsdecode(model)
+    files = ("config.json", "adapter_config.json", "adapter_model.safetensors")
+    if all(os.path.exists(os.path.join(name, file)) for file in files):
+        lib.log.warning("%s: files that czero does not use: %s (the model is taken alone; "
+                        "adapter=\"%s\" adds it)", name, files[2], name)
+
+
 def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "auto",
                labels: Sequence[str] = (), freeze: Optional[str] = None,
                adapter: Optional[PathLike] = None, seed: int = 0) -> ctypes.c_void_p:
     """A model for C calls; the caller passes it on or destroys it."""
+    if adapter is None:
+        _say_model_alone(model)
     if task not in _TASKS:
         raise ValueError(f'task "{task}": one of {", ".join(_TASKS)} is needed')
     names = (ctypes.c_char_p * len(labels))(*(lib.path(label) for label in labels))

@@ -849,6 +849,49 @@ class Vectors(Folder):
         with self.assertRaisesRegex(TypeError, "opens tokenizers"):
             czero.Tokenizer.__new__(czero.Tokenizer)("a")
 
+    def test_an_adapter_beside_a_model_is_said(self):
+        engine = self.engine(lora={"rank": 2})
+        engine.export_hf(self.folder / "both")
+        self.engine().export_hf(self.folder / "model")
+        for file in ("config.json", "model.safetensors"):
+            (self.folder / "model" / file).rename(self.folder / "both" / file)
+        with self.assertLogs("czero", "WARNING") as logged:
+            self.engine(model=self.folder / "both")
+        self.assertRegex(logged.output[0], "adapter_model.safetensors .*the model is taken alone")
+        with self.assertLogs("czero", "INFO") as logged:
+            self.engine(model=self.folder / "both", adapter=self.folder / "both")
+            _library.log.info("at least one line")
+        self.assertNotRegex(" ".join(logged.output), "taken alone")
+
+    def test_handlers_have_a_stack_of_their_own(self):
+        stack = _library._SignalStack()
+        self.assertEqual(ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)), 0)
+        self.assertFalse(stack.flags & _library._SS_DISABLE)
+        self.assertGreaterEqual(stack.nbytes, 1 << 14)
+        # Python's own handlers run there: Ctrl-C in the middle of steps, whose losses stay as they are
+        script = """if True:
+            import os, signal, threading, time, czero, numpy
+            engine, _, _, _ = czero.initialize(model="gpt2-tiny", seq_len=16, config={
+                "train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}})
+            ids = numpy.arange(64).reshape(4, 16)
+            n, ends = 0, time.time() + 1
+            def interrupt():
+                while time.time() < ends:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(0.002)
+            def count(*_):
+                global n
+                n += 1
+            signal.signal(signal.SIGINT, count)
+            threading.Thread(target=interrupt, daemon=True).start()
+            while time.time() < ends:
+                engine.backward(engine(ids, ids))
+                engine.step()
+            print("interrupted" if n > 10 else n)
+            """
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "interrupted\n"), done.stderr)
+
     def test_threads_share_a_tokenizer(self):
         tokenizer = czero.Tokenizer("bytes")
         together, failed = threading.Barrier(4), []
