@@ -152,8 +152,8 @@ static cz_status find_either(const struct binding *b, const char *name,
     return tensor_files_find(b->files, name + n, out);
 }
 
-/* Under the parameter's name or a tied one; *out is NULL when there is none. Of the two names of a
- * decoder's bias, transformers computes with the other one, which its files may hold beside. */
+/* Looks up the parameter's name, then its tied names; *out is NULL when there is none. A decoder's
+ * bias has two names. Files may hold both, and transformers computes with the second one. */
 static cz_status find_param(const struct binding *b, size_t idx, const struct tensor_entry **out)
 {
     const struct param_table *t = &b->m->params;
@@ -338,19 +338,34 @@ static int by_address(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+/* Orders names by their first part. */
+static int by_first_part(const void *left, const void *right)
+{
+    const char *a = *(const char *const *)left, *b = *(const char *const *)right;
+    const size_t n_a = strcspn(a, "."), n_b = strcspn(b, ".");
+    const int order = strncmp(a, b, n_a < n_b ? n_a : n_b);
+    return order != 0 ? order : (n_a > n_b) - (n_a < n_b);
+}
+
+/* The trunk's names without the family's prefix, by their first part; names holds all parameters.
+ */
+static size_t list_trunk(const struct cz_model *m, const char **names)
+{
+    const size_t n_prefix = strlen(m->family->base_prefix);
+    size_t n = 0;
+    for (size_t i = 0; i < m->params.n_params; i++)
+        if (is_of_base(m, m->params.params[i].name))
+            names[n++] = m->params.params[i].name + n_prefix;
+    qsort(names, n, sizeof *names, by_first_part);
+    return n;
+}
+
 /* Whether a tensor is a head's: its name begins with no part of the trunk ("encoder", "layers"),
  * which files of bare models name without the family's prefix. */
-static bool is_elsewhere(const struct cz_model *m, const char *name)
+static bool is_elsewhere(const struct cz_model *m, const char *const *trunk, size_t n_trunk,
+                         const char *name)
 {
-    const size_t n_prefix = strlen(m->family->base_prefix), n = strcspn(name, ".");
-    if (is_of_base(m, name)) return false;
-    for (size_t i = 0; i < m->params.n_params; i++) {
-        const char *own = m->params.params[i].name;
-        if (!is_of_base(m, own)) continue;
-        own += n_prefix;
-        if (strcspn(own, ".") == n && strncmp(own, name, n) == 0) return false;
-    }
-    return true;
+    return !is_of_base(m, name) && !bsearch(&name, trunk, n_trunk, sizeof *trunk, by_first_part);
 }
 
 /* Name the tensors that no parameter takes, but for a head of another task, which is expected to
@@ -359,7 +374,13 @@ static cz_status report_unused(const struct binding *b)
 {
     const size_t n = b->m->params.n_params;
     const struct tensor_entry **used = malloc(n * sizeof *used);
-    if (!used) return err_set(CZ_NOMEM, 0, "no memory for a list of tensors");
+    const char **trunk = malloc(n * sizeof *trunk);
+    if (!used || !trunk) {
+        free(used);
+        free(trunk);
+        return err_set(CZ_NOMEM, 0, "no memory for a list of tensors");
+    }
+    const size_t n_trunk = b->head_is_foreign ? list_trunk(b->m, trunk) : 0;
     memcpy(used, b->tensor, n * sizeof *used);
     qsort(used, n, sizeof *used, by_address);
     struct unread unread = {.what = "tensors"};
@@ -368,12 +389,13 @@ static cz_status report_unused(const struct binding *b)
         const struct tensor_entry *e = tensor_files_at(b->files, i);
         if (is_known_extra(b->m, e->name) || bsearch(&e, used, n, sizeof *used, by_address))
             continue;
-        if (b->head_is_foreign && is_elsewhere(b->m, e->name))
+        if (b->head_is_foreign && is_elsewhere(b->m, trunk, n_trunk, e->name))
             list_add(&heads, e->stored_name);
         else
             unread_add(&unread, e->stored_name, "%s", "");
     }
     free(used);
+    free(trunk);
     if (heads.n)
         LOGV(LOG_INFO, SUB_MODEL, "%s: of another head, and left out: %s", b->place,
              list_end(&heads));

@@ -417,16 +417,6 @@ static cz_status mlp_backward(const struct encoder_block_hp *hp, const struct la
     return linear_dx_add(a, &fc, N, s->g, w[ENCODER_FC_W], din, space);
 }
 
-/* See the head of this file: written as zero rather than computed. */
-static cz_status zero_key_bias(const struct encoder_block_hp *hp, const struct layer_args *a)
-{
-    const struct param_grad *g = &a->dparams[ENCODER_K_B];
-    struct device *device = ops_device(a->ops);
-    if (!g->dp || g->accumulate) return CZ_OK;
-    return device->ops->fill_zero(device, a->stream, g->dp,
-                                  (size_t)hp->C * dtype_size(a->grad_dtype));
-}
-
 /* Gradients of one of q, k, v, made from N rows of x: its parameters', and what it adds to dx. */
 static cz_status input_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
                                 int64_t N, const void *x, const void *dy, int weight,
@@ -480,7 +470,8 @@ static cz_status keys_backward(const struct encoder_block_hp *hp, const struct l
     TRY(linear_backward(a, &square, N, a->in, s->dk, a->params[ENCODER_K_W], &g[ENCODER_K_W], bias,
                         add ? NULL : a->din, space));
     if (add) TRY(linear_dx_add(a, &square, N, s->dk, a->params[ENCODER_K_W], a->din, space));
-    if (!bias) TRY(zero_key_bias(hp, a));
+    /* See the head of this file: written as zero rather than computed. */
+    if (!bias) TRY(param_grad_zero(a, &g[ENCODER_K_B], hp->C));
     return input_backward(hp, a, N, a->in, s->dv, ENCODER_V_W, &g[ENCODER_V_B], a->din, space);
 }
 

@@ -454,15 +454,6 @@ static cz_status rel_backward(const struct encoder_block_hp *hp, const struct la
     return add ? linear_dx_add(a, &map, o->R, narrow, a->params[weight], dp, space) : CZ_OK;
 }
 
-static cz_status zero_bias(const struct encoder_block_hp *hp, const struct layer_args *a, int bias)
-{
-    const struct param_grad *g = &a->dparams[bias];
-    struct device *device = ops_device(a->ops);
-    if (!g->dp || g->accumulate) return CZ_OK;
-    return device->ops->fill_zero(device, a->stream, g->dp,
-                                  (size_t)hp->C * dtype_size(a->grad_dtype));
-}
-
 /* The vectors' keys and queries, then the vectors, then the table. `a` adds to the gradients of
  * maps that are the block's own, `first` of the others. */
 static cz_status vectors_backward(const struct encoder_block_hp *hp, const struct layer_args *a,
@@ -477,7 +468,7 @@ static cz_status vectors_backward(const struct encoder_block_hp *hp, const struc
     void *dp = o->dp;
     if (o->dk_rel) {
         TRY(rel_backward(hp, maps, o, o->dk_rel, o->k_rel, at.key_w, -1, dp, false, space));
-        if (p->own_maps) TRY(zero_bias(hp, first, at.key_b));
+        if (p->own_maps) TRY(param_grad_zero(first, &first->dparams[at.key_b], hp->C));
     }
     if (o->dq_rel)
         TRY(rel_backward(hp, maps, o, o->dq_rel, o->q_rel, at.query_w, at.query_b, dp,

@@ -302,13 +302,8 @@ static cz_status map_input_grad(const struct block_run *r, const struct expert *
 /* No token went to it: its gradient is zero, not missing. */
 static cz_status clear_grads(const struct block_run *r, int64_t expert)
 {
-    struct device *device = ops_device(r->a->ops);
-    const size_t nbytes = (size_t)(r->hp->C * r->hp->F) * dtype_size(r->a->grad_dtype);
-    for (int map = 0; map < N_EXPERT_MAPS; map++) {
-        const struct param_grad *g = grad_of(r, expert, map);
-        if (!g->dp || g->accumulate) continue;
-        TRY(device->ops->fill_zero(device, r->a->stream, g->dp, nbytes));
-    }
+    for (int map = 0; map < N_EXPERT_MAPS; map++)
+        TRY(param_grad_zero(r->a, grad_of(r, expert, map), r->hp->C * r->hp->F));
     return CZ_OK;
 }
 

@@ -246,14 +246,6 @@ static bool bias_is_blind(const struct block_run *r, enum role weight)
     return weight == K_W && hp->no_rope && hp->qk_norm == QK_NORM_NONE && r->p.g[K_B];
 }
 
-static cz_status bias_grad_zero(const struct block_run *r, const struct param_grad *g, int64_t n)
-{
-    struct device *device = ops_device(r->a->ops);
-    if (!g->dp || g->accumulate) return CZ_OK;
-    return device->ops->fill_zero(device, r->a->stream, g->dp,
-                                  (size_t)n * dtype_size(r->a->grad_dtype));
-}
-
 cz_status block_map_forward(const struct block_run *r, enum role weight, const void *x, void *y)
 {
     const struct linear map = block_map(r->hp, weight);
@@ -282,7 +274,7 @@ cz_status block_map_grads(const struct block_run *r, enum role weight, const voi
     const struct linear map = block_map(r->hp, weight);
     const struct param_grad *bias = bias_grad_of(r, weight);
     if (bias_is_blind(r, weight)) {
-        TRY(bias_grad_zero(r, bias, map.n_out));
+        TRY(param_grad_zero(r->a, bias, map.n_out));
         bias = NULL;
     }
     return linear_backward(r->a, &map, r->N, x, dy, r->p.w[weight], r->p.g[weight], bias, NULL,

@@ -35,7 +35,7 @@ cz_status model_read_ends(const char *dir, const char *name, struct model_ends *
     return st;
 }
 
-/* Of an export without model_add_end(). A member that is no id counts as none. */
+/* The ends that an export has without model_add_end(). A member that is no id is left out. */
 static void known_ends(const struct cz_model *m, struct model_ends *out)
 {
     const struct json_doc *doc = m->generation ? m->generation : m->config;

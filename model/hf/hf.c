@@ -317,8 +317,8 @@ static cz_status untie(struct cz_model **m, const char *path, const char *dir,
     return st;
 }
 
-/* Binds the files to the model, which another takes the place of where they have a head of their
- * own; with config_only, only that. */
+/* Binds the files to the model. If the files hold their own head, an untied model replaces *m
+ * first. With config_only no weights are bound. */
 static cz_status take_weights(struct cz_model **m, struct tensor_files **files, const char *path,
                               const char *dir, const struct cz_model_options *options)
 {

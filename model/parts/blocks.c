@@ -130,6 +130,14 @@ static enum matmul_bias_grad bias_grad_of(const struct linear *l)
     return l->in_out ? MATMUL_BIAS_GRAD_OF_B : MATMUL_BIAS_GRAD_OF_A;
 }
 
+cz_status param_grad_zero(const struct layer_args *a, const struct param_grad *g, int64_t numel)
+{
+    struct device *device = ops_device(a->ops);
+    if (!g->dp || g->accumulate) return CZ_OK;
+    return device->ops->fill_zero(device, a->stream, g->dp,
+                                  (size_t)numel * dtype_size(a->grad_dtype));
+}
+
 cz_status matmul_run(const struct layer_args *a, struct matmul_args args, const void *x,
                      const void *y, void *c, struct op_space space)
 {

@@ -48,6 +48,10 @@ cz_status sizes_finish(const char *what, size_t own_nbytes, size_t op_nbytes,
 cz_status matmul_run(const struct layer_args *a, struct matmul_args args, const void *x,
                      const void *y, void *c, struct op_space space);
 
+/* Writes zeros as a gradient of numel elements: for one that is zero in exact arithmetic, or of no
+ * row. Nothing where it is not wanted, or adds to what is there. */
+cz_status param_grad_zero(const struct layer_args *a, const struct param_grad *g, int64_t numel);
+
 /* ---- linear --------------------------------------------------------------------------------- */
 
 /* y (N,O) = x (N,I) · w [+ b]. w is (O,I) as torch.nn.Linear stores it, or (I,O) as GPT-2 does. A

@@ -132,6 +132,19 @@ lr=0.3 config '"stage": 0' | train "$tmp/base" "$tmp/c" 1 --adapter "$tmp/out"
 [ "$(text --model "$tmp/base" --adapter "$tmp/c" --no-cache)" = "$(text --model "$tmp/merged")" ] ||
   fail "another text without the cache"
 
+# A folder with a model and an adapter: the model alone is taken, and a warning tells; --adapter adds the other.
+mkdir "$tmp/both"
+cp "$tmp"/base/* "$tmp"/c/adapter_* "$tmp/both"
+[ "$(text --model "$tmp/both")" = "$(text --model "$tmp/base")" ] || fail "another model of a folder with two"
+[ "$(text --model "$tmp/both" --adapter "$tmp/both")" = "$(text --model "$tmp/merged")" ] || fail "another adapter of a folder with two"
+"$czero" generate --tokenizer bytes --prompt a --max-new-tokens 1 --model "$tmp/both" >"$tmp/said" 2>&1 || fail "a model and an adapter"
+grep -q 'files that czero does not use: adapter_model.safetensors (the model is taken alone; --adapter .*both adds it)' "$tmp/said" || fail "$(cat "$tmp/said")"
+"$czero" generate --tokenizer bytes --prompt a --max-new-tokens 1 --model "$tmp/both" --adapter "$tmp/both" >"$tmp/said" 2>&1 || fail "both"
+! grep -q 'does not use' "$tmp/said" || fail "a warning about an adapter that is used"
+code=0
+"$czero" generate --strict --tokenizer bytes --prompt a --max-new-tokens 1 --model "$tmp/both" >"$tmp/said" 2>&1 || code=$?
+[ $code = 2 ] || fail "--strict: exit code $code"
+
 # A checkpoint holds the adapter alone; a resumed run makes the same bytes, at another stage too, and on no other model.
 lora='--lora rank=4,dropout=0.1'
 config '"stage": 0' | steps=6 train "$tmp/base" "$tmp/whole" 1 $lora

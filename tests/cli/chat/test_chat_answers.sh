@@ -44,7 +44,7 @@ answers() { # WANT ARGUMENTS…
 
 # ---- what is learnt ends the answer
 "$czero" "${train[@]}" --model base --init random --steps 60 --export x --save run >out 2>err || fail "training"
-grep -qF "answers end with <|im_end|> (token 502); base does not list it as an end token, so exports do (generation_config.json and config.json)" err ||
+grep -qF "answers end with <|im_end|> (token 502); base does not list it as an end token: exports list it (generation_config.json and config.json)" err ||
   fail "no line names the end of the turn"
 has_ends x "502,500 502"
 has_ends run/model "502,500 502"
@@ -75,7 +75,7 @@ has_ends start "502,500 502"
 sed -i 's/"eos_token_id": 502/"eos_token_id": 500/' start/config.json
 rm start/generation_config.json
 "$czero" "${train[@]}" --model start --lora rank=16,alpha=64,targets=all-linear --steps 60 --export adapter --save runs >out 2>err || fail "an adapter"
-grep -qF "so exports do (generation_config.json)" err || fail "no line names the end of the adapter"
+grep -qF "exports list it (generation_config.json)" err || fail "no line names the end of the adapter"
 has_ends adapter "502,500 -"
 "$czero" export --adapter runs taken >out 2>err || fail "export --adapter"
 has_ends taken "502,500 -"

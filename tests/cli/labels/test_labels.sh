@@ -78,6 +78,10 @@ grep -q 'the head was trained for "0" as class 0, which is now called "neg"' err
 bad() { # WORDS NAMES DATA
   refused 2 "$1" train --config ds.json --model bert-tiny --task classification --tokenizer vocab --data "$3" --epochs 1 --class-names "$2"
 }
+printf 'neg\npos\0\n' >nul.txt
+bad 'name 2 contains a NUL' nul.txt int.csv
+printf 'neg\n\0pos\n' >nul.txt
+bad 'name 2 contains a NUL' nul.txt int.csv
 bad 'three.csv:26: the label "2" is not one of the 2 known classes: neg, pos; integers number them from 0 to 1' neg,pos three.csv
 bad 'the label "neg" is not one of the 2 known classes: bad, good' bad,good named.csv
 bad 'two of the 3 classes are named "neg"' neg,pos,neg int.csv

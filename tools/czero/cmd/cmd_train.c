@@ -220,7 +220,6 @@ int cmd_train(int argc, char **argv)
     if (options.drop_last && options.values.sets.n < ARG_LIST_MAX)
         options.values.sets.items[options.values.sets.n++] = "dataloader_drop_last=true";
     tool_log_init(options.quiet);
-    if (adapter_find_base(&options.model, &options.adapter) != CZ_OK) return tool_fail();
     trim_slashes(options.save);
     trim_slashes(options.export_dir);
     trim_slashes(options.resume);
@@ -230,8 +229,10 @@ int cmd_train(int argc, char **argv)
     tool_log_hold();
     if (st == CZ_OK) {
         handle_signals(&run);
-        st = run_open(&run);
+        st = engine_world_agree(run.world, adapter_find_base(&options.model, &options.adapter),
+                                &run.speaks);
     }
+    if (st == CZ_OK) st = run_open(&run);
     if (st == CZ_OK && !options.dry_run_lr) run_say_start(&run);
     tool_log_show();
     if (st == CZ_OK) st = options.dry_run_lr ? config_print_rates(&run) : run_train(&run);

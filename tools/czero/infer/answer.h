@@ -9,8 +9,8 @@
 #include <czero/data.h>
 #include <czero/infer.h>
 
-/* Tokens to text, up to a stop word. What may be the beginning of one waits in `held` until it is
- * known. Set decoder, stops, put and user first. */
+/* Turns tokens into text, up to a stop word. Text that may begin a stop word waits in `held`. Set
+ * decoder, stops, put and user first. */
 struct text_stream {
     struct cz_tokenizer_decoder *decoder;
     struct arg_list stops;
@@ -22,7 +22,7 @@ struct text_stream {
 
 /* A token may end within a character; the decoder keeps the rest until it is complete. */
 cz_status text_stream_take(struct text_stream *s, int32_t token);
-/* The end: what the decoder and the search for stop words still hold. Another text may follow. */
+/* Ends the text: puts what the decoder and `held` still have. Another text may follow. */
 cz_status text_stream_end(struct text_stream *s);
 void text_stream_free(struct text_stream *s); /* the held text */
 
@@ -82,15 +82,15 @@ struct cz_generate_options answer_options(const struct answer_sampling *s,
                                           const struct model_ends *ends,
                                           const struct cz_tokenizer *tokenizer);
 
-/* The encoder of a folder's chats: given, or its own template, which a folder whose tokenizer is
- * "bytes" may have, too. To be closed, also after an error. */
+/* Opens the encoder of a folder's chats with the template `given` (NULL: the folder's own, which a
+ * folder without a tokenizer may have, too). Close it, also after an error. */
 cz_status answer_open_template(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
                                const char *model, const char *given);
 
-/* Ids that end a text: the tokenizer's and those of generation_config.json, of the adapter's folder
- * (NULL: none), too; config.json, which often holds another tokenizer's, is asked when none names
- * one. With an encoder (NULL: no chat), what ends a turn: as an id, or as one more stop word. Bytes
- * end nowhere. */
+/* Finds the ids that end a text: the tokenizer's, and those in generation_config.json of the
+ * model's and the adapter's folder (NULL: no adapter). config.json often has the ids of another
+ * tokenizer, and is read only if these name none. An encoder (NULL: no chat) adds the end of a
+ * turn, as an id or as one more stop word. The bytes tokenizer has no end. */
 cz_status answer_find_ends(const char *model, const char *adapter,
                            const struct cz_tokenizer *tokenizer, const struct chat_encoder *e,
                            struct model_ends *ends, struct arg_list *stops);

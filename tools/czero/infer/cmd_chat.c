@@ -81,10 +81,10 @@ const struct arg_command chat_command = {
 /* ---- signals -------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t stop_asked;
-static int wake[2] = {-1,
-                      -1}; /* a pipe: Ctrl-C may come to any thread, before or while one reads */
+/* A pipe. Ctrl-C may come to any thread, and while or before the main thread reads a line. */
+static int wake[2] = {-1, -1};
 
-/* The first one stops an answer; a second one, of an answer that does not stop, ends the program.
+/* The first Ctrl-C stops the answer. If the answer does not stop, the second one ends the program.
  */
 static void on_interrupt(int number)
 {

@@ -4,6 +4,7 @@
 #include "tools/czero/train/adapter.h"
 
 #include "base/log.h"
+#include "base/text/unread.h"
 #include "formats/beneath.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors.h"
@@ -94,14 +95,25 @@ static struct cz_model *open_for(const char *model, const char *adapter)
     return n > 0 ? open_with_head(model, task, n) : cz_model_open(model);
 }
 
+/* transformers would load the base that the adapter names, and the adapter on it. A run's model/
+ * has the config of its adapter alone. */
+static cz_status say_model_alone(const char *dir)
+{
+    static const char *const names[] = {"adapter_model.safetensors", "adapter_model.bin"};
+    struct unread unread = {.what = "files"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (beneath_is_there(dir, names[i]))
+            unread_add(&unread, names[i], "the model is taken alone; --adapter %s adds it", dir);
+    return unread_report(&unread, dir);
+}
+
 cz_status adapter_find_base(const char **model, const char **adapter)
 {
     static char base[PATH_MAX];
     const char *dir = *model;
     char *folder, *name;
-    if (!dir || beneath_is_there(dir, "config.json") ||
-        !beneath_is_there(dir, "adapter_config.json"))
-        return CZ_OK;
+    if (!dir || !beneath_is_there(dir, "adapter_config.json")) return CZ_OK;
+    if (beneath_is_there(dir, "config.json")) return *adapter ? CZ_OK : say_model_alone(dir);
     if (*adapter)
         return err_set(CZ_INVALID, 0,
                        "--model %s is an adapter, and --adapter %s another: give one of them", dir,

@@ -72,6 +72,11 @@ static cz_status texts_read_known(struct run *r)
     return st;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
 /* The names of --class-names: between commas, or the lines of a file. names (n + 1) and `text`,
  * which holds them, are freed by the caller. */
 static cz_status class_names_read(const char *option, const char *encoding, char **text,
@@ -104,8 +109,8 @@ static cz_status class_names_read(const char *option, const char *encoding, char
         const struct cz_tokenizer_input name = is_file ? cz_texts_at(lines, i) : line;
         size_t from = 0, to = name.nbytes;
         at += line.nbytes + 1;
-        while (from < to && strchr(" \t", name.text[from])) from++;
-        while (to > from && strchr(" \t", name.text[to - 1])) to--;
+        while (from < to && is_blank(name.text[from])) from++;
+        while (to > from && is_blank(name.text[to - 1])) to--;
         if (from == to)
             st = err_set(CZ_INVALID, 0, "--class-names %s: name %zu is empty", option, i + 1);
         else if (memchr(name.text, '\0', to))

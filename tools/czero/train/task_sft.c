@@ -100,8 +100,8 @@ static void say_end(const struct run *r, const char *text, int64_t id)
     const struct train_options *o = r->options;
     if (!run_is_first_rank(r) || (!o->export_dir && !o->save)) return;
     LOGV(LOG_INFO, SUB_DATA,
-         "data: answers end with %s (token %lld); %s does not list it as an end token, so exports "
-         "do (%s)",
+         "data: answers end with %s (token %lld); %s does not list it as an end token: exports "
+         "list it (%s)",
          *text ? text : "the next message", (long long)id, o->model,
          r->adapts ? "generation_config.json" : "generation_config.json and config.json");
 }

@@ -170,15 +170,15 @@ static inline const struct cz_model *run_model(const struct run *r)
 }
 
 /* ---- train_epochs.c --------------------------------------------------------------------------
- * The one count of epochs: by rows taken, as the data's cursor says. The length of a run, its
- * schedule, evaluations after epochs and every epoch that is shown follow from it. */
+ * Epochs are counted here only, by the rows that the data's cursor says were taken. The length of a
+ * run, its schedule, its evaluations and every epoch in its output use this count. */
 
-/* Epochs trained so far; those that are over. */
+/* Epochs trained so far, with a fraction; whole ones. */
 double run_epoch(const struct run *r);
 uint64_t run_epochs_over(const struct run *r);
 
-/* Steps from the cursor's place up to the end of `epochs` passes, of which a part of a step counts
- * as one. NULL: from the beginning. */
+/* Returns the steps from the cursor (NULL: the beginning) to the end of `epochs` passes. A step
+ * that they need only in part counts as one. */
 double run_steps_left(const struct run *r, double epochs, const struct cz_data_cursor *from);
 
 /* Where a run stands whose checkpoint has no cursor (DeepSpeed's): every step has taken its share

@@ -23,7 +23,7 @@ uint64_t run_epochs_over(const struct run *r)
     return at.epoch;
 }
 
-/* Rounded up, but 1.1 times 10 is 11, not a little more. */
+/* Rounds up. 1.1 times 10 gives 11, although the product is a little more. */
 static double whole(double x)
 {
     return ceil(x * (1 - 1e-12));

@@ -244,8 +244,8 @@ static cz_status evaluate(struct run *r, struct progress *progress)
     return CZ_OK;
 }
 
-/* After an interval, after an epoch that ended within the step, and after the last step: the best
- * may be there. */
+/* True after an interval, after a step in which an epoch ended, and after the last step, whose
+ * weights may be the best. */
 static bool evaluation_is_due(const struct run *r, uint64_t n_epochs_before)
 {
     const int64_t step = engine_get_global_steps(r->engine);
@@ -343,7 +343,7 @@ static cz_status print_report(const struct run *r, const struct evaluation *e, c
     return CZ_OK;
 }
 
-/* The figures of the weights that remain. */
+/* Evaluates the weights that the run ends with. */
 static cz_status report_end(struct run *r)
 {
     const struct evaluation *e = &r->last;
@@ -368,7 +368,7 @@ static void swap_test_data(struct run *r)
     r->test_data = data;
 }
 
-/* Data that chose nothing: neither the best weights nor the end. */
+/* Evaluates on --test-data, which chose neither the best weights nor the end of the run. */
 static cz_status report_test(struct run *r)
 {
     struct evaluation e = {0};
@@ -449,7 +449,7 @@ cz_status run_train(struct run *r)
     TRY(run_take_best(r));
     TRY(report_end(r));
     TRY(report_test(r));
-    /* Weights of the best evaluation are good, whatever became of the run. */
+    /* The weights of the best evaluation are finite, even if the run diverged later. */
     if (!r->went_back) TRY(check_finite(r));
     /* All ranks take part in the export, one writes. */
     const char *dir = r->options->export_dir;
