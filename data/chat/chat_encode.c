@@ -237,30 +237,58 @@ static cz_status find_ends_by_pieces(struct work *w, bool *fits)
     return CZ_OK;
 }
 
+/* Whether a token alone is the character at `s`, one of ASCII: a decoder keeps the token of a byte back
+ * until it has seen whether the next token is of a byte, too. */
+static cz_status is_alone(struct cz_tokenizer_decoder *decoder, int32_t id, const char *s, size_t n,
+                          bool *is_it)
+{
+    const char *piece, *rest;
+    size_t n_piece, n_rest;
+    TRY(cz_tokenizer_decode(decoder, id, &piece, &n_piece));
+    const bool is_kept = n_piece == 0;
+    cz_tokenizer_decoder_end(decoder, &rest, &n_rest);
+    *is_it = is_kept && n > 0 && n_rest == 1 && (unsigned char)rest[0] < 0x80 && rest[0] == s[0];
+    return CZ_OK;
+}
+
+static cz_status decode_ends(struct work *w, struct cz_tokenizer_decoder *decoder,
+                             struct cz_tokenizer_decoder *alone, bool *fits)
+{
+    const struct text_buf *text = &w->text.text;
+    const char *piece;
+    size_t at = 0, n, waiting = w->first, n_kept = 0; /* bytes of tokens that are kept back */
+    for (size_t i = w->first; i < w->out->n && *fits; i++) {
+        TRY(cz_tokenizer_decode(decoder, w->out->ids[i], &piece, &n));
+        *fits = n <= text->n - at && (n == 0 || memcmp(text->s + at, piece, n) == 0);
+        if (n == 0 && *fits && waiting == i) {
+            const size_t here = at + n_kept;
+            bool is_it = false;
+            TRY(is_alone(alone, w->out->ids[i], text->s + here, text->n - here, &is_it));
+            if (is_it) w->ends.ids[waiting++] = (int32_t)(at + ++n_kept);
+        }
+        at += n;
+        if (n == 0) continue;
+        n_kept = 0;
+        while (waiting <= i) w->ends.ids[waiting++] = (int32_t)at;
+    }
+    *fits = *fits && at == text->n && waiting == w->out->n;
+    return CZ_OK;
+}
+
 /* By decoding. *fits: the tokens give the text again. A token that ends inside of a character
  * reaches to the end of that character. */
 static cz_status find_ends_by_decoding(struct work *w, bool *fits)
 {
-    struct cz_tokenizer_decoder *decoder;
-    const struct text_buf *text = &w->text.text;
-    const char *piece;
-    size_t at = 0, n, waiting = w->first;
+    struct cz_tokenizer_decoder *decoder, *alone;
     *fits = true;
     TRY(cz_tokenizer_decoder_create(w->e->tokenizer, &decoder));
-    for (size_t i = w->first; i < w->out->n && *fits; i++) {
-        cz_status st = cz_tokenizer_decode(decoder, w->out->ids[i], &piece, &n);
-        if (st != CZ_OK) {
-            cz_tokenizer_decoder_destroy(decoder);
-            return st;
-        }
-        *fits = n <= text->n - at && (n == 0 || memcmp(text->s + at, piece, n) == 0);
-        at += n;
-        if (n == 0) continue;
-        while (waiting <= i) w->ends.ids[waiting++] = (int32_t)at;
+    cz_status st = cz_tokenizer_decoder_create(w->e->tokenizer, &alone);
+    if (st == CZ_OK) {
+        st = decode_ends(w, decoder, alone, fits);
+        cz_tokenizer_decoder_destroy(alone);
     }
     cz_tokenizer_decoder_destroy(decoder);
-    *fits = *fits && at == text->n && waiting == w->out->n;
-    return CZ_OK;
+    return st;
 }
 
 /* How many tokens are all before byte `at`: those that the text up to there has, too. */

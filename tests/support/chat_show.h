@@ -6,6 +6,7 @@
 #include "data/chat/chat_encode.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
+#include "tests/support/guarded_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ static struct cz_tokenizer *bytes;
 
 static void setup(void)
 {
+    guarded_begin();
     snprintf(dir, sizeof dir, "%s", test_tmp_make());
     snprintf(file, sizeof file, "%s/rows.jsonl", dir);
     snprintf(template_file, sizeof template_file, "%s/t.jinja", dir);

@@ -35,14 +35,17 @@ ROWS = [
 PAIRS = [("qwen2", CHATML), ("qwen2", PLAIN), ("llama3", HEADERS), ("steps/llama2", INST), ("steps/llama2-new", INST), ("steps/xlmr", PLAIN)]
 
 
+def special_tokens(folder):
+    config = folder / "tokenizer_config.json"
+    special = {k: v for k, v in json.loads(config.read_text()).items() if k in ("bos_token", "eos_token")} if config.exists() else {}
+    return {k: v if isinstance(v, str) or v is None else v["content"] for k, v in special.items()}
+
+
 def main():
     with open(ROOT / "tests/fixtures/chat_prompts.jsonl", "w") as out:
         for name, template in PAIRS:
             folder = ROOT / "build/fixtures/tokenizers" / name
-            config = folder / "tokenizer_config.json"
-            special = {k: v for k, v in json.loads(config.read_text()).items() if k in ("bos_token", "eos_token")} if config.exists() else {}
-            special = {k: v if isinstance(v, str) or v is None else v["content"] for k, v in special.items()}
-            tok = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **special)
+            tok = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **special_tokens(folder))
             tok.chat_template = template
             for row in ROWS:
                 kwargs = dict(tools=row.get("tools"), add_generation_prompt=True, **row.get("chat_template_kwargs", {}))

@@ -4,6 +4,7 @@
  * the step's mean over all trained tokens, deal incomplete steps evenly, and resume; tokens that
  * were kept are those of the rows, and damaged ones, or those of another template, are not taken.
  */
+#include "data/chat/chat_cache.h"
 #include "data/chat/chat_loader.h"
 #include "data/source/split.h"
 #include "tests/support/chat_show.h"
@@ -431,6 +432,60 @@ START_TEST(kept_tokens_are_those_of_the_rows)
 }
 END_TEST
 
+/* What a file of kept tokens holds of a row, as chat_set.c writes it. */
+struct kept_row {
+    uint32_t n, flags, n_unread;
+    int32_t tokens[2];
+    char unread[4];
+};
+
+/* A file that is whole by its sum, but not what a run writes. */
+START_TEST(forged_tokens_are_not_taken)
+{
+    static const char row[] = "{\"prompt\": \"p\", \"completion\": \"c\"}";
+    static const struct {
+        uint32_t n, n_unread;
+        size_t n_extra; /* bytes behind the head */
+        char last;
+        bool takes;
+    } table[] = {
+        {2, 0, 8, 0, true},
+        {2, 4, 12, 0, true},
+        {3, 0, 8, 0, false},
+        {2, 5, 12, 0, false},
+        {2, 3, 12, 0, false},
+        {2, 4, 12, 'x', false},
+        {2, 0, 9, 0, false},
+        {2, 0, 7, 0, false},
+        {1u << 30, 0, 8, 0, false},
+        {2, 1u << 31, 8, 0, false},
+        {UINT32_MAX - 1, 0, 8, 0, false},
+        {0, 0, 8, 0, false},
+    };
+    setup();
+    char cache[96];
+    struct chat_cache *c;
+    snprintf(cache, sizeof cache, "%s/cache", dir);
+    ck_ok(file_save(file, row, sizeof row - 1));
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    struct chat_set *plain = open_kept(&e, NULL);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++) {
+        struct kept_row kept = {table[i].n, 0, table[i].n_unread, {'p', 'c' | CHAT_TRAINED}, "abc"};
+        kept.unread[3] = table[i].last;
+        ck_ok(chat_cache_open(cache, &e, &c));
+        chat_cache_put(c, row, sizeof row - 1, (const char *)&kept, 12 + table[i].n_extra);
+        chat_cache_close(c);
+        struct chat_set *s = open_kept(&e, cache);
+        ck_assert_msg(s->n_kept == table[i].takes, "case %zu", i);
+        check_equal(plain, s);
+        chat_set_close(s);
+    }
+    chat_set_close(plain);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
 /* With kept tokens, too, which are found by the rows' text alone. */
 START_TEST(unread_members_and_empty_answers_are_said)
 {
@@ -482,37 +537,45 @@ START_TEST(unread_members_and_empty_answers_are_said)
 END_TEST
 
 /* The same by looking at all bins, as TRL's description has it. */
-START_TEST(bins_are_the_best_fit_of_the_longest)
+static void check_bins(const struct chat_encoder *e, size_t max_len)
 {
-    enum { N = 300, MAX = 13 };
+    enum { N = 300 };
     static size_t space[N], bin_of[N], order[N];
-    setup();
-    write_rows(N);
-    struct chat_encoder e = encoder_of(PLAIN, NULL);
     struct chat_set *s;
-    ck_ok(open_set(&e, MAX, true, &s));
+    ck_ok(open_set(e, (int64_t)max_len, true, &s));
     ck_assert_uint_eq(s->n_examples, N);
+    ck_assert(s->n_cut > 0 || max_len >= 12);
     size_t n = 0, n_bins = 0;
-    for (size_t len = MAX + 1; len-- > 0;)
+    for (size_t len = max_len + 1; len-- > 0;)
         for (size_t i = 0; i < N; i++)
             if (s->examples[i].n == len) order[n++] = i;
     for (size_t k = 0; k < N; k++) {
         size_t len = s->examples[order[k]].n, best = N;
         for (size_t b = 0; b < n_bins; b++)
             if (space[b] >= len && (best == N || space[b] < space[best])) best = b;
-        if (best == N) space[best = n_bins++] = MAX;
+        if (best == N) space[best = n_bins++] = max_len;
         space[best] -= len;
         bin_of[order[k]] = best;
     }
     ck_assert_uint_eq(s->n_bins, n_bins);
     size_t n_seen = 0;
     for (size_t b = 0; b < s->n_bins; b++) {
-        ck_assert_uint_le(s->bins[b].n_tokens, MAX);
+        ck_assert_uint_le(s->bins[b].n_tokens, max_len);
         n_seen += s->bins[b].n;
     }
     ck_assert_uint_eq(n_seen, N);
     ck_assert_uint_eq(bin_of[s->order[0]], 0);
     chat_set_close(s);
+}
+
+/* Lengths at and around a power of two, where rows that are cut fill a bin. */
+START_TEST(bins_are_the_best_fit_of_the_longest)
+{
+    static const size_t lengths[] = {8, 9, 13, 15, 16, 17, 32};
+    setup();
+    write_rows(300);
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lengths); i++) check_bins(&e, lengths[i]);
     chat_encoder_close(&e);
     teardown();
 }
@@ -571,6 +634,33 @@ START_TEST(a_step_has_one_mean_over_its_trained_tokens)
         ck_assert_uint_eq(n_labels, s->n_trained);
         chat_loader_close(l[0]);
         chat_loader_close(l[1]);
+        chat_set_close(s);
+    }
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
+/* One row for two ranks: one of them has a row of padding, which trains nothing. */
+START_TEST(a_rank_without_a_row_trains_nothing)
+{
+    setup();
+    write_rows(1);
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    for (int packs = 0; packs < 2; packs++) {
+        struct chat_set *s;
+        uint64_t n_labels[2] = {0, 0};
+        ck_ok(open_set(&e, 16, packs, &s));
+        for (int rank = 0; rank < 2; rank++) {
+            struct chat_loader *l = open_loader(s, rank, 2, 1, packs);
+            struct cz_batch b;
+            chat_loader_next(l, &b);
+            ck_assert(b.B == 1 && b.T > 0);
+            for (int64_t k = 0; k < b.T; k++) n_labels[rank] += b.labels[k] != CZ_IGNORE_LABEL;
+            chat_loader_close(l);
+        }
+        ck_assert_uint_eq(n_labels[0] + n_labels[1], s->n_trained);
+        ck_assert(n_labels[0] == 0 || n_labels[1] == 0);
         chat_set_close(s);
     }
     chat_encoder_close(&e);
@@ -647,9 +737,75 @@ START_TEST(templates_of_a_folder_are_found)
 }
 END_TEST
 
+static void write_named(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    ck_ok(file_save(path, text, strlen(text)));
+}
+
+/* 64 are read. What is behind them is not there, and touches nothing. */
+START_TEST(a_folder_has_at_most_64_templates)
+{
+    static char config[8000];
+    char name[16];
+    struct chat_template *t;
+    size_t n = (size_t)sprintf(config, "{\"chat_template\": [");
+    setup();
+    for (int i = 0; i < 70; i++)
+        n += (size_t)sprintf(config + n, "%s{\"name\": \"t%d\", \"template\": \"x\"}",
+                             i ? ", " : "", i);
+    sprintf(config + n, "]}");
+    write_named("tokenizer_config.json", config);
+    for (int i = 0; i < 70; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        const cz_status st = chat_template_open(dir, name, &t);
+        ck_assert_msg(st == (i < 64 ? CZ_OK : CZ_NOTFOUND), "%s: %s", name, cz_last_error());
+        chat_template_close(t);
+    }
+    teardown();
+}
+END_TEST
+
+/* A name has at most 63 bytes. */
+START_TEST(templates_of_the_further_folder_are_found_by_their_names)
+{
+    static const struct {
+        const char *file, *name;
+        bool is_there;
+    } table[] = {
+        {"a.jinja", "a", true},
+        {"b.txt", "b", false},
+        {"abcdefgh0abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh5abcdefgh6.jinja",
+         "abcdefgh0abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh5abcdefgh6", true},
+        {"abcdefgh0abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh5abcdefgh6x.jinja",
+         "abcdefgh0abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh5abcdefgh6x", false},
+        {".jinja", "", false},
+    };
+    struct chat_template *t;
+    char path[256];
+    setup();
+    snprintf(path, sizeof path, "%s/additional_chat_templates", dir);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++) {
+        snprintf(path, sizeof path, "additional_chat_templates/%s", table[i].file);
+        write_named(path, "x");
+    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++) {
+        const cz_status st = chat_template_open(dir, table[i].name, &t);
+        ck_assert_msg(st == (table[i].is_there ? CZ_OK : CZ_NOTFOUND), "%s: %s", table[i].name,
+                      cz_last_error());
+        chat_template_close(t);
+    }
+    teardown();
+}
+END_TEST
+
 TEST_MAIN("data/chat", rows_of_every_form_are_read, answers_without_marks_are_found_or_refused,
           examples_without_a_trained_token_are_left_out, rows_that_are_left_out_have_their_reasons,
           unread_members_and_empty_answers_are_said, a_share_is_held_out_as_a_set_of_its_own,
           kept_tokens_are_those_of_the_rows, bins_are_the_best_fit_of_the_longest,
           a_step_has_one_mean_over_its_trained_tokens, a_resumed_loader_gives_the_same_batches,
-          templates_of_a_folder_are_found)
+          templates_of_a_folder_are_found, forged_tokens_are_not_taken,
+          a_rank_without_a_row_trains_nothing, a_folder_has_at_most_64_templates,
+          templates_of_the_further_folder_are_found_by_their_names)
