@@ -47,14 +47,14 @@ OWN_TESTS = {
     "base/text": r"base\.test_(nearest|regex|text|unread)|data\.test_encoding",
     "data/chat": r"data\.test_chat|fuzz\.chat|cli\.test_(data_show|rows)_sh",
     "data/jinja": r"data\.test_(jinja|chat)|fuzz\.(jinja|chat)",
-    "data/tokenizer": r"data\.test_(bpe|encoding|pieces|steps|text_bounds|tokenizer|vocab|wordpiece)"
+    "data/tokenizer": r"data\.test_(bpe|encoding|pieces|pipes|steps|text_bounds|tokenizer|vocab|wordpiece)"
                       r"|fuzz\.(bpe|pieces|tokenizer|wordpiece)|cli\.test_vocab_sh",
     "engine/chain": r"engine\.test_(chain|offload_late)",
     "engine/tune": r"engine\.test_(machine|tune)|fuzz\.machine|cli\.test_tune_sh",
     "model/decoder": r"model\.test_(decoder|families|options)|engine\.test_family_stages_sh",
     "model/lora": r"(model|engine)\.test_lora|model\.test_dora|cli\.test_lora_sh",
     "offload/ring": r"offload\.test_ring",
-    "zero/late": r"zero\.test_(late|sinks)|engine\.test_offload_late",
+    "zero/late": r"zero\.|engine\.test_offload(_late|_calls)?$",
 }
 # not in every program: plug-ins with their own sources, what is only used with a GPU, experiments
 LEFT_OUT = re.compile(r"/cuda/|/nccl/|^comm/mpi/|^comm/peer_watch|^comm/device/|/(plan|machine)_device\.c$|/lab/|_cuda\.c$")

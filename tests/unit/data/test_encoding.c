@@ -84,6 +84,44 @@ START_TEST(a_guess_needs_nine_of_ten_characters)
 }
 END_TEST
 
+/* A character of two bytes, neither of Windows-1252 nor of East Asia, among nine of one. */
+START_TEST(second_bytes_count_too)
+{
+    char text[64] = "";
+    for (int i = 0; i < 9; i++) strcat(text, "\xE9 ");
+    const size_t n = strlen(text);
+    strcat(text, "\xE9\xA0");
+    ck_assert_str_eq(encoding_guess(text, n + 2, false), "latin-1");
+    text[n + 1] = '\x9F';
+    ck_assert_str_eq(encoding_guess(text, n + 2, false), "windows-1252");
+    text[n + 1] = '\xA0';
+    ck_assert_ptr_null(encoding_guess(text + 2, n, false)); /* eight of nine */
+}
+END_TEST
+
+/* Without a mark: more than seven of ten high bytes are NUL, and no low one. */
+START_TEST(wide_text_is_known_by_its_zeros)
+{
+    char text[42];
+    for (size_t high = 0; high < 2; high++) {
+        const char *name = high ? "utf-16le" : "utf-16be";
+        for (size_t i = 0; i < sizeof text; i++) text[i] = i % 2 == high ? '\0' : 'a';
+        ck_assert_str_eq(encoding_wide(text, 20), name);
+        ck_assert_str_eq(encoding_wide(text, 12), name);
+        ck_assert_ptr_null(encoding_wide(text, 11));
+        for (size_t i = 0; i < 2; i++) text[high + 2 * i] = 'x';
+        ck_assert_str_eq(encoding_wide(text, 20), name); /* eight */
+        text[high + 4] = 'x';
+        ck_assert_ptr_null(encoding_wide(text, 20)); /* seven */
+        text[high] = text[high + 4] = '\0';
+        text[1 - high] = '\0';
+        ck_assert_ptr_null(encoding_wide(text, 20));
+    }
+    ck_assert_str_eq(encoding_wide("\xFF\xFE\0a", 4), "utf-16");
+    ck_assert_ptr_null(encoding_wide("\xFF\xFE\0", 3));
+}
+END_TEST
+
 START_TEST(a_string_is_checked_with_its_line)
 {
     ck_ok(encoding_check("--prompt", 0, "na\xC3\xAFve\n", 7));
@@ -317,6 +355,7 @@ START_TEST(unknown_encodings_are_refused)
 END_TEST
 
 TEST_MAIN("data/encoding", the_encoding_is_named_where_it_is_clear,
-          a_guess_needs_nine_of_ten_characters, a_string_is_checked_with_its_line,
+          a_guess_needs_nine_of_ten_characters, second_bytes_count_too,
+          wide_text_is_known_by_its_zeros, a_string_is_checked_with_its_line,
           encodings_become_utf8_in_any_pieces, broken_bytes_are_named_after_the_text_in_front,
           the_advice_follows_the_guess, long_files_are_read_whole, unknown_encodings_are_refused)

@@ -199,6 +199,8 @@ START_TEST(refusals_name_the_line)
     check_refused("{{ dict(**{1: 2}) }}", CZ_INVALID, "names of ** arguments are strings");
     check_refused("{{ dict(b=1, **d) }}", CZ_INVALID, "an argument is given twice");
     check_refused("{{ 1 is eq(*l) }}", CZ_INVALID, "the test eq takes 1 arguments");
+    check_refused("{{ 1 is eq(1, x=2) }}", CZ_INVALID, "the test eq takes 1 arguments");
+    check_refused("{{ s | trim(5) }}", CZ_INVALID, "t:1: trim takes a string, not an integer");
     check_refused("\xff", CZ_INVALID, "t:1: it is not UTF-8");
 }
 END_TEST

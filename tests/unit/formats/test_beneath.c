@@ -302,6 +302,32 @@ START_TEST(links_of_a_hub_cache_work_without_openat2)
 }
 END_TEST
 
+/* The walk holds 63 folders open, and refuses more. */
+START_TEST(the_walk_has_a_depth)
+{
+    char dir[512], name[300] = "", *text;
+    size_t n;
+    snprintf(dir, sizeof dir, "%s", test_tmp_make());
+    for (int i = 1; i <= 66; i++) {
+        strcat(name, i > 1 ? "/d" : "d");
+        make(dir, name);
+    }
+    deny_openat2(ENOSYS);
+    name[0] = '\0';
+    for (int i = 1; i <= 66; i++) {
+        strcat(name, "d/");
+        const size_t end = strlen(name);
+        strcpy(name + end, "file");
+        put(dir, name, "text");
+        const cz_status st = beneath_load(dir, name, TEXT_NBYTES_MAX, &text, &n);
+        ck_assert_msg((st == CZ_OK) == (i <= 63), "%d folders: %s", i, cz_last_error());
+        if (st == CZ_OK) free(text);
+        name[end] = '\0';
+    }
+    test_tmp_remove(dir);
+}
+END_TEST
+
 /* A folder on the way becomes a link, again and again: what is opened is inside, or nothing. */
 START_TEST(a_link_that_appears_meanwhile_is_not_followed)
 {
@@ -366,6 +392,7 @@ int main(void)
     const TTest *const cases[] = {names_do_not_lead_out,
                                   names_do_not_lead_out_in_kernels_without_openat2,
                                   names_do_not_lead_out_in_sandboxes,
+                                  the_walk_has_a_depth,
                                   links_of_a_hub_cache_lead_to_its_blobs,
                                   links_of_a_hub_cache_work_without_openat2,
                                   a_sentence_says_what_to_do};

@@ -515,6 +515,18 @@ START_TEST(wrong_rope_is_refused)
             "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2], "
             "\"long_factor\": [1, 2, 3]}",
             CZ_INVALID, "a list of 3 numbers");
+    for (int more = 0; more < 2; more++) /* too short, too long */
+        refused("llama",
+                more ? "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2, 3], "
+                       "\"long_factor\": [1, 2, 3, 4]}"
+                     : "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2, 3], "
+                       "\"long_factor\": [1, 2]}",
+                CZ_INVALID, "a list of 3 numbers");
+    refused("llama", "\"head_dim\": 2, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}",
+            CZ_INVALID, "dynamic scaling needs heads wider than 2");
+    opens("llama", "\"head_dim\": 4, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}");
+    refused("llama", "\"rope_theta\": 1, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}",
+            CZ_INVALID, "yarn needs a rope_theta other than 1");
     refused("llama", "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2, 3]}",
             CZ_NOTFOUND, "long_factor");
     refused("llama",
@@ -523,6 +535,18 @@ START_TEST(wrong_rope_is_refused)
     refused("llama",
             "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 8, \"beta_fast\": -1}",
             CZ_INVALID, "positive");
+}
+END_TEST
+
+/* Families that name none have transformers' 1e-6. */
+START_TEST(norms_have_an_epsilon)
+{
+    static const char *const families[] = {"llama", "mistral", "qwen2", "qwen3"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(families); i++) {
+        struct cz_model *m = model_of(families[i], "\"num_key_value_heads\": 4");
+        ck_assert_msg(m && block_of(m)->eps == 1e-6f, "%s: %s", families[i], cz_last_error());
+        cz_model_destroy(m);
+    }
 }
 END_TEST
 
@@ -645,4 +669,4 @@ TEST_MAIN("model/decoder_config", parameters_stand_in_hugging_faces_order,
           phi3_rotates_heads_in_part, sequences_may_be_longer_than_the_context,
           rope_is_read_in_both_spellings, rope_follows_the_length_where_it_should,
           rope_scalings_have_their_limits, wrong_rope_is_refused, only_fixed_frequencies_are_cached,
-          presets_have_the_published_sizes, exported_folders_load_again)
+          norms_have_an_epsilon, presets_have_the_published_sizes, exported_folders_load_again)

@@ -234,6 +234,14 @@ START_TEST(mistakes_are_named)
     check_refused(small_llama, &o, "did you mean q_proj?");
     o = of_targets("attention");
     check_refused(small_llama, &o, "there are q_proj, k_proj, v_proj, o_proj, gate_proj");
+    const char *list = strstr(cz_last_error(), "there are ");
+    ck_assert_str_eq(list,
+                     "there are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj");
+    static const char *const names[] = {"a", "z", "A", "Z", "0", "9", ".x", "_", "-"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) { /* no expressions */
+        o = of_targets(names[i]);
+        check_refused(small_llama, &o, "no linear map is called");
+    }
     o = of_targets("q_proj$|(");
     check_refused(small_llama, &o, "is not a regular expression");
     o = of_targets("[qv]_proj"); /* whole names must match */
@@ -278,6 +286,46 @@ START_TEST(mistakes_are_named)
 END_TEST
 
 /* ---- files ----------------------------------------------------------------------------------- */
+
+static void check_base(const char *dir, const char *config, const char *name, const char *found)
+{
+    char path[256], *got_folder, *got_name;
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    ck_ok(file_save(path, config, strlen(config)));
+    ck_ok(model_adapter_base(dir, &got_folder, &got_name));
+    ck_assert_pstr_eq(got_name, name);
+    ck_assert_pstr_eq(got_folder, found);
+    free(got_folder);
+    free(got_name);
+}
+
+/* Beside the adapter, in it, or where an absolute path says. */
+START_TEST(the_base_of_an_adapter_is_found)
+{
+    char top[64], dir[128], base[160], path[256];
+    snprintf(dir, sizeof dir, "%s/adapter", folder(top));
+    ck_assert_int_eq(mkdir(dir, 0755), 0);
+    snprintf(base, sizeof base, "%s/base", top);
+    ck_assert_int_eq(mkdir(base, 0755), 0);
+    snprintf(path, sizeof path, "%s/config.json", base);
+    ck_ok(file_save(path, "{}", 2));
+    char *got_folder, *got_name;
+    ck_fails(model_adapter_base(dir, &got_folder, &got_name), CZ_NOTFOUND);
+    ck_assert(!got_folder && !got_name);
+    snprintf(path, sizeof path, "%s/../base", dir);
+    check_base(dir, "{\"base_model_name_or_path\": \"base\"}", "base", path);
+    check_base(dir, "{\"base_model_name_or_path\": \"other/base\"}", "other/base", NULL);
+    check_base(dir, "{\"base_model_name_or_path\": \"\"}", NULL, NULL);
+    check_base(dir, "{}", NULL, NULL);
+    snprintf(path, sizeof path, "{\"base_model_name_or_path\": \"%s\"}", base);
+    check_base(dir, path, base, base);
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    ck_ok(file_save(path, "{\"base_model_name_or_path\": 5}", 30));
+    ck_fails(model_adapter_base(dir, &got_folder, &got_name), CZ_CORRUPT);
+    ck_assert(!got_folder && !got_name);
+    test_tmp_remove(top);
+}
+END_TEST
 
 /* Values that tell parameter and element apart. */
 static cz_status fetch_mark(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
@@ -684,4 +732,4 @@ TEST_MAIN("model/lora", expressions_of_a_file_have_one_bound,
           files_give_the_adapter_back, other_files_are_refused,
           beginnings_that_change_the_base_are_refused, an_adapter_that_adds_nothing_is_named,
           keys_that_nothing_reads_are_named, alphas_of_modules_are_found_as_peft_does,
-          a_matrix_of_another_shape_is_refused)
+          a_matrix_of_another_shape_is_refused, the_base_of_an_adapter_is_found)

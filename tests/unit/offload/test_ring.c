@@ -1,9 +1,11 @@
-/* Claim: whatever tiles are made of, how many slots there are and which way sweeps go, a tile's
+/* Claims: whatever tiles are made of, how many slots there are and which way sweeps go, a tile's
  * slot has what the sweep before left of it, and the file has all of it after a sweep's end: random
- * tiles, some of whose pieces are kept in slots, some only written. CZ_SEED=n starts elsewhere. */
+ * tiles, some of whose pieces are kept in slots, some only written. CZ_SEED=n starts elsewhere. A
+ * sweep back reads what the slots do not hold, and no more. */
 #include "base/rng.h"
 #include "offload/ring.h"
 #include "tests/support/check_main.h"
+#include "tests/support/guarded_memory.h"
 
 #include <string.h>
 
@@ -63,6 +65,11 @@ static void work(struct trial *t, size_t tile, unsigned char *slot)
     }
 }
 
+static bool has_pieces(const struct trial *t, size_t tile)
+{
+    return t->has[tile][0] || t->has[tile][1] || t->has[tile][2];
+}
+
 static void sweep(struct trial *t, struct ring *r)
 {
     unsigned char *slot;
@@ -70,6 +77,7 @@ static void sweep(struct trial *t, struct ring *r)
     ck_ok(ring_begin(r, t->n_tiles, pieces, t));
     for (size_t k = 0; k < t->n_tiles; k++) {
         ck_ok(ring_next(r, &slot));
+        ck_assert_msg((slot != NULL) == has_pieces(t, tile_at(t, k)), "tile %zu", tile_at(t, k));
         if (slot) work(t, tile_at(t, k), slot);
         ck_ok(ring_done(r));
     }
@@ -120,4 +128,138 @@ START_TEST(a_slot_has_what_the_sweep_before_left)
 }
 END_TEST
 
-TEST_MAIN("offload/ring", a_slot_has_what_the_sweep_before_left)
+/* Tiles of one piece each, swept up and down: bytes that were read and written after each sweep. */
+static void check_traffic(size_t n_tiles, size_t n_slots, bool ahead, bool behind)
+{
+    struct trial t = {.n_tiles = n_tiles};
+    const char *dir = test_tmp_make_fast();
+    const size_t slots = n_slots ? n_slots : RING_SLOTS, kept = slots < n_tiles ? slots : n_tiles;
+    unsigned char *memory = aligned_alloc(SWAP_ALIGN, slots * N_PLACES * SWAP_ALIGN), *slot;
+    const struct swap_options options = {.dir = dir, .nbytes = n_tiles * N_PLACES * SWAP_ALIGN};
+    struct swap *swap;
+    struct ring *r;
+    ck_ok(swap_open(&options, &swap));
+    const struct ring_options ring = {.swap = swap,
+                                      .memory = memory,
+                                      .n_slots = n_slots,
+                                      .slot_nbytes = N_PLACES * SWAP_ALIGN,
+                                      .read_ahead = ahead,
+                                      .write_behind = behind};
+    ck_ok(ring_create(&ring, &r));
+    for (size_t k = 0; k < n_tiles; k++) t.has[k][0] = true;
+    size_t n_read = 0, n_written = 0;
+    for (int s = 0; s < 6; s++) {
+        t.is_down = s % 2;
+        if (s == 4) ring_forget(r);
+        ck_ok(ring_begin(r, n_tiles, pieces, &t));
+        for (size_t k = 0; k < n_tiles; k++) {
+            ck_ok(ring_next(r, &slot));
+            ck_assert(slot >= memory && slot < memory + slots * N_PLACES * SWAP_ALIGN);
+            work(&t, tile_at(&t, k), slot);
+            ck_ok(ring_done(r));
+        }
+        ck_fails(ring_next(r, &slot), CZ_INVALID);
+        ck_ok(ring_end(r));
+        n_read += (n_tiles - (s == 0 || s == 4 ? 0 : kept)) * SWAP_ALIGN;
+        n_written += n_tiles * SWAP_ALIGN;
+        ck_assert_uint_eq(swap_counts(swap).read_nbytes, n_read);
+        ck_assert_uint_eq(swap_counts(swap).written_nbytes, n_written);
+    }
+    check_file(&t, swap);
+    ring_destroy(r);
+    swap_close(swap);
+    free(memory);
+    test_tmp_remove(dir);
+}
+
+/* A sweep in the opposite direction finds as many tiles in memory as there are slots: reads of the
+ * others, and no more. */
+START_TEST(what_slots_hold_is_not_read_again)
+{
+    guarded_begin();
+    for (int way = 0; way < 4; way++) {
+        check_traffic(N_TILES_MAX, 0, way & 1, way & 2);
+        check_traffic(N_TILES_MAX, 2, way & 1, way & 2);
+        check_traffic(N_TILES_MAX, 5, way & 1, way & 2);
+        check_traffic(N_TILES_MAX, N_TILES_MAX, way & 1, way & 2);
+        check_traffic(3, RING_SLOTS_MAX, way & 1, way & 2);
+    }
+}
+END_TEST
+
+START_TEST(rings_without_a_file_do_nothing)
+{
+    unsigned char *slot = (unsigned char *)&slot;
+    ck_ok(ring_begin(NULL, 3, pieces, NULL));
+    ck_ok(ring_ahead(NULL));
+    ck_ok(ring_next(NULL, &slot));
+    ck_assert_ptr_null(slot);
+    ck_ok(ring_done(NULL));
+    ck_ok(ring_flush(NULL, SIZE_MAX));
+    ck_ok(ring_end(NULL));
+    ring_forget(NULL);
+    ring_destroy(NULL);
+}
+END_TEST
+
+START_TEST(options_out_of_bounds_are_refused)
+{
+    static _Alignas(SWAP_ALIGN) unsigned char memory[SWAP_ALIGN];
+    struct ring *r;
+    struct ring_options o = {
+        .memory = memory, .n_slots = RING_SLOTS_MAX, .slot_nbytes = SWAP_ALIGN};
+    ck_ok(ring_create(&o, &r));
+    ring_destroy(r);
+    o.n_slots++;
+    ck_fails(ring_create(&o, &r), CZ_INVALID);
+    ck_assert_ptr_null(r);
+    o.n_slots = 1;
+    o.slot_nbytes++;
+    ck_fails(ring_create(&o, &r), CZ_INVALID);
+    o.slot_nbytes--;
+    o.memory = memory + 1;
+    ck_fails(ring_create(&o, &r), CZ_INVALID);
+}
+END_TEST
+
+/* Nine places in one slot. */
+static size_t too_many_places(void *user, size_t k, struct ring_piece *out)
+{
+    const size_t n = *(const size_t *)user;
+    *out = (struct ring_piece){.off = k * SWAP_ALIGN,
+                               .nbytes = SWAP_ALIGN,
+                               .slot_off = k % n * SWAP_ALIGN,
+                               .is_read = true};
+    return 1;
+}
+
+START_TEST(a_slot_has_at_most_eight_places)
+{
+    const char *dir = test_tmp_make_fast();
+    unsigned char *memory = aligned_alloc(SWAP_ALIGN, 9 * SWAP_ALIGN), *slot;
+    const struct swap_options options = {.dir = dir, .nbytes = 9 * SWAP_ALIGN};
+    struct swap *swap;
+    struct ring *r;
+    ck_ok(swap_open(&options, &swap));
+    for (size_t n = RING_PIECES_MAX; n <= RING_PIECES_MAX + 1; n++) {
+        const struct ring_options ring = {
+            .swap = swap, .memory = memory, .n_slots = 1, .slot_nbytes = 9 * SWAP_ALIGN};
+        ck_ok(ring_create(&ring, &r));
+        ck_ok(ring_begin(r, n, too_many_places, &n));
+        for (size_t k = 0; k < n; k++) {
+            const cz_status st = ring_next(r, &slot);
+            ck_assert_int_eq(st, k < RING_PIECES_MAX ? CZ_OK : CZ_INVALID);
+            if (st == CZ_OK) ck_ok(ring_done(r));
+        }
+        ck_ok(ring_end(r));
+        ring_destroy(r);
+    }
+    swap_close(swap);
+    free(memory);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+TEST_MAIN("offload/ring", a_slot_has_what_the_sweep_before_left, what_slots_hold_is_not_read_again,
+          rings_without_a_file_do_nothing, options_out_of_bounds_are_refused,
+          a_slot_has_at_most_eight_places)

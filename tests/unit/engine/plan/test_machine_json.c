@@ -76,6 +76,23 @@ START_TEST(figures_may_be_edited_by_hand)
     struct machine_profile p;
     ck_ok(read_changed("30123456789.25", "1e11", &p));
     ck_assert(p.triad == 1e11);
+    static const struct {
+        const char *from, *to;
+    } limits[] = {
+        {"30123456789.25", "0.001"},
+        {"30123456789.25", "1e18"},
+        {"30123456789.25", "0"},
+        {"\"nvme_queue_depth\": 32", "\"nvme_queue_depth\": 4096"},
+        {"\"nvme_queue_depth\": 32", "\"nvme_queue_depth\": 0"},
+        {"\"threads\": 2", "\"threads\": 1"},
+        {"avx512bf16", "fifteen letters"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(limits); i++)
+        ck_ok(read_changed(limits[i].from, limits[i].to, &p));
+    ck_assert_str_eq(p.isa, "fifteen letters");
+    ck_fails(read_changed("avx512bf16", "sixteen letters!", &p), CZ_CORRUPT);
+    ck_fails(read_changed("30123456789.25", "0.00099", &p), CZ_CORRUPT);
+    ck_fails(read_changed("30123456789.25", "1.001e18", &p), CZ_CORRUPT);
     ck_ok(read_changed("\"cpu\"", "\"_note\": [\"from a colleague\"], \"cpu\"", &p));
 }
 END_TEST

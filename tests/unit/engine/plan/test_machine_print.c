@@ -1,6 +1,7 @@
 /* Claims: predicted steps follow from the figures of a profile; its table names rates, what they
  * are compared with and settings, and leaves out what was not measured. */
 #include "engine/tune/machine.h"
+#include "formats/json/json.h"
 #include "tests/support/check_main.h"
 
 #include <string.h>
@@ -60,4 +61,43 @@ START_TEST(the_table_names_rates_and_settings)
 }
 END_TEST
 
-TEST_MAIN("engine/machine_print", steps_follow_from_the_figures, the_table_names_rates_and_settings)
+static double member(const struct json_node *node, const char *a, const char *b)
+{
+    const struct json_node *inner = json_get(node, a);
+    double x;
+    ck_assert_ptr_nonnull(inner);
+    ck_assert_ptr_nonnull(json_get(inner, b));
+    ck_ok(json_as_double(json_get(inner, b), &x));
+    return x;
+}
+
+/* The same numbers as in the table; nothing of a disk that was not measured. */
+START_TEST(json_has_the_tables_numbers)
+{
+    struct machine_profile p = known();
+    for (int k = 0; k < 2; k++) {
+        struct json_doc *doc;
+        char *text;
+        ck_ok(machine_json(&p, &text));
+        ck_ok(json_parse(text, strlen(text), "json", JSON_STRICT, &doc));
+        const struct json_node *root = json_root(doc);
+        const struct json_node *steps = json_get(root, "step_seconds_per_billion_parameters");
+        ck_assert(steps && json_get(root, "profile"));
+        ck_assert(member(steps, "host", "fp32") == 0.5 && member(steps, "host", "bf16") == 1);
+        ck_assert(member(root, "profile", "triad_bytes_per_second") == 40e9);
+        ck_assert_int_eq(json_get(steps, "nvme") != NULL, k == 0);
+        ck_assert_int_eq(json_get(root, "aio") != NULL, k == 0);
+        if (k == 0) {
+            ck_assert(member(root, "aio", "block_size") == 1 << 20 &&
+                      member(root, "aio", "queue_depth") == 8);
+            ck_assert(member(steps, "nvme", "bf16") == 8);
+        }
+        json_free(doc);
+        free(text);
+        p.nvme_path[0] = '\0';
+    }
+}
+END_TEST
+
+TEST_MAIN("engine/machine_print", steps_follow_from_the_figures, the_table_names_rates_and_settings,
+          json_has_the_tables_numbers)

@@ -629,6 +629,32 @@ START_TEST(tables_speak_of_their_own_numbers)
 }
 END_TEST
 
+static bool table_says(const struct tune *t, const char *what)
+{
+    char *text;
+    ck_ok(tune_table(t, 3, &text));
+    const bool says = strstr(text, what) != NULL;
+    free(text);
+    return says;
+}
+
+/* A desktop's host that is full to the brim is mentioned; one with room is not. */
+START_TEST(a_full_desktop_is_mentioned)
+{
+    static const char word[] = "A desktop keeps 2 to 4 GiB";
+    struct tune_options o = {.host_nbytes = 100 * GB, .profile = &machine, .dtype = DTYPE_F32};
+    struct tune *t = tune_of("gpt2-medium", 512, o);
+    const size_t need = tune_best(t)->need_nbytes[TUNE_HOST];
+    ck_assert(need > 4 * GB && !table_says(t, word));
+    ck_assert(table_says(t, " host\n") && !table_says(t, " GPU ") && !table_says(t, "NVMe\n"));
+    tune_destroy(t);
+    o.host_nbytes = need + GB / 2;
+    t = tune_of("gpt2-medium", 512, o);
+    ck_assert(table_says(t, word));
+    tune_destroy(t);
+}
+END_TEST
+
 START_TEST(impossible_questions_are_refused)
 {
     struct cz_model *m = open_shape("gpt2-tiny", 16);
@@ -695,5 +721,5 @@ TEST_MAIN_SECONDS(180, "engine/tune", every_offer_plans_to_what_was_promised,
                   an_adapter_fits_where_the_model_does_not, an_adapter_is_predicted_to_be_faster,
                   the_recipe_suits_what_is_trained, a_caller_decides_when_the_rate_falls,
                   the_verdict_names_what_fits, tables_speak_of_their_own_numbers,
-                  impossible_questions_are_refused, the_chosen_one_trains_inside_its_budget,
-                  what_needs_a_gpu_cannot_be_measured_here)
+                  a_full_desktop_is_mentioned, impossible_questions_are_refused,
+                  the_chosen_one_trains_inside_its_budget, what_needs_a_gpu_cannot_be_measured_here)
