@@ -638,7 +638,7 @@ static bool table_says(const struct tune *t, const char *what)
     return says;
 }
 
-/* A desktop's host that is full to the brim is mentioned; one with room is not. */
+/* A desktop's host that is full to the brim is mentioned; one with memory to spare is not. */
 START_TEST(a_full_desktop_is_mentioned)
 {
     static const char word[] = "A desktop keeps 2 to 4 GiB";
