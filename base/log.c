@@ -16,6 +16,7 @@ static struct {
     enum cz_log_level level;
     unsigned mask;
     int rank, world_size;
+    bool common;
     int64_t step;
 } logger = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_INFO, .mask = SUB_ALL, .world_size = 1};
 
@@ -43,6 +44,13 @@ void log_set_rank(int rank, int world_size)
     pthread_mutex_unlock(&logger.lock);
 }
 
+void log_set_common(bool on)
+{
+    pthread_mutex_lock(&logger.lock);
+    logger.common = on;
+    pthread_mutex_unlock(&logger.lock);
+}
+
 void log_set_step(int64_t step)
 {
     pthread_mutex_lock(&logger.lock);
@@ -56,7 +64,7 @@ bool log_enabled(enum cz_log_level level, enum log_subsystem sub)
     pthread_mutex_lock(&logger.lock);
     bool shown = logger.sink && level <= logger.level;
     if (level > LOG_WARN) shown = shown && (logger.mask & (unsigned)sub);
-    if (level != LOG_WARN) shown = shown && logger.rank == 0;
+    if (level != LOG_WARN || logger.common) shown = shown && logger.rank == 0;
     pthread_mutex_unlock(&logger.lock);
     return shown;
 }
@@ -67,8 +75,12 @@ void log_line(enum cz_log_level level, const char *fmt, ...)
 {
     char line[2048];
     pthread_mutex_lock(&logger.lock);
+    if (logger.common && logger.rank > 0) {
+        pthread_mutex_unlock(&logger.lock);
+        return;
+    }
     size_t len = 0;
-    if (logger.world_size > 1)
+    if (logger.rank > 0)
         len = (size_t)snprintf(line, sizeof line, "[rank %d/%d step %lld] ", logger.rank,
                                logger.world_size, (long long)logger.step);
     va_list ap;

@@ -36,10 +36,14 @@ enum log_subsystem {
  * LOG_INFO, SUB_ALL. */
 void log_set_level(enum cz_log_level level, unsigned mask);
 
-/* Rank and step shown in front of lines, as "[rank 3/8 step 120] "; world 1 shows nothing.
- * Ranks other than 0 pass on warnings only. */
+/* Rank and step shown in front of lines of ranks other than 0, as "[rank 3/8 step 120] ". These
+ * ranks pass on warnings only. */
 void log_set_rank(int rank, int world_size);
 void log_set_step(int64_t step);
+
+/* Between true and false all ranks have the same inputs and would give the same warnings: only rank
+ * 0 gives them. Calls do not nest. */
+void log_set_common(bool on);
 
 /* Strings among the arguments of a line are escaped (base/printable.h). */
 bool log_enabled(enum cz_log_level level, enum log_subsystem sub);

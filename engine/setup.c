@@ -358,7 +358,10 @@ cz_status engine_prepare(struct cz_engine *e, const struct cz_engine_options *op
     if (!e->losses || !e->metrics) return err_set(CZ_NOMEM, 0, "no memory for an engine");
     threads_init(e->comm->n_ranks_host);
     log_set_rank(e->comm->rank, e->comm->world_size);
-    TRY(load_config(e, options));
+    log_set_common(true);
+    const cz_status loaded = load_config(e, options);
+    log_set_common(false);
+    TRY(loaded);
     TRY(read_profile(e));
     TRY(add_lora(e));
     e->dtype = e->config->model_dtype;

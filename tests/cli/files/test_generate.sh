@@ -110,7 +110,7 @@ expect 2 "--repetition-penalty must be above 0" -- --model gpt2-tiny --prompt x 
 expect 2 "empty text" -- --model gpt2-tiny --prompt x --stop ""
 expect 2 "exclude each other" -- --model gpt2-tiny --prompt x --prompts "$work/prompts"
 expect 2 "none: cannot be opened" -- --model gpt2-tiny --prompts "$work/none"
-expect 2 "top-k" -- --model gpt2-tiny --prompt x --top-k 0
+expect 2 "top-k" -- --model gpt2-tiny --prompt x --top-k -1
 expect 2 "outside the vocabulary" -- --model "$models/gpt2" --prompt "~~~"
 expect 2 "501 tokens" -- --model gpt2-tiny --tokenizer "$1/fixtures/tokenizers/gpt2" --prompt x
 expect 2 "none" -- --model gpt2-tiny --tokenizer "$work/none" --prompt x

@@ -143,6 +143,12 @@ echo '{"max_seq_length": 4, "do_lower_case": false}' >model/sentence_bert_config
 embed --data texts.txt --json
 grep -q 'default prompt "query" is not put in front' err || fail "no word of the prompt"
 grep -q "truncated to 4 tokens" err || fail "max_seq_length"
+! grep -q "does not use" err || fail "a harmless setting is named"
+echo '{"default_prompt_name": "query", "truncate_dim": 8}' >model/config_sentence_transformers.json
+sed -i 's/{/{"weights": [1, 2], /' model/1_Pooling/config.json
+embed --data texts.txt --json
+grep -q 'config_sentence_transformers.json: settings that czero does not use: truncate_dim' err || fail "truncate_dim is not named"
+grep -q '1_Pooling/config.json: settings that czero does not use: weights' err || fail "a setting of the pooling is not named"
 echo '{"max_seq_length": 4, "do_lower_case": true}' >model/sentence_bert_config.json
 refused 2 'do_lower_case' embed --model model --text a --json
 echo '[{"type": "sentence_transformers.models.Transformer", "path": "../x"}]' >model/modules.json

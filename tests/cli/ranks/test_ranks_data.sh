@@ -48,3 +48,9 @@ cp ds.json t.txt other/
 grep -q '^step 2/2 ' err || fail "steps are not shown, so that none can be missed above"
 printf '#!/bin/sh\nexec "$CZERO" "$@" --seed $CZERO_RANK\n' >rank.sh
 refused 2 'rank 1 has "seed 1' launch -n 2 --bind none ./rank.sh train --config ds.json --quiet --steps 2 "${text[@]}"
+
+# What all ranks would say of the same inputs, one says, without its number.
+sed 's/$/,x/; 1s/,x$/,extra/' l.csv >extra.csv
+"$czero" launch -n 3 --bind none train --config ds.json --quiet --steps 1 "${class[@]}" --data extra.csv >out 2>err || fail "three ranks failed"
+[ "$(grep -c 'extra (extra.csv:1)' err)" = 1 ] || fail "not one line about a column"
+! grep -q '\[rank' err || fail "a rank's number in front of what all say"

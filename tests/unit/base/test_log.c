@@ -96,7 +96,14 @@ START_TEST(ranks_other_than_0_only_warn)
     ck_assert_str_eq(seen.last, "[rank 3/8 step 120] level 0");
     log_set_rank(0, 8);
     ck_assert(shows(LOG_INFO, SUB_ENGINE));
-    ck_assert_str_eq(seen.last, "[rank 0/8 step 120] level 1");
+    ck_assert_str_eq(seen.last, "level 1");
+    log_set_common(true);
+    ck_assert(shows(LOG_WARN, SUB_ENGINE));
+    log_set_rank(1, 8);
+    ck_assert(!shows(LOG_WARN, SUB_ENGINE));
+    log_set_common(false);
+    ck_assert(shows(LOG_WARN, SUB_ENGINE));
+    ck_assert_str_eq(seen.last, "[rank 1/8 step 120] level 0");
     log_set_rank(0, 1);
     ck_assert(shows(LOG_INFO, SUB_ENGINE));
     ck_assert_str_eq(seen.last, "level 1");

@@ -1,9 +1,10 @@
-/* czero data show: instruction data as a run would see it. Masks that train the wrong tokens, or
- * none, make no noise while a model trains; here a person looks at them first. */
+/* czero data show: data as a run would see them, here chats and instructions. Masks that train the
+ * wrong tokens, or none, make no noise while a model trains; here a person looks at them first. */
 #include "base/printable.h"
 #include "base/size.h"
 #include "data/chat/chat_set.h"
 #include "tools/czero/args.h"
+#include "tools/czero/cmd/data.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
@@ -11,13 +12,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct data_words {
-    const char *file;
-    const char *tokenizer, *chat_template, *loss_on, *encoding;
-    int64_t seq_len, rows, line;
-    bool packing, left_out, json;
-};
 
 #define FIELD(name) offsetof(struct data_words, name)
 
@@ -27,28 +21,34 @@ static const struct arg_spec show_specs[] = {
     ENCODING_OPTION(FIELD(encoding)),
     {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
      "tokenizer: the model's folder, or any other", .required = true},
+    {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "as for czero train"},
+    {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "as for czero train"},
+    {"--label-column", ARG_STRING, FIELD(label_column), "NAME", "as for czero train"},
     {"--chat-template", ARG_STRING, FIELD(chat_template), "NAME|FILE",
      "chat template (default: that of the tokenizer's folder)"},
     {"--loss-on", ARG_CHOICE, FIELD(loss_on), "assistant|completion|all",
      "what is trained, as for czero train"},
-    {"--seq-len", ARG_INT, FIELD(seq_len), "T", "tokens at which rows are cut (default: 1024)",
-     .min = 1},
+    {"--seq-len", ARG_INT, FIELD(seq_len), "T",
+     "tokens at which rows are cut (default: 1024; labelled rows: 128)", .min = 1},
     {"--packing", ARG_FLAG, FIELD(packing), NULL, "count rows of several examples"},
     {"--rows", ARG_INT, FIELD(rows), "N", "rows to print (default: 3)", .min = 0},
-    {"--line", ARG_INT, FIELD(line), "N", "print rows from this line of the file on", .min = 1},
+    {"--line", ARG_INT, FIELD(line), "N",
+     "print rows from this line of the file on; of texts from row N on", .min = 1},
     {"--left-out", ARG_FLAG, FIELD(left_out), NULL,
      "print rows that are left out of training, each with its reason"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object instead of the report"},
 };
 
 static const struct arg_command actions[] = {
-    {"czero data show",
-     "Show rows of instruction data with their trained tokens, and what an epoch has.", show_specs,
-     CZ_ARRAY_LEN(show_specs),
+    {"czero data show", "Show rows as tokens, with what is trained of them, and what an epoch has.",
+     show_specs, CZ_ARRAY_LEN(show_specs),
      .examples = "  czero data show chat.jsonl --tokenizer path/to/qwen3 --seq-len 2048\n"
-                 "  czero data show chat.jsonl --tokenizer path/to/qwen3 --left-out",
+                 "  czero data show chat.jsonl --tokenizer path/to/qwen3 --left-out\n"
+                 "  czero data show train.csv --tokenizer path/to/bert",
      .epilogue = "Trained tokens are green on a terminal and stand between {+ and +} elsewhere;\n"
-                 "what is cut is red, or stands between [- and -]."},
+                 "what is cut is red, or stands between [- and -]. Rows of tables, of labelled\n"
+                 "JSON, of words and of plain texts are shown with their label and their tokens\n"
+                 "between bars; #2 is a token without a text of its own."},
 };
 
 const struct arg_command data_command = {
@@ -286,7 +286,7 @@ static cz_status sum_up(const struct chat_set *s, struct summary *out)
     return CZ_OK;
 }
 
-static double percent(double part, double whole)
+double data_percent(double part, double whole)
 {
     return whole > 0 ? 100.0 * part / whole : 0;
 }
@@ -338,11 +338,12 @@ static void print_summary(const struct data_words *o, const struct chat_set *s,
                     s->n_cut, s->n_cut == 1 ? "row loses" : "rows lose", sum->n_cut_tokens,
                     sum->n_cut_tokens == 1 ? "token" : "tokens", o->seq_len);
     printf("epoch      %zu tokens, %" PRIu64 " (%.1f %%) of them trained\n", sum->n_tokens,
-           s->n_trained, percent((double)s->n_trained, (double)sum->n_tokens));
+           s->n_trained, data_percent((double)s->n_trained, (double)sum->n_tokens));
     if (o->packing)
-        printable_print(stdout, "packed     %zu row%s of %" PRId64 " tokens, %.1f %% full\n",
-                        s->n_bins, plural(s->n_bins), o->seq_len,
-                        percent((double)sum->n_tokens, (double)s->n_bins * (double)o->seq_len));
+        printable_print(
+            stdout, "packed     %zu row%s of %" PRId64 " tokens, %.1f %% full\n", s->n_bins,
+            plural(s->n_bins), o->seq_len,
+            data_percent((double)sum->n_tokens, (double)s->n_bins * (double)o->seq_len));
     if (chat_set_is_refused(s))
         printable_print(stdout, "czero train refuses this data: %s of its rows are left out\n",
                         n_out == s->n_rows ? "all" : "more than half");
@@ -422,12 +423,20 @@ static cz_status report(const struct data_words *o, const struct chat_set *s,
     return st;
 }
 
-static cz_status show(const struct data_words *o)
+static cz_status show(struct data_words *o)
 {
     struct cz_tokenizer *tokenizer = NULL;
     struct chat_encoder encoder = {0};
     struct chat_set *set = NULL;
     cz_status st;
+    if (data_is_texts(o)) return data_show_texts(o);
+    if (o->seq_len == 0) o->seq_len = 1024;
+    if (o->text_column || o->pair_column || o->label_column)
+        return err_set(CZ_INVALID, 0, "--%s-column is for labelled texts; %s holds chats",
+                       o->text_column   ? "text"
+                       : o->pair_column ? "pair"
+                                        : "label",
+                       o->file);
     TRY(cz_tokenizer_open(o->tokenizer, &tokenizer));
     TRY_GOTO(chat_encoder_open(&encoder, tokenizer, o->chat_template, o->loss_on), done);
     const struct chat_set_options options = {.paths = &o->file,
@@ -448,7 +457,7 @@ done:
 
 int cmd_data(int argc, char **argv)
 {
-    struct data_words o = {.seq_len = 1024, .rows = 3};
+    struct data_words o = {.rows = 3};
     if (argc > 1 && strcmp(argv[1], "show") == 0) {
         enum args_result parsed = args_parse(&actions[0], argc - 1, argv + 1, &o);
         if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;

@@ -4,7 +4,7 @@
 
 #include "formats/beneath.h"
 #include "formats/file_io.h"
-#include "formats/json/json.h"
+#include "formats/json/json_unread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +16,44 @@ static const char *last_part(const char *type)
 {
     const char *dot = strrchr(type, '.');
     return dot ? dot + 1 : type;
+}
+
+/* Members of the folder's small files without an effect on an embedding. */
+static const struct json_harmless harmless[] = {
+    {"word_embedding_dimension", NULL, NULL},
+    {"embedding_dimension", NULL, NULL},
+    {"include_prompt", NULL, NULL}, /* czero puts no prompt in front */
+    {"__version__", NULL, NULL},
+    {"prompts", NULL, NULL}, /* default_prompt_name says which one is put in front */
+    {"similarity_fn_name", NULL, NULL},
+    {"model_type", NULL, NULL},
+    {"model_args", NULL, NULL},
+    {"tokenizer_args", NULL, NULL},
+    {"config_args", NULL, NULL},
+    {"cache_dir", NULL, NULL},
+};
+
+/* Read a file that may be missing, and name the members that `take` did not ask for. */
+static cz_status read_settings(const char *dir, const char *name,
+                               cz_status (*take)(const struct json_node *, struct embed_recipe *),
+                               struct embed_recipe *r, bool *found)
+{
+    struct unread unread = {.what = "settings"};
+    struct json_watch *watch = NULL;
+    struct json_doc *doc;
+    TRY(json_load_object(dir, name, &doc));
+    *found = doc != NULL;
+    if (!doc) return CZ_OK;
+    cz_status st = json_watch_begin(doc, &watch);
+    if (st == CZ_OK) st = take(json_root(doc), r);
+    if (st == CZ_OK) json_watch_collect(watch, harmless, CZ_ARRAY_LEN(harmless), NULL, &unread);
+    json_watch_end(watch);
+    json_free(doc);
+    TRY(st);
+    char *path = file_join(dir, name);
+    st = path ? unread_report(&unread, path) : err_set(CZ_NOMEM, 0, "no memory for a path");
+    free(path);
+    return st;
 }
 
 static cz_status copy(char **to, const char *text)
@@ -49,7 +87,7 @@ static cz_status take_pooling(const struct json_node *config, struct embed_recip
         const struct json_node *member = json_child(config, i);
         bool on = false;
         if (strncmp(json_key(member), "pooling_mode_", 13) != 0) continue;
-        TRY(json_as_bool(member, &on));
+        TRY(json_as_bool(json_get(config, json_key(member)), &on));
         if (!on) continue;
         n_on++;
         snprintf(other, sizeof other, "%.60s", json_key(member));
@@ -67,49 +105,39 @@ static cz_status take_pooling(const struct json_node *config, struct embed_recip
 
 static cz_status read_pooling(const char *dir, const char *path, struct embed_recipe *r)
 {
-    struct json_doc *doc;
     char *name = file_join(path, "config.json");
+    bool found;
     if (!name) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = json_load_object(dir, name, &doc);
-    if (st == CZ_OK && !doc)
+    cz_status st = read_settings(dir, name, take_pooling, r, &found);
+    if (st == CZ_OK && !found)
         st = err_set(CZ_NOTFOUND, 0, "%s/%s: there is no such file", dir, name);
-    if (st == CZ_OK) st = take_pooling(json_root(doc), r);
-    json_free(doc);
     free(name);
     return st;
 }
 
 /* sentence_bert_config.json, beside the model. */
-static cz_status read_lengths(struct embed_recipe *r)
+static cz_status take_lengths(const struct json_node *root, struct embed_recipe *r)
 {
-    struct json_doc *doc;
     bool lowers = false;
     cz_status st = CZ_OK;
-    TRY(json_load_object(r->model, "sentence_bert_config.json", &doc));
-    if (!doc) return CZ_OK;
-    const struct json_node *length = json_get(json_root(doc), "max_seq_length");
-    const struct json_node *lower = json_get(json_root(doc), "do_lower_case");
+    const struct json_node *length = json_get(root, "max_seq_length");
+    const struct json_node *lower = json_get(root, "do_lower_case");
     if (length && json_type(length) != JSON_NULL) st = json_as_int(length, &r->max_len);
     if (st == CZ_OK && r->max_len < 0)
         st = err_set(CZ_INVALID, 0, "%s: sentence_bert_config.json: max_seq_length is negative",
                      r->model);
     if (st == CZ_OK && lower && json_type(lower) != JSON_NULL) st = json_as_bool(lower, &lowers);
-    json_free(doc);
     return st == CZ_OK && lowers ? copy(&r->unapplied, "do_lower_case") : st;
 }
 
 /* A prompt in front of every text, unless a program says otherwise. */
-static cz_status read_prompt(const char *dir, struct embed_recipe *r)
+static cz_status take_prompt(const struct json_node *root, struct embed_recipe *r)
 {
-    struct json_doc *doc;
     const char *name = "";
     cz_status st = CZ_OK;
-    TRY(json_load_object(dir, "config_sentence_transformers.json", &doc));
-    if (!doc) return CZ_OK;
-    const struct json_node *given = json_get(json_root(doc), "default_prompt_name");
+    const struct json_node *given = json_get(root, "default_prompt_name");
     if (given && json_type(given) == JSON_STRING) st = json_as_string(given, &name);
     if (st == CZ_OK && *name) st = copy(&r->not_put, name);
-    json_free(doc);
     return st;
 }
 
@@ -161,8 +189,11 @@ cz_status embed_recipe_read(const char *dir, struct embed_recipe *r)
     r->given = true;
     cz_status st = take_modules(dir, json_root(doc), r);
     json_free(doc);
-    if (st == CZ_OK) st = read_lengths(r);
-    if (st == CZ_OK) st = read_prompt(dir, r);
+    bool found;
+    if (st == CZ_OK)
+        st = read_settings(r->model, "sentence_bert_config.json", take_lengths, r, &found);
+    if (st == CZ_OK)
+        st = read_settings(dir, "config_sentence_transformers.json", take_prompt, r, &found);
     return st;
 }
 

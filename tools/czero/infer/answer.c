@@ -70,11 +70,10 @@ void text_stream_free(struct text_stream *s)
     text_buf_free(&s->held);
 }
 
-const char *answer_check_sampling(struct answer_sampling *s)
+const char *answer_check_sampling(const struct answer_sampling *s)
 {
     if (s->top_p < 0 || s->top_p > 1) return "--top-p must be above 0 and at most 1";
     if (s->penalty <= 0) return "--repetition-penalty must be above 0";
-    if (isnan(s->temperature)) s->temperature = s->top_k > 0 || s->top_p > 0 ? 1.0 : 0.0;
     return s->temperature < 0 ? "--temperature must be at least 0" : NULL;
 }
 
@@ -83,6 +82,7 @@ struct cz_generate_options answer_options(const struct answer_sampling *s,
                                           const struct cz_tokenizer *tokenizer)
 {
     return (struct cz_generate_options){.size = sizeof(struct cz_generate_options),
+                                        .max_new_tokens = s->max_new_tokens,
                                         .temperature = (float)s->temperature,
                                         .top_k = s->top_k,
                                         .top_p = (float)s->top_p,

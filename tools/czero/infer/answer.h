@@ -26,16 +26,16 @@ cz_status text_stream_take(struct text_stream *s, int32_t token);
 cz_status text_stream_end(struct text_stream *s);
 void text_stream_free(struct text_stream *s); /* the held text */
 
-/* How the next token is chosen. */
+/* How the next token is chosen, and how many at most. */
 struct answer_sampling {
-    double temperature; /* NAN: not given */
-    double top_p, penalty;
-    int64_t top_k, seed;
+    double temperature, top_p, penalty; /* NAN: not given */
+    int64_t top_k, max_new_tokens;      /* -1: not given */
+    int64_t seed;
 };
 
 #define ANSWER_SAMPLING_USUAL                                                                      \
     {                                                                                              \
-        .temperature = NAN, .penalty = 1                                                           \
+        .temperature = NAN, .top_p = NAN, .penalty = NAN, .top_k = -1, .max_new_tokens = -1        \
     }
 
 /* The options' rows in a table; `place` is the offset of the struct. */
@@ -44,29 +44,29 @@ struct answer_sampling {
      ARG_DOUBLE,                                                                                   \
      (place) + offsetof(struct answer_sampling, temperature),                                      \
      "T",                                                                                          \
-     "0: always the most likely token (default); 1: sample from the model's distribution",         \
+     "0: always the most likely token; 1: the model's distribution (default: the folder's, else "  \
+     "0)",                                                                                         \
      0,                                                                                            \
      false},                                                                                       \
         {"--top-k",                                                                                \
          ARG_INT,                                                                                  \
          (place) + offsetof(struct answer_sampling, top_k),                                        \
          "K",                                                                                      \
-         "sample from the K most likely tokens (temperature 1 unless given)",                      \
-         1,                                                                                        \
+         "sample from the K most likely tokens; 0: from all",                                      \
+         0,                                                                                        \
          false},                                                                                   \
         {"--top-p",                                                                                \
          ARG_DOUBLE,                                                                               \
          (place) + offsetof(struct answer_sampling, top_p),                                        \
          "P",                                                                                      \
-         "sample from the most likely tokens with probability P together (temperature 1 unless "   \
-         "given)",                                                                                 \
+         "sample from the most likely tokens with probability P together; 1: from all",            \
          0,                                                                                        \
          false},                                                                                   \
         {"--repetition-penalty",                                                                   \
          ARG_DOUBLE,                                                                               \
          (place) + offsetof(struct answer_sampling, penalty),                                      \
          "R",                                                                                      \
-         "make tokens that the text holds already less likely; 1: do not (default)",               \
+         "make tokens that the text holds already less likely; 1: do not",                         \
          0,                                                                                        \
          false},                                                                                   \
     {                                                                                              \
@@ -74,8 +74,14 @@ struct answer_sampling {
             "seed for sampling (default: 0)", 0, false                                             \
     }
 
-/* What is wrong with a value; NULL: nothing, and the temperature is set. */
-const char *answer_check_sampling(struct answer_sampling *s);
+/* What is wrong with a given value; NULL: nothing. */
+const char *answer_check_sampling(const struct answer_sampling *s);
+
+/* Fill in what is not given: by generation_config.json of the model's folder and of the adapter's
+ * (NULL: none), else the usual values. Settings there that czero does not have are named. Errors:
+ * CZ_CORRUPT (a value's type or range), CZ_INVALID (strict, and settings are not used). */
+cz_status answer_take_defaults(const char *model, const char *adapter, int64_t usual_tokens,
+                               struct answer_sampling *s);
 
 /* The options of a run that samples so, up to these ends. */
 struct cz_generate_options answer_options(const struct answer_sampling *s,

@@ -31,7 +31,7 @@
 struct chat_cli {
     const char *model, *adapter, *system, *tokenizer, *chat_template, *dtype, *device;
     struct answer_sampling sampling;
-    int64_t max_new_tokens, context;
+    int64_t context;
 };
 
 #define MARK            "\xEF\xBB\xBF"
@@ -47,8 +47,8 @@ static const struct arg_spec specs[] = {
      "chat template (default: that of the tokenizer's folder)", 0, false},
     {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder, else bytes)", 0, false},
-    {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N",
-     "longest answer, in tokens (default: 1024)", 1, false},
+    {"--max-new-tokens", ARG_INT, AT(sampling.max_new_tokens), "N",
+     "longest answer, in tokens (default: the folder's, else 1024)", 1, false},
     {"--context", ARG_INT, AT(context), "N",
      "tokens of the conversation that the model sees (default: its own, at most 4096)", 2, false},
     ANSWER_SAMPLING_OPTIONS(AT(sampling)),
@@ -201,7 +201,8 @@ static size_t next_exchange(const struct talk *t, size_t first)
  * or the longest answer, is free for the answer. */
 static cz_status make_prompt(struct talk *t, struct cz_prompt *out)
 {
-    const int64_t room = t->o->max_new_tokens < t->T / 4 ? t->o->max_new_tokens : t->T / 4;
+    const int64_t longest = t->o->sampling.max_new_tokens;
+    const int64_t room = longest < t->T / 4 ? longest : t->T / 4;
     const size_t before = t->n_dropped;
     int32_t *ids;
     size_t n;
@@ -418,7 +419,6 @@ static cz_status open_session(struct talk *t)
         return err_set(CZ_INVALID, 0, "--context %lld: %s has %lld tokens", (long long)o->context,
                        o->model, (long long)t_max);
     if (t->T > t_max) t->T = t_max;
-    options.max_new_tokens = o->max_new_tokens;
     options.dtype = args_dtype(o->dtype, DTYPE_F32);
     options.device = o->device;
     return generate_session_open(t->model, &options, t->T, &t->session);
@@ -476,7 +476,7 @@ static cz_status run(const struct chat_cli *o)
 
 int cmd_chat(int argc, char **argv)
 {
-    struct chat_cli o = {.max_new_tokens = 1024, .sampling = ANSWER_SAMPLING_USUAL};
+    struct chat_cli o = {.sampling = ANSWER_SAMPLING_USUAL};
     enum args_result parsed = args_parse(&chat_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     const char *wrong = answer_check_sampling(&o.sampling);
@@ -485,6 +485,8 @@ int cmd_chat(int argc, char **argv)
         return EXIT_USAGE;
     }
     tool_log_init(true);
-    if (adapter_find_base(&o.model, &o.adapter) != CZ_OK) return tool_fail();
+    if (adapter_find_base(&o.model, &o.adapter) != CZ_OK ||
+        answer_take_defaults(o.model, o.adapter, 1024, &o.sampling) != CZ_OK)
+        return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

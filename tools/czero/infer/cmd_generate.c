@@ -24,7 +24,6 @@ struct generate_cli {
     const char *system, *messages, *chat_template;
     struct arg_list prompts, chats, stops;
     struct answer_sampling sampling;
-    int64_t max_new_tokens;
     bool no_cache, no_echo, no_end, raw, json;
 };
 
@@ -46,8 +45,8 @@ static const struct arg_spec specs[] = {
      "chat template (default: that of the tokenizer's folder)", 0, false},
     {"--tokenizer", ARG_STRING, AT(tokenizer), "bytes|DIR",
      "tokenizer (default: the one in the model's folder, else bytes)", 0, false},
-    {"--max-new-tokens", ARG_INT, AT(max_new_tokens), "N",
-     "number of tokens to generate (default: 128)", 0, false},
+    {"--max-new-tokens", ARG_INT, AT(sampling.max_new_tokens), "N",
+     "number of tokens to generate (default: the folder's, else 128)", 0, false},
     ANSWER_SAMPLING_OPTIONS(AT(sampling)),
     {"--stop", ARG_LIST, AT(stops), "TEXT", "end the text before this one; repeatable", 0, false},
     {"--dtype", ARG_CHOICE, AT(dtype), "fp32|bf16|fp16",
@@ -77,7 +76,8 @@ const struct arg_command generate_command = {
         "the text as it is. When the model's context is full, czero drops its older half.\n"
         "Texts of several prompts follow each other with an empty line between them;\n"
         "each is what its prompt alone would give. Logits pass through the repetition\n"
-        "penalty, the temperature, --top-k and --top-p, in this order.\n"
+        "penalty, the temperature, --top-k and --top-p, in this order. Those that are not\n"
+        "given come from the folder's generation_config.json.\n"
         "Of --chat and --messages only the answers are printed, each up to the end of its\n"
         "turn.",
     .examples = "  czero generate --model trained/ --prompt \"Once upon a time\"\n"
@@ -283,7 +283,6 @@ static cz_status generate(const struct generate_cli *o, struct cz_model *model,
         TRY(answer_find_ends(o->model, o->adapter, tokenizer, is_chat(o) ? &s->encoder : NULL,
                              &ends, &printer->stream.stops));
     struct cz_generate_options options = answer_options(&o->sampling, &ends, tokenizer);
-    options.max_new_tokens = o->max_new_tokens;
     options.dtype = args_dtype(o->dtype, DTYPE_F32);
     options.no_cache = o->no_cache;
     options.device = o->device;
@@ -351,7 +350,7 @@ static const char *check_options(struct generate_cli *o)
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_cli o = {.max_new_tokens = 128, .sampling = ANSWER_SAMPLING_USUAL};
+    struct generate_cli o = {.sampling = ANSWER_SAMPLING_USUAL};
     enum args_result parsed = args_parse(&generate_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     const char *wrong = check_options(&o);
@@ -360,6 +359,8 @@ int cmd_generate(int argc, char **argv)
         return EXIT_USAGE;
     }
     tool_log_init(true);
-    if (adapter_find_base(&o.model, &o.adapter) != CZ_OK) return tool_fail();
+    if (adapter_find_base(&o.model, &o.adapter) != CZ_OK ||
+        answer_take_defaults(o.model, o.adapter, 128, &o.sampling) != CZ_OK)
+        return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

@@ -56,7 +56,9 @@ static cz_status texts_read_known(struct run *r)
 {
     const struct cz_model_options options = {
         .size = sizeof options, .task = r->task->model_task, .config_only = true};
-    struct cz_model *m = cz_model_open_ex(r->options->model, &options);
+    char origin[PATH_MAX];
+    struct cz_model *m =
+        cz_model_open_ex(run_origin(r, origin) ? origin : r->options->model, &options);
     if (!m) return cz_last_status() == CZ_UNSUPPORTED ? CZ_INVALID : cz_last_status();
     const enum cz_problem problem = problem_of(m);
     const bool is_value = problem == CZ_PROBLEM_REGRESSION;

@@ -29,6 +29,7 @@
 #include "formats/folder_lock.h"
 #include <czero/data.h>
 
+#include <limits.h>
 #include <math.h>
 
 struct train_options {
@@ -110,7 +111,7 @@ struct run {
     int64_t last_step;           /* −1: none */
     bool went_back;              /* to the weights of the best evaluation */
     struct config_wanted wanted; /* of the config, by options->values */
-    uint64_t seed;
+    uint64_t seed, data_hash;
     bool shuffle;
     bool init_from_checkpoint;
     bool adapts;                  /* an adapter is trained: --lora, the config's, or --adapter */
@@ -198,6 +199,17 @@ void run_close(struct run *r);
  * data are open. */
 cz_status run_check_same(const struct run *r);
 
+/* Set r->data_hash once the data are open: a resumed run has to continue in the same rows. */
+cz_status run_hash_data(struct run *r);
+
+/* The folder that describes the weights which the run begins with: a checkpoint's model of --resume
+ * or --init, a folder of --init or --model. False: there is none. */
+bool run_origin(const struct run *r, char path[PATH_MAX]);
+
+/* Whether its classes and tokens are those of the run. Others are CZ_INVALID under --resume, and a
+ * warning under --init and --model. */
+cz_status run_check_origin(const struct run *r);
+
 /* ---- train_config.c ------------------------------------------------------------------------- */
 
 /* Load the config once on its own for what data and progress need. */
@@ -230,7 +242,7 @@ void run_say_end(const struct run *r, bool stopped);
  */
 struct run_place {
     struct cz_data_cursor cursor;
-    char state_json[ENGINE_BEST_NBYTES + 256];
+    char state_json[ENGINE_BEST_NBYTES + 384];
 };
 struct run_place run_tell(const struct run *r);
 

@@ -6,6 +6,7 @@
 #include "checkpoint/read/names.h"
 #include "formats/json/json.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,9 +20,10 @@ struct run_place run_tell(const struct run *r)
     char best[ENGINE_BEST_NBYTES];
     engine_best_to_json(&r->best, best);
     snprintf(place.state_json, sizeof place.state_json,
-             "{\"czero_train\": [%.17g, %.17g, %.17g, %.17g, %d]%s%s}", r->since.loss,
-             r->since.weight, r->since.n_hits, r->since.n_examples, r->since.evaluation_is_owed,
-             *best ? ", " : "", best);
+             "{\"czero_train\": [%.17g, %.17g, %.17g, %.17g, %d], "
+             "\"czero_data\": \"%016" PRIx64 "\"%s%s}",
+             r->since.loss, r->since.weight, r->since.n_hits, r->since.n_examples,
+             r->since.evaluation_is_owed, r->data_hash, *best ? ", " : "", best);
     return place;
 }
 
@@ -109,8 +111,10 @@ static cz_status drop_replaced(struct run *r)
 }
 
 /* Older checkpoints, and other programs', have none. */
-static cz_status read_means(const char *text, struct run_means *out)
+static cz_status read_means(const struct run *r, const char *text, struct run_means *out)
 {
+    char hash[24];
+    const char *saved;
     struct json_doc *doc;
     double sums[5] = {0};
     if (!text) return CZ_OK;
@@ -121,6 +125,13 @@ static cz_status read_means(const char *text, struct run_means *out)
     for (size_t i = 0; is_ours && i < CZ_ARRAY_LEN(sums) && st == CZ_OK; i++)
         st = json_as_double(json_child(list, i), &sums[i]);
     *out = (struct run_means){sums[0], sums[1], sums[2], sums[3], sums[4] > 0};
+    snprintf(hash, sizeof hash, "%016" PRIx64, r->data_hash);
+    if (st == CZ_OK) st = json_opt_string(json_root(doc), "czero_data", hash, &saved);
+    if (st == CZ_OK && strcmp(saved, hash) != 0 && run_is_first_rank(r))
+        LOGV(
+            LOG_WARN, SUB_CKPT,
+            "--data holds other rows than the run that is resumed: some rows may be trained twice, "
+            "others never");
     json_free(doc);
     return st;
 }
@@ -129,7 +140,7 @@ static cz_status read_means(const char *text, struct run_means *out)
 cz_status run_resume_best(struct run *r, const char *state_json)
 {
     bool there;
-    TRY(read_means(state_json, &r->since));
+    TRY(read_means(r, state_json, &r->since));
     TRY(engine_best_from_json(&r->best, state_json));
     if (!r->best.metric || !r->options->save || isnan(r->best.value)) return CZ_OK;
     TRY(best_is_there(r, -1, &there));

@@ -357,7 +357,9 @@ static cz_status open_rows(struct run *r)
     TRY(open_base(r));
     TRY(r->task->open_data(r));
     TRY(choose_steps(r));
-    return r->options->dry_run_lr ? CZ_OK : config_say_rates(r);
+    if (r->options->dry_run_lr) return CZ_OK;
+    TRY(run_hash_data(r));
+    return config_say_rates(r);
 }
 
 /* The config was parsed before for its batch sizes; the engine parses it with the same values for
@@ -404,6 +406,7 @@ static cz_status open_inputs(struct run *r)
     TRY(r->task->open_inputs(r));
     TRY(choose_metric(r));
     TRY(open_model(r));
+    TRY(run_check_origin(r));
     return open_rows(r);
 }
 
@@ -516,7 +519,10 @@ static cz_status open_logs(struct run *r)
 /* Each stage is agreed on by all ranks. */
 cz_status run_open(struct run *r)
 {
-    TRY(engine_world_agree(r->world, open_inputs(r), &r->speaks));
+    log_set_common(true); /* run_check_same() proves it */
+    const cz_status opened = open_inputs(r);
+    log_set_common(false);
+    TRY(engine_world_agree(r->world, opened, &r->speaks));
     if (r->options->dry_run_lr) return CZ_OK;
     TRY(engine_world_agree(r->world, run_check_same(r), &r->speaks));
     TRY(engine_world_agree(r->world, claim_folders(r), &r->speaks));
