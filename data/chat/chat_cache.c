@@ -17,7 +17,11 @@
 #define MARK        "CZTOKEN2" /* rises with any change of what tokens are, or how they are kept */
 #define HEAD_NBYTES (8 + sizeof(uint64_t))
 #define FILE_MAX    ((size_t)2 << 30)
-#define PART_MAX    ((size_t)512 << 20) /* of a tokenizer's file */
+/* Of what rows of n bytes can become: a template may write this much to each, and any text so many
+ * times. */
+#define ROW_ADDED ((size_t)64 << 10)
+#define ROW_TIMES 16
+#define PART_MAX  ((size_t)512 << 20) /* of a tokenizer's file */
 
 struct chat_cache {
     char *dir;
@@ -98,15 +102,23 @@ static uint64_t sum_of(const char *bytes, size_t n)
     return hash_sip(1, 3, 0x746F6B656E730000u, 0x73756D0000000000u, bytes, n);
 }
 
-cz_status chat_cache_get(const struct chat_cache *c, const char *rows, size_t n, char **kept,
-                         size_t *nbytes)
+/* A longer file is neither kept nor read: it is no block's. */
+static size_t file_max(size_t n_rows, size_t n)
+{
+    const size_t added = HEAD_NBYTES + n_rows * ROW_ADDED;
+    return n < (FILE_MAX - added) / ROW_TIMES ? added + n * ROW_TIMES : FILE_MAX;
+}
+
+cz_status chat_cache_get(const struct chat_cache *c, const char *rows, size_t n, size_t n_rows,
+                         char **kept, size_t *nbytes)
 {
     char *path = path_of(c, rows, n), *file = NULL;
     size_t n_file = 0;
     uint64_t sum;
     *kept = NULL;
     if (!path) return err_set(CZ_NOMEM, 0, "no memory for kept tokens");
-    if (file_exists(path) && file_load(path, FILE_MAX, &file, &n_file) != CZ_OK) err_clear();
+    if (file_exists(path) && file_load(path, file_max(n_rows, n), &file, &n_file) != CZ_OK)
+        err_clear();
     free(path);
     if (!file) return CZ_OK;
     if (n_file >= HEAD_NBYTES) memcpy(&sum, file + 8, sizeof sum);
@@ -121,10 +133,10 @@ cz_status chat_cache_get(const struct chat_cache *c, const char *rows, size_t n,
     return CZ_OK;
 }
 
-void chat_cache_put(struct chat_cache *c, const char *rows, size_t n, const char *kept,
-                    size_t nbytes)
+void chat_cache_put(struct chat_cache *c, const char *rows, size_t n, size_t n_rows,
+                    const char *kept, size_t nbytes)
 {
-    if (c->failed) return;
+    if (c->failed || nbytes > file_max(n_rows, n) - HEAD_NBYTES) return;
     char *path = path_of(c, rows, n), *file = malloc(HEAD_NBYTES + nbytes);
     const uint64_t sum = sum_of(kept, nbytes);
     cz_status st = path && file ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for kept tokens");

@@ -22,12 +22,13 @@ struct chat_cache; /* opaque */
 cz_status chat_cache_open(const char *dir, const struct chat_encoder *e, struct chat_cache **out);
 void chat_cache_close(struct chat_cache *c); /* accepts NULL */
 
-/* What was kept for n bytes of rows; *kept NULL: nothing. Released by free(). Errors: CZ_NOMEM. */
-cz_status chat_cache_get(const struct chat_cache *c, const char *rows, size_t n, char **kept,
-                         size_t *nbytes);
+/* What was kept for n_rows rows of n bytes in all; *kept NULL: nothing. A file that is longer than
+ * such rows can need is not read. Released by free(). Errors: CZ_NOMEM. */
+cz_status chat_cache_get(const struct chat_cache *c, const char *rows, size_t n, size_t n_rows,
+                         char **kept, size_t *nbytes);
 
 /* Keep it. A failure, as of a full disk, is a warning, and nothing is kept from then on. */
-void chat_cache_put(struct chat_cache *c, const char *rows, size_t n, const char *kept,
-                    size_t nbytes);
+void chat_cache_put(struct chat_cache *c, const char *rows, size_t n, size_t n_rows,
+                    const char *kept, size_t nbytes);
 
 #endif

@@ -16,6 +16,7 @@
 #include "data/jinja/jinja_impl.h"
 #include "data/tokenizer/tokenizer_impl.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -36,22 +37,49 @@ static cz_status find_end_token(struct chat_encoder *e)
     return st;
 }
 
-/* The last place in s where `what` of m > 0 bytes stands. Mostly little follows it, so the last
- * places are tried first; beyond them memmem() is safe from texts that repeat themselves. */
-static const char *find_last(const char *s, size_t n, const char *what, size_t m)
+/* Follows the beginnings of p (m > 0 bytes) through s, in time n + m. *last: the last place where
+ * all of p stands, SIZE_MAX: none. *overlap: the longest beginning of p that s ends with. */
+static cz_status follow(const char *s, size_t n, const char *p, size_t m, size_t *last,
+                        size_t *overlap)
+{
+    uint32_t *shorter = malloc(m * sizeof *shorter); /* [k]: the next shorter one inside of k + 1 */
+    size_t k = 0;
+    *last = SIZE_MAX;
+    if (!shorter) return err_set(CZ_NOMEM, 0, "no memory to find an answer of %zu bytes", m);
+    shorter[0] = 0;
+    for (size_t i = 1; i < m; i++) {
+        while (k > 0 && p[i] != p[k]) k = shorter[k - 1];
+        k += p[i] == p[k];
+        shorter[i] = (uint32_t)k;
+    }
+    k = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (k == m) k = shorter[k - 1];
+        while (k > 0 && s[i] != p[k]) k = shorter[k - 1];
+        k += s[i] == p[k];
+        if (k == m) *last = i + 1 - m;
+    }
+    *overlap = k;
+    free(shorter);
+    return CZ_OK;
+}
+
+/* The last place in s where `what` of m > 0 bytes stands; NULL: none. Mostly little follows it, so
+ * the last places are tried first. */
+static cz_status find_last(const char *s, size_t n, const char *what, size_t m, const char **found)
 {
     enum { TRIES = 64 };
-    const char *found = NULL;
-    for (int i = 0; i < TRIES; i++, n--) {
-        if (n < m) return NULL;
-        if (memcmp(s + n - m, what, m) == 0) return s + n - m;
-    }
-    for (const char *end = s + n; (size_t)(end - s) >= m; s++) {
-        s = memmem(s, (size_t)(end - s), what, m);
-        if (!s) break;
-        found = s;
-    }
-    return found;
+    size_t last, overlap;
+    *found = NULL;
+    for (size_t i = 0; i < TRIES && n >= m + i; i++)
+        if (memcmp(s + n - m - i, what, m) == 0) {
+            *found = s + n - m - i;
+            return CZ_OK;
+        }
+    if (n < m + TRIES) return CZ_OK;
+    TRY(follow(s, n, what, m, &last, &overlap));
+    if (last != SIZE_MAX) *found = s + last;
+    return CZ_OK;
 }
 
 /* ---- the end of a turn ---------------------------------------------------------------------- */
@@ -106,8 +134,8 @@ static cz_status render_probe(const struct chat_encoder *e, const char *json, st
     chat_row_free(&row);
     *n_rest = 0;
     if (st != CZ_OK || to->text.n == 0) return st;
-    const char *end = to->text.s + to->text.n;
-    const char *at = find_last(to->text.s, to->text.n, PROBE, sizeof PROBE - 1);
+    const char *end = to->text.s + to->text.n, *at;
+    TRY(find_last(to->text.s, to->text.n, PROBE, sizeof PROBE - 1, &at));
     if (!at) return CZ_OK;
     for (at += sizeof PROBE - 1; at < end && is_space(*at);) at++;
     *rest = at;
@@ -196,6 +224,7 @@ struct work {
     size_t first; /* special tokens before the text's own */
     bool has_ends;
     struct id_list ends; /* (n) of each token in the text */
+    uint64_t steps_left; /* of the search for answers */
 };
 
 void chat_tokens_free(struct chat_tokens *t)
@@ -203,6 +232,36 @@ void chat_tokens_free(struct chat_tokens *t)
     free(t->ids);
     free(t->trained);
     memset(t, 0, sizeof *t);
+}
+
+/* Counts work of the search before it is done. */
+static cz_status spend(struct work *w, uint64_t steps)
+{
+    const bool is_enough = steps <= w->steps_left;
+    w->steps_left = is_enough ? w->steps_left - steps : 0;
+    if (is_enough) return CZ_OK;
+    w->out->fault = CHAT_UNFOUND;
+    return err_set(CZ_INVALID, 0,
+                   "the search for its answers takes more than %u times the work of writing it, or "
+                   "%" PRIu64 " steps: divide the row",
+                   CHAT_SEARCH_TIMES, CHAT_SEARCH_STEPS_MAX);
+}
+
+static cz_status spend_in_row(struct work *w, uint64_t steps)
+{
+    const cz_status st = spend(w, steps);
+    return st == CZ_OK ? st : err_prefix("%s", w->where);
+}
+
+/* The first messages, as part of the search. */
+static cz_status render(struct work *w, size_t n_messages, bool adds_prompt, struct jinja_text *to)
+{
+    TRY(spend(w, w->steps_left > 0 ? 0 : 1));
+    const cz_status st =
+        chat_template_render(w->e->chat, &w->row->chat, n_messages, adds_prompt, w->e->now, to);
+    const uint64_t steps = to->steps + to->text.n / 64;
+    w->steps_left = steps < w->steps_left ? w->steps_left - steps : 0;
+    return st;
 }
 
 static bool begins(const struct text_buf *text, const struct text_buf *part)
@@ -292,10 +351,11 @@ static cz_status find_ends_by_decoding(struct work *w, bool *fits)
 }
 
 /* How many tokens are all before byte `at`: those that the text up to there has, too. */
-static cz_status count_before(const struct work *w, size_t at, size_t *count, bool *is_whole)
+static cz_status count_before(struct work *w, size_t at, size_t *count, bool *is_whole)
 {
     int32_t *ids;
     size_t n, i = 0;
+    TRY(spend_in_row(w, at));
     TRY(cz_tokenizer_encode(w->e->tokenizer, w->text.text.s, at, &ids, &n));
     while (i < n && w->first + i < w->out->n && ids[i] == w->out->ids[w->first + i]) i++;
     free(ids);
@@ -431,17 +491,19 @@ static const char *called_by(const struct json_node *message)
 
 /* The same for an answer that calls a tool and says nothing: the longest end of the messages up to
  * it that begins at `begin` in the text, too, and has the tool's name. */
-static bool find_call_end(const struct work *w, size_t i, size_t from, size_t begin, size_t *end)
+static cz_status find_call_end(const struct work *w, size_t i, size_t from, size_t begin,
+                               size_t *end, bool *found)
 {
     const struct text_buf *alone = &w->part.text, *text = &w->text.text;
     const char *name = called_by(json_child(w->row->chat.messages, i));
-    for (size_t at = from; name && *name && at < alone->n; at++) {
-        const size_t n = alone->n - at;
-        if (n > text->n - begin || memcmp(text->s + begin, alone->s + at, n) != 0) continue;
-        *end = begin + n;
-        return memmem(alone->s + at, n, name, strlen(name)) != NULL;
-    }
-    return false;
+    const size_t n = alone->n - from, left = text->n - begin;
+    size_t last, overlap;
+    *found = false;
+    if (!name || !*name || left == 0) return CZ_OK;
+    TRY(follow(alone->s + from, n, text->s + begin, n < left ? n : left, &last, &overlap));
+    *end = begin + overlap;
+    *found = memmem(text->s + begin, overlap, name, strlen(name)) != NULL;
+    return CZ_OK;
 }
 
 static bool has_at(const struct text_buf *text, size_t at, const char *s, size_t n)
@@ -452,20 +514,23 @@ static bool has_at(const struct text_buf *text, size_t at, const char *s, size_t
 /* The end of an answer that begins at `begin`, although the messages up to it (w->part) are not a
  * beginning of the text: what it says and what the template writes after that, found in both. In
  * w->part the answer stands after `from`. */
-static bool find_end(const struct work *w, size_t i, size_t from, size_t begin, size_t *end)
+static cz_status find_end(const struct work *w, size_t i, size_t from, size_t begin, size_t *end,
+                          bool *found)
 {
     const struct text_buf *alone = &w->part.text, *text = &w->text.text;
     size_t n_said;
-    const char *said = said_of(json_child(w->row->chat.messages, i), &n_said), *found;
-    if (from >= alone->n) return false;
-    if (n_said == 0) return find_call_end(w, i, from, begin, end);
+    const char *said = said_of(json_child(w->row->chat.messages, i), &n_said), *place;
+    *found = false;
+    if (from >= alone->n) return CZ_OK;
+    if (n_said == 0) return find_call_end(w, i, from, begin, end, found);
     /* The last place: the content may stand in the reasoning, too. */
-    found = find_last(alone->s + from, alone->n - from, said, n_said);
-    if (!found) return false;
-    size_t n = (size_t)(alone->s + alone->n - found);
-    if (!has_at(text, begin, found, n)) begin += n_blank(text->s + begin, text->n - begin);
+    TRY(find_last(alone->s + from, alone->n - from, said, n_said, &place));
+    if (!place) return CZ_OK;
+    size_t n = (size_t)(alone->s + alone->n - place);
+    if (!has_at(text, begin, place, n)) begin += n_blank(text->s + begin, text->n - begin);
     *end = begin + n;
-    return has_at(text, begin, found, n);
+    *found = has_at(text, begin, place, n);
+    return CZ_OK;
 }
 
 /* Where the messages before an answer (w->before) end in the text, which may write the turns up to
@@ -494,22 +559,21 @@ static size_t n_common(const char *opening, size_t n, const char *head, size_t n
  * opened <think> to the former. *from: a place before it in the rendering up to the answer. */
 static cz_status find_begin(struct work *w, size_t i, size_t *begin, size_t *from, bool *found)
 {
-    const struct chat_encoder *e = w->e;
     const struct text_buf *text = &w->text.text, *prompt = &w->part.text, *before = &w->before.text;
     const char *head;
     size_t at;
-    TRY(chat_template_render(e->chat, &w->row->chat, i, true, e->now, &w->part));
+    TRY(render(w, i, true, &w->part));
     *begin = *from = prompt->n;
     *found = begins(text, prompt);
     if (*found) return CZ_OK;
-    TRY(chat_template_render(e->chat, &w->row->chat, i, false, e->now, &w->before));
+    TRY(render(w, i, false, &w->before));
     *from = before->n;
     if (!begins(prompt, before) || !find_end_before(w, &at)) return CZ_OK;
     const char *opening = prompt->s + before->n;
     size_t n = prompt->n - before->n;
     *found = has_at(text, at, opening, n);
     if (!*found) {
-        TRY(chat_probe_head(e->chat, w->row->chat.tools != NULL, &head));
+        TRY(chat_probe_head(w->e->chat, w->row->chat.tools != NULL, &head));
         const size_t n_head = strlen(head);
         *found = n_head > 0 && has_at(text, at, head, n_head);
         n = n_common(opening, n, head, n_head);
@@ -531,19 +595,18 @@ static void drop_end_token(struct work *w)
 /* The span of the answer in message i. */
 static cz_status find_answer(struct work *w, size_t i, size_t *begin, size_t *end)
 {
-    const struct chat_encoder *e = w->e;
     const struct text_buf *text = &w->text.text;
     bool found = false;
     size_t from = 0;
     cz_status st = find_begin(w, i, begin, &from, &found);
     *end = text->n;
     if (st == CZ_OK && found && i + 1 < w->row->n_messages) {
-        st = chat_template_render(e->chat, &w->row->chat, i + 1, false, e->now, &w->part);
+        st = render(w, i + 1, false, &w->part);
         if (st == CZ_OK) drop_end_token(w);
         if (st == CZ_OK && begins(text, &w->part.text) && w->part.text.n >= *begin)
             *end = w->part.text.n;
         else if (st == CZ_OK)
-            found = find_end(w, i, from, *begin, end);
+            st = find_end(w, i, from, *begin, end, &found);
         const struct jinja_text last = w->last;
         w->last = w->part;
         w->part = last;
@@ -599,6 +662,7 @@ static cz_status take_out(struct work *w, size_t begin, size_t end)
 {
     struct jinja_text *t = &w->text;
     const size_t n = t->n_spans;
+    TRY(spend_in_row(w, n));
     for (size_t k = 0; k < n; k++) {
         const struct jinja_span s = t->spans[k];
         if (s.end <= begin || s.begin >= end) continue;
@@ -640,10 +704,11 @@ static cz_status find_message_end(struct work *w, size_t i, size_t *at, bool *fo
     *found = true;
     *at = i == 0 ? 0 : w->text.text.n;
     if (i == 0 || i == w->row->n_messages) return CZ_OK;
-    cz_status st = chat_template_render(w->e->chat, &w->row->chat, i, false, w->e->now, &w->part);
+    cz_status st = render(w, i, false, &w->part);
     *found = st == CZ_OK && begins(&w->text.text, &w->part.text);
     *at = w->part.text.n;
     if (st != CZ_INVALID) return st;
+    if (w->steps_left == 0) return err_prefix("%s", w->where);
     err_clear();
     return CZ_OK;
 }
@@ -763,12 +828,22 @@ static cz_status train_spans(struct work *w)
     return CZ_OK;
 }
 
+/* After the text is written. */
+static void allow_search(struct work *w)
+{
+    const uint64_t steps = w->text.steps + w->text.text.n;
+    w->steps_left = CHAT_SEARCH_STEPS_MAX;
+    if (steps < CHAT_SEARCH_STEPS_MAX / CHAT_SEARCH_TIMES)
+        w->steps_left = CHAT_SEARCH_TIMES * steps;
+}
+
 /* A template that takes texts alone writes nothing for a content of parts
  * ([{"type": "text", "text": "…"}]): such a row would silently train on an empty answer. Looked for
  * is the beginning of each part, up to a character that templates may escape. */
-static cz_status check_parts(const struct work *w, size_t n_messages)
+static cz_status check_parts(struct work *w, size_t n_messages)
 {
     const struct text_buf *text = &w->text.text;
+    size_t at = 0; /* of the part before */
     for (size_t i = 0; i < n_messages; i++) {
         const struct json_node *message = json_child(w->row->chat.messages, i);
         const struct json_node *content = json_get(message, "content");
@@ -782,7 +857,14 @@ static cz_status check_parts(const struct work *w, size_t n_messages)
             said += strspn(said, " \t\r\n");
             const struct jv bare =
                 str_strip(jv_of_str(said, strcspn(said, "\"\\<>&'\t\r\n")), STR_LEFT | STR_RIGHT);
-            if (bare.n > 0 && !memmem(text->s, text->n, bare.s, bare.n))
+            if (bare.n == 0) continue;
+            const char *place = memmem(text->s + at, text->n - at, bare.s, bare.n);
+            if (!place) { /* not in the order of the messages */
+                TRY(spend_in_row(w, text->n / 64));
+                place = memmem(text->s, text->n, bare.s, bare.n);
+            }
+            if (place) at = (size_t)(place - text->s);
+            if (!place)
                 return ROW_FAIL(w->where,
                                 "the template does not write the content of message %zu, a list of "
                                 "parts: give it as one text",
@@ -811,6 +893,7 @@ static cz_status encode_chat(struct work *w)
     cz_status st =
         chat_template_render(e->chat, &row->chat, row->n_messages, false, e->now, &w->text);
     if (st != CZ_OK) return err_prefix("%s", w->where);
+    allow_search(w);
     TRY(check_parts(w, row->n_messages));
     bool marks = chat_template_marks_answers(e->chat, row->chat.tools != NULL);
     if (row->is_excluded) {
@@ -914,6 +997,7 @@ cz_status chat_encode_prompt(const struct chat_encoder *e, const struct chat_row
     TRY(chat_need_template(e));
     cz_status st = chat_template_render(e->chat, &row->chat, n_asked, true, e->now, &w.text);
     if (st != CZ_OK) err_prefix("%s", where);
+    if (st == CZ_OK) allow_search(&w);
     if (st == CZ_OK) st = check_parts(&w, n_asked);
     if (st == CZ_OK) st = text_buf_reserve(&w.text.text, 1);
     if (st == CZ_OK) st = cz_tokenizer_encode(e->tokenizer, w.text.text.s, w.text.text.n, ids, n);

@@ -59,6 +59,13 @@ enum chat_fault {
     CHAT_N_FAULTS
 };
 
+/* Where a template marks no answers, they are searched for in further renderings of a row. The
+ * search ends, and the row is refused, after CHAT_SEARCH_TIMES the work of writing the row once (a
+ * step of Jinja, and one for each byte), or CHAT_SEARCH_STEPS_MAX. That is enough for every
+ * conversation of at most CHAT_SEARCH_TIMES / 3 answers that is not very long. */
+#define CHAT_SEARCH_TIMES     512u
+#define CHAT_SEARCH_STEPS_MAX ((uint64_t)1 << 25) /* of about 60 ns */
+
 /* Tokens of a row. trained[i]: whether the loss counts it. */
 struct chat_tokens {
     int32_t *ids;

@@ -1,4 +1,4 @@
-/* The file is held whole: what is asked for is small beside a model. */
+/* Reads prompts into memory as a whole: they are small compared with a model. */
 #include "data/chat/chat_prompt.h"
 
 #include "base/text/unread.h"

@@ -32,7 +32,7 @@ struct chat_message {
     const char *role, *content;
 };
 
-/* The same of messages that are here. */
+/* Adds one conversation made of n messages in memory. Errors: as chat_prompts_read(). */
 cz_status chat_prompts_add(struct chat_prompts *p, const struct chat_message *messages, size_t n);
 
 #endif

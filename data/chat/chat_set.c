@@ -21,7 +21,6 @@
 enum { BLOCK_ROWS = 2048, NAMED_MAX = 5 };
 #define BLOCK_NBYTES ((size_t)32 << 20)
 
-
 /* A row that waits to be encoded, and what became of it. */
 struct waiting {
     size_t begin, n; /* in block.text */
@@ -393,7 +392,7 @@ static cz_status get_kept(const struct reader *r, struct block *block, bool *fou
     size_t n;
     *found = false;
     if (!r->cache) return CZ_OK;
-    TRY(chat_cache_get(r->cache, block->text.s, block->text.n, &kept, &n));
+    TRY(chat_cache_get(r->cache, block->text.s, block->text.n, block->n_rows, &kept, &n));
     if (!kept) return CZ_OK;
     const char *at = kept, *end = kept + n;
     *found = true;
@@ -430,7 +429,8 @@ static cz_status put_kept(struct reader *r, const struct block *block)
         if (st == CZ_OK && is_known && row->unread.n > 0)
             st = text_buf_put(&kept, row->unread.s, row->unread.n);
     }
-    if (st == CZ_OK) chat_cache_put(r->cache, block->text.s, block->text.n, kept.s, kept.n);
+    if (st == CZ_OK)
+        chat_cache_put(r->cache, block->text.s, block->text.n, block->n_rows, kept.s, kept.n);
     text_buf_free(&kept);
     return st;
 }

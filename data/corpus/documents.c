@@ -141,7 +141,7 @@ static cz_status read_row(struct document_feed *f, struct documents *d)
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* All of it that is missing to `want`, and less than a character more. */
+/* Reads until the text has `want` bytes, or up to one character more. */
 static cz_status read_text(struct document_feed *f, size_t want, struct documents *d)
 {
     struct text_buf *text = &d->text;

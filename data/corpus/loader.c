@@ -95,6 +95,9 @@ static cz_status set_end(struct cz_data_loader *l, const struct cz_data_options 
 {
     /* 1.1 times 10 is 11, not a little more */
     const double end = ceil(o->epochs * (double)l->rows_per_epoch * (1 - 1e-12));
+    if (!(o->epochs >= 0))
+        return err_set(CZ_INVALID, 0, "%g epochs: a number above 0 is needed, or 0 for no end",
+                       o->epochs);
     l->end = UINT64_MAX;
     if (o->epochs == 0) return CZ_OK;
     if (!(end >= 1 && end < 0x1p53))

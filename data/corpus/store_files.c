@@ -132,10 +132,10 @@ static cz_status add_pair(struct token_store *s, const struct data_path *path, s
     return st;
 }
 
-/* Of a text that is read where it is: seconds at the start, not the length of the file. */
+/* Of all texts that are read where they are: seconds at the start, not the length of the data. */
 #define CHECKED_NBYTES ((uint64_t)256 << 20)
 
-static cz_status check_utf8(const struct token_file *f)
+static cz_status check_utf8(struct token_store *s, const struct token_file *f)
 {
     struct utf8_stream *text;
     char block[4096];
@@ -143,8 +143,10 @@ static cz_status check_utf8(const struct token_file *f)
     const struct utf8_stream_options options = {.path = f->path, .n_raw = f->nbytes};
     TRY(utf8_stream_open(f->fd, &options, &text));
     cz_status st = CZ_OK;
-    for (uint64_t at = 0; st == CZ_OK && got > 0 && at < CHECKED_NBYTES; at += got)
+    while (st == CZ_OK && got > 0 && s->n_checked < CHECKED_NBYTES) {
         st = utf8_stream_read(text, block, sizeof block, &got);
+        s->n_checked += got;
+    }
     utf8_stream_close(text);
     return st;
 }
@@ -162,7 +164,7 @@ static cz_status add_bytes(struct token_store *s, size_t file_idx)
     const uint64_t skip = st == CZ_OK && n >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     free(head);
     TRY(st);
-    TRY(check_utf8(f));
+    TRY(check_utf8(s, f));
     if (f->nbytes == skip) return err_set(CZ_INVALID, 0, "%s: is empty", f->path);
     return store_add_run(s, file_idx, TOKEN_U8, skip, f->nbytes - skip);
 }

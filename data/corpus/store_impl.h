@@ -35,7 +35,8 @@ struct token_store {
     struct token_run *runs;
     size_t n_runs, runs_capacity;
     uint64_t n_tokens;
-    bool ends_texts; /* plain text of a file is a document: the tokenizer's end follows it */
+    uint64_t n_checked;   /* bytes of text that were read to check that they are text */
+    bool ends_texts;      /* plain text of a file is a document: the tokenizer's end follows it */
     const char *encoding; /* of text, borrowed during store_add(); NULL: UTF-8 */
 };
 

@@ -815,6 +815,7 @@ cz_status jinja_render(const struct jinja_template *t, const struct jinja_var *v
     for (size_t i = 0; i < n_vars && st == CZ_OK; i++) st = set_given(&run, &vars[i]);
     if (st == CZ_OK) st = exec_list(&run, &t->body);
     jinja_pool_free(&run.pool);
+    out->steps = run.steps;
     return st;
 }
 

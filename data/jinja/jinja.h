@@ -65,7 +65,8 @@ struct jinja_text {
     struct text_buf text;
     struct jinja_span *spans; /* of {% generation %}, in the order in which they ended */
     size_t n_spans, spans_cap;
-    void *block; /* for the values of a rendering */
+    uint64_t steps; /* that the rendering took, also one that failed */
+    void *block;    /* for the values of a rendering */
 };
 void jinja_text_free(struct jinja_text *t); /* accepts a zeroed one */
 

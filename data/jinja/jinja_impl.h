@@ -18,8 +18,8 @@ struct jinja_pool {
     struct jinja_block *blocks;
     char *at, *end;
     size_t nbytes, nbytes_max;
-    bool lacks_memory; /* the system gave none: what NULL means otherwise is that nbytes_max is
-                          reached */
+    /* the last allocation failed; if false, NULL means that nbytes_max is reached */
+    bool lacks_memory;
 };
 /* Begin with a block of JINJA_BLOCK_NBYTES that stays the caller's; NULL: none. */
 #define JINJA_BLOCK_NBYTES ((size_t)64 << 10)

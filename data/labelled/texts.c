@@ -68,7 +68,7 @@ cz_status texts_fail_missing(struct texts_reader *r, enum text_role role, const 
                             none ? "nothing" : r->names.s + 2);
 }
 
-/* Columns by which people tell rows apart; sorted by nothing, there are few. */
+/* Columns that identify a row or say where it comes from. No model reads them. */
 static const char *const harmless[] = {
     "",     "id",      "idx",      "index", "guid",       "uid",  "uuid",      "key",
     "row",  "source",  "url",      "date",  "lang",       "time", "timestamp", "author",
@@ -208,7 +208,8 @@ cz_status texts_take_row(struct texts_reader *r)
     size_t entry_idx;
     if (r->o->labels_ignored) row->label_kind = LABEL_NONE;
     if (row->label_kind == LABEL_NONE && !r->o->labels_optional)
-        return text_source_fail(&r->in, CZ_INVALID, "the example has no label: give it one, or remove the row");
+        return text_source_fail(&r->in, CZ_INVALID,
+                                "the example has no label: give it one, or remove the row");
     TRY(texts_take_example(r, &e));
     if (r->o->words) return texts_take_raw_words(r, e);
     const bool is_set = row->label_kind == LABEL_SET;
@@ -320,6 +321,8 @@ uint64_t cz_texts_hash(const struct cz_texts *t)
         h = hash_part(h, in.text, in.nbytes, whole);
         if (in.pair) h = hash_part(h, in.pair, in.pair_nbytes, whole);
         h = hash_fixed(h, &t->examples[i].label, sizeof t->examples[i].label);
+        if (t->n_sets > 0)
+            h = hash_fixed(h, &t->examples[i].n_words, sizeof t->examples[i].n_words);
     }
     h = hash_fixed(h, t->words, t->n_words * sizeof *t->words);
     h = hash_fixed(h, t->sets, t->n_sets * sizeof *t->sets);

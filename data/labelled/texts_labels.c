@@ -360,8 +360,8 @@ cz_status label_names_numbered(const char *prefix, size_t n, char ***names)
     return st;
 }
 
-/* Known names keep their order: it is the order of the model's outputs. Names that say nothing give
- * way to the integers of the data. */
+/* Known names keep their order, which is that of the model's outputs. If they are LABEL_0, LABEL_1,
+ * …, and all labels of the data are integers, the integers become the names. */
 static cz_status take_known(const struct label_table *l, char ***names)
 {
     const struct cz_texts_options *o = l->o;

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Classes are strata, so that a rare class is in both parts; other examples are one. */
+/* Each class is a stratum, so that a rare class is in both parts. All examples without a single
+ * class are one stratum. */
 static size_t stratum_of(const struct cz_texts *t, size_t i)
 {
     const bool has_class = t->problem == CZ_PROBLEM_SINGLE_LABEL && !t->has_words;

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,6 +215,11 @@ static cz_status copy_field(struct texts_reader *r, size_t column, struct text_b
     return text_buf_put(out, s, n);
 }
 
+static const char *separator_name(char c)
+{
+    return c == '\t' ? "tabs" : c == ';' ? "\";\"" : c == '|' ? "\"|\"" : "commas";
+}
+
 /* Spreadsheets of many countries write ";" or tabs into .csv, and "sep=;" in front: the first line
  * decides where it has none of the usual separators and another one. */
 static void find_separator(struct texts_reader *r, char *delimiter, bool *quoted)
@@ -224,7 +230,7 @@ static void find_separator(struct texts_reader *r, char *delimiter, bool *quoted
     const char *line = in->block + in->at, *end = memchr(line, '\n', in->n - in->at);
     size_t n = end ? (size_t)(end - line) : in->n - in->at, n_of[sizeof others] = {0};
     if (n > 0 && line[n - 1] == '\r') n--;
-    if (n == 5 && memcmp(line, "sep=", 4) == 0 && strchr(others, line[4])) {
+    if (n == 5 && memcmp(line, "sep=", 4) == 0 && line[4] && strchr(others, line[4])) {
         *delimiter = line[4];
         *quoted = true;
         for (int c = 0; c >= 0 && c != '\n';) c = text_source_take(in);
@@ -242,11 +248,20 @@ static void find_separator(struct texts_reader *r, char *delimiter, bool *quoted
         *delimiter = others[k];
         *quoted = true;
         LOGV(LOG_INFO, SUB_DATA, "data: %s: columns are separated by %s", in->path,
-             others[k] == '\t'  ? "tabs"
-             : others[k] == ';' ? "\";\""
-                                : "commas");
+             separator_name(others[k]));
         return;
     }
+}
+
+static cz_status fail_fields(const struct texts_reader *r, const struct columns *columns,
+                             char delimiter, bool quoted)
+{
+    char advice[64] = "";
+    if (quoted && r->n_fields > columns->n)
+        snprintf(advice, sizeof advice, "; a text with %s needs double quotes",
+                 separator_name(delimiter));
+    return text_source_fail(&r->in, CZ_CORRUPT, "%zu fields where the header names %zu columns%s",
+                            r->n_fields, columns->n, advice);
 }
 
 cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
@@ -260,12 +275,7 @@ cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
         if (end) return CZ_OK;
         uint64_t next = r->in.line;
         r->in.line = record_line(&r->in);
-        if (r->n_fields != columns.n)
-            return text_source_fail(
-                &r->in, CZ_CORRUPT, "%zu fields where the header names %zu columns%s", r->n_fields,
-                columns.n,
-                quoted && r->n_fields > columns.n ? "; a text with commas needs double quotes"
-                                                  : "");
+        if (r->n_fields != columns.n) return fail_fields(r, &columns, delimiter, quoted);
         struct text_row *row = &r->row;
         size_t pair = columns.of[TEXT_ROLE_PAIR], label = columns.of[TEXT_ROLE_LABEL], n;
         TRY(copy_field(r, columns.of[TEXT_ROLE_TEXT], &row->text));

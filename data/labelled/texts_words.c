@@ -330,8 +330,8 @@ static bool is_number_column(const struct text_buf *line)
     return n > 0 && n < line->n && (line->s[n] == '\t' || line->s[n] == ' ');
 }
 
-/* Without a name, the class is the last column: a line that lacks one would give another column as
- * its class. CoNLL-U numbers the words in front of them. */
+/* If no option names the column, the class is the last one. A line with fewer columns would then
+ * give another column as its class. CoNLL-U begins each line with the word's number. */
 static cz_status check_columns(struct texts_reader *r, size_t n, const struct text_buf *line,
                                size_t word_at, size_t label_at)
 {

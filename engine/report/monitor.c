@@ -230,15 +230,17 @@ static bool is_events_file(const char *name, const char *header)
 static cz_status drop_rows(const char *path, const char *name, int64_t x)
 {
     char line[512];
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return CZ_OK; /* not the monitor's */
     FILE *f = fopen(path, "r+e");
-    if (!f) return CZ_OK;
+    if (!f) return err_set(CZ_IO, errno, "%s: cannot be continued", path);
     bool ours = fgets(line, sizeof line, f) && strchr(line, '\n') && is_events_file(name, line);
     long kept = ours ? ftell(f) : 0;
     while (ours && fgets(line, sizeof line, f) && strchr(line, '\n') && strtoll(line, NULL, 10) < x)
         kept = ftell(f);
     const bool failed = ferror(f) || (ours && ftruncate(fileno(f), kept) != 0);
     const int error = errno;
-    fclose(f);
+    if (fclose(f) != 0 && !failed) return err_set(CZ_IO, errno, "%s: cannot be continued", path);
     return failed ? err_set(CZ_IO, error, "%s: cannot be continued", path) : CZ_OK;
 }
 
@@ -247,13 +249,16 @@ static cz_status drop_csv_rows(const struct monitor *m, int64_t x)
     char dir[PATH_MAX], path[PATH_MAX + 256];
     cz_status st = CZ_OK;
     snprintf(dir, sizeof dir, "%.*s", (int)m->csv_dir_nbytes, m->csv_path);
-    DIR *files = opendir(*dir ? dir : ".");
-    for (struct dirent *e; files && st == CZ_OK && (e = readdir(files));) {
+    DIR *files = opendir(dir);
+    if (!files && errno == ENOENT) return CZ_OK;
+    if (!files) return err_set(CZ_IO, errno, "%s: cannot be listed", dir);
+    for (struct dirent *e; st == CZ_OK && (errno = 0, e = readdir(files));) {
         snprintf(path, sizeof path, "%s%s", dir, e->d_name);
         const size_t n = strlen(e->d_name);
         if (n > 4 && strcmp(e->d_name + n - 4, ".csv") == 0) st = drop_rows(path, e->d_name, x);
     }
-    if (files) closedir(files);
+    if (st == CZ_OK && errno != 0) st = err_set(CZ_IO, errno, "%s: cannot be listed", dir);
+    closedir(files);
     return st;
 }
 

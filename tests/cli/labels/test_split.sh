@@ -57,6 +57,9 @@ task=sft model=gpt2-tiny tokenizer=bytes train chat.jsonl --test-data chat.jsonl
 train all.csv --epochs 1 && grep -q 'trained 11 steps' err || fail "42 rows in steps of 4"
 train all.csv --epochs 1 --drop-last && grep -q 'trained 10 steps' err || fail "--drop-last"
 
+sets=$(for i in $(seq 256); do echo "--set steps_per_print=$i"; done)
+refused 2 "--drop-last and 256 values of --set: use 255 at most" train --config ds.json --model bert-tiny --task classification --tokenizer vocab --data all.csv --epochs 1 --drop-last $sets
+
 # ---- what is wrong ----------------------------------------------------------------------------
 bad() { # WORDS MORE…
   refused 2 "$1" train --config ds.json --model bert-tiny --task classification --tokenizer vocab --data all.csv --epochs 1 "${@:2}"

@@ -107,6 +107,11 @@ START_TEST(values_and_sets_and_words_are_compared)
                 "{\"text\":\"a\",\"label\":[\"x\"]}\n{\"text\":\"b\",\"label\":[\"x\",\"y\"]}\n",
                 false),
         sets);
+    /* the same classes in the same order, of other texts */
+    ck_assert_uint_ne(
+        hash_of("a.jsonl",
+                "{\"text\":\"a\",\"label\":[\"x\",\"y\"]}\n{\"text\":\"b\",\"label\":[]}\n", false),
+        sets);
     const uint64_t words = hash_of("a.conll", "EU B-ORG\nsays O\n\nyes O\n", true);
     ck_assert_uint_eq(hash_of("b.conll", "EU B-ORG\nsays O\n\nyes O\n", true), words);
     ck_assert_uint_ne(hash_of("a.conll", "EU O\nsays B-ORG\n\nyes O\n", true), words);

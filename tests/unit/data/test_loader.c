@@ -330,6 +330,7 @@ START_TEST(epochs_end_the_run_to_the_row)
         o.epochs = impossible[i];
         ck_fails(cz_data_open(&o, &l), CZ_INVALID);
         ck_assert_ptr_nonnull(strstr(cz_last_error(), "epochs"));
+        ck_assert_int_eq(strstr(cz_last_error(), "too many steps") != NULL, impossible[i] > 0);
     }
     o.epochs = 1;
     o.accumulation = -1;

@@ -281,6 +281,14 @@ START_TEST(the_first_line_tells_the_separator)
     cz_texts_close(t);
     refused("c.csv", "\"text;label\"\na;1\n", CZ_INVALID, "c.csv:1: no column \"text\"");
     refused("d.csv", "sep=x\ntextxlabel\n", CZ_INVALID, "d.csv:1: no column \"text\"");
+    static const struct {
+        const char *text, *words;
+    } wide[] = {{"text,label\na,b,1\n", "; a text with commas needs double quotes"},
+                {"text;label\na;b;1\n", "; a text with \";\" needs double quotes"},
+                {"text|label\na|b|1\n", "; a text with \"|\" needs double quotes"},
+                {"text\tlabel\na\tb\t1\n", "; a text with tabs needs double quotes"}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(wide); i++)
+        refused("e.csv", wide[i].text, CZ_CORRUPT, wide[i].words);
     teardown();
 }
 END_TEST

@@ -58,7 +58,7 @@ static const struct arg_spec train_specs[] = {
      "masked-lm: share of tokens to predict; replaced-tokens: to replace (default: 0.15)"},
     ENCODING_OPTION(FIELD(encoding)),
     {"--drop-last", ARG_FLAG, FIELD(drop_last), NULL,
-     "omit the rows at the end of an epoch that do not fill a step (dataloader_drop_last)"},
+     "omit rows at an epoch's end that fill no step (language models: no micro-batch)"},
     {"", ARG_HEADING, 0, NULL, "Instructions and chats (--task sft):"},
     {"--chat-template", ARG_STRING, FIELD(chat_template), "NAME|FILE",
      "chat template: one that the tokenizer's folder has under this name, or a file (default: the "
@@ -204,6 +204,17 @@ static void trim_slashes(const char *path)
     while (n > 1 && path[n - 1] == '/') ((char *)(uintptr_t)path)[--n] = '\0';
 }
 
+static cz_status take_drop_last(struct train_options *o)
+{
+    struct arg_list *sets = &o->values.sets;
+    if (!o->drop_last) return CZ_OK;
+    if (sets->n == ARG_LIST_MAX)
+        return err_set(CZ_INVALID, 0, "--drop-last and %d values of --set: use %d at most",
+                       ARG_LIST_MAX, ARG_LIST_MAX - 1);
+    sets->items[sets->n++] = "dataloader_drop_last=true";
+    return CZ_OK;
+}
+
 int cmd_train(int argc, char **argv)
 {
     struct train_options options = {
@@ -217,9 +228,8 @@ int cmd_train(int argc, char **argv)
     command.silent = engine_world_started_as() > 0;
     enum args_result parsed = args_parse(&command, argc, argv, &options);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-    if (options.drop_last && options.values.sets.n < ARG_LIST_MAX)
-        options.values.sets.items[options.values.sets.n++] = "dataloader_drop_last=true";
     tool_log_init(options.quiet);
+    if (take_drop_last(&options) != CZ_OK) return tool_fail();
     trim_slashes(options.save);
     trim_slashes(options.export_dir);
     trim_slashes(options.resume);

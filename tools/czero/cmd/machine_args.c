@@ -1,5 +1,4 @@
-/* Which machine a plan is for: one place for czero plan and czero tune, so that the same options
- * mean the same machine. */
+/* Reads the options that describe a machine. czero plan and czero tune share them. */
 #include "tools/czero/cmd/machine_args.h"
 
 #include "base/host/cgroup.h"

@@ -41,7 +41,7 @@ static const struct arg_spec specs[] = {
     {"-o", ARG_STRING, FIELD(output), "FILE",
      "output file, .npy or with --json JSON lines (default: lines to standard output)"},
     {"--pool", ARG_CHOICE, FIELD(pool), "cls|mean|last|none",
-     "one vector per text: of the first token, the mean, the last; none: all (default: the "
+     "pooling: cls (first token), mean, last (last token), or none (every token) (default: the "
      "folder's, or mean)"},
     {"--normalize", ARG_FLAG, FIELD(normalize), NULL, "divide each vector by its length"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object per text"},

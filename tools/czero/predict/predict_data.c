@@ -51,8 +51,8 @@ void predict_names_free(struct predict_names *names)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* Labels are not needed to predict. Where they cannot be read as those of one data set, predictions
- * are made without them. */
+/* Labels are optional. If the files' labels do not form one set of classes, the files are read
+ * again without labels, and a warning says why. */
 cz_status predict_texts_open(const struct predict_options *o, const struct predict_names *keep,
                              bool words, struct cz_texts **out)
 {

@@ -70,6 +70,8 @@ START_TEST(a_restart_drops_rows_of_the_csv)
         snprintf(path, sizeof path, "%s/a/%s", tmp, files[i].name);
         ck_ok(file_save(path, files[i].text, strlen(files[i].text)));
     }
+    snprintf(path, sizeof path, "%s/a/folder_lr.csv", tmp);
+    ck_ok(file_make_dirs(path)); /* no file of the monitor */
     ck_ok(monitor_restart(m, 5));
     monitor_destroy(m);
     snprintf(path, sizeof path, "%s/a", tmp);
