@@ -7,6 +7,7 @@
 #include "formats/file_io.h"
 
 #include "base/host/process_mark.h"
+#include "formats/output.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -238,14 +239,44 @@ cz_status file_load_named(const char *path, size_t nbytes_max, char **out, size_
     return st;
 }
 
+/* EINVAL: a file system that does not sync folders has nothing to sync. */
+cz_status file_sync_folder(int at, const char *path)
+{
+    cz_status st = CZ_OK;
+    const int fd = openat(at, at == AT_FDCWD ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        st = err_set(CZ_IO, errno, "%s: cannot be synced to disk", path);
+    if (fd >= 0) close(fd);
+    return st;
+}
+
+/* The folder that `path` is in; free() it. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+/* A new folder is durable once the folder that it is in is synced. */
+static cz_status sync_above(const char *path)
+{
+    char *dir = folder_of(path);
+    if (!dir) return err_set(CZ_NOMEM, 0, "%s: no memory for its folder's name", path);
+    /* One that lets files in but cannot be read cannot be synced. */
+    cz_status st = access(dir, R_OK) == 0 ? file_sync_folder(AT_FDCWD, dir) : CZ_OK;
+    free(dir);
+    return st;
+}
+
 /* Like mkdir -p for one level. Creating first and examining then leaves no moment in which another
  * process could create it between. */
 static cz_status make_dir(const char *dir)
 {
     struct stat info;
-    if (mkdir(dir, 0777) == 0) return CZ_OK;
+    if (mkdir(dir, 0777) == 0) return sync_above(dir);
     int saved = errno; /* EEXIST, but EROFS or EACCES come first on some systems */
     if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) return CZ_OK;
+    if (saved == EEXIST) saved = ENOTDIR; /* a file, or a link to nothing */
     return err_set(CZ_IO, saved, "%s: cannot be created as a folder", dir);
 }
 
@@ -253,6 +284,8 @@ cz_status file_make_dirs(const char *dir)
 {
     char *path = strdup(dir);
     if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for its name", dir);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') path[--n] = '\0';
     cz_status st = CZ_OK;
     for (char *c = path + 1; *path && *c && st == CZ_OK; c++) {
         if (*c != '/' || c[-1] == '/') continue;
@@ -275,21 +308,6 @@ cz_status file_remove(const char *path)
 {
     if (unlink(path) == 0 || errno == ENOENT) return CZ_OK;
     return err_set(CZ_IO, errno, "%s: cannot be removed", path);
-}
-
-cz_status file_sync_parent(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *dir = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    if (!dir) return err_set(CZ_NOMEM, 0, "%s: no memory for its folder's name", path);
-    cz_status st = CZ_OK;
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* EINVAL: a file system that does not sync folders has nothing to sync. */
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        st = err_set(CZ_IO, errno, "%s: cannot be synced", dir);
-    if (fd >= 0) close(fd);
-    free(dir);
-    return st;
 }
 
 /* Reserves the space on disk, so that a full disk shows now and not after an hour of writing. File
@@ -342,48 +360,65 @@ static void remove_left(const char *path)
  * is looked for first. */
 static cz_status open_temp(struct file_durable *f)
 {
-    char *slash = strrchr(f->temp, '/'), *base = slash ? slash + 1 : f->temp;
-    char first = *base;
-    *base = '\0';                           /* what is left names the folder */
     if (access("/proc/self/fd", X_OK) == 0) /* the way to a name later */
-        f->fd = open(slash ? f->temp : ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
-    *base = first;
+        f->fd = openat(f->dir_fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
     f->unnamed = f->fd >= 0;
     if (f->unnamed) return CZ_OK;
-    unlink(f->temp); /* of our own, from a try that failed */
-    f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    unlinkat(f->dir_fd, f->temp, 0); /* of our own, from a try that failed */
+    f->fd = openat(f->dir_fd, f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (f->fd < 0) return err_set(CZ_IO, errno, "%s: cannot be created", f->path);
     return CZ_OK;
 }
 
+/* in NULL: the folder is the one in the path that the user gave. */
+static cz_status open_folder(struct file_durable *f, const struct out_folder *in)
+{
+    f->owns_dir = !in;
+    if (in) f->dir_fd = in->fd;
+    if (in) return CZ_OK;
+    char *dir = folder_of(f->path);
+    if (!dir) return err_set(CZ_NOMEM, 0, "%s: no memory for its folder's name", f->path);
+    f->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    free(dir);
+    return f->dir_fd >= 0 ? CZ_OK : err_set(CZ_IO, errno, "%s: cannot be created", f->path);
+}
+
 /* The descriptor for direct I/O is opened through /proc/self/fd, because the file may have no name.
  * Without it everything goes through the page cache. */
-cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes)
+static cz_status create(struct file_durable *f, const struct out_folder *in, uint64_t nbytes)
 {
-    memset(f, 0, sizeof *f);
-    f->fd = f->direct_fd = -1;
-    size_t temp_nbytes = strlen(path) + sizeof TEMPORARY + PROCESS_MARK_NBYTES;
     char mark[PROCESS_MARK_NBYTES];
-    f->path = strdup(path);
+    char *slash = f->path ? strrchr(f->path, '/') : NULL;
+    f->name = slash ? slash + 1 : f->path;
+    size_t temp_nbytes = (f->path ? strlen(f->name) : 0) + sizeof TEMPORARY + PROCESS_MARK_NBYTES;
     f->temp = malloc(temp_nbytes);
-    cz_status st = CZ_OK;
-    if (!f->path || !f->temp) {
-        st = err_set(CZ_NOMEM, 0, "%s: no memory for its name", path);
-        goto fail;
-    }
+    if (!f->path || !f->temp) return err_set(CZ_NOMEM, 0, "no memory for a file's name");
     process_mark(mark);
-    snprintf(f->temp, temp_nbytes, "%s" TEMPORARY "%s", path, mark);
-    TRY_GOTO(open_temp(f), fail);
-    TRY_GOTO(reserve(f, nbytes), fail);
+    snprintf(f->temp, temp_nbytes, "%s" TEMPORARY "%s", f->name, mark);
+    TRY(open_folder(f, in));
+    TRY(open_temp(f));
+    TRY(reserve(f, nbytes));
     if (nbytes >= DIRECT_NBYTES_MIN) {
         char self[64];
         snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
         f->direct_fd = open(self, O_WRONLY | O_DIRECT | O_CLOEXEC);
     }
     return CZ_OK;
-fail:
-    file_durable_abort(f);
+}
+
+cz_status file_durable_create_in(struct file_durable *f, const struct out_folder *in,
+                                 const char *name, uint64_t nbytes)
+{
+    *f = (struct file_durable){.fd = -1, .direct_fd = -1, .dir_fd = -1};
+    f->path = in ? file_join(in->path, name) : strdup(name);
+    cz_status st = create(f, in, nbytes);
+    if (st != CZ_OK) file_durable_abort(f);
     return st;
+}
+
+cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes)
+{
+    return file_durable_create_in(f, NULL, path, nbytes);
 }
 
 /* Whole blocks past the page cache, from aligned memory. *done: how many bytes of it were written;
@@ -476,12 +511,12 @@ cz_status file_durable_rename(struct file_durable *f)
         /* Give a nameless file its temporary name: only a rename can replace an older file. */
         char self[64];
         snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
-        unlink(f->temp);
-        if (linkat(AT_FDCWD, self, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW) != 0)
+        unlinkat(f->dir_fd, f->temp, 0);
+        if (linkat(AT_FDCWD, self, f->dir_fd, f->temp, AT_SYMLINK_FOLLOW) != 0)
             return err_set(CZ_IO, errno, "%s: cannot be named", f->path);
         f->unnamed = false;
     }
-    if (rename(f->temp, f->path) != 0)
+    if (renameat(f->dir_fd, f->temp, f->dir_fd, f->name) != 0)
         return err_set(CZ_IO, errno, "%s: cannot be put into place", f->path);
     f->renamed = true;
     remove_left(f->path);
@@ -492,13 +527,23 @@ cz_status file_durable_rename(struct file_durable *f)
     return CZ_OK;
 }
 
+cz_status file_durable_sync_folder(const struct file_durable *f)
+{
+    return file_sync_folder(f->dir_fd, f->path);
+}
+
+void file_durable_take_back(struct file_durable *f)
+{
+    if (f->renamed) unlinkat(f->dir_fd, f->name, 0);
+}
+
 /* The folder is synced last: only then does the new name survive a power cut. */
 cz_status file_durable_commit(struct file_durable *f)
 {
     cz_status st;
     TRY_GOTO(file_durable_sync(f), fail);
     TRY_GOTO(file_durable_rename(f), fail);
-    TRY_GOTO(file_sync_parent(f->path), fail);
+    TRY_GOTO(file_durable_sync_folder(f), fail);
 fail:
     file_durable_abort(f);
     return st;
@@ -509,22 +554,28 @@ void file_durable_abort(struct file_durable *f)
 {
     if (f->temp) {
         close_fds(f);
-        if (!f->renamed && !f->unnamed) unlink(f->temp);
+        if (!f->renamed && !f->unnamed && f->dir_fd >= 0) unlinkat(f->dir_fd, f->temp, 0);
+        if (f->owns_dir && f->dir_fd >= 0) close(f->dir_fd);
     }
     free(f->path);
     free(f->temp);
-    memset(f, 0, sizeof *f);
-    f->fd = f->direct_fd = -1;
+    *f = (struct file_durable){.fd = -1, .direct_fd = -1, .dir_fd = -1};
 }
 
-cz_status file_save(const char *path, const void *src, size_t nbytes)
+cz_status file_save_in(const struct out_folder *in, const char *name, const void *src,
+                       size_t nbytes)
 {
     struct file_durable f;
-    TRY(file_durable_create(&f, path, nbytes));
-    cz_status st = file_pwrite(f.fd, path, src, nbytes, 0);
+    TRY(file_durable_create_in(&f, in, name, nbytes));
+    cz_status st = file_pwrite(f.fd, f.path, src, nbytes, 0);
     if (st != CZ_OK) {
         file_durable_abort(&f);
         return st;
     }
     return file_durable_commit(&f);
+}
+
+cz_status file_save(const char *path, const void *src, size_t nbytes)
+{
+    return file_save_in(NULL, path, src, nbytes);
 }

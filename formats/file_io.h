@@ -15,6 +15,8 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct out_folder; /* output.h */
+
 /* A path made of "dir/name" (just name when dir is ""), NULL when memory ran out; free() it. */
 char *file_join(const char *dir, const char *name);
 
@@ -61,7 +63,8 @@ cz_status file_load_opened(int fd, const char *path, uint64_t size, size_t nbyte
  * (CZ_IO). */
 cz_status file_load_named(const char *path, size_t nbytes_max, char **out, size_t *nbytes);
 
-/* Create a folder and its missing parents. An existing folder is fine. Errors: CZ_IO. */
+/* Create the folder that the user named and its missing parents, each synced into the folder that
+ * it is in. An existing folder is fine, "" too. Errors: CZ_IO, CZ_NOMEM. */
 cz_status file_make_dirs(const char *dir);
 
 bool file_exists(const char *path);
@@ -69,21 +72,29 @@ bool file_exists(const char *path);
 /* Remove a file; that it is not there is fine. Errors: CZ_IO. */
 cz_status file_remove(const char *path);
 
-/* Make renames and removals in the folder that holds `path` survive a power cut. Errors: CZ_IO. */
-cz_status file_sync_parent(const char *path);
+/* Make what was created, renamed and removed in a folder survive a power cut: the open folder `at`
+ * (path: for messages), or AT_FDCWD and its path. Errors: CZ_IO. */
+cz_status file_sync_folder(int at, const char *path);
 
 struct file_durable {
     int fd;        /* -1 when not open */
     int direct_fd; /* the same file past the page cache, for bulk; -1: not here */
-    char *path;    /* final name */
-    char *temp;    /* the name it has until the commit */
+    int dir_fd;    /* the folder that it is in */
+    bool owns_dir; /* … is closed with it */
+    char *path;    /* for messages */
+    char *name;    /* in the folder; the end of path */
+    char *temp;    /* in the folder, until the commit */
     bool unnamed;  /* `temp` does not exist: a killed process leaves nothing behind */
     bool renamed;  /* committed: the final name is in place */
 };
 
 /* Open the temporary, without a name where the file system can. nbytes > 0 reserves that much disk,
- * so that a full disk shows now.
- * Errors: CZ_IO (path, or not enough space), CZ_NOMEM; *f is then empty. */
+ * so that a full disk shows now. A link that has the final name is replaced, never followed.
+ * create_in: in a folder of output.h, which stays open until the file is committed or aborted
+ * (NULL: `name` is the user's path); create: at a path that the user gave, with one name of ours at
+ * most. Errors: CZ_IO (path, or not enough space), CZ_NOMEM; *f is then empty. */
+cz_status file_durable_create_in(struct file_durable *f, const struct out_folder *in,
+                                 const char *name, uint64_t nbytes);
 cz_status file_durable_create(struct file_durable *f, const char *path, uint64_t nbytes);
 
 /* Memory and file offsets that are equal modulo this are written without a copy. */
@@ -107,6 +118,12 @@ cz_status file_durable_sync(struct file_durable *f);
 /* Also removes temporaries of this name that killed processes left. */
 cz_status file_durable_rename(struct file_durable *f);
 
+/* After the rename: sync the folder. Errors: CZ_IO. */
+cz_status file_durable_sync_folder(const struct file_durable *f);
+
+/* Remove the committed file, whose set was not completed. Nothing before the rename. */
+void file_durable_take_back(struct file_durable *f);
+
 /* Sync, rename, and sync the folder. On any failure the temporary is removed. */
 cz_status file_durable_commit(struct file_durable *f);
 
@@ -115,6 +132,8 @@ cz_status file_durable_commit(struct file_durable *f);
 void file_durable_abort(struct file_durable *f);
 
 /* A small file in one go, durably. Errors: CZ_IO, CZ_NOMEM. */
+cz_status file_save_in(const struct out_folder *in, const char *name, const void *src,
+                       size_t nbytes);
 cz_status file_save(const char *path, const void *src, size_t nbytes);
 
 CZ_EXTERN_C_END

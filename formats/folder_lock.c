@@ -6,7 +6,6 @@
 
 #include "base/host/process_mark.h"
 #include "base/log.h"
-#include "formats/file_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +42,7 @@ static struct text read_text(int fd)
     return t;
 }
 
-static void write_text(int fd, const char *path)
+static void write_text(int fd, const char *dir)
 {
     char text[TEXT_NBYTES], mark[PROCESS_MARK_NBYTES], host[256] = "";
     process_mark(mark);
@@ -52,7 +51,7 @@ static void write_text(int fd, const char *path)
         snprintf(text, sizeof text, "%s\nprocess %ld on %s\n", mark, (long)getpid(), host);
     errno = 0;
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        LOGV(LOG_WARN, SUB_ENGINE, "%s: cannot be written: %s", path,
+        LOGV(LOG_WARN, SUB_ENGINE, "%s/" FOLDER_LOCK_NAME ": cannot be written: %s", dir,
              strerror(errno ? errno : ENOSPC));
 }
 
@@ -78,21 +77,20 @@ static bool may_run(const struct text *t, int fd, bool is_locked)
 }
 
 /* *fd -1 with CZ_OK: the file was removed meanwhile, so look again. */
-static cz_status take_file(const char *dir, const char *path, int *fd)
+static cz_status take_file(const struct out_folder *in, int *fd)
 {
     struct stat own, named;
-    *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-    if (*fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened for writing", path);
-    TRY(file_take_regular(*fd, path, fd, NULL));
+    TRY(out_open(in, FOLDER_LOCK_NAME, O_RDWR, fd));
     const bool is_locked = flock(*fd, LOCK_EX | LOCK_NB) == 0;
     const bool is_busy = !is_locked && errno == EWOULDBLOCK;
     const struct text t = read_text(*fd);
     cz_status st = CZ_OK;
     if (is_busy || may_run(&t, *fd, is_locked)) {
-        st = busy(dir, &t);
-    } else if (fstat(*fd, &own) == 0 && lstat(path, &named) == 0 && own.st_ino == named.st_ino &&
-               own.st_dev == named.st_dev) {
-        write_text(*fd, path);
+        st = busy(in->path, &t);
+    } else if (fstat(*fd, &own) == 0 &&
+               fstatat(in->fd, FOLDER_LOCK_NAME, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+               own.st_ino == named.st_ino && own.st_dev == named.st_dev) {
+        write_text(*fd, in->path);
         return CZ_OK;
     }
     close(*fd);
@@ -103,31 +101,20 @@ static cz_status take_file(const char *dir, const char *path, int *fd)
 cz_status folder_lock_take(struct folder_lock *lock, const char *dir)
 {
     *lock = (struct folder_lock){.fd = -1};
-    lock->made_dir = access(dir, F_OK) != 0;
-    TRY(file_make_dirs(dir));
-    cz_status st = file_absolute(dir, &lock->dir);
-    char *path = lock->dir ? file_join(lock->dir, FOLDER_LOCK_NAME) : NULL;
-    if (st == CZ_OK && !path) st = err_set(CZ_NOMEM, 0, "%s: no memory for its lock", dir);
+    TRY(out_folder_open(dir, &lock->folder));
+    cz_status st = CZ_OK;
     for (int i = 0; i < TRIES_MAX && st == CZ_OK && lock->fd < 0; i++)
-        st = take_file(dir, path, &lock->fd);
+        st = take_file(&lock->folder, &lock->fd);
     if (st == CZ_OK && lock->fd < 0)
         st = err_set(CZ_BUSY, 0, "%s: %s changes hands all the time", dir, FOLDER_LOCK_NAME);
-    free(path);
-    if (st == CZ_OK) return CZ_OK;
-    if (lock->made_dir) rmdir(dir);
-    free(lock->dir);
-    lock->dir = NULL;
+    if (st != CZ_OK) out_folder_abandon(&lock->folder);
     return st;
 }
 
 void folder_lock_release(struct folder_lock *lock)
 {
-    if (!lock->dir) return;
-    char *path = file_join(lock->dir, FOLDER_LOCK_NAME);
-    if (path) unlink(path);
+    if (!lock->folder.path) return;
+    (void)out_remove(&lock->folder, FOLDER_LOCK_NAME);
     close(lock->fd);
-    if (lock->made_dir) rmdir(lock->dir);
-    free(path);
-    free(lock->dir);
-    lock->dir = NULL;
+    out_folder_abandon(&lock->folder);
 }

@@ -6,7 +6,7 @@
 #ifndef CZ_FORMATS_FOLDER_LOCK_H
 #define CZ_FORMATS_FOLDER_LOCK_H
 
-#include "base/status.h"
+#include "formats/output.h"
 
 #include <stdbool.h>
 
@@ -15,9 +15,8 @@ CZ_EXTERN_C_BEGIN
 #define FOLDER_LOCK_NAME ".czero-run"
 
 struct folder_lock {
-    char *dir; /* NULL: nothing is held */
+    struct out_folder folder; /* not open: nothing is held */
     int fd;
-    bool made_dir;
 };
 
 /* Creates the folder if it is missing, and locks it. Errors: CZ_BUSY (the sentence names process

@@ -180,33 +180,29 @@ cz_status tfevents_flush(struct tfevents *w)
 
 /* TensorBoard orders files by the time in their name. The serial number separates writers of one
  * process within a second. */
-static cz_status create_file(struct tfevents *w, const char *dir)
+static cz_status create_file(struct tfevents *w, const struct out_folder *in)
 {
     static _Atomic unsigned serial; /* writers of one process within a second */
     char host[256] = "localhost", name[384];
     if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "localhost");
-    for (int attempt = 0; attempt < 100; attempt++) {
+    do {
         snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.%u", (long long)time(NULL),
                  host, (long)getpid(), atomic_fetch_add(&serial, 1));
         free(w->path);
-        w->path = file_join(dir, name);
-        if (!w->path) return err_set(CZ_NOMEM, 0, "%s: no memory for a file name", dir);
-        w->fd = open(w->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (w->fd >= 0) return CZ_OK;
-        if (errno != EEXIST) break;
-    }
-    return err_set(CZ_IO, errno, "%s: cannot be created", w->path);
+        w->path = file_join(in->path, name);
+        if (!w->path) return err_set(CZ_NOMEM, 0, "%s: no memory for a file name", in->path);
+    } while (out_is_there(in, name));
+    return out_open(in, name, O_WRONLY | O_EXCL, &w->fd);
 }
 
-cz_status tfevents_open(const char *dir, struct tfevents **out)
+cz_status tfevents_open(const struct out_folder *in, struct tfevents **out)
 {
     cz_status st;
     *out = NULL;
     struct tfevents *w = calloc(1, sizeof *w);
-    if (!w) return err_set(CZ_NOMEM, 0, "%s: no memory for an event writer", dir);
+    if (!w) return err_set(CZ_NOMEM, 0, "%s: no memory for an event writer", in->path);
     w->fd = -1;
-    if (*dir) TRY_GOTO(file_make_dirs(dir), fail);
-    TRY_GOTO(create_file(w, dir), fail);
+    TRY_GOTO(create_file(w, in), fail);
     TRY_GOTO(add_version(w), fail);
     TRY_GOTO(tfevents_flush(w), fail);
     *out = w;
@@ -214,7 +210,7 @@ cz_status tfevents_open(const char *dir, struct tfevents **out)
 fail:
     if (w->fd >= 0) {
         close(w->fd);
-        unlink(w->path);
+        (void)out_remove(in, strrchr(w->path, '/') ? strrchr(w->path, '/') + 1 : w->path);
     }
     free(w->path);
     free(w);

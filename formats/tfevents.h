@@ -6,7 +6,7 @@
 #ifndef CZ_FORMATS_TFEVENTS_H
 #define CZ_FORMATS_TFEVENTS_H
 
-#include "base/status.h"
+#include "formats/output.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -14,9 +14,8 @@ CZ_EXTERN_C_BEGIN
 
 struct tfevents;
 
-/* Create `dir` if needed and in it events.out.tfevents.TIME.HOST.PID.N with its version record.
- * *out is released by tfevents_close(); NULL on error. Errors: CZ_IO (path), CZ_NOMEM. */
-cz_status tfevents_open(const char *dir, struct tfevents **out);
+/* Create in the folder events.out.tfevents.TIME.HOST.PID.N with its version record. *out is released by tfevents_close(); NULL on error. Errors: CZ_IO (path), CZ_NOMEM. */
+cz_status tfevents_open(const struct out_folder *in, struct tfevents **out);
 
 /* Collect one point: `value` (stored as float) of curve `tag` at `step`, stamped with the time.
  * Errors: CZ_INVALID (tag longer than the limit or not UTF-8), CZ_IO (when the buffer had to be

@@ -14,6 +14,8 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct out_folder; /* formats/output.h */
+
 /* One layer of a user's chain. hp is copied (hp_nbytes bytes; plain data, no pointers to free). */
 struct layer_desc {
     const struct layer_class *cls;
@@ -124,7 +126,7 @@ cz_status model_base_hash(struct cz_model *m, uint64_t *out);
 cz_status model_adapter_base(const char *dir, char **folder, char **name);
 
 /* Only the adapter_config.json of the folder below. */
-cz_status model_export_adapter_config(const struct cz_model *m, const char *dir);
+cz_status model_export_adapter_config(const struct cz_model *m, const struct out_folder *in);
 
 /* Write the model's adapter as PEFT does: adapter_config.json and adapter_model.safetensors in
  * `dtype`, both durable, the config last. `fetch` as above. Errors: the same; CZ_INVALID without an
@@ -174,9 +176,10 @@ struct safetensors_file model_file(const struct cz_model *m, size_t file_idx);
 bool model_find_in_files(const struct cz_model *m, size_t param_idx, enum cz_dtype dtype,
                          size_t *file_idx, uint64_t *file_off);
 
-/* Only its config.json, and generation_config.json if its folder had one, durably, into an existing
- * folder. Errors: the same. */
-cz_status model_export_config(const struct cz_model *m, const char *dir, enum cz_dtype dtype);
+/* Only its config.json, and generation_config.json if its folder had one, durably, into a folder of
+ * formats/output.h. Errors: the same. */
+cz_status model_export_config(const struct cz_model *m, const struct out_folder *in,
+                              enum cz_dtype dtype);
 
 CZ_EXTERN_C_END
 #endif

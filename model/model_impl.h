@@ -144,7 +144,7 @@ cz_status weights_find_own_head(const struct cz_model *m, const struct tensor_fi
                                 bool head_is_foreign, const char **name);
 
 /* generation_config.json: what was read, with model_add_end()'s; nothing where there is neither. */
-cz_status generation_write(const struct cz_model *m, const char *dir);
+cz_status generation_write(const struct cz_model *m, const struct out_folder *in);
 
 /* One declared tensor, in pieces; `piece` holds EXPORT_PIECE_NUMEL. Errors: CZ_DIVERGED (an element
  * is not finite), CZ_INVALID (one is beyond fp16); both name it. */

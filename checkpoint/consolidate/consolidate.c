@@ -8,6 +8,7 @@
  * does. */
 #include <czero/checkpoint.h>
 
+#include "formats/output.h"
 #include "base/host/entry.h"
 #include "base/host/thread.h"
 #include "base/log.h"
@@ -435,10 +436,11 @@ static cz_status consolidate(const struct cz_consolidate_options *options,
         return err_set(CZ_INVALID, 0, "weights are written as fp32, bf16 or fp16, not %s",
                        dtype_name(options->dtype));
     if (!*options->out_dir) return err_set(CZ_INVALID, 0, "the output folder has no name");
-    const bool existed = file_exists(options->out_dir);
+    struct out_folder folder = {.path = NULL};
     TRY_GOTO(ckpt_open(&open, &ck), fail);
     warn_absent(ck, options);
     TRY_GOTO(cons_plan_init(&plan, ck, options), fail);
+    TRY_GOTO(out_folder_open(options->out_dir, &folder), fail);
     TRY_GOTO(write_output(&plan, cls, &result->n_files), fail);
     if (options->verify) TRY_GOTO(verify(&plan, cls), fail);
     result->n_tensors = plan.n;
@@ -446,7 +448,7 @@ static cz_status consolidate(const struct cz_consolidate_options *options,
     result->numel = plan.numel;
     result->nbytes = plan.nbytes;
 fail:
-    if (st != CZ_OK && !existed) rmdir(options->out_dir); /* ours, if it is empty */
+    (st == CZ_OK ? out_folder_close : out_folder_abandon)(&folder);
     cons_plan_free(&plan);
     ckpt_close(ck);
     return st;

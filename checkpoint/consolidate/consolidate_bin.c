@@ -3,6 +3,7 @@
  * "Consolidation"); here each tensor has a storage of its own size. */
 #include "checkpoint/consolidate/consolidate_impl.h"
 #include "formats/file_io.h"
+#include "formats/output.h"
 #include "formats/pt/pt.h"
 #include "formats/safetensors/shards.h"
 
@@ -17,7 +18,7 @@ static const struct shards_kind shards = {"pytorch_model", ".bin"};
 struct bin {
     const struct cons_plan *plan;
     struct pt_writer **files; /* (n_files) */
-    char **paths;
+    struct out_folder folder;
     size_t n_files, n_renamed;
     struct file_durable index;
     bool has_index, done;
@@ -30,13 +31,12 @@ static void bin_destroy(void *sink)
     struct bin *b = sink;
     if (!b) return;
     for (size_t f = 0; f < b->n_files; f++) {
+        if (b->files && f < b->n_renamed && !b->done) pt_take_back(b->files[f]);
         if (b->files) pt_writer_destroy(b->files[f]);
-        if (b->paths && b->paths[f] && f < b->n_renamed && !b->done) unlink(b->paths[f]);
-        if (b->paths) free(b->paths[f]);
     }
     if (b->has_index) file_durable_abort(&b->index);
+    out_folder_close(&b->folder);
     free(b->files);
-    free(b->paths);
     free(b);
 }
 
@@ -108,17 +108,19 @@ static cz_status create_file(struct bin *b, struct cons_plan *plan, size_t f, ui
             nbytes[n] = plan->tensors[i].nbytes;
             plan->tensors[i].storage_idx = n++;
         }
-    b->paths[f] = file_join(plan->options->out_dir, shards_file_name(&shards, f, b->n_files, name));
-    if (!b->paths[f]) return err_set(CZ_NOMEM, 0, "no memory for a file's name");
-    TRY(make_pickle(plan, f, &pickle, &pickle_nbytes));
-    const struct pt_create_options options = {.path = b->paths[f],
+    char *path = file_join(b->folder.path, shards_file_name(&shards, f, b->n_files, name));
+    cz_status st = path ? make_pickle(plan, f, &pickle, &pickle_nbytes)
+                        : err_set(CZ_NOMEM, 0, "no memory for a file's name");
+    const struct pt_create_options options = {.path = path,
+                                              .folder = &b->folder,
                                               .pickle = pickle,
                                               .pickle_nbytes = pickle_nbytes,
                                               .storage_nbytes = nbytes,
                                               .n_storages = n,
                                               .unbuffered = true};
-    cz_status st = pt_create(&options, &b->files[f]);
+    if (st == CZ_OK) st = pt_create(&options, &b->files[f]);
     free(pickle);
+    free(path);
     TRY(st);
     for (size_t i = 0; i < plan->n; i++) {
         struct cons_tensor *t = &plan->tensors[i];
@@ -145,8 +147,7 @@ static cz_status create_files(struct bin *b, struct cons_plan *plan)
         plan->tensors[i].file_idx =
             is_later_empty(plan, empty, i) ? plan->tensors[empty].file_idx : file_of[k++];
     b->files = calloc(b->n_files, sizeof(struct pt_writer *));
-    b->paths = calloc(b->n_files, sizeof(char *));
-    if (!b->files || !b->paths) goto no_memory;
+    if (!b->files) goto no_memory;
     for (size_t f = 0; f < b->n_files && st == CZ_OK; f++) st = create_file(b, plan, f, nbytes);
     goto done;
 no_memory:
@@ -176,20 +177,20 @@ static cz_status create_index(struct bin *b, const struct cons_plan *plan)
     size_t nbytes;
     cz_status st;
     struct shards_entry *entries = malloc((plan->n + plan->n_aliases) * sizeof *entries);
-    char *path = file_join(plan->options->out_dir, shards_index_name(&shards, name));
-    if (!entries || !path) {
+    if (!entries) {
         st = err_set(CZ_NOMEM, 0, "no memory for a list of %zu tensors", plan->n);
         goto done;
     }
     TRY_GOTO(shards_index_text(&shards, entries, list_entries(plan, entries), b->n_files,
                                plan->nbytes, &text, &nbytes),
              done);
-    TRY_GOTO(file_durable_create(&b->index, path, nbytes), done);
+    TRY_GOTO(file_durable_create_in(&b->index, &b->folder, shards_index_name(&shards, name),
+                                    nbytes),
+             done);
     b->has_index = true;
-    TRY_GOTO(file_pwrite(b->index.fd, path, text, nbytes, 0), done);
+    TRY_GOTO(file_pwrite(b->index.fd, b->index.path, text, nbytes, 0), done);
 done:
     free(text);
-    free(path);
     free(entries);
     return st;
 }
@@ -205,7 +206,7 @@ static cz_status bin_create(struct cons_plan *plan, void **sink)
     struct bin *b = calloc(1, sizeof *b);
     if (!b) return err_set(CZ_NOMEM, 0, "no memory for a writer");
     b->plan = plan;
-    TRY_GOTO(file_make_dirs(plan->options->out_dir), fail);
+    TRY_GOTO(out_folder_open(plan->options->out_dir, &b->folder), fail);
     TRY_GOTO(create_files(b, plan), fail);
     if (b->n_files > 1) TRY_GOTO(create_index(b, plan), fail);
     *sink = b;
@@ -238,10 +239,12 @@ static cz_status bin_finish(void *sink)
 {
     struct bin *b = sink;
     struct pt_written written;
+    char first[SHARDS_NAME_NBYTES];
     for (size_t f = 0; f < b->n_files; f++) TRY(pt_finish(b->files[f], false, &written));
     if (b->has_index) {
         TRY(file_durable_sync(&b->index));
-        if (file_exists(b->paths[0])) TRY(file_remove(b->index.path));
+        if (out_is_there(&b->folder, shards_file_name(&shards, 0, b->n_files, first)))
+            TRY(out_remove(&b->folder, b->index.name));
     }
     while (b->n_renamed < b->n_files) {
         const struct pt_writer *w = b->files[b->n_renamed];
@@ -251,8 +254,8 @@ static cz_status bin_finish(void *sink)
     }
     if (b->has_index) TRY(file_durable_rename(&b->index));
     b->done = true;
-    TRY(shards_remove_replaced(&shards, b->plan->options->out_dir, b->n_files));
-    return file_sync_parent(b->paths[0]);
+    TRY(shards_remove_replaced(&shards, &b->folder, b->n_files));
+    return out_folder_sync(&b->folder);
 }
 
 /* ---- the output again ------------------------------------------------------------------------ */

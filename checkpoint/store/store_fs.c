@@ -28,44 +28,13 @@ char *store_hidden_path(const char *dir, const char *tag, const char *suffix)
 
 cz_status store_sync_dir(const char *dir)
 {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened to sync it", dir);
-    /* EINVAL: a file system that does not sync folders has nothing to sync. */
-    int failed = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
-    close(fd);
-    return failed ? err_set(CZ_IO, failed, "%s: cannot be synced to disk", dir) : CZ_OK;
+    return file_sync_folder(AT_FDCWD, dir);
 }
 
-/* `path` exists afterwards. A folder that was created just now is durable only once its parent has
- * been synced. */
-static cz_status make_dir(const char *path)
-{
-    struct stat info;
-    if (mkdir(path, 0777) == 0) return file_sync_parent(path);
-    int saved = errno; /* EEXIST, but EROFS or EACCES come first on some systems */
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return CZ_OK;
-    if (saved == EEXIST) saved = ENOTDIR; /* a file, or a link to nothing */
-    return err_set(CZ_IO, saved, "%s: cannot be created as a folder", path);
-}
-
-/* Like mkdir -p, but each new level is synced in its parent. */
 cz_status store_make_dirs(const char *dir)
 {
     if (!*dir) return err_set(CZ_INVALID, 0, "the folder for checkpoints has no name");
-    char *path = strdup(dir);
-    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') path[--n] = '\0';
-    cz_status st = CZ_OK;
-    for (char *c = path + 1; *c && st == CZ_OK; c++) {
-        if (*c != '/' || c[-1] == '/') continue;
-        *c = '\0';
-        st = make_dir(path);
-        *c = '/';
-    }
-    if (st == CZ_OK) st = make_dir(path);
-    free(path);
-    return st;
+    return file_make_dirs(dir);
 }
 
 /* EINTR of close() is no failure: on Linux the descriptor is closed then, and the data was synced

@@ -270,9 +270,8 @@ void ckpt_writer_destroy(struct ckpt_writer *w)
     if (!w) return;
     for (int i = 0; i < DS_N_FILES; i++) {
         pickle_writer_destroy(w->files[i].pickle);
+        if (w->files[i].renamed && !w->finished) pt_take_back(w->files[i].pt);
         pt_writer_destroy(w->files[i].pt);
-        if (w->files[i].renamed && !w->finished)
-            (void)file_remove(w->files[i].path); /* an earlier error is being reported */
         free(w->files[i].path);
         free(w->files[i].storage_nbytes);
         free(w->files[i].known);

@@ -209,14 +209,10 @@ static cz_status open_file(struct chat_template *t, struct search *s, const char
     return st;
 }
 
-cz_status chat_template_export(const struct chat_template *t, const char *dir)
+cz_status chat_template_export(const struct chat_template *t, const struct out_folder *in)
 {
     if (!t->file_text) return CZ_OK;
-    char *path = file_join(dir, TEMPLATE_FILE);
-    cz_status st = path ? file_save(path, t->file_text, t->n_file_text)
-                        : err_set(CZ_NOMEM, 0, "no memory for a path");
-    free(path);
-    return st;
+    return file_save_in(in, TEMPLATE_FILE, t->file_text, t->n_file_text);
 }
 
 static cz_status fail_missing(const struct search *s)

@@ -20,10 +20,11 @@ struct chat_template;
 cz_status chat_template_open(const char *dir, const char *given, struct chat_template **out);
 void chat_template_close(struct chat_template *t); /* accepts NULL */
 
-/* Write chat_template.jinja into an existing folder, where the template is a file of the user's and
- * the tokenizer's folder has none: nothing else would say how the model's text was made. Errors:
- * CZ_IO, CZ_NOMEM. */
-cz_status chat_template_export(const struct chat_template *t, const char *dir);
+/* Write chat_template.jinja into a folder of formats/output.h, where the template is a file of the
+ * user's and the tokenizer's folder has none: nothing else would say how the model's text was made.
+ * Errors: CZ_IO, CZ_NOMEM. */
+struct out_folder;
+cz_status chat_template_export(const struct chat_template *t, const struct out_folder *in);
 
 /* Whether the template marks what the assistant writes by {% generation %}. */
 bool chat_template_marks_answers(const struct chat_template *t, bool has_tools);

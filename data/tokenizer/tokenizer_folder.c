@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "formats/beneath.h"
+#include "data/tokenizer/tokenizer_export.h"
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
 
@@ -195,16 +196,6 @@ static bool ends_in(const char *name, const char *suffix)
     return n >= n_suffix && strcmp(name + n - n_suffix, suffix) == 0;
 }
 
-/* Through memory and file_save(), so that the file appears whole or not at all. */
-static cz_status save_text(const char *dir, const char *name, const char *text, size_t nbytes)
-{
-    char *path = file_join(dir, name);
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-    cz_status st = file_save(path, text, nbytes);
-    free(path);
-    return st;
-}
-
 /* A vocabulary or a list of tokens on one line, as transformers writes it; others over many. */
 static cz_status json_as_text(const char *dir, const char *name, json_omit *omit, char **text,
                               size_t *nbytes)
@@ -231,19 +222,19 @@ static cz_status json_as_text(const char *dir, const char *name, json_omit *omit
     return st;
 }
 
-static cz_status export_json(const char *from_dir, const char *name, const char *to_dir)
+static cz_status export_json(const char *from_dir, const char *name, const struct out_folder *to)
 {
     char *text;
     size_t nbytes;
     TRY(json_as_text(from_dir, name, NULL, &text, &nbytes));
-    cz_status st = save_text(to_dir, name, text, nbytes);
+    cz_status st = file_save_in(to, name, text, nbytes);
     free(text);
     return st;
 }
 
 /* The tokenizer works without it, so one that says nothing is left out, and a run does not fail at
  * its end. What names the machine that it comes from stays behind. */
-static cz_status export_companion(const char *from_dir, const char *name, const char *to_dir)
+static cz_status export_companion(const char *from_dir, const char *name, const struct out_folder *to)
 {
     char *text;
     size_t nbytes;
@@ -255,7 +246,7 @@ static cz_status export_companion(const char *from_dir, const char *name, const 
         err_clear();
         return CZ_OK;
     }
-    st = save_text(to_dir, name, text, nbytes);
+    st = file_save_in(to, name, text, nbytes);
     free(text);
     return st;
 }
@@ -304,7 +295,7 @@ static cz_status check_pieces(const char *text, size_t nbytes)
  * is left out. */
 static cz_status export_checked(const char *from_dir, const char *name, size_t nbytes_max,
                                 cz_status (*check)(const char *text, size_t nbytes),
-                                const char *to_dir)
+                                const struct out_folder *to)
 {
     char *text;
     size_t nbytes;
@@ -313,7 +304,7 @@ static cz_status export_checked(const char *from_dir, const char *name, size_t n
     if (st == CZ_OK && (st = check(text, nbytes)) != CZ_OK)
         (void)err_prefix("%s/%s", from_dir, name); /* the status is kept */
     if (st == CZ_OK) {
-        st = save_text(to_dir, name, text, nbytes);
+        st = file_save_in(to, name, text, nbytes);
     } else if (st != CZ_NOMEM) {
         LOGV(LOG_WARN, SUB_DATA, "not exported: %s", cz_last_error());
         err_clear();
@@ -323,29 +314,38 @@ static cz_status export_checked(const char *from_dir, const char *name, size_t n
     return st;
 }
 
-static bool is_same_folder(const char *a, const char *b)
+static bool is_same_folder(const char *a, const struct out_folder *b)
 {
     struct stat left, right;
-    return stat(a, &left) == 0 && stat(b, &right) == 0 && left.st_dev == right.st_dev &&
+    return stat(a, &left) == 0 && fstat(b->fd, &right) == 0 && left.st_dev == right.st_dev &&
            left.st_ino == right.st_ino;
 }
 
 /* Nothing is copied as bytes of unknown content: JSON is parsed and written anew, vocab.txt and
  * merges.txt are what was understood of them, a chat template is text, SentencePiece's model is
  * walked through. The bytes tokenizer has no files. */
+cz_status tokenizer_export(const struct cz_tokenizer *tok, const struct out_folder *to)
+{
+    if (!tok->dir || is_same_folder(tok->dir, to)) return CZ_OK;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++) {
+        if (ends_in(tok->files[i], ".json"))
+            TRY(export_json(tok->dir, tok->files[i], to));
+        else if (!ends_in(tok->files[i], ".model")) /* those are with the companions, below */
+            TRY(file_save_in(to, tok->files[i], tok->lines, tok->lines_nbytes));
+    }
+    for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
+        TRY(export_companion(tok->dir, companions[i], to));
+    TRY(export_checked(tok->dir, CHAT_TEMPLATE, CHAT_TEMPLATE_NBYTES_MAX, check_template, to));
+    TRY(export_checked(tok->dir, PIECES, PIECES_NBYTES_MAX, check_pieces, to));
+    return export_checked(tok->dir, DEBERTA_PIECES, PIECES_NBYTES_MAX, check_pieces, to);
+}
+
 cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
 {
     API_ENTRY;
-    if (!tok->dir || is_same_folder(tok->dir, dir)) return CZ_OK;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++) {
-        if (ends_in(tok->files[i], ".json"))
-            TRY(export_json(tok->dir, tok->files[i], dir));
-        else if (!ends_in(tok->files[i], ".model")) /* those are with the companions, below */
-            TRY(save_text(dir, tok->files[i], tok->lines, tok->lines_nbytes));
-    }
-    for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
-        TRY(export_companion(tok->dir, companions[i], dir));
-    TRY(export_checked(tok->dir, CHAT_TEMPLATE, CHAT_TEMPLATE_NBYTES_MAX, check_template, dir));
-    TRY(export_checked(tok->dir, PIECES, PIECES_NBYTES_MAX, check_pieces, dir));
-    return export_checked(tok->dir, DEBERTA_PIECES, PIECES_NBYTES_MAX, check_pieces, dir);
+    struct out_folder folder;
+    TRY(out_folder_open(dir, &folder));
+    cz_status st = tokenizer_export(tok, &folder);
+    out_folder_close(&folder);
+    return st;
 }

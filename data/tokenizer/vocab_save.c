@@ -3,27 +3,26 @@
 
 #include "formats/file_io.h"
 #include "formats/json/json_write.h"
+#include "formats/output.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static cz_status save_in(const char *dir, const char *name, struct json_writer *w)
+static cz_status save_in(const struct out_folder *dir, const char *name,
+                         struct json_writer *w)
 {
-    char *text = NULL, *path = NULL;
+    char *text = NULL;
     size_t nbytes;
     cz_status st;
     TRY_GOTO(json_writer_take(w, &text, &nbytes), done);
-    path = file_join(dir, name);
-    if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
-    TRY_GOTO(file_save(path, text, nbytes), done);
+    TRY_GOTO(file_save_in(dir, name, text, nbytes), done);
 done:
-    free(path);
     free(text);
     return st;
 }
 
 /* The rules that were used to count, so that transformers and czero read the vocabulary alike. */
-static cz_status save_config(const struct vocab *v, const char *dir)
+static cz_status save_config(const struct vocab *v, const struct out_folder *dir)
 {
     static const char *const names[VOCAB_N_SPECIALS] = {"pad_token", "unk_token", "cls_token",
                                                         "sep_token", "mask_token"};
@@ -41,7 +40,7 @@ static cz_status save_config(const struct vocab *v, const char *dir)
 }
 
 /* A token's line is its id, so nothing else may be in the file. */
-static cz_status save_lines(const struct vocab *v, const char *dir)
+static cz_status save_lines(const struct vocab *v, const struct out_folder *dir)
 {
     struct json_writer w;
     json_writer_init(&w, 0);
@@ -99,7 +98,7 @@ static void write_model(struct json_writer *w, const struct vocab *v)
     "false, \"rstrip\": false, \"normalized\": false, \"special\": true}]"
 
 /* GPT-2's tokenizer in all but its tokens. */
-static cz_status save_bpe(const struct vocab *v, const char *dir)
+static cz_status save_bpe(const struct vocab *v, const struct out_folder *dir)
 {
     static const struct {
         const char *key, *json;
@@ -134,8 +133,10 @@ static cz_status save_bpe(const struct vocab *v, const char *dir)
 
 cz_status vocab_save(const struct vocab *v, const char *dir)
 {
-    TRY(file_make_dirs(dir));
-    if (vocab_is_bpe(v)) return save_bpe(v, dir);
-    TRY(save_lines(v, dir));
-    return save_config(v, dir);
+    struct out_folder folder;
+    TRY(out_folder_open(dir, &folder));
+    cz_status st = vocab_is_bpe(v) ? save_bpe(v, &folder) : save_lines(v, &folder);
+    if (st == CZ_OK && !vocab_is_bpe(v)) st = save_config(v, &folder);
+    out_folder_close(&folder);
+    return st;
 }

@@ -5,13 +5,13 @@
 
 #include "formats/file_io.h"
 #include "formats/json/json_write.h"
+#include "formats/output.h"
 #include "formats/tfevents.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,7 @@
 #define NAME_NBYTES_MAX 200
 
 struct monitor {
-    char *csv_path; /* "DIR/", with space for a file name after it; NULL: no csv_monitor */
-    size_t csv_dir_nbytes;
+    struct out_folder csv;   /* not open: no csv_monitor */
     struct tfevents *events; /* NULL: no tensorboard */
 };
 
@@ -88,11 +87,10 @@ static void make_rows(struct text *t, const struct monitor_event *e, bool with_h
 }
 
 /* DeepSpeed's file names: "/" and blanks become "_". */
-static void set_csv_path(struct monitor *m, const char *name)
+static void csv_name(char out[NAME_NBYTES_MAX + 8], const char *name)
 {
-    char *at = m->csv_path + m->csv_dir_nbytes;
-    for (; *name; name++) *at++ = *name == '/' || *name == ' ' ? '_' : *name;
-    strcpy(at, ".csv");
+    for (; *name; name++) *out++ = *name == '/' || *name == ' ' ? '_' : *name;
+    strcpy(out, ".csv");
 }
 
 static cz_status append_rows(const char *path, int fd, const struct monitor_event *e)
@@ -111,77 +109,66 @@ static cz_status append_rows(const char *path, int fd, const struct monitor_even
  * meanwhile. */
 static cz_status write_csv(struct monitor *m, const struct monitor_event *e)
 {
-    set_csv_path(m, e->name);
-    int fd = open(m->csv_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be opened for writing", m->csv_path);
-    cz_status st = append_rows(m->csv_path, fd, e);
+    char name[NAME_NBYTES_MAX + 8];
+    int fd;
+    csv_name(name, e->name);
+    TRY(out_open(&m->csv, name, O_WRONLY, &fd));
+    cz_status st = append_rows(name, fd, e);
     if (close(fd) != 0 && st == CZ_OK && errno != EINTR)
-        st = err_set(CZ_IO, errno, "%s: cannot be closed", m->csv_path);
+        st = err_set(CZ_IO, errno, "%s/%s: cannot be closed", m->csv.path, name);
     return st;
 }
 
 /* ---- both ----------------------------------------------------------------------------------- */
-
-/* The path buffer is made once, with space for the longest name. */
-static cz_status open_csv(struct monitor *m, const char *dir)
-{
-    static const char suffix[] = ".csv";
-    size_t nbytes = strlen(dir);
-    m->csv_path = malloc(nbytes + 1 + NAME_NBYTES_MAX + sizeof suffix);
-    if (!m->csv_path) return err_set(CZ_NOMEM, 0, "%s: no memory for csv_monitor", dir);
-    memcpy(m->csv_path, dir, nbytes + 1);
-    if (nbytes == 0) return CZ_OK; /* the current folder */
-    TRY(file_make_dirs(dir));
-    if (dir[nbytes - 1] != '/') m->csv_path[nbytes++] = '/';
-    m->csv_dir_nbytes = nbytes;
-    return CZ_OK;
-}
 
 static bool is_on(const struct config_monitor *section)
 {
     return section && section->enabled;
 }
 
-/* From the root: files are opened again at every event. */
-static cz_status folder_of(const struct config_monitor *section, const char *name, char **out)
+/* The user named output_path; job_name is a folder in it, or "". */
+static cz_status open_folder(const struct config_monitor *section, struct out_folder *f)
 {
-    char *dir = file_join(section->output_path, section->job_name);
-    if (!dir) return err_set(CZ_NOMEM, 0, "no memory for %s", name);
-    cz_status st = file_absolute(dir, out);
-    free(dir);
-    return st == CZ_OK ? CZ_OK : err_prefix("%s", name);
+    struct out_folder output;
+    char *path = NULL;
+    cz_status st = file_absolute(section->output_path, &path);
+    if (st == CZ_OK) st = out_folder_open(path, &output);
+    free(path);
+    TRY(st);
+    const char *job = section->job_name + strspn(section->job_name, "/");
+    st = *job ? out_folder_below(&output, job, true, f) : CZ_OK;
+    if (*job)
+        out_folder_close(&output);
+    else
+        *f = output;
+    return st;
 }
 
 /* Neither enabled gives a monitor that does nothing: callers need no case for it. */
 cz_status monitor_create(const struct config_monitor *csv, const struct config_monitor *tensorboard,
                          struct monitor **out)
 {
-    char *csv_dir = NULL, *events_dir = NULL;
-    cz_status st;
+    struct out_folder events = {.path = NULL};
+    cz_status st = CZ_OK;
     *out = NULL;
     struct monitor *m = calloc(1, sizeof *m);
     if (!m) return err_set(CZ_NOMEM, 0, "no memory for the monitors");
-    if (is_on(csv)) {
-        TRY_GOTO(folder_of(csv, "csv_monitor", &csv_dir), fail);
-        TRY_GOTO(open_csv(m, csv_dir), fail);
+    if (is_on(csv)) st = open_folder(csv, &m->csv);
+    if (st == CZ_OK && is_on(tensorboard)) {
+        st = open_folder(tensorboard, &events);
+        if (st == CZ_OK) st = tfevents_open(&events, &m->events);
+        out_folder_close(&events);
     }
-    if (is_on(tensorboard)) {
-        TRY_GOTO(folder_of(tensorboard, "tensorboard", &events_dir), fail);
-        TRY_GOTO(tfevents_open(events_dir, &m->events), fail);
-    }
-    *out = m;
-    m = NULL;
-    st = CZ_OK;
-fail:
-    free(csv_dir);
-    free(events_dir);
-    monitor_destroy(m);
+    if (st == CZ_OK)
+        *out = m;
+    else
+        monitor_destroy(m);
     return st;
 }
 
 bool monitor_is_enabled(const struct monitor *m)
 {
-    return m && (m->csv_path || m->events);
+    return m && (m->csv.path || m->events);
 }
 
 static cz_status write_event(struct monitor *m, const struct monitor_event *e)
@@ -190,7 +177,7 @@ static cz_status write_event(struct monitor *m, const struct monitor_event *e)
     if (n_name == 0 || n_name > NAME_NBYTES_MAX)
         return err_set(CZ_INVALID, 0, "a monitor event's name has %zu bytes (1 to %d work)", n_name,
                        NAME_NBYTES_MAX);
-    cz_status csv = m->csv_path ? write_csv(m, e) : CZ_OK;
+    cz_status csv = m->csv.path ? write_csv(m, e) : CZ_OK;
     if (csv != CZ_OK) { /* tensorboard gets the event all the same */
         struct err first;
         err_capture(&first);
@@ -227,37 +214,43 @@ static bool is_events_file(const char *name, const char *header)
 }
 
 /* Rows from x on are the aborted run's, and so is half a row at the end. */
-static cz_status drop_rows(const char *path, const char *name, int64_t x)
+static cz_status drop_rows(const struct out_folder *in, const char *name, int64_t x)
 {
     char line[512];
     struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return CZ_OK; /* not the monitor's */
-    FILE *f = fopen(path, "r+e");
-    if (!f) return err_set(CZ_IO, errno, "%s: cannot be continued", path);
+    int fd;
+    if (out_open(in, name, O_RDWR, &fd) != CZ_OK) { /* writing to it says why */
+        err_clear();
+        return CZ_OK;
+    }
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* not the monitor's */
+        close(fd);
+        return CZ_OK;
+    }
+    FILE *f = fdopen(fd, "r+");
+    if (!f) close(fd);
+    if (!f) return err_set(CZ_NOMEM, 0, "%s/%s: no memory to continue it", in->path, name);
     bool ours = fgets(line, sizeof line, f) && strchr(line, '\n') && is_events_file(name, line);
     long kept = ours ? ftell(f) : 0;
     while (ours && fgets(line, sizeof line, f) && strchr(line, '\n') && strtoll(line, NULL, 10) < x)
         kept = ftell(f);
     const bool failed = ferror(f) || (ours && ftruncate(fileno(f), kept) != 0);
     const int error = errno;
-    if (fclose(f) != 0 && !failed) return err_set(CZ_IO, errno, "%s: cannot be continued", path);
-    return failed ? err_set(CZ_IO, error, "%s: cannot be continued", path) : CZ_OK;
+    if (fclose(f) != 0 && !failed)
+        return err_set(CZ_IO, errno, "%s/%s: cannot be continued", in->path, name);
+    return failed ? err_set(CZ_IO, error, "%s/%s: cannot be continued", in->path, name) : CZ_OK;
 }
 
 static cz_status drop_csv_rows(const struct monitor *m, int64_t x)
 {
-    char dir[PATH_MAX], path[PATH_MAX + 256];
     cz_status st = CZ_OK;
-    snprintf(dir, sizeof dir, "%.*s", (int)m->csv_dir_nbytes, m->csv_path);
-    DIR *files = opendir(dir);
-    if (!files && errno == ENOENT) return CZ_OK;
-    if (!files) return err_set(CZ_IO, errno, "%s: cannot be listed", dir);
+    DIR *files = out_folder_list(&m->csv);
+    if (!files) return CZ_OK;
     for (struct dirent *e; st == CZ_OK && (errno = 0, e = readdir(files));) {
-        snprintf(path, sizeof path, "%s%s", dir, e->d_name);
         const size_t n = strlen(e->d_name);
-        if (n > 4 && strcmp(e->d_name + n - 4, ".csv") == 0) st = drop_rows(path, e->d_name, x);
+        if (n > 4 && strcmp(e->d_name + n - 4, ".csv") == 0) st = drop_rows(&m->csv, e->d_name, x);
     }
-    if (st == CZ_OK && errno != 0) st = err_set(CZ_IO, errno, "%s: cannot be listed", dir);
+    if (st == CZ_OK && errno != 0) st = err_set(CZ_IO, errno, "%s: cannot be listed", m->csv.path);
     closedir(files);
     return st;
 }
@@ -265,7 +258,7 @@ static cz_status drop_csv_rows(const struct monitor *m, int64_t x)
 /* After a resume nothing of the aborted run beyond this step stays, so each step is there once. */
 cz_status monitor_restart(struct monitor *m, int64_t x)
 {
-    if (m->csv_path) TRY(drop_csv_rows(m, x));
+    if (m->csv.path) TRY(drop_csv_rows(m, x));
     if (!m->events) return CZ_OK;
     TRY(tfevents_restart(m->events, x));
     return tfevents_flush(m->events);
@@ -275,6 +268,6 @@ void monitor_destroy(struct monitor *m)
 {
     if (!m) return;
     (void)tfevents_close(m->events); /* monitor_write() has flushed and reported */
-    free(m->csv_path);
+    out_folder_close(&m->csv);
     free(m);
 }

@@ -16,6 +16,8 @@
 
 CZ_EXTERN_C_BEGIN
 
+struct out_folder;
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct pt; /* an open file */
@@ -99,6 +101,7 @@ struct pt_writer;
 
 struct pt_create_options {
     const char *path;    /* final name; a temporary beside it is written until the finish */
+    const struct out_folder *folder; /* that `path` is in, open (output.h); NULL: a user's path */
     const char *archive; /* top folder; NULL: from the file name as torch does */
     const void *pickle;  /* data.pkl, copied */
     size_t pickle_nbytes;
@@ -130,6 +133,9 @@ struct pt_written {
  * (a storage is incomplete), CZ_IO; then only destroy makes sense. */
 cz_status pt_finish(struct pt_writer *w, bool rename, struct pt_written *out);
 cz_status pt_rename(struct pt_writer *w);
+
+/* Remove a renamed file, whose set was not completed. */
+void pt_take_back(struct pt_writer *w);
 bool pt_is_renamed(const struct pt_writer *w); /* also where the folder could not be synced then */
 
 /* Where a storage's bytes begin in the file. */

@@ -46,11 +46,14 @@ cz_status pt_create(const struct pt_create_options *o, struct pt_writer **out)
     struct pt_writer *w = calloc(1, sizeof *w);
     if (!w) return err_set(CZ_NOMEM, 0, "%s: no memory for a writer", o->path);
     cz_status st;
+    const char *slash = o->folder ? strrchr(o->path, '/') : NULL;
     w->file.fd = -1;
     pthread_mutex_init(&w->lock, NULL);
     TRY_GOTO(pt_layout_make(&w->layout, o), fail);
     TRY_GOTO(copy_pickle(w, o), fail);
-    TRY_GOTO(file_durable_create(&w->file, o->path, w->layout.nbytes), fail);
+    TRY_GOTO(file_durable_create_in(&w->file, o->folder, slash ? slash + 1 : o->path,
+                                    w->layout.nbytes),
+             fail);
     if (!o->unbuffered && w->layout.nbytes >= QUEUE_NBYTES_MIN)
         TRY_GOTO(file_queue_create(&w->file, &w->queue), fail);
     *out = w;
@@ -229,7 +232,12 @@ cz_status pt_rename(struct pt_writer *w)
         return INVALID("%s: it is %s", w->file.path,
                        w->finished ? "in place already" : "not finished");
     TRY(file_durable_rename(&w->file));
-    return file_sync_parent(w->file.path);
+    return file_durable_sync_folder(&w->file);
+}
+
+void pt_take_back(struct pt_writer *w)
+{
+    if (w) file_durable_take_back(&w->file);
 }
 
 bool pt_is_renamed(const struct pt_writer *w)

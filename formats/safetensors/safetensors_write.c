@@ -3,6 +3,7 @@
  * complete. */
 #include "base/utf8.h"
 #include "formats/file_io.h"
+#include "formats/output.h"
 #include "formats/safetensors/safetensors_impl.h"
 #include "formats/safetensors/shards.h"
 
@@ -34,7 +35,7 @@ struct safetensors_writer {
     size_t n_entries;
     struct out_file *files;
     size_t n_files;
-    char *dir; /* NULL: a single named file */
+    struct out_folder folder; /* not open: a single named file */
     struct file_durable index;
     bool has_index;
     bool done;
@@ -225,20 +226,21 @@ static cz_status make_header(const char *path, struct entry *const *list, size_t
 /* ---- creating -------------------------------------------------------------------------------- */
 
 /* Offsets are fixed before the header is written, and the space on disk is reserved with it. */
-static cz_status start_file(struct out_file *file, const char *path, struct entry **list, size_t n,
+static cz_status start_file(struct out_file *file, const struct out_folder *in, const char *name,
+                            struct entry **list, size_t n,
                             const struct safetensors_metadata *metadata, size_t n_metadata)
 {
     uint64_t end = 0;
     for (size_t i = 0; i < n; i++) {
         list[i]->data_off = end;
         if (__builtin_add_overflow(end, list[i]->nbytes, &end) || end > INT64_MAX / 2)
-            return err_set(CZ_INVALID, 0, "%s: its tensors are impossibly large together", path);
+            return err_set(CZ_INVALID, 0, "%s: its tensors are impossibly large together", name);
     }
     struct text header = {0};
     cz_status st;
-    TRY_GOTO(make_header(path, list, n, metadata, n_metadata, &header), fail);
-    TRY_GOTO(file_durable_create(&file->disk, path, header.used + end), fail);
-    TRY_GOTO(file_pwrite(file->disk.fd, path, header.buf, header.used, 0), fail);
+    TRY_GOTO(make_header(name, list, n, metadata, n_metadata, &header), fail);
+    TRY_GOTO(file_durable_create_in(&file->disk, in, name, header.used + end), fail);
+    TRY_GOTO(file_pwrite(file->disk.fd, file->disk.path, header.buf, header.used, 0), fail);
     file->header_nbytes = header.used;
 fail:
     free(header.buf);
@@ -267,12 +269,9 @@ done:
     return st;
 }
 
-/* Shards' names carry their number, so the split has to be known before the first name. */
-static char *file_path(const struct safetensors_writer *w, const char *path, size_t file_idx)
+static const struct out_folder *folder_of(const struct safetensors_writer *w)
 {
-    if (!w->dir) return strdup(path);
-    char name[SHARDS_NAME_NBYTES];
-    return file_join(w->dir, shards_file_name(&shards, file_idx, w->n_files, name));
+    return w->folder.path ? &w->folder : NULL;
 }
 
 /* by_layout sorts by file first, so each file's tensors are one run of the list. */
@@ -290,12 +289,12 @@ static cz_status start_files(struct safetensors_writer *w, const char *path,
     for (size_t f = 0; f < w->n_files && st == CZ_OK; f++) {
         size_t end = begin;
         while (end < w->n_entries && list[end]->file_idx == f) end++;
-        char *name = file_path(w, path, f);
-        if (!name)
-            st = err_set(CZ_NOMEM, 0, "%s: no memory for a file's name", path);
-        else
-            st = start_file(&w->files[f], name, list + begin, end - begin, metadata, n_metadata);
-        free(name);
+        /* Shards' names carry their number, so the split has to be known before the first name. */
+        char name[SHARDS_NAME_NBYTES];
+        const struct out_folder *in = folder_of(w);
+        st =
+            start_file(&w->files[f], in, in ? shards_file_name(&shards, f, w->n_files, name) : path,
+                       list + begin, end - begin, metadata, n_metadata);
         begin = end;
     }
     free(list);
@@ -305,7 +304,7 @@ static cz_status start_files(struct safetensors_writer *w, const char *path,
 static cz_status index_text(const struct safetensors_writer *w, char **out, size_t *nbytes)
 {
     struct shards_entry *list = malloc((w->n_entries + 1) * sizeof *list);
-    if (!list) return err_set(CZ_NOMEM, 0, "%s: no memory for the index", w->dir);
+    if (!list) return err_set(CZ_NOMEM, 0, "%s: no memory for the index", w->folder.path);
     uint64_t total = 0;
     for (size_t i = 0; i < w->n_entries; i++) {
         list[i] = (struct shards_entry){w->entries[i].name, w->entries[i].file_idx};
@@ -320,17 +319,15 @@ static cz_status index_text(const struct safetensors_writer *w, char **out, size
  * missing. */
 static cz_status start_index(struct safetensors_writer *w)
 {
-    char *text = NULL, *path = file_join(w->dir, SAFETENSORS_INDEX);
+    char *text = NULL;
     size_t nbytes;
     cz_status st;
-    if (!path) return err_set(CZ_NOMEM, 0, "%s: no memory for a file's name", w->dir);
     TRY_GOTO(index_text(w, &text, &nbytes), fail);
-    TRY_GOTO(file_durable_create(&w->index, path, nbytes), fail);
+    TRY_GOTO(file_durable_create_in(&w->index, &w->folder, SAFETENSORS_INDEX, nbytes), fail);
     w->has_index = true;
-    TRY_GOTO(file_pwrite(w->index.fd, path, text, nbytes, 0), fail);
+    TRY_GOTO(file_pwrite(w->index.fd, w->index.path, text, nbytes, 0), fail);
 fail:
     free(text);
-    free(path);
     return st;
 }
 
@@ -346,8 +343,7 @@ static cz_status create_writer(const char *path, const char *dir, uint64_t shard
     *out = NULL;
     if (!w) return err_set(CZ_NOMEM, 0, "%s: no memory for a writer", path);
     w->entries = calloc(n_decls + 1, sizeof *w->entries);
-    w->dir = dir ? strdup(dir) : NULL;
-    if (!w->entries || (dir && !w->dir)) {
+    if (!w->entries) {
         st = err_set(CZ_NOMEM, 0, "%s: no memory for %zu tensors", path, n_decls);
         goto fail;
     }
@@ -357,7 +353,7 @@ static cz_status create_writer(const char *path, const char *dir, uint64_t shard
     }
     TRY_GOTO(check_names(w, path), fail);
     TRY_GOTO(split_shards(w, path, shard_nbytes_max), fail);
-    if (dir) TRY_GOTO(file_make_dirs(dir), fail);
+    if (dir) TRY_GOTO(out_folder_open(dir, &w->folder), fail);
     TRY_GOTO(start_files(w, path, metadata, n_metadata), fail);
     if (w->n_files > 1) TRY_GOTO(start_index(w), fail);
     *out = w;
@@ -436,19 +432,20 @@ cz_status safetensors_finish(struct safetensors_writer *w)
     for (size_t f = 0; f < w->n_files; f++) TRY(file_durable_sync(&w->files[f].disk));
     if (w->has_index) {
         TRY(file_durable_sync(&w->index));
-        if (file_exists(w->files[0].disk.path)) TRY(file_remove(w->index.path));
+        if (out_is_there(&w->folder, w->files[0].disk.name))
+            TRY(out_remove(&w->folder, w->index.name));
     }
     for (size_t f = 0; f < w->n_files; f++) TRY(file_durable_rename(&w->files[f].disk));
     if (w->has_index) TRY(file_durable_rename(&w->index));
     w->done = true;
-    if (w->dir) TRY(shards_remove_replaced(&shards, w->dir, w->n_files));
-    return file_sync_parent(w->files[0].disk.path);
+    if (w->folder.path) TRY(shards_remove_replaced(&shards, &w->folder, w->n_files));
+    return file_durable_sync_folder(&w->files[0].disk);
 }
 
 /* Files that were renamed belong to a set that was not completed. */
 static void drop_file(struct file_durable *file, bool keep)
 {
-    if (file->path && file->renamed && !keep) unlink(file->path);
+    if (!keep) file_durable_take_back(file);
     file_durable_abort(file);
 }
 
@@ -463,6 +460,6 @@ void safetensors_writer_destroy(struct safetensors_writer *w)
     }
     free(w->entries);
     free(w->files);
-    free(w->dir);
+    out_folder_close(&w->folder);
     free(w);
 }

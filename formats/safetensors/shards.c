@@ -207,17 +207,15 @@ static bool is_of_set(const struct shards_kind *kind, size_t n_files, const char
 
 /* Shards of an earlier set with another number of files would be loaded by programs that list the
  * folder. Files that are not named like shards are never touched. */
-cz_status shards_remove_replaced(const struct shards_kind *kind, const char *dir, size_t n_files)
+cz_status shards_remove_replaced(const struct shards_kind *kind, const struct out_folder *folder,
+                                 size_t n_files)
 {
-    DIR *listing = opendir(dir);
-    if (!listing) return err_set(CZ_IO, errno, "%s: cannot be listed", dir);
+    DIR *listing = out_folder_list(folder);
+    if (!listing) return err_set(CZ_IO, errno, "%s: cannot be listed", folder->path);
     cz_status st = CZ_OK;
-    for (struct dirent *d; st == CZ_OK && (d = readdir(listing));) {
-        if (!is_of_kind(kind, d->d_name) || is_of_set(kind, n_files, d->d_name)) continue;
-        char *path = file_join(dir, d->d_name);
-        st = path ? file_remove(path) : err_set(CZ_NOMEM, 0, "%s: no memory", dir);
-        free(path);
-    }
+    for (struct dirent *d; st == CZ_OK && (d = readdir(listing));)
+        if (is_of_kind(kind, d->d_name) && !is_of_set(kind, n_files, d->d_name))
+            st = out_remove(folder, d->d_name);
     closedir(listing);
     return st;
 }

@@ -6,6 +6,7 @@
 #define CZ_FORMATS_SAFETENSORS_SHARDS_H
 
 #include "formats/json/json.h"
+#include "formats/output.h"
 
 CZ_EXTERN_C_BEGIN
 
@@ -52,10 +53,11 @@ void shards_index_free(struct shards_index *index); /* accepts an empty one */
 /* The file that the map names for a tensor; NULL when the map has no such tensor. */
 const char *shards_index_file(const struct shards_index *index, const char *tensor);
 
-/* Remove from dir the files of an earlier set of this kind that a new set of n_files does not have:
+/* Remove from the folder the files of an earlier set of this kind that a new set of n_files does not have:
  * they would be read instead of, or mistaken for, the new ones; and temporaries of a set that was
  * never finished. Errors: CZ_IO, CZ_NOMEM. */
-cz_status shards_remove_replaced(const struct shards_kind *kind, const char *dir, size_t n_files);
+cz_status shards_remove_replaced(const struct shards_kind *kind, const struct out_folder *folder,
+                                 size_t n_files);
 
 CZ_EXTERN_C_END
 #endif

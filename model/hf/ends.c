@@ -100,10 +100,10 @@ static cz_status put_members(struct json_writer *w, const struct cz_model *m)
     return CZ_OK;
 }
 
-cz_status generation_write(const struct cz_model *m, const char *dir)
+cz_status generation_write(const struct cz_model *m, const struct out_folder *in)
 {
     struct json_writer w;
-    char *text = NULL, *path;
+    char *text = NULL;
     size_t nbytes;
     if (!m->generation && m->new_ends.n == 0) return CZ_OK;
     json_writer_init(&w, 2);
@@ -116,9 +116,7 @@ cz_status generation_write(const struct cz_model *m, const char *dir)
         return st;
     }
     TRY(json_writer_take(&w, &text, &nbytes));
-    path = file_join(dir, "generation_config.json");
-    st = path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
-    free(path);
+    st = file_save_in(in, "generation_config.json", text, nbytes);
     free(text);
     return st;
 }

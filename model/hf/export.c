@@ -5,6 +5,7 @@
  * keys that czero does not know survive. */
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
+#include "formats/output.h"
 #include "formats/safetensors/safetensors.h"
 #include "model/model_impl.h"
 
@@ -72,20 +73,18 @@ static cz_status config_text(const struct cz_model *m, enum cz_dtype dtype, char
 }
 
 /* The config under its temporary name, synced: what is left to do can hardly fail. */
-static cz_status config_prepare(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
-                                struct file_durable *file)
+static cz_status config_prepare(const struct cz_model *m, const struct out_folder *in,
+                                enum cz_dtype dtype, struct file_durable *file)
 {
     cz_status st;
-    char *text = NULL, *path = file_join(dir, "config.json");
+    char *text = NULL;
     size_t nbytes = 0;
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
     TRY_GOTO(config_text(m, dtype, &text, &nbytes), done);
-    TRY_GOTO(file_durable_create(file, path, nbytes), done);
-    TRY_GOTO(file_pwrite(file->fd, file->temp, text, nbytes, 0), done);
+    TRY_GOTO(file_durable_create_in(file, in, "config.json", nbytes), done);
+    TRY_GOTO(file_pwrite(file->fd, file->path, text, nbytes, 0), done);
     TRY_GOTO(file_durable_sync(file), done);
 done:
     free(text);
-    free(path);
     return st;
 }
 
@@ -203,12 +202,13 @@ static cz_status check_exportable(const struct cz_model *m, enum cz_dtype dtype)
 }
 
 /* For checkpoints that are exported from files: the weights come from elsewhere. */
-cz_status model_export_config(const struct cz_model *m, const char *dir, enum cz_dtype dtype)
+cz_status model_export_config(const struct cz_model *m, const struct out_folder *in,
+                              enum cz_dtype dtype)
 {
     struct file_durable config = {.fd = -1};
     TRY(check_exportable(m, dtype));
-    cz_status st = config_prepare(m, dir, dtype, &config);
-    if (st == CZ_OK) st = generation_write(m, dir);
+    cz_status st = config_prepare(m, in, dtype, &config);
+    if (st == CZ_OK) st = generation_write(m, in);
     if (st == CZ_OK) st = file_durable_commit(&config);
     file_durable_abort(&config);
     return st;
@@ -220,18 +220,19 @@ cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dty
 {
     TRY(check_exportable(m, dtype));
     struct file_durable config = {.fd = -1};
+    struct out_folder folder;
     cz_status st;
-    const bool existed = file_exists(dir);
-    TRY(file_make_dirs(dir));
-    TRY_GOTO(config_prepare(m, dir, dtype, &config), fail);
+    TRY(out_folder_open(dir, &folder));
+    TRY_GOTO(config_prepare(m, &folder, dtype, &config), fail);
     TRY_GOTO(tensors_write(m, dir, dtype, fetch, user), fail);
-    TRY_GOTO(generation_write(m, dir), fail);
+    TRY_GOTO(generation_write(m, &folder), fail);
     TRY_GOTO(file_durable_rename(&config), fail);
-    TRY_GOTO(file_sync_parent(config.path), fail);
-    file_durable_abort(&config); /* committed: only releases */
-    return CZ_OK;
+    TRY_GOTO(file_durable_sync_folder(&config), fail);
 fail:
-    file_durable_abort(&config);
-    if (!existed) rmdir(dir); /* ours, and empty unless the weights are complete in it */
+    file_durable_abort(&config); /* one that is in place is only released */
+    if (st == CZ_OK)
+        out_folder_close(&folder);
+    else
+        out_folder_abandon(&folder); /* it stays if the weights are complete in it */
     return st;
 }

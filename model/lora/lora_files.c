@@ -9,6 +9,7 @@
 #include "base/text/regex.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
+#include "formats/output.h"
 #include "formats/json/json_unread.h"
 #include "formats/json/json_write.h"
 #include "model/lora/lora_impl.h"
@@ -580,12 +581,12 @@ static const char *task_type(const struct cz_model *m)
     }
 }
 
-cz_status model_export_adapter_config(const struct cz_model *m, const char *dir)
+cz_status model_export_adapter_config(const struct cz_model *m, const struct out_folder *in)
 {
     if (!m->lora) return err_set(CZ_INVALID, 0, "%s has no adapter to export", m->name);
     const struct model_lora *lora = m->lora;
     struct json_writer w;
-    char *text, *path;
+    char *text;
     size_t nbytes;
     json_writer_init(&w, 2);
     json_begin_object(&w);
@@ -609,13 +610,10 @@ cz_status model_export_adapter_config(const struct cz_model *m, const char *dir)
     json_end_object(&w);
     json_write_text(&w, "\n");
     TRY(json_writer_take(&w, &text, &nbytes));
-    path = file_join(dir, config_name);
-    cz_status st =
-        path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
-    free(path);
+    cz_status st = file_save_in(in, config_name, text, nbytes);
     free(text);
     if (st != CZ_OK || m->new_ends.n == 0) return st;
-    return generation_write(m, dir); /* what the adapter has learnt to end with */
+    return generation_write(m, in); /* what the adapter has learnt to end with */
 }
 
 static bool is_stored(const struct cz_model *m, const struct param_info *p)
@@ -699,7 +697,10 @@ cz_status model_export_adapter(const struct cz_model *m, const char *dir, enum c
     if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && dtype != DTYPE_F16)
         return err_set(CZ_INVALID, 0, "adapters are exported as fp32, bf16 or fp16, not %s",
                        dtype_name(dtype));
-    TRY(file_make_dirs(dir));
-    TRY(tensors_write(m, dir, dtype, fetch, user));
-    return model_export_adapter_config(m, dir);
+    struct out_folder folder;
+    TRY(out_folder_open(dir, &folder));
+    cz_status st = tensors_write(m, dir, dtype, fetch, user);
+    if (st == CZ_OK) st = model_export_adapter_config(m, &folder);
+    out_folder_close(&folder);
+    return st;
 }

@@ -130,6 +130,12 @@ int rename(const char *from, const char *to)
     return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
+int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    if (faults_hit(FAULT_RENAME)) return -1;
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
 int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     if (faults_hit(FAULT_LINK)) return -1;
@@ -145,6 +151,11 @@ int fallocate(int fd, int mode, off_t off, off_t n)
 int unlink(const char *path)
 {
     return faults_hit(FAULT_UNLINK) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+int unlinkat(int dir, const char *path, int flags)
+{
+    return faults_hit(FAULT_UNLINK) ? -1 : (int)syscall(SYS_unlinkat, dir, path, flags);
 }
 
 #endif

@@ -32,7 +32,7 @@ int openat(int dir, const char *path, int flags, ...)
 {
     va_list args;
     va_start(args, flags);
-    mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    mode_t mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
     va_end(args);
     return faults_any() ? -1 : (int)syscall(SYS_openat, dir, path, flags, mode);
 }
@@ -40,6 +40,11 @@ int openat(int dir, const char *path, int flags, ...)
 int mkdir(const char *path, mode_t mode)
 {
     return faults_any() ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+int mkdirat(int dir, const char *path, mode_t mode)
+{
+    return faults_any() ? -1 : (int)syscall(SYS_mkdirat, dir, path, mode);
 }
 
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
@@ -50,11 +55,6 @@ int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsign
         return -1;
     }
     return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
-}
-
-int unlinkat(int dir, const char *path, int flags)
-{
-    return faults_hit(FAULT_UNLINK) ? -1 : (int)syscall(SYS_unlinkat, dir, path, flags);
 }
 
 #endif

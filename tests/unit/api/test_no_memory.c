@@ -50,8 +50,11 @@ static cz_status encode(const char *path)
 
 static cz_status write_events(const char *dir)
 {
-    struct tfevents *w;
-    cz_status st = tfevents_open(dir, &w);
+    struct out_folder folder;
+    struct tfevents *w = NULL;
+    TRY(out_folder_open(dir, &folder));
+    cz_status st = tfevents_open(&folder, &w);
+    out_folder_close(&folder);
     if (st != CZ_OK) return st;
     for (int i = 0; i < 40 && st == CZ_OK; i++) st = tfevents_scalar(w, "loss", 1.0 / i, i);
     cz_status closed = tfevents_close(w);

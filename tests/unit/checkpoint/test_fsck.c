@@ -638,7 +638,7 @@ START_TEST(folders_are_synced_and_files_are_none)
     fclose(f);
     ck_ok(store_sync_dir(tmp));
     ck_fails(store_sync_dir(path), CZ_IO);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "file: cannot be opened to sync it: Not a dir"));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "file: cannot be synced to disk: Not a dir"));
     test_tmp_remove(tmp);
 }
 END_TEST

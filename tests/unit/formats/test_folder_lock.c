@@ -136,7 +136,7 @@ START_TEST(what_cannot_be_taken_is_an_error)
     ck_assert_int_eq(unlink(inner), 0);
     ck_assert_int_eq(mkdir(inner, 0700), 0);
     ck_assert_int_eq(symlink("/dev/null", file), 0);
-    ck_fails(folder_lock_take(&lock, inner), CZ_IO);
+    ck_fails(folder_lock_take(&lock, inner), CZ_INVALID);
     ck_assert_int_eq(unlink(file), 0);
     test_tmp_remove(dir);
 }

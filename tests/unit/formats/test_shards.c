@@ -34,6 +34,15 @@ static const struct split_case {
     {12, {8, 1, 5, 8, 5, 10, 8, 2, 10, 10, 2, 0}, 10, 9, {0, 0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 8}},
 };
 
+static cz_status remove_replaced(const struct shards_kind *kind, const char *dir, size_t n_files)
+{
+    struct out_folder folder;
+    TRY(out_folder_open(dir, &folder));
+    cz_status st = shards_remove_replaced(kind, &folder, n_files);
+    out_folder_close(&folder);
+    return st;
+}
+
 START_TEST(split_is_that_of_hugging_face)
 {
     for (size_t c = 0; c < CZ_ARRAY_LEN(recorded); c++) {
@@ -117,10 +126,10 @@ START_TEST(only_files_of_an_earlier_set_are_removed)
     const char *dir = test_tmp_make();
     for (size_t i = 0; i < CZ_ARRAY_LEN(stale); i++) touch(dir, stale[i]);
     for (size_t i = 0; i < CZ_ARRAY_LEN(kept); i++) touch(dir, kept[i]);
-    ck_ok(shards_remove_replaced(&bin, dir, 2));
+    ck_ok(remove_replaced(&bin, dir, 2));
     for (size_t i = 0; i < CZ_ARRAY_LEN(stale); i++) ck_assert(!there(dir, stale[i]));
     for (size_t i = 0; i < CZ_ARRAY_LEN(kept); i++) ck_assert(there(dir, kept[i]));
-    ck_ok(shards_remove_replaced(&bin, dir, 1)); /* a single file needs no index */
+    ck_ok(remove_replaced(&bin, dir, 1)); /* a single file needs no index */
     ck_assert(!there(dir, kept[0]));
     ck_assert(!there(dir, kept[2]));
     test_tmp_remove(dir);
@@ -139,7 +148,7 @@ START_TEST(temporary_files_of_ended_processes_are_removed)
     snprintf(ended, sizeof ended, "pytorch_model-00001-of-00010.bin.tmp%s", mark);
     touch(dir, ended);
     touch(dir, runs);
-    ck_ok(shards_remove_replaced(&bin, dir, 1));
+    ck_ok(remove_replaced(&bin, dir, 1));
     ck_assert(!there(dir, ended));
     ck_assert(there(dir, runs));
     test_tmp_remove(dir);

@@ -24,6 +24,16 @@ START_TEST(crc_matches_known_answers)
 }
 END_TEST
 
+static cz_status open_in(const char *dir, struct tfevents **w)
+{
+    struct out_folder folder;
+    *w = NULL;
+    TRY(out_folder_open(dir, &folder));
+    cz_status st = tfevents_open(&folder, w);
+    out_folder_close(&folder);
+    return st;
+}
+
 static uint32_t masked(const void *data, size_t n)
 {
     uint32_t crc = tfevents_crc32c(data, n);
@@ -61,7 +71,7 @@ START_TEST(records_hold_what_pytorch_writes)
     char *file;
     size_t nbytes, at = 0, n;
     double when, now = (double)time(NULL);
-    ck_ok(tfevents_open(dir, &w));
+    ck_ok(open_in(dir, &w));
     char path[512];
     snprintf(path, sizeof path, "%s", tfevents_path(w));
     ck_assert_ptr_nonnull(strstr(path, "/events.out.tfevents."));
@@ -103,7 +113,7 @@ START_TEST(many_points_survive_the_buffer)
     struct tfevents *w;
     char *file, path[512];
     size_t nbytes, at = 0, n, n_records = 0;
-    ck_ok(tfevents_open(dir, &w));
+    ck_ok(open_in(dir, &w));
     snprintf(path, sizeof path, "%s", tfevents_path(w));
     for (int i = 0; i < 2000; i++) ck_ok(tfevents_scalar(w, "curve", i, i));
     ck_ok(tfevents_close(w));
@@ -119,8 +129,8 @@ START_TEST(writers_of_one_second_get_files_of_their_own)
 {
     const char *dir = test_tmp_make();
     struct tfevents *a, *b;
-    ck_ok(tfevents_open(dir, &a));
-    ck_ok(tfevents_open(dir, &b));
+    ck_ok(open_in(dir, &a));
+    ck_ok(open_in(dir, &b));
     ck_assert_str_ne(tfevents_path(a), tfevents_path(b));
     ck_ok(tfevents_close(a));
     ck_ok(tfevents_close(b));
@@ -138,9 +148,9 @@ START_TEST(failures_name_the_file_and_leave_whole_records)
     snprintf(path, sizeof path, "%s/file", dir);
     ck_ok(file_save(path, "x", 1));
     snprintf(folder, sizeof folder, "%s/file/sub", dir);
-    ck_fails(tfevents_open(folder, &w), CZ_IO);
+    ck_fails(open_in(folder, &w), CZ_IO);
     ck_assert_ptr_null(w);
-    ck_ok(tfevents_open(dir, &w));
+    ck_ok(open_in(dir, &w));
     snprintf(path, sizeof path, "%s", tfevents_path(w));
     memset(tag, 'a', sizeof tag - 1);
     tag[sizeof tag - 1] = '\0';

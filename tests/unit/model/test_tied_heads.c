@@ -5,6 +5,7 @@
  * its config alone has the same parameters, in silence, unless it is told to keep to the config;
  * weights of such a folder are refused by a tied model. Of a decoder's two biases, the one that
  * transformers computes with counts. */
+#include "formats/output.h"
 #include "base/log.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
@@ -217,8 +218,10 @@ static bool is_tied(struct cz_model *m, const char *head)
 static bool exports_tied(const struct cz_model *m, const char *dir)
 {
     char to[512];
-    ck_ok(file_make_dirs(in_dir(dir, "exported", to)));
-    ck_ok(model_export_config(m, to, DTYPE_F32));
+    struct out_folder folder;
+    ck_ok(out_folder_open(in_dir(dir, "exported", to), &folder));
+    ck_ok(model_export_config(m, &folder, DTYPE_F32));
+    out_folder_close(&folder);
     char *text = text_of(to, "config.json");
     const bool tied = strstr(text, "\"tie_word_embeddings\": true") != NULL;
     ck_assert(tied != (strstr(text, "\"tie_word_embeddings\": false") != NULL));

@@ -12,6 +12,7 @@
 #include "formats/file_io.h"
 #include "formats/folder_lock.h"
 #include "formats/json/json.h"
+#include "formats/output.h"
 #include "formats/safetensors/safetensors.h"
 #include "model/model.h"
 #include "tools/czero/args.h"
@@ -191,7 +192,11 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     const int64_t begin = clock_now_ns();
     TRY(check_model(o, m));
     TRY(write_weights(o, &result));
-    TRY(model_export_config(m, o->out_dir, args_dtype(o->dtype, DTYPE_F32)));
+    struct out_folder folder;
+    TRY(out_folder_open(o->out_dir, &folder));
+    cz_status st = model_export_config(m, &folder, args_dtype(o->dtype, DTYPE_F32));
+    out_folder_close(&folder);
+    TRY(st);
     TRY(export_tokenizer(o));
     const double seconds = (double)(clock_now_ns() - begin) * 1e-9;
     if (o->json) return put_consolidated(&result, o->out_dir, seconds, o->verify);
@@ -347,18 +352,15 @@ static cz_status read_adapter_config(const struct export_options *o, char **text
 }
 
 /* The end tokens that the run's answers taught, where there are any beside adapter_config.json. */
-static cz_status export_generation(const struct export_options *o)
+static cz_status export_generation(const struct export_options *o, const struct out_folder *in)
 {
     char folder[PATH_MAX];
-    char *text = NULL, *path;
+    char *text = NULL;
     size_t nbytes;
     if (o->adapter_config || !find_adapter_config(o, folder)) return CZ_OK;
     if (!beneath_is_there(folder, "generation_config.json")) return CZ_OK;
     TRY(beneath_load(folder, "generation_config.json", JSON_NAMED_NBYTES_MAX, &text, &nbytes));
-    path = file_join(o->out_dir, "generation_config.json");
-    cz_status st =
-        path ? file_save(path, text, nbytes) : err_set(CZ_NOMEM, 0, "no memory for a path");
-    free(path);
+    cz_status st = file_save_in(in, "generation_config.json", text, nbytes);
     free(text);
     return st;
 }
@@ -369,6 +371,7 @@ static cz_status export_adapter(const struct export_options *o)
     const struct ckpt_open_options open = {.dir = o->dir, .tag = o->tag, .weights_only = true};
     const int64_t begin = clock_now_ns();
     struct ckpt *ck = NULL;
+    struct out_folder folder = {.path = NULL};
     char *text = NULL, *path = NULL;
     size_t nbytes = 0, n = 0;
     cz_status st;
@@ -381,16 +384,15 @@ static cz_status export_adapter(const struct export_options *o)
     path = file_join(o->out_dir, "adapter_model.safetensors");
     if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
     TRY_GOTO(write_adapter(o, ck, path, &n), done);
-    TRY_GOTO(export_generation(o), done);
-    free(path);
-    path = file_join(o->out_dir, "adapter_config.json");
-    if (!path) TRY_GOTO(err_set(CZ_NOMEM, 0, "no memory for a path"), done);
-    TRY_GOTO(file_save(path, text, nbytes), done);
+    TRY_GOTO(out_folder_open(o->out_dir, &folder), done);
+    TRY_GOTO(export_generation(o, &folder), done);
+    TRY_GOTO(file_save_in(&folder, "adapter_config.json", text, nbytes), done);
     if (!o->quiet)
         printable_print(stdout, "wrote %s: the adapter of %s, %zu tensor%s, %s, in %.1f s\n",
                         o->out_dir, ckpt_get_info(ck)->tag_dir, n, plural(n),
                         dtype_name(adapter_dtype(o, ck)), (double)(clock_now_ns() - begin) * 1e-9);
 done:
+    out_folder_close(&folder);
     ckpt_close(ck);
     free(path);
     free(text);

@@ -1,6 +1,7 @@
 /* czero init: writes a ds_config and a command line for a model, data and a machine. The search for
  * a configuration is czero tune's; this file collects what that search needs and writes its
  * result. */
+#include "formats/file_io.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "data/chat/chat_set.h"
@@ -477,17 +478,26 @@ static void put_script(FILE *out, const struct init *in, const struct files *f)
 
 static cz_status write_files(const struct init *in, const struct tune *t, const struct files *f)
 {
-    if (*f->dir && mkdir(f->dir, 0777) != 0 && errno != EEXIST)
-        return err_set(CZ_IO, errno, "cannot create %s", f->dir);
+    struct file_durable script = {.fd = -1};
+    char *text = NULL;
+    size_t nbytes = 0;
+    cz_status st;
+    TRY(file_make_dirs(f->dir));
     TRY(tune_config_save(t, tune_best(t), f->config));
+    FILE *out = open_memstream(&text, &nbytes);
+    if (out) put_script(out, in, f);
+    if (!out || fclose(out) != 0)
+        TRY_GOTO(err_set(CZ_NOMEM, errno, "no memory for %s", f->script), done);
+    TRY_GOTO(file_durable_create(&script, f->script, 0), done);
+    TRY_GOTO(file_pwrite(script.fd, f->script, text, nbytes, 0), done);
     /* The mask of the process keeps the script from being writable by others. */
-    FILE *out = fopen(f->script, "we");
-    if (!out) return err_set(CZ_IO, errno, "cannot write %s", f->script);
-    put_script(out, in, f);
-    bool failed = fflush(out) != 0 || fchmod(fileno(out), 0777 & ~022) != 0;
-    int saved = errno;
-    failed = fclose(out) != 0 || failed;
-    return failed ? err_set(CZ_IO, saved, "cannot write %s", f->script) : CZ_OK;
+    if (fchmod(script.fd, 0777 & ~022) != 0)
+        TRY_GOTO(err_set(CZ_IO, errno, "%s: cannot be made executable", f->script), done);
+    TRY_GOTO(file_durable_commit(&script), done);
+done:
+    file_durable_abort(&script);
+    free(text);
+    return st;
 }
 
 static void tell(const struct init *in, const struct tune *t, const struct files *f)

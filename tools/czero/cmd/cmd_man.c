@@ -1,6 +1,8 @@
 /* czero man: the manual pages of czero, its commands and zero_to_fp32, made of the tables that also
  * parse the command lines. The build writes them all with --output; the markup is that of man(7).
  */
+#include "formats/file_io.h"
+#include "formats/output.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct man_options {
     const char *command, *output;
@@ -269,28 +272,32 @@ static cz_status write_page(FILE *out, const struct arg_command *c)
     return CZ_OK;
 }
 
-static cz_status write_file(const char *dir, const char *command, const struct arg_command *c)
+static cz_status write_file(const struct out_folder *in, const char *command,
+                            const struct arg_command *c)
 {
-    char name[64], path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/%s.1", dir, page_name(command, name)) >=
-        sizeof path)
-        return err_set(CZ_INVALID, ENAMETOOLONG, "%s", dir);
-    FILE *file = fopen(path, "we");
-    if (!file) return err_set(CZ_IO, errno, "%s: cannot be written", path);
+    char page[64], name[72], *text = NULL;
+    size_t nbytes;
+    snprintf(name, sizeof name, "%s.1", page_name(command, page));
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return err_set(CZ_NOMEM, errno, "no memory for a page");
     cz_status st = write_page(file, c);
-    const bool failed = ferror(file) != 0;
-    if ((fclose(file) != 0 || failed) && st == CZ_OK)
-        st = err_set(CZ_IO, errno, "%s: cannot be written", path);
+    if (fclose(file) != 0 && st == CZ_OK) st = err_set(CZ_NOMEM, errno, "no memory for a page");
+    if (st == CZ_OK) st = file_save_in(in, name, text, nbytes);
+    free(text);
     return st;
 }
 
 static cz_status write_all(const char *dir)
 {
-    TRY(write_file(dir, "czero", NULL));
-    TRY(write_file(dir, zero_to_fp32_command.name, &zero_to_fp32_command));
-    for (size_t i = 0; czero_commands[i].name; i++)
-        TRY(write_file(dir, czero_commands[i].options->name, czero_commands[i].options));
-    return CZ_OK;
+    struct out_folder in;
+    if (access(dir, F_OK) != 0) return err_set(CZ_IO, errno, "%s: cannot be written", dir);
+    TRY(out_folder_open(dir, &in));
+    cz_status st = write_file(&in, "czero", NULL);
+    if (st == CZ_OK) st = write_file(&in, zero_to_fp32_command.name, &zero_to_fp32_command);
+    for (size_t i = 0; czero_commands[i].name && st == CZ_OK; i++)
+        st = write_file(&in, czero_commands[i].options->name, czero_commands[i].options);
+    out_folder_close(&in);
+    return st;
 }
 
 int cmd_man(int argc, char **argv)

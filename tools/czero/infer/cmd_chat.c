@@ -4,6 +4,7 @@
  * Each turn renders the whole conversation again: templates write earlier turns as they like. The
  * session keeps what the new prompt and the one before begin with, so that only the rest is
  * computed. */
+#include "formats/output.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/size.h"
@@ -278,7 +279,7 @@ static cz_status save(const struct talk *t, const char *path)
     if (!*path) return err_set(CZ_INVALID, 0, "/save FILE: the name of a file is missing");
     if (t->n == 0) return err_set(CZ_INVALID, 0, "/save: there is no message yet");
     TRY(output_check_file("/save", path, OUTPUT_CHATS, NULL));
-    FILE *out = fopen(path, "a");
+    FILE *out = out_fopen(path, "ae");
     if (!out) return err_set(CZ_IO, errno, "/save: cannot write %s", path);
     const char *before = "";
     fputs("{\"messages\": [", out);

@@ -1,5 +1,6 @@
 /* Pictures into files: SVG as it is, PNG through librsvg, which draws exactly our SVG. It is opened
  * when it is needed, and no dependency of czero: it brings thirty libraries. */
+#include "formats/output.h"
 #include "tools/czero/plot/plot.h"
 
 #include <dlfcn.h>
@@ -103,7 +104,7 @@ cz_status plot_check_name(const char *option, const char *path)
 
 static cz_status write_whole(const char *path, const char *bytes, size_t nbytes)
 {
-    FILE *file = fopen(path, "we");
+    FILE *file = out_fopen(path, "we");
     if (!file) return err_set(CZ_IO, errno, "%s: cannot be written", path);
     bool ok = fwrite(bytes, 1, nbytes, file) == nbytes;
     int saved = errno;

@@ -4,6 +4,7 @@
 #include "tools/czero/train/curve.h"
 
 #include "base/log.h"
+#include "formats/output.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -61,8 +62,8 @@ static cz_status drop_later_rows(struct curve *c, int64_t after_step)
 
 static cz_status start(struct curve *c, int64_t after_step)
 {
-    if (after_step > 0 && (c->file = fopen(c->path, "r+e"))) return drop_later_rows(c, after_step);
-    c->file = fopen(c->path, "we");
+    if (after_step > 0 && (c->file = out_fopen(c->path, "r+e"))) return drop_later_rows(c, after_step);
+    c->file = out_fopen(c->path, "we");
     return c->file ? write_header(c) : cannot(c, "write");
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 #include "engine/report/monitor.h"
+#include "formats/output.h"
 
 #include <errno.h>
 #include <math.h>
@@ -87,10 +88,10 @@ static cz_status open_csv(struct metrics *m, const char *path, int64_t after_ste
     if (!(m->csv_path = strdup(path))) return err_set(CZ_NOMEM, 0, "no memory for --metrics");
     /* A new file begins with its header. */
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
-        m->csv = fopen(m->csv_path, "we");
+        m->csv = out_fopen(m->csv_path, "we");
         return m->csv ? write_header(m) : cannot(m, "write");
     }
-    m->csv = fopen(path, "r+e");
+    m->csv = out_fopen(path, "r+e");
     return m->csv ? take_over(m, after_step) : cannot(m, "write");
 }
 

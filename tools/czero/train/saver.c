@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/read/names.h"
 #include "checkpoint/store/store.h"
+#include "data/tokenizer/tokenizer_export.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -46,16 +47,19 @@ cz_status saver_check_unused(const struct saver *s)
 cz_status saver_describe(const struct saver *s, const struct cz_model *model,
                          const struct cz_tokenizer *tokenizer, const struct chat_template *chat)
 {
-    char dir[PATH_MAX];
+    struct out_folder run = {.path = NULL}, in = {.path = NULL};
+    cz_status st;
     if (!s->dir) return CZ_OK;
-    if (snprintf(dir, sizeof dir, "%s/" SAVER_MODEL_FOLDER, s->dir) >= (int)sizeof dir)
-        return err_set(CZ_INVALID, 0, "--save: the path is too long");
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return err_set(CZ_IO, errno, "--save: cannot create %s", dir);
-    TRY(model_export_config(model, dir, DTYPE_F32));
-    if (cz_model_has_adapter(model)) TRY(model_export_adapter_config(model, dir));
-    TRY(cz_tokenizer_export(tokenizer, dir));
-    return chat ? chat_template_export(chat, dir) : CZ_OK;
+    TRY_GOTO(out_folder_open(s->dir, &run), done);
+    TRY_GOTO(out_folder_below(&run, SAVER_MODEL_FOLDER, true, &in), done);
+    TRY_GOTO(model_export_config(model, &in, DTYPE_F32), done);
+    if (cz_model_has_adapter(model)) TRY_GOTO(model_export_adapter_config(model, &in), done);
+    TRY_GOTO(tokenizer_export(tokenizer, &in), done);
+    if (chat) TRY_GOTO(chat_template_export(chat, &in), done);
+done:
+    out_folder_close(&in);
+    out_folder_close(&run);
+    return st == CZ_OK ? CZ_OK : err_prefix("--save");
 }
 
 /* Whether `latest` in dir names the folder tag_dir; compared by inode, because paths to one folder

@@ -250,6 +250,7 @@ struct run_place run_tell(const struct run *r);
 int run_place_best(struct run *r, const struct evaluation *e);
 
 /* Begin to save these weights in SAVE/best, at this place; a failure is a warning. */
+cz_status run_check_best(const struct run *r); /* CZ_INVALID: SAVE/best is a link or a file */
 void run_keep_best(struct run *r, int place);
 
 /* The best evaluations so far, from a checkpoint's client state; forgotten when SAVE/best does not

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "checkpoint/read/names.h"
 #include "formats/json/json.h"
+#include "formats/output.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -49,6 +50,19 @@ static cz_status best_dir(const struct run *r, char path[PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/best", r->options->save) >= PATH_MAX)
         return err_set(CZ_INVALID, 0, "--save: the path is too long");
+    return CZ_OK;
+}
+
+/* Before training: a run folder from elsewhere may hold a link of this name. */
+cz_status run_check_best(const struct run *r)
+{
+    struct out_folder save, best;
+    TRY(out_folder_open(r->options->save, &save));
+    cz_status st = out_folder_below(&save, "best", false, &best);
+    out_folder_close(&best);
+    out_folder_close(&save);
+    if (st != CZ_NOTFOUND) return st == CZ_OK ? CZ_OK : err_prefix("--save");
+    err_clear();
     return CZ_OK;
 }
 

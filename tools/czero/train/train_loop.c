@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "data/tokenizer/tokenizer_export.h"
 #include "engine/plan/plan.h"
 
 #include <math.h>
@@ -418,6 +419,17 @@ static cz_status check_finite(const struct run *r)
     return CZ_OK;
 }
 
+/* The files of the tokenizer, and the chat template. */
+static cz_status export_text(const struct run *r, const char *dir)
+{
+    struct out_folder folder;
+    TRY(out_folder_open(dir, &folder));
+    cz_status st = tokenizer_export(r->tokenizer, &folder);
+    if (st == CZ_OK && r->chat.chat) st = chat_template_export(r->chat.chat, &folder);
+    out_folder_close(&folder);
+    return st;
+}
+
 cz_status run_train(struct run *r)
 {
     const struct train_options *o = r->options;
@@ -455,8 +467,7 @@ cz_status run_train(struct run *r)
     const char *dir = r->options->export_dir;
     if (dir) {
         TRY(engine_export_hf(r->engine, dir, export_dtype(r)));
-        if (run_is_first_rank(r)) TRY(cz_tokenizer_export(r->tokenizer, dir));
-        if (run_is_first_rank(r) && r->chat.chat) TRY(chat_template_export(r->chat.chat, dir));
+        if (run_is_first_rank(r)) TRY(export_text(r, dir));
     }
     if (r->went_back) TRY(check_finite(r));
     run_say_end(r, false);

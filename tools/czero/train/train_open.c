@@ -458,6 +458,7 @@ static cz_status claim_folders(struct run *r)
     if (o->save) {
         if (folder_lock_take(&r->save_lock, o->save) != CZ_OK) return err_prefix("--save");
         TRY(saver_check(&r->saver));
+        if (o->best_metric) TRY(run_check_best(r));
         if (!o->force && !r->resume.dir) TRY(saver_check_unused(&r->saver));
     }
     struct stat info;
