@@ -410,6 +410,8 @@ static void pass_on_signal(struct launch *l, const struct signalfd_siginfo *info
         return;
     }
     if (info->ssi_code != SI_KERNEL) signal_all(l, number);
+    /* A stopped rank gets the signal only when it continues, and the others wait for it. */
+    if (is_wish_to_stop) signal_all(l, SIGCONT);
     if (!is_wish_to_stop || l->asked_signal != 0) return;
     l->asked_signal = number;
     l->asked_ns = now;

@@ -1,6 +1,8 @@
 /* All options check their output files here, so that they refuse the same files. */
 #include "tools/czero/output.h"
 
+#include "formats/output.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -234,7 +236,7 @@ cz_status output_open(struct output_file *f, const char *path)
     if (!path) {
         f->stream = stdout;
     } else if (is_special(path)) {
-        f->stream = fopen(path, "we");
+        f->stream = out_fopen(path, "we");
     } else {
         TRY(file_durable_create(&f->file, path, 0));
         const int fd = dup(f->file.fd);

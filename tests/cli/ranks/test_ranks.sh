@@ -172,6 +172,10 @@ for signal in TERM INT; do
   ended 0 5000
   ! grep -v 'more than the cores' err || fail "$signal: something to say"
 done
+start 3 --config s1.json
+kill -STOP "$(pgrep -P $launcher | sed -n 2p)" # the others wait for it: one signal is enough
+kill -TERM $launcher
+ended 0 2000
 start 3 --config s2.json
 ranks=$(pgrep -P $launcher)
 kill -TERM "$(sed -n 2p <<<"$ranks")" # one rank alone was asked: all stop
