@@ -411,6 +411,7 @@ cz_status file_durable_create_in(struct file_durable *f, const struct out_folder
 {
     *f = (struct file_durable){.fd = -1, .direct_fd = -1, .dir_fd = -1};
     f->path = in ? file_join(in->path, name) : strdup(name);
+    if (in) out_remove_left(in, name);
     cz_status st = create(f, in, nbytes);
     if (st != CZ_OK) file_durable_abort(f);
     return st;

@@ -3,6 +3,7 @@
  * used afterwards. */
 #include "formats/output.h"
 
+#include "base/host/process_mark.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 
@@ -152,6 +153,19 @@ cz_status out_remove(const struct out_folder *in, const char *name)
 {
     if (unlinkat(in->fd, name, 0) == 0 || errno == ENOENT) return CZ_OK;
     return err_set(CZ_IO, errno, "%s%s%s: cannot be removed", in->path, *in->path ? "/" : "", name);
+}
+
+void out_remove_left(const struct out_folder *in, const char *name)
+{
+    size_t n;
+    DIR *list = out_folder_list(in);
+    for (struct dirent *e; list && (e = readdir(list));) {
+        const char *mark = file_temporary_mark(e->d_name, &n);
+        if (mark && n == strlen(name) && strncmp(e->d_name, name, n) == 0 &&
+            process_mark_fate(mark) == PROCESS_ENDED)
+            (void)unlinkat(in->fd, e->d_name, 0); /* one that stays does no harm */
+    }
+    if (list) closedir(list);
 }
 
 bool out_is_there(const struct out_folder *in, const char *name)

@@ -58,6 +58,9 @@ cz_status out_open(const struct out_folder *in, const char *name, int flags, int
 /* Remove a file or a link; that it is not there is fine. Errors: CZ_IO. */
 cz_status out_remove(const struct out_folder *in, const char *name);
 
+/* Remove the temporaries under which processes that have ended were writing the file `name`. */
+void out_remove_left(const struct out_folder *in, const char *name);
+
 /* Whether anything has this name, a link included. */
 bool out_is_there(const struct out_folder *in, const char *name);
 

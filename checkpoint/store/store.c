@@ -300,11 +300,7 @@ static cz_status check_staged(const struct save *s, const struct manifest *m,
 
 static cz_status write_into(const struct save *s, const char *name, const void *bytes, size_t n)
 {
-    char *path = file_join(s->staging, name);
-    if (!path) return err_set(CZ_NOMEM, 0, "%s: out of memory", s->staging);
-    cz_status st = store_write_synced(path, bytes, n);
-    free(path);
-    return st;
+    return store_write_synced(s->staging, name, bytes, n);
 }
 
 /* A file that rank 0 adds by itself, such as czero_state.json. An earlier try may have entered it

@@ -4,6 +4,7 @@
 
 #include "checkpoint/store/manifest.h"
 #include "formats/file_io.h"
+#include "formats/output.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,17 +38,34 @@ cz_status store_make_dirs(const char *dir)
     return file_make_dirs(dir);
 }
 
+/* The staging folder, which is in the user's. */
+static cz_status open_staging(const char *path, struct out_folder *f)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = strndup(path, slash ? (size_t)(slash - path) + (slash == path) : 0);
+    struct out_folder above;
+    cz_status st = dir ? out_folder_open(dir, &above) : err_set(CZ_NOMEM, 0, "%s: no memory", path);
+    free(dir);
+    TRY(st);
+    st = out_folder_below(&above, slash ? slash + 1 : path, false, f);
+    out_folder_close(&above);
+    return st;
+}
+
 /* EINTR of close() is no failure: on Linux the descriptor is closed then, and the data was synced
  * before. */
-cz_status store_write_synced(const char *path, const void *bytes, size_t nbytes)
+cz_status store_write_synced(const char *path, const char *name, const void *bytes, size_t nbytes)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return err_set(CZ_IO, errno, "%s: cannot be created", path);
-    cz_status st = file_pwrite(fd, path, bytes, nbytes, 0);
+    struct out_folder f;
+    int fd = -1;
+    TRY(open_staging(path, &f));
+    cz_status st = out_open(&f, name, O_WRONLY | O_TRUNC, &fd);
+    if (st == CZ_OK) st = file_pwrite(fd, name, bytes, nbytes, 0);
     if (st == CZ_OK && fsync(fd) != 0)
-        st = err_set(CZ_IO, errno, "%s: cannot be synced to disk", path);
-    if (close(fd) != 0 && st == CZ_OK && errno != EINTR)
-        st = err_set(CZ_IO, errno, "%s: cannot be closed", path);
+        st = err_set(CZ_IO, errno, "%s/%s: cannot be synced to disk", path, name);
+    if (fd >= 0 && close(fd) != 0 && st == CZ_OK && errno != EINTR)
+        st = err_set(CZ_IO, errno, "%s/%s: cannot be closed", path, name);
+    out_folder_close(&f);
     return st;
 }
 

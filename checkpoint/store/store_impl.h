@@ -17,8 +17,9 @@ cz_status store_sync_dir(const char *dir);
 /* Create `dir` and its missing parents, each synced into the folder it is in. Errors: CZ_IO. */
 cz_status store_make_dirs(const char *dir);
 
-/* A file in a folder that no reader uses yet, synced to disk. Errors: CZ_IO. */
-cz_status store_write_synced(const char *path, const void *bytes, size_t nbytes);
+/* A file in the staging folder `path`, which no reader uses yet, synced to disk. Neither is a link.
+ * Errors: CZ_IO, CZ_INVALID (a link). */
+cz_status store_write_synced(const char *path, const char *name, const void *bytes, size_t nbytes);
 
 /* A file, a link (never what it points to), or a folder with all that is in it; that some of it is
  * gone already is fine. Errors: CZ_IO, for the first thing that stays; the rest is still tried. */

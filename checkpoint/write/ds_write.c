@@ -84,7 +84,7 @@ static cz_status file_create(struct ckpt_writer *w, struct ds_file *f)
 {
     unsigned char *bytes = NULL;
     struct pt_create_options options = {
-        .path = f->path, .storage_nbytes = f->storage_nbytes, .n_storages = f->n_storages};
+        .path = f->path, .folder = w->options->folder, .storage_nbytes = f->storage_nbytes, .n_storages = f->n_storages};
     cz_status st = pickle_writer_take(f->pickle, &bytes, &options.pickle_nbytes);
     if (st == CZ_OK && w->failed)
         st = err_set(CZ_NOMEM, 0, "no memory for a checkpoint's bookkeeping");

@@ -95,8 +95,10 @@ struct ckpt_job {
 
 #define CKPT_JOB_NUMEL ((size_t)1 << 20)
 
+struct out_folder;
 struct ckpt_write_options {
     const char *dir; /* existing folder to write into (the staging folder of a save) */
+    const struct out_folder *folder; /* the same, open (formats/output.h); NULL: a user's folder */
     const struct param_table *table;
     const size_t *group_of; /* (n_params) n_groups for frozen ones */
     const struct ckpt_group *groups;

@@ -17,6 +17,7 @@ static void save_free(struct save *s)
     save_writer_finish(&s->writer);
     ckpt_writer_destroy(s->files);
     save_description_free(&s->description);
+    out_folder_close(&s->folder);
     free(s->dir);
     free(s->shown_dir);
     free(s->tag);
@@ -286,13 +287,26 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }
 
+/* Files go into the folder that was opened, whatever gets its name while they are written. */
+static cz_status open_staging(struct save *s)
+{
+    struct out_folder dir;
+    TRY(out_folder_open(s->dir, &dir));
+    cz_status st = out_folder_below(&dir, strrchr(s->staging, '/') + 1, false, &s->folder);
+    out_folder_abandon(&dir); /* a host that lacks it gets none */
+    s->description.options.folder = &s->folder;
+    return st;
+}
+
 /* Three agreements: a rank that cannot write must not leave the others with a checkpoint that lacks
  * its part. */
 static cz_status begin(struct cz_engine *e, const char *dir, const char *tag,
                        const struct cz_save_options *o, struct save *s)
 {
     TRY(comm_agree(e->comm, open_save(e, dir, tag, o, s)));
-    TRY(comm_agree(e->comm, ckpt_writer_create(&s->description.options, &s->files)));
+    cz_status st = open_staging(s);
+    if (st == CZ_OK) st = ckpt_writer_create(&s->description.options, &s->files);
+    TRY(comm_agree(e->comm, st));
     return comm_agree(e->comm,
                       save_writer_start(&s->writer, e, s->files, e->config->czero.async_save));
 }

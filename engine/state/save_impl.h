@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/engine_impl.h"
 #include "engine/state/run_state_impl.h"
+#include "formats/output.h"
 #include <czero/engine.h>
 
 #include <pthread.h>
@@ -116,6 +117,7 @@ cz_status save_writer_finish(struct save_writer *w);
 struct save {
     char *dir, *tag, *staging; /* dir and staging are from the root */
     char *shown_dir;           /* as the caller named it */
+    struct out_folder folder;  /* the staging folder */
     struct save_description description;
     struct ckpt_writer *files;
     struct save_writer writer;

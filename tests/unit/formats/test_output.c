@@ -1,6 +1,7 @@
 /* Claim: nothing is written outside of the folder that the user named: below it no link is
  * followed, at whatever place of the way and also when it is put there meanwhile; a link where a
  * file is written is replaced. */
+#include "base/host/process_mark.h"
 #include "formats/file_io.h"
 #include "formats/output.h"
 #include "tests/support/check_main.h"
@@ -364,6 +365,37 @@ START_TEST(an_abandoned_folder_goes_if_it_was_made_and_is_empty)
 }
 END_TEST
 
+/* The mark of a process that has ended: this host was started anew since. */
+static void ended_mark(char mark[PROCESS_MARK_NBYTES])
+{
+    process_mark(mark);
+    mark[0] = mark[0] == '5' ? '6' : '5';
+}
+
+START_TEST(temporaries_of_ended_processes_are_removed)
+{
+    char mark[PROCESS_MARK_NBYTES], own[PROCESS_MARK_NBYTES], name[200];
+    begin();
+    ended_mark(mark);
+    process_mark(own);
+    static const char *const names[] = {"config.json", "config.jso", "aconfig.json"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        snprintf(name, sizeof name, "%s.tmp%s", names[i], mark);
+        ck_ok(file_save_in(&run, name, "", 0));
+    }
+    snprintf(name, sizeof name, "x.tmp%s", own); /* of a process that runs */
+    ck_ok(file_save_in(&run, name, "", 0));
+    out_remove_left(&run, "x");
+    ck_assert(out_is_there(&run, name));
+    ck_ok(file_save_in(&run, "y", "", 0));
+    ck_ok(file_save_in(&run, "config.json", "", 0));
+    snprintf(name, sizeof name, "config.json.tmp%s", mark);
+    ck_assert(!out_is_there(&run, name));
+    ck_assert_uint_eq(n_entries(in("run")), 5);
+    end();
+}
+END_TEST
+
 START_TEST(a_committed_file_is_taken_back)
 {
     struct file_durable f;
@@ -390,4 +422,5 @@ TEST_MAIN("formats/output", the_users_path_may_go_through_links, folders_below_a
           what_is_opened_is_written_whatever_has_its_name,
           a_link_that_comes_and_goes_is_never_followed, a_continued_file_is_no_link,
           removing_takes_the_link_and_not_its_target,
-          an_abandoned_folder_goes_if_it_was_made_and_is_empty, a_committed_file_is_taken_back)
+          an_abandoned_folder_goes_if_it_was_made_and_is_empty, a_committed_file_is_taken_back,
+          temporaries_of_ended_processes_are_removed)
