@@ -20,7 +20,8 @@ struct folder_lock {
 };
 
 /* Creates the folder if it is missing, and locks it. Errors: CZ_BUSY (the sentence names process
- * and host), CZ_IO (also: something that is no file has the lock's name), CZ_NOMEM. */
+ * and host), CZ_INVALID (a link or something that is no file has the lock's name), CZ_IO,
+ * CZ_NOMEM. */
 cz_status folder_lock_take(struct folder_lock *lock, const char *dir);
 
 /* Accepts a zeroed one. Removes the folder if folder_lock_take() created it and it is empty. */

@@ -42,8 +42,8 @@ START_TEST(what_is_no_file_is_no_lock)
     setup();
     ck_assert_int_eq(mkdir(inner, 0777), 0);
     ck_assert_int_eq(mkfifo(file, 0600), 0);
-    ck_fails(folder_lock_take(&lock, inner), CZ_IO);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), FOLDER_LOCK_NAME ": is a special file"));
+    ck_fails(folder_lock_take(&lock, inner), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), FOLDER_LOCK_NAME ": is not a file"));
     folder_lock_release(&lock);
     ck_assert_int_eq(unlink(file), 0);
     ck_ok(folder_lock_take(&lock, inner));
