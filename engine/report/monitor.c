@@ -217,16 +217,10 @@ static bool is_events_file(const char *name, const char *header)
 static cz_status drop_rows(const struct out_folder *in, const char *name, int64_t x)
 {
     char line[512];
-    struct stat info;
     int fd;
-    if (out_open(in, name, O_RDWR, &fd) != CZ_OK) { /* writing to it says why */
-        err_clear();
-        return CZ_OK;
-    }
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* not the monitor's */
-        close(fd);
-        return CZ_OK;
-    }
+    const cz_status st = out_open(in, name, O_RDWR, &fd);
+    if (st == CZ_INVALID) err_clear(); /* a link or a folder: not the monitor's */
+    if (st != CZ_OK) return st == CZ_INVALID ? CZ_OK : st;
     FILE *f = fdopen(fd, "r+");
     if (!f) close(fd);
     if (!f) return err_set(CZ_NOMEM, 0, "%s/%s: no memory to continue it", in->path, name);
@@ -245,7 +239,7 @@ static cz_status drop_csv_rows(const struct monitor *m, int64_t x)
 {
     cz_status st = CZ_OK;
     DIR *files = out_folder_list(&m->csv);
-    if (!files) return CZ_OK;
+    if (!files) return err_set(CZ_IO, errno, "%s: cannot be listed", m->csv.path);
     for (struct dirent *e; st == CZ_OK && (errno = 0, e = readdir(files));) {
         const size_t n = strlen(e->d_name);
         if (n > 4 && strcmp(e->d_name + n - 4, ".csv") == 0) st = drop_rows(&m->csv, e->d_name, x);
