@@ -473,7 +473,7 @@ START_TEST(forged_tokens_are_not_taken)
         struct kept_row kept = {table[i].n, 0, table[i].n_unread, {'p', 'c' | CHAT_TRAINED}, "abc"};
         kept.unread[3] = table[i].last;
         ck_ok(chat_cache_open(cache, &e, &c));
-        chat_cache_put(c, row, sizeof row - 1, (const char *)&kept, 12 + table[i].n_extra);
+        chat_cache_put(c, row, sizeof row - 1, 1, (const char *)&kept, 12 + table[i].n_extra);
         chat_cache_close(c);
         struct chat_set *s = open_kept(&e, cache);
         ck_assert_msg(s->n_kept == table[i].takes, "case %zu", i);
