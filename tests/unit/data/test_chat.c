@@ -370,7 +370,7 @@ START_TEST(kept_tokens_are_those_of_the_rows)
     static const char template[] =
         "{% if messages[0].content == 'no' %}{{ raise_exception('no') }}{% endif %}" PLAIN;
     char cache[96];
-    setup();
+    setup_unguarded();
     snprintf(cache, sizeof cache, "%s/cache/tokens", dir);
     write_rows(3000);
     FILE *f = fopen(file, "a");
