@@ -146,7 +146,9 @@ static cz_status find_folder(const char *path, bool *found)
     struct stat info;
     const bool is_there = stat(path, &info) == 0;
     *found = is_there && S_ISDIR(info.st_mode);
-    if (is_there || errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return CZ_OK;
+    if (is_there || errno == ENOENT || errno == ENOTDIR || errno == ELOOP ||
+        errno == ENAMETOOLONG)
+        return CZ_OK;
     return err_set(CZ_IO, errno, "%s: cannot be examined", path);
 }
 
