@@ -945,6 +945,7 @@ static cz_status encode_plain(struct work *w)
     size_t n_end = strlen(end);
     if (n_end > 0 && (text->n < n_end || memcmp(text->s + text->n - n_end, end, n_end) != 0))
         TRY(text_buf_put(text, end, n_end));
+    allow_search(w);
     TRY(encode_text(w, true));
     if (row->is_excluded) return CZ_OK;
     w->out->has_empty = is_blank(row->text);
@@ -969,6 +970,7 @@ cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder
                      .out = out,
                      .ends = {scratch->ends, 0, scratch->ends_cap}};
     w.text.text.n = w.part.text.n = 0;
+    w.text.steps = 0;
     w.text.n_spans = w.part.n_spans = 0;
     memset(out, 0, sizeof *out);
     cz_status st = row->form == CHAT_MESSAGES ? encode_chat(&w) : encode_plain(&w);

@@ -26,11 +26,11 @@ left=$(find "$work"/{home,tmp,cwd} -mindepth 1)
 [ -z "$left" ] || complain "runs left files behind: $left"
 
 if strace=$(command -v strace) && "$strace" -f -o "$work/trace" true 2>/dev/null; then
-  run c "$strace" -f -o "$work/trace" -e trace=execve,openat || complain "the traced run failed"
+  run c "$strace" -y -f -o "$work/trace" -e trace=execve,openat || complain "the traced run failed"
   [ "$(grep -cF 'execve("/proc/self/exe"' "$work/trace")" -le 1 ] || complain "a run starts itself more than once" # with GOMP_SPINCOUNT
   programs=$(grep execve "$work/trace" | grep -vF 'execve("/proc/self/exe"')
   [ "$(wc -l <<<"$programs")" = 1 ] || complain "a run starts programs: $programs"
-  strays=$(grep -E 'O_(WRONLY|RDWR|CREAT)' "$work/trace" | grep -vE '= -1|"/(dev|proc)/' | grep -vF "\"$work/out/c")
+  strays=$(grep -E 'O_(WRONLY|RDWR|CREAT)' "$work/trace" | grep -vE '= -1|"/(dev|proc)/' | grep -vF -e "\"$work/out/c" -e "<$work/out/c")
   [ -z "$strays" ] || complain "a run writes elsewhere: $strays"
 else
   echo "note: no strace here, what a run starts and opens is not watched"
