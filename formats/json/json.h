@@ -51,8 +51,7 @@ enum json_type {
 };
 
 /* Read a whole file that the user named, of at most JSON_NAMED_NBYTES_MAX bytes: it may be a pipe,
- * as
- * `--config <(…)` makes one. Errors: CZ_NOTFOUND, CZ_IO (unreadable), CZ_CORRUPT (too long, or
+ * as `--config <(…)` makes one. Errors: CZ_NOTFOUND, CZ_IO (unreadable), CZ_CORRUPT (too long, or
  * "FILE:LINE:COL: what is wrong"; JSON_CONFIG reports CZ_INVALID instead), CZ_UNSUPPORTED,
  * CZ_NOMEM. *out is NULL then. */
 cz_status json_load(const char *path, enum json_dialect dialect, struct json_doc **out);
