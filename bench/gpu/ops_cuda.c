@@ -326,8 +326,8 @@ static const struct bench_op {
     enum cz_dtype dtype;
     double goal; /* of copy bandwidth; 0: the rate is told */
 } table[] = {
-    {"adam", adam_init, adam, "adam", DTYPE_F32, 0.9},
-    {"adam", adam_init, adam, "adam", DTYPE_BF16, 0.9},
+    {"adam", adam_init, adam, "step", DTYPE_F32, 0.9},
+    {"adam", adam_init, adam, "step", DTYPE_BF16, 0.9},
     {"layernorm forward", norm_init, norm_forward, "layernorm_forward", DTYPE_BF16, 0.8},
     {"layernorm backward", norm_backward_init, norm_backward, "layernorm_backward", DTYPE_BF16,
      0.8},

@@ -35,12 +35,13 @@ if [ -x "$build/bench/ops_cuda" ]; then
   for op in "adam, fp32" "layernorm backward, bf16" "cross-entropy, fp32" "attention forward+backward, bf16"; do
     grep -qF "$op" "$work/rows" || complain "no row of $op in $(cat "$work/rows")"
   done
+  grep -qF '"skipped"' "$work/log" && complain "ops without a kernel: $(grep -F '"skipped"' "$work/log")"
 fi
 
 if [ -x "$build/bench/step_cuda" ]; then
   CZERO_CUDA_SIM_MEMORY=200000000 "$build/bench/step_cuda" "${tiny[@]}" --steps 1 >"$work/log" 2>"$work/err" || complain "step_cuda: $(cat "$work/err")"
   python3 scripts/gpu_report.py row --stage bench --what step --log "$work/log" >"$work/rows"
-  for call in "step: adam, " "step: ce_head: matmul, " "step: layernorm_backward, " "step: copy, to the GPU" $'\tstep\t' "step: model FLOP"; do
+  for call in "step: step, adam " "step: ce_head: matmul, " "step: layernorm_backward, " "step: copy, to the GPU" $'\tstep\t' "step: model FLOP"; do
     grep -qF "$call" "$work/rows" || complain "no row of $call in $(cat "$work/rows")"
   done
   # what GPT-2 124M would call, counted: nothing is computed, and no memory taken
