@@ -2,7 +2,7 @@
 #include "engine/plan/plan.h"
 #include "base/host/entry.h"
 #include "base/options.h"
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/tune/tune.h"
 
 #include <czero/plan.h>

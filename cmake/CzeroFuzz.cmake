@@ -14,7 +14,7 @@ function(cz_fuzz_targets)
     ${CMAKE_SOURCE_DIR}/data/labelled/texts*.c ${CMAKE_SOURCE_DIR}/data/jinja/*.c ${CMAKE_SOURCE_DIR}/data/chat/*.c
     ${CMAKE_SOURCE_DIR}/data/tokenizer/*.c
     ${CMAKE_SOURCE_DIR}/engine/config/*.c ${CMAKE_SOURCE_DIR}/engine/state/run_state*.c
-    ${CMAKE_SOURCE_DIR}/engine/tune/machine_json.c ${CMAKE_SOURCE_DIR}/base/text/text_width.c)
+    ${CMAKE_SOURCE_DIR}/engine/machine/machine_json.c ${CMAKE_SOURCE_DIR}/base/text/text_width.c)
   list(FILTER sources EXCLUDE REGEX "/vocab[^/]*\\.c$")
   list(FILTER sources EXCLUDE REGEX "/base/threads\\.c$") # wants gcc's omp.h
   list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/support/one_thread.c)

@@ -2,6 +2,8 @@
  * run as it was: an evaluation between two training steps changes no later bit of them (weights and
  * states that a caller sets are the exception). */
 #include "base/host/entry.h"
+#include "base/options.h"
+#include "engine/micro_batches.h"
 #include "engine/state/save_impl.h"
 
 #include <string.h>
@@ -12,28 +14,29 @@
 static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                           float *hits, float *logits, float *hidden)
 {
-    if (e->phase == PHASE_FORWARD)
+    if (e->run.phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: evaluate after it");
     /* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected,
      * or behind the last one. */
-    comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), "evaluation");
-    TRY(batch_stage_copy(e->stages, e->model, batch, BATCH_EVAL | (loss ? BATCH_LOSS : 0u)));
-    if (loss) engine_warn_labels(e, 0, true);
-    const struct chain_run run = {.stream = e->stream,
-                                  .batch = &e->stages->batch,
+    comm_set_phase(e->desc.comm, e->run.global_steps + (e->run.n_backward > 0), "evaluation");
+    TRY(batch_stage_copy(e->mem.stages, e->desc.model, batch,
+                         BATCH_EVAL | (loss ? BATCH_LOSS : 0u)));
+    if (loss) micro_batches_warn_labels(e, 0, true);
+    const struct chain_run run = {.stream = e->desc.stream,
+                                  .batch = &e->mem.stages->batch,
                                   .mode = LAYER_EVAL,
-                                  .loss = loss ? e->stages->loss : NULL,
-                                  .hits = hits ? e->stages->loss + 1 : NULL,
+                                  .loss = loss ? e->mem.stages->loss : NULL,
+                                  .hits = hits ? e->mem.stages->loss + 1 : NULL,
                                   .logits = logits,
                                   .hidden = hidden};
-    TRY(zero_pass_begin(e->zero, ZERO_PASS_EVAL));
-    TRY(chain_forward(e->chain, &run));
-    TRY(zero_pass_end(e->zero));
-    TRY(engine_take_losses(e)); /* of training passes before it */
-    if (loss) TRY(batch_stage_loss(e->stages, loss, NULL));
-    if (hits) TRY(batch_stage_hits(e->stages, hits));
-    return e->device->ops->stream_sync(e->device, e->stream);
+    TRY(zero_pass_begin(e->desc.zero, ZERO_PASS_EVAL));
+    TRY(chain_forward(e->desc.chain, &run));
+    TRY(zero_pass_end(e->desc.zero));
+    TRY(micro_batches_take_losses(e)); /* of training passes before it */
+    if (loss) TRY(batch_stage_loss(e->mem.stages, loss, NULL));
+    if (hits) TRY(batch_stage_hits(e->mem.stages, hits));
+    return e->desc.device->ops->stream_sync(e->desc.device, e->desc.stream);
 }
 
 cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *loss)
@@ -50,7 +53,7 @@ cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, 
     float hits;
     if (!loss || !n_right)
         return err_set(CZ_INVALID, 0, "engine_eval_tokens has nowhere to put its results");
-    TRY(model_check_counts_hits(e->model));
+    TRY(model_check_counts_hits(e->desc.model));
     TRY(evaluate(e, batch, loss, &hits, NULL, NULL));
     *n_right = (int64_t)hits;
     return CZ_OK;
@@ -81,7 +84,7 @@ struct target {
 static cz_status find_target(const struct cz_engine *e, const char *name, const char *what,
                              size_t numel, struct target *t)
 {
-    const struct param_table *table = model_params(e->model);
+    const struct param_table *table = model_params(e->desc.model);
     *t = (struct target){.what = ZERO_WEIGHT};
     TRY(param_table_find(table, name, &t->param_idx));
     const struct param_info *info = &table->params[t->param_idx];
@@ -95,7 +98,7 @@ static cz_status find_target(const struct cz_engine *e, const char *name, const 
         return CZ_OK;
     }
     t->what = ZERO_STATE;
-    const struct optim_hyper *hyper = &e->groups[e->group_of[t->param_idx]].hyper;
+    const struct optim_hyper *hyper = &e->desc.groups[e->desc.group_of[t->param_idx]].hyper;
     for (size_t s = 0; s < optim_n_states(hyper); s++)
         if (strcmp(hyper->cls->state_names[s], what) == 0) {
             t->state_idx = s;
@@ -116,11 +119,11 @@ cz_status engine_param_get(struct cz_engine *e, const char *name, const char *wh
     ENGINE_ENTRY(e);
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
-    if (t.what == ZERO_GRAD && (e->n_backward == 0 || e->phase == PHASE_FORWARD))
+    if (t.what == ZERO_GRAD && (e->run.n_backward == 0 || e->run.phase == PHASE_FORWARD))
         return err_set(CZ_INVALID, 0, "no gradients exist before engine_backward");
-    TRY(zero_read(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, dst));
-    if (t.what != ZERO_GRAD || e->scale.scale == 1) return CZ_OK;
-    for (size_t i = 0; i < numel; i++) dst[i] = (float)(dst[i] / e->scale.scale);
+    TRY(zero_read(e->desc.zero, t.what, t.state_idx, t.param_idx, 0, numel, dst));
+    if (t.what != ZERO_GRAD || e->run.scale.scale == 1) return CZ_OK;
+    for (size_t i = 0; i < numel; i++) dst[i] = (float)(dst[i] / e->run.scale.scale);
     return CZ_OK;
 }
 
@@ -133,12 +136,12 @@ cz_status engine_param_set(struct cz_engine *e, const char *name, const char *wh
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD)
         return err_set(CZ_INVALID, 0, "gradients cannot be set; weights and states can");
-    if (e->phase == PHASE_FORWARD)
+    if (e->run.phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: set %s after it", name);
     engine_save_settle(e);
-    cz_status st = zero_write(e->zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
-    return e->swap ? comm_agree(e->comm, st) : st; /* one rank's disk may fail */
+    cz_status st = zero_write(e->desc.zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
+    return e->mem.swap ? comm_agree(e->desc.comm, st) : st; /* one rank's disk may fail */
 }
 
 /* ---- getters --------------------------------------------------------------------------------- */
@@ -146,105 +149,115 @@ cz_status engine_param_set(struct cz_engine *e, const char *name, const char *wh
 /* The first group's, as DeepSpeed's get_lr()[0]. */
 double engine_get_lr(const struct cz_engine *e)
 {
-    return e->groups[0].lr;
+    return e->desc.groups[0].lr;
 }
 
 cz_status engine_get_lrs(const struct cz_engine *e, double *lrs, size_t n_lrs)
 {
     ENGINE_ENTRY(e);
-    if (n_lrs != e->n_groups)
-        return err_set(CZ_INVALID, 0, "there are %zu parameter groups, not %zu", e->n_groups,
+    if (n_lrs != e->desc.n_groups)
+        return err_set(CZ_INVALID, 0, "there are %zu parameter groups, not %zu", e->desc.n_groups,
                        n_lrs);
-    for (size_t g = 0; g < n_lrs; g++) lrs[g] = e->groups[g].lr;
+    for (size_t g = 0; g < n_lrs; g++) lrs[g] = e->desc.groups[g].lr;
     return CZ_OK;
 }
 
 void engine_set_lr(struct cz_engine *e, double lr)
 {
-    for (size_t g = 0; g < e->n_groups; g++) e->groups[g].lr = lr;
+    for (size_t g = 0; g < e->desc.n_groups; g++) e->desc.groups[g].lr = lr;
 }
 
 double engine_get_global_grad_norm(const struct cz_engine *e)
 {
-    return e->grad_norm;
+    return e->run.grad_norm;
 }
 
 double engine_get_loss_scale(const struct cz_engine *e)
 {
-    return e->scale.scale;
+    return e->run.scale.scale;
 }
 
 int64_t engine_get_global_steps(const struct cz_engine *e)
 {
-    return e->global_steps;
+    return e->run.global_steps;
 }
 
 int64_t engine_get_global_samples(const struct cz_engine *e)
 {
-    return e->global_samples;
+    return e->run.global_samples;
 }
 
 int64_t engine_get_sent_bytes(const struct cz_engine *e)
 {
-    return (int64_t)e->sent_nbytes;
+    return (int64_t)e->run.sent_nbytes;
 }
 
 int64_t engine_get_skipped_steps(const struct cz_engine *e)
 {
-    return e->skipped_steps;
+    return e->run.skipped_steps;
 }
 
 int64_t engine_get_micro_steps(const struct cz_engine *e)
 {
-    return e->micro_steps;
+    return e->run.micro_steps;
 }
 
 bool engine_was_step_applied(const struct cz_engine *e)
 {
-    return e->was_applied;
+    return e->run.was_applied;
 }
 
 double engine_get_boundary_loss(const struct cz_engine *e)
 {
-    return e->boundary_loss;
+    return e->run.boundary_loss;
 }
 
 int64_t engine_get_micro_batch(const struct cz_engine *e)
 {
-    return e->config->train_micro_batch_size_per_gpu;
+    return e->desc.config->train_micro_batch_size_per_gpu;
 }
 
 int64_t engine_get_accumulation(const struct cz_engine *e)
 {
-    return e->config->gradient_accumulation_steps;
+    return e->desc.config->gradient_accumulation_steps;
 }
 
 int64_t engine_get_train_batch(const struct cz_engine *e)
 {
-    return e->config->train_batch_size;
+    return e->desc.config->train_batch_size;
 }
 
 int64_t engine_get_world_size(const struct cz_engine *e)
 {
-    return e->comm->world_size;
+    return e->desc.comm->world_size;
 }
 
 int64_t engine_get_rank(const struct cz_engine *e)
 {
-    return e->comm->rank;
+    return e->desc.comm->rank;
 }
 
 const struct cz_plan *engine_get_plan(const struct cz_engine *e)
 {
-    return &e->plan;
+    return &e->desc.plan;
 }
 
 const struct cz_model *engine_get_model(const struct cz_engine *e)
 {
-    return e->model;
+    return e->desc.model;
 }
 
 struct ops *engine_get_ops(struct cz_engine *e)
 {
-    return e->ops;
+    return e->desc.ops;
+}
+
+cz_status engine_get_swap_traffic(const struct cz_engine *e, struct cz_swap_traffic *out)
+{
+    return OPTIONS_GIVE(cz_swap_traffic, out, &e->mem.swap_traffic);
+}
+
+void engine_remove_swap_files(void)
+{
+    swap_remove_files();
 }

@@ -1,7 +1,7 @@
 /* The world of ranks as programs see it (engine.h), and the number of threads of each. All ranks
  * use the same number of threads, the least any of them can have: a different number would change
  * the order of sums, and the slowest rank sets the pace anyway. */
-#include "engine/engine_impl.h"
+#include "engine/engine.h"
 #include "engine/launch/launch_impl.h"
 #include "engine/launch/world_impl.h"
 
@@ -83,8 +83,7 @@ static cz_status bind_here(const struct comm *comm, int *n_threads)
     struct launch_shares shares;
     *n_threads = 0;
     if (!how || strcmp(how, "cores") != 0 || comm->n_ranks_host < 1) return CZ_OK;
-    TRY(launch_divide_here(LAUNCH_BIND_CORES, asked > 0 ? asked : 0, comm->n_ranks_host,
-                           &shares));
+    TRY(launch_divide_here(LAUNCH_BIND_CORES, asked > 0 ? asked : 0, comm->n_ranks_host, &shares));
     if (shares.bound) {
         launch_bind_self(shares.sets[comm->rank_host]);
         *n_threads = shares.n_threads;

@@ -1,16 +1,17 @@
 /* The plan: bytes of every block that a run allocates, what the machine has for them, and whether
  * it fits. The engine allocates exactly these rows, so the estimate and the allocation cannot
- * differ. A plan is an engine that was prepared and not started (setup.c). */
+ * differ. A plan is a function of a description (description.h). */
 #include "engine/plan/plan.h"
 
 #include "base/arena.h"
 #include "base/host/entry.h"
 #include "base/size.h"
 #include "base/threads.h"
+#include "checkpoint/write/ds_write.h"
 #include "comm/shm/shm.h"
+#include "engine/batch_stage.h"
 #include "engine/plan/plan_impl.h"
-#include "engine/state/save_impl.h"
-#include "engine/tiers_impl.h"
+#include "engine/plan/tiers.h"
 #include "offload/ring.h"
 
 #include <errno.h>
@@ -86,33 +87,33 @@ static void fill_stripes(struct cz_plan *p, const struct swap_options *options)
 }
 
 /* Ranks of a host share the disk, as they do memory. */
-static cz_status measure_disk(struct cz_engine *e)
+static cz_status measure_disk(struct description *d)
 {
-    const struct swap_options options = tiers_swap_options(e);
+    const struct swap_options options = tiers_swap_options(d);
     if (options.nbytes == 0) return CZ_OK;
-    if (snprintf(e->plan.nvme_path, sizeof e->plan.nvme_path, "%s", options.dir) >= PATH_MAX)
+    if (snprintf(d->plan.nvme_path, sizeof d->plan.nvme_path, "%s", options.dir) >= PATH_MAX)
         return err_set(CZ_INVALID, ENAMETOOLONG, "nvme_path \"%.60s…\"", options.dir);
-    TRY(swap_free_nbytes(&options, &e->plan.nvme_free_nbytes));
-    fill_stripes(&e->plan, &options);
-    swap_warn_of_memory(&options, e->plan.nvme_warning);
-    e->plan.nvme_free_nbytes /= (size_t)e->comm->n_ranks_host;
+    TRY(swap_free_nbytes(&options, &d->plan.nvme_free_nbytes));
+    fill_stripes(&d->plan, &options);
+    swap_warn_of_memory(&options, d->plan.nvme_warning);
+    d->plan.nvme_free_nbytes /= (size_t)d->comm->n_ranks_host;
     return CZ_OK;
 }
 
 /* The baseline is what the process holds before the run's own memory. A request for another machine
  * brings its figures along. */
-static cz_status measure_host(struct cz_engine *e)
+static cz_status measure_host(struct description *d)
 {
-    struct cz_plan *p = &e->plan;
+    struct cz_plan *p = &d->plan;
     size_t available, total;
-    p->comm_nbytes = comm_shm_rank_nbytes(e->comm->world_size);
+    p->comm_nbytes = comm_shm_rank_nbytes(d->comm->world_size);
     p->host_free_nbytes = SIZE_MAX;
     p->host_limit = "nothing known";
     p->nvme_free_nbytes = SIZE_MAX;
-    if (e->request) {
-        p->baseline_nbytes = e->request->baseline_nbytes;
-        p->gpu_given_nbytes = e->request->gpu_nbytes;
-        p->host_given_nbytes = e->request->host_nbytes;
+    if (d->request) {
+        p->baseline_nbytes = d->request->baseline_nbytes;
+        p->gpu_given_nbytes = d->request->gpu_nbytes;
+        p->host_given_nbytes = d->request->host_nbytes;
     }
     struct statm now = {0};
     if (p->baseline_nbytes == 0) {
@@ -121,21 +122,21 @@ static cz_status measure_host(struct cz_engine *e)
         p->baseline_nbytes = now.resident;
     }
     if (p->host_given_nbytes > 0) { /* a machine elsewhere: the program has to fit as well */
-        size_t share = p->host_given_nbytes / (size_t)e->comm->world_size;
+        size_t share = p->host_given_nbytes / (size_t)d->comm->world_size;
         take_limit(p, share > p->baseline_nbytes ? share - p->baseline_nbytes : 0,
                    "host memory that was given, without the program");
         return CZ_OK;
     }
-    if (e->request && e->request->baseline_nbytes > 0) return CZ_OK;
+    if (d->request && d->request->baseline_nbytes > 0) return CZ_OK;
     TRY(device_host_ops.mem_info(NULL, &available, &total));
     /* Ranks of a host look before any of them allocates. */
-    size_t n_ranks = (size_t)e->comm->n_ranks_host;
+    size_t n_ranks = (size_t)d->comm->n_ranks_host;
     take_limit(p, available / n_ranks,
                n_ranks > 1 ? "memory that is available, divided by the ranks of this host,"
                            : "memory that is available");
     take_rlimit(p, RLIMIT_AS, now.size + ARENA_PAGE_BYTES, "address space (ulimit -v)");
     take_rlimit(p, RLIMIT_DATA, now.data + ARENA_PAGE_BYTES, "data size (ulimit -d)");
-    return measure_disk(e);
+    return measure_disk(d);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -157,19 +158,19 @@ static void row(struct cz_plan *p, int block, const char *name, size_t nbytes, c
 }
 
 /* Whether the 1-bit family keeps state s (-1: the masters) whole where stage 1 splits others'. */
-static bool stays_whole(const struct cz_engine *e, int s)
+static bool stays_whole(const struct description *d, int s)
 {
-    const struct optim_hyper *hyper = onebit_of(e->groups, e->n_groups);
-    if (!hyper || e->config->zero.stage == 0 || e->comm->world_size == 1) return false;
+    const struct optim_hyper *hyper = onebit_of(d->groups, d->n_groups);
+    if (!hyper || d->config->zero.stage == 0 || d->comm->world_size == 1) return false;
     return s == 0 || optim_moves_alone(hyper);
 }
 
 /* Of state s, which groups share a block for: the groups' optimizers may call it differently. */
-static const char *state_name(const struct cz_engine *e, int s)
+static const char *state_name(const struct description *d, int s)
 {
     const char *name = NULL;
-    for (size_t g = 0; g < e->n_groups; g++) {
-        const char *of_group = e->groups[g].hyper.cls->state_names[s];
+    for (size_t g = 0; g < d->n_groups; g++) {
+        const char *of_group = d->groups[g].hyper.cls->state_names[s];
         if (!of_group) continue;
         if (name && strcmp(name, of_group) != 0) return PLAN_STATES_NAME;
         name = of_group;
@@ -179,37 +180,37 @@ static const char *state_name(const struct cz_engine *e, int s)
 
 /* Model state by block of zero; "how" repeats the arithmetic, so that a user can check a row by
  * hand. */
-static void state_rows(struct cz_engine *e)
+static void state_rows(struct description *d)
 {
-    struct cz_plan *p = &e->plan;
-    const struct zero *z = e->zero;
+    struct cz_plan *p = &d->plan;
+    const struct zero *z = d->zero;
     const struct zero_figures f = zero_figures(z);
-    size_t own = f.numel_own, size = dtype_size(e->dtype);
+    size_t own = f.numel_own, size = dtype_size(d->dtype);
     size_t masters = zero_block_nbytes(z, ZERO_MASTERS) + f.master_swapped_nbytes;
-    const char *grad = dtype_name(e->grad_dtype);
+    const char *grad = dtype_name(d->grad_dtype);
     row(p, ZERO_PARAMS, "parameters", zero_block_nbytes(z, ZERO_PARAMS), "%zu × %s%s",
-        zero_block_nbytes(z, ZERO_PARAMS) / size, dtype_name(e->dtype),
+        zero_block_nbytes(z, ZERO_PARAMS) / size, dtype_name(d->dtype),
         masters > 0 ? "" : ", their own masters");
     row(p, ZERO_WINDOW, "gathered parameters", zero_block_nbytes(z, ZERO_WINDOW),
         "(%zu that stay + %zu in turn) × %s", f.resident_numel, f.window_numel,
-        dtype_name(e->dtype));
+        dtype_name(d->dtype));
     row(p, ZERO_MASTERS, "master weights", zero_block_nbytes(z, ZERO_MASTERS), "%zu × %s%s", own,
-        dtype_name(e->config->master_dtype), stays_whole(e, -1) ? ", whole on every rank" : "");
+        dtype_name(d->config->master_dtype), stays_whole(d, -1) ? ", whole on every rank" : "");
     row(p, ZERO_GRADS, "gradients", zero_block_nbytes(z, ZERO_GRADS), "%zu × %s%s",
         f.n_buckets > 0 ? own : f.numel_padded, grad,
         f.grad_swapped_nbytes > 0 ? ", the blocks that parameters share" : "");
     row(p, ZERO_BUCKETS, "reduction buckets", zero_block_nbytes(z, ZERO_BUCKETS),
         "(%d × %zu + %zu of tied ones) × %s", f.n_buckets, f.bucket_numel, f.tied_numel, grad);
     for (int s = 0; s < OPTIM_STATES_MAX; s++) {
-        const char *name = state_name(e, s);
+        const char *name = state_name(d, s);
         enum zero_block block = (enum zero_block)(ZERO_STATE_0 + s);
-        bool whole = stays_whole(e, s);
+        bool whole = stays_whole(d, s);
         row(p, (int)block, name, zero_block_nbytes(z, block), "%zu × %s%s",
-            whole ? f.numel_padded : own, dtype_name(e->config->state_dtype),
+            whole ? f.numel_padded : own, dtype_name(d->config->state_dtype),
             whole ? ", whole on every rank" : "");
     }
-    row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", e->n_groups,
-        e->n_groups == 1 ? "" : "s");
+    row(p, ZERO_SMALL, "step scalars", zero_block_nbytes(z, ZERO_SMALL), "%zu group%s", d->n_groups,
+        d->n_groups == 1 ? "" : "s");
     row(p, ZERO_RING, "swap buffers", zero_block_nbytes(z, ZERO_RING),
         "tiles of up to %zu elements on their way, %zu at a time%s", f.tile_numel, f.ring_slots,
         zero_updates_late(z) ? "; gradients stay until the next forward" : "");
@@ -227,9 +228,9 @@ static void state_rows(struct cz_engine *e)
         "tiles on their way to and from the host, two at a time");
     row(p, ZERO_UPDATE_HOST, "host staging", zero_block_nbytes(z, ZERO_UPDATE_HOST),
         "tiles on their way to and from the device, two at a time");
-    bool rounds = save_rounds_masters(e);
+    bool rounds = description_rounds_masters(d);
     bool passes = rounds || zero_swap_nbytes(z) > 0 || p->on_cuda;
-    row(p, BLOCK_SAVE, "save buffer", passes ? SAVE_BOUNCE_NBYTES : 0,
+    row(p, BLOCK_SAVE, "save buffer", passes ? CKPT_JOB_NUMEL * sizeof(float) : 0,
         rounds       ? "16-bit weights of the masters on their way into a checkpoint"
         : p->on_cuda ? "what passes from the device, or a swap file, into a checkpoint"
                      : "what passes from the swap file into a checkpoint");
@@ -237,51 +238,51 @@ static void state_rows(struct cz_engine *e)
 
 /* Activations belong to the chain. The workspace is shared by all layers and as large as the
  * largest need: the row names that layer. */
-static void chain_rows(struct cz_engine *e)
+static void chain_rows(struct description *d)
 {
-    struct cz_plan *p = &e->plan;
-    struct chain_sizes sizes = chain_sizes(e->chain);
+    struct cz_plan *p = &d->plan;
+    struct chain_sizes sizes = chain_sizes(d->chain);
     size_t hungriest = 0;
-    for (size_t i = 0; i < chain_n_layers(e->chain); i++)
-        if (chain_layer_sizes(e->chain, i).workspace_nbytes >
-            chain_layer_sizes(e->chain, hungriest).workspace_nbytes)
+    for (size_t i = 0; i < chain_n_layers(d->chain); i++)
+        if (chain_layer_sizes(d->chain, i).workspace_nbytes >
+            chain_layer_sizes(d->chain, hungriest).workspace_nbytes)
             hungriest = i;
     char every[64] = "kept for backward";
     if (p->checkpoint_every > 0)
         snprintf(every, sizeof every, "every %lld%s recomputed from its input",
                  (long long)p->checkpoint_every, p->checkpoint_every == 1 ? " layer" : " layers");
-    if (e->n_stages == 1) {
+    if (d->n_stages == 1) {
         row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations,
-            "%zu layer%s, %lld × %lld × %s, %s", chain_n_layers(e->chain),
-            plural(chain_n_layers(e->chain)), (long long)p->B, (long long)p->T,
-            dtype_name(e->dtype), every);
+            "%zu layer%s, %lld × %lld × %s, %s", chain_n_layers(d->chain),
+            plural(chain_n_layers(d->chain)), (long long)p->B, (long long)p->T,
+            dtype_name(d->dtype), every);
         row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients, "two in turn");
     } else {
         row(p, BLOCK_ACTIVATIONS, "activations", sizes.activations,
-            "%zu × %lld × %lld × %s, %zu of %zu layers recomputed", e->n_stages, (long long)p->B,
-            (long long)p->T, dtype_name(e->dtype), p->saved[CHAIN_SAVED_NOWHERE].n_layers,
-            chain_n_layers(e->chain));
+            "%zu × %lld × %lld × %s, %zu of %zu layers recomputed", d->n_stages, (long long)p->B,
+            (long long)p->T, dtype_name(d->dtype), p->saved[CHAIN_SAVED_NOWHERE].n_layers,
+            chain_n_layers(d->chain));
         row(p, BLOCK_GRADIENTS, "activation gradients", sizes.gradients,
-            "of the last layers, for %zu micro-batches", e->n_stages);
+            "of the last layers, for %zu micro-batches", d->n_stages);
     }
     row(p, BLOCK_WORKSPACE, "workspace", sizes.workspace, "shared; the most by layer %zu (%s)",
-        hungriest, chain_layer(e->chain, hungriest)->cls->name);
-    const enum device_kind kind = p->on_cuda ? DEVICE_CUDA : e->device->ops->kind;
-    row(p, BLOCK_BATCH, "micro-batch", e->n_stages * batch_stage_nbytes(kind, e->model, p->B, p->T),
-        "%zu × %lld × %lld tokens; and rounding to 2 MiB", e->n_stages, (long long)p->B,
+        hungriest, chain_layer(d->chain, hungriest)->cls->name);
+    const enum device_kind kind = p->on_cuda ? DEVICE_CUDA : d->device->ops->kind;
+    row(p, BLOCK_BATCH, "micro-batch", d->n_stages * batch_stage_nbytes(kind, d->model, p->B, p->T),
+        "%zu × %lld × %lld tokens; and rounding to 2 MiB", d->n_stages, (long long)p->B,
         (long long)p->T);
     row(p, BLOCK_BATCH_HOST, "batch staging",
-        e->n_stages * batch_stage_host_nbytes(kind, e->model, p->B, p->T),
+        d->n_stages * batch_stage_host_nbytes(kind, d->model, p->B, p->T),
         "two micro-batches on their way to the device, and losses");
     row(p, BLOCK_KEPT, "kept activations", sizes.kept,
-        e->n_stages > 1 ? "inputs of layers" : "inputs of recomputed layers");
+        d->n_stages > 1 ? "inputs of layers" : "inputs of recomputed layers");
 }
 
 /* Gradients, parameters fetched for the layers, parameters after the update. */
-static void count_traffic(struct cz_engine *e)
+static void count_traffic(struct description *d)
 {
-    struct cz_plan *p = &e->plan;
-    const struct zero_figures f = zero_figures(e->zero);
+    struct cz_plan *p = &d->plan;
+    const struct zero_figures f = zero_figures(d->zero);
     size_t n_passes = plan_n_passes(p), n_reduces = p->stage >= 2 ? n_passes : 1;
     p->in_place_nbytes = f.in_place_nbytes;
     p->live_numel_max = f.resident_numel + f.live_max;
@@ -294,99 +295,40 @@ static void count_traffic(struct cz_engine *e)
         n_reduces * f.n_reduces + n_passes * f.n_gathers + f.n_updates + f.n_sums;
 }
 
-void plan_describe(struct cz_engine *e)
+void plan_describe(struct description *d)
 {
-    struct cz_plan *p = &e->plan;
-    const struct param_table *table = model_params(e->model);
-    snprintf(p->model_name, sizeof p->model_name, "%s", cz_model_name(e->model));
+    struct cz_plan *p = &d->plan;
+    const struct param_table *table = model_params(d->model);
+    snprintf(p->model_name, sizeof p->model_name, "%s", cz_model_name(d->model));
     p->numel = param_table_numel(table, false);
     p->numel_trainable = param_table_numel(table, true);
-    p->stage = e->config->zero.stage;
-    p->dtype = e->dtype;
-    p->world_size = e->comm->world_size;
-    p->B = e->config->train_micro_batch_size_per_gpu;
-    p->T = p->t_limit = cz_model_t_max(e->model);
-    p->accumulation = e->config->gradient_accumulation_steps;
+    p->stage = d->config->zero.stage;
+    p->dtype = d->dtype;
+    p->world_size = d->comm->world_size;
+    p->B = d->config->train_micro_batch_size_per_gpu;
+    p->T = p->t_limit = cz_model_t_max(d->model);
+    p->accumulation = d->config->gradient_accumulation_steps;
 }
 
 /* Rows first, then places, sums and times: each step reads the one before. */
-cz_status plan_fill(struct cz_engine *e)
+cz_status plan_fill(struct description *d)
 {
-    struct cz_plan *p = &e->plan;
+    struct cz_plan *p = &d->plan;
     p->n_rows = ENGINE_N_BLOCKS;
-    state_rows(e);
-    chain_rows(e);
-    TRY(measure_host(e));
+    state_rows(d);
+    chain_rows(d);
+    TRY(measure_host(d));
     if (p->on_cuda) {
-        TRY(plan_place_on_device(e));
-        plan_estimate_deepspeed(e->model, p->stage, p->optimizer_away, p->params_away,
+        TRY(plan_place_on_device(d));
+        plan_estimate_deepspeed(d->model, p->stage, p->optimizer_away, p->params_away,
                                 p->world_size, &p->deepspeed);
     }
-    tiers_place_rows(e);
+    tiers_place_rows(d);
     plan_add_up(p);
-    count_traffic(e);
-    plan_fill_phases(e);
-    plan_fill_times(e, e->request && e->request->profile ? e->request->profile : e->profile);
+    count_traffic(d);
+    plan_fill_phases(d);
+    plan_fill_times(d, d->request && d->request->profile ? d->request->profile : d->profile);
     return CZ_OK;
-}
-
-/* Another plan of the same run, for its traffic alone. No model can have it that refuses the order.
- */
-static void plan_other_order(const struct cz_engine_options *options,
-                             const struct plan_request *request, struct comm *comm,
-                             struct cz_model *model, struct cz_plan *p)
-{
-    const enum plan_order other = p->order == PLAN_BY_LAYER ? PLAN_BY_MICRO_BATCH : PLAN_BY_LAYER;
-    struct cz_engine *e = calloc(1, sizeof *e);
-    if (!e) return;
-    e->request = request;
-    e->order = &other;
-    if (engine_prepare(e, options, comm, model) == CZ_OK)
-        p->traffic[other] = e->plan.traffic[other];
-    else
-        err_clear();
-    engine_free(e);
-    free(e);
-}
-
-/* One process stands for all ranks: a communicator that pretends to be one of world_size. */
-cz_status plan_create_ex(const struct cz_engine_options *options,
-                         const struct plan_request *request, struct cz_model *model,
-                         struct cz_plan **out)
-{
-    int64_t world_size = request->world_size;
-    *out = NULL;
-    if (world_size < 1 || world_size > INT32_MAX)
-        return err_set(CZ_INVALID, 0, "a world of %lld ranks cannot be planned",
-                       (long long)world_size);
-    struct cz_engine *e = calloc(1, sizeof *e);
-    struct cz_plan *p = calloc(1, sizeof *p);
-    struct comm *comm = NULL;
-    cz_status st;
-    if (!e || !p) {
-        st = err_set(CZ_NOMEM, 0, "no memory for a plan");
-        goto done;
-    }
-    e->request = request;
-    TRY_GOTO(comm_self_create(0, (int)world_size, &comm), done);
-    TRY_GOTO(engine_prepare(e, options, comm, model), done);
-    *p = e->plan;
-    if (request->both_orders && p->accumulation > 1)
-        plan_other_order(options, request, comm, model, p);
-    *out = p;
-done:
-    if (e) engine_free(e);
-    free(e);
-    comm_destroy(comm);
-    if (st != CZ_OK) free(p);
-    return st;
-}
-
-cz_status plan_create(const struct cz_engine_options *options, int64_t world_size,
-                      struct cz_model *model, struct cz_plan **out)
-{
-    const struct plan_request request = {.world_size = world_size};
-    return plan_create_ex(options, &request, model, out);
 }
 
 void cz_plan_destroy(struct cz_plan *plan)

@@ -17,7 +17,7 @@
 
 CZ_EXTERN_C_BEGIN
 
-struct machine_profile; /* engine/tune/machine.h */
+struct machine_profile; /* engine/machine/machine.h */
 
 enum plan_place { PLAN_HOST = 0, PLAN_DEVICE, PLAN_PINNED, PLAN_NVME };
 #define PLAN_N_PLACES 4

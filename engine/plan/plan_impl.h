@@ -3,25 +3,30 @@
 #define CZ_ENGINE_PLAN_PLAN_IMPL_H
 
 #include "comm/device/device_comm.h"
-#include "engine/engine_impl.h"
+#include "engine/plan/description.h"
 #include "formats/json/json_write.h"
 
 #define PLAN_STATES_NAME "state" /* the row of a block that groups call differently */
 
 #include <stdio.h>
 
-/* ---- plan_device.c --------------------------------------------------------------------------- */
+/* ---- plan.c --------------------------------------------------------------------------------- */
 
-/* Where a block's row is in a GPU run, before page-locking. */
-enum plan_place plan_device_place(const struct cz_engine *e, int block);
+/* Fill in what d->plan is for, from the config and the model. */
+void plan_describe(struct description *d);
+
+/* Fill the rest of d->plan from the chain and zero; measures the baseline. */
+cz_status plan_fill(struct description *d);
+
+/* ---- plan_device.c --------------------------------------------------------------------------- */
 
 /* What only a GPU run has: names, kept activations, the context; looks at the GPU if there is one.
  */
-cz_status plan_place_on_device(struct cz_engine *e);
+cz_status plan_place_on_device(struct description *d);
 
 /* The same once the ranks are connected: the ranks that share this GPU, and their transport.
  * Collective, on the host's communicator. */
-cz_status plan_meet_on_device(struct cz_engine *e, enum device_comm_kind kind);
+cz_status plan_meet_on_device(struct description *d, enum device_comm_kind kind);
 
 /* Totals, when rows have changed. Pinned memory is host memory, too. */
 static inline void plan_add_up(struct cz_plan *p)
@@ -38,14 +43,14 @@ static inline void plan_add_up(struct cz_plan *p)
 size_t plan_device_need(const struct cz_plan *p);
 
 /* How much of the update a GPU makes: 0 on the CPU, 1 when nothing is offloaded, else 1 − ratio. */
-double plan_device_share(const struct cz_engine *e);
+double plan_device_share(const struct description *d);
 
 /* ---- plan_phases.c, plan_times.c ------------------------------------------------------------ */
 
 /* Fill the plan's phases, once its rows and totals stand; then their times on a machine (NULL:
  * unknown). */
-void plan_fill_phases(struct cz_engine *e);
-void plan_fill_times(struct cz_engine *e, const struct machine_profile *profile);
+void plan_fill_phases(struct description *d);
+void plan_fill_times(struct description *d, const struct machine_profile *profile);
 
 /* What a micro-batch costs one layer: its forward, its backward, and its forward once more where it
  * is recomputed. */
@@ -55,26 +60,26 @@ struct plan_work {
         size_t moved_nbytes, weights_nbytes; /* as in struct plan_cost */
     } forward, backward, redo;
 };
-struct plan_work plan_layer_work(const struct cz_engine *e, size_t layer_idx);
+struct plan_work plan_layer_work(const struct description *d, size_t layer_idx);
 
 /* Seconds on a machine; NAN: a rate is missing. Of what a phase moves to and from NVMe, too. */
-double plan_work_seconds(struct cz_engine *e, const struct machine_profile *m,
+double plan_work_seconds(struct description *d, const struct machine_profile *m,
                          const struct plan_products *work);
-double plan_nvme_seconds(struct cz_engine *e, const struct machine_profile *m,
+double plan_nvme_seconds(struct description *d, const struct machine_profile *m,
                          const struct plan_cost *cost);
 
 /* Bytes per second of this rank's share of the swap file's disks together; 0: not measured. */
 struct plan_rates {
     double read, write, both;
 };
-struct plan_rates plan_nvme_rates(const struct cz_engine *e, const struct machine_profile *m);
+struct plan_rates plan_nvme_rates(const struct description *d, const struct machine_profile *m);
 
 /* ---- plan_saved.c --------------------------------------------------------------------------- */
 
 /* Place what layers save by the times of a machine, within `left` bytes of activations; in the swap
  * file where there is one. Needs what plan_describe() fills in. *is_chosen: false where the profile
  * lacks a rate (plan.missing_rate). */
-cz_status plan_choose_saved(struct cz_engine *e, const struct machine_profile *m, bool has_file,
+cz_status plan_choose_saved(struct description *d, const struct machine_profile *m, bool has_file,
                             size_t left, bool *is_chosen);
 
 /* How often in a step what comes and goes with a layer does so. */
@@ -84,11 +89,11 @@ static inline size_t plan_n_passes(const struct cz_plan *p)
 }
 
 /* Bytes that the optimizer's update of this rank's partition reads and writes. */
-size_t plan_update_nbytes(const struct cz_engine *e);
+size_t plan_update_nbytes(const struct description *d);
 
 /* What the last pass of an update that is left to the next forward moves there; nothing where it is
  * not. */
-struct plan_cost plan_late_update(const struct cz_engine *e);
+struct plan_cost plan_late_update(const struct description *d);
 
 /* Whether plan_row_in_phase() knows the row by its name. */
 bool plan_row_is_known(const struct plan_row *row);

@@ -4,8 +4,8 @@
 #include "base/host/entry.h"
 #include "base/printable.h"
 #include "base/size.h"
+#include "engine/machine/machine.h"
 #include "engine/plan/plan_impl.h"
-#include "engine/tune/machine.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  *
  * All ranks are taken to share one host: a CPU rank has its share of the cores' rates, and every
  * rank its share of the host's memory and NVMe. A GPU is its rank's own. */
+#include "engine/machine/machine.h"
 #include "engine/plan/plan_impl.h"
-#include "engine/tune/machine.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,10 +46,10 @@ static double gemm_rate(const struct cz_plan *p, const struct machine_profile *m
 #define CPU_ELEMENT_BYTES 22.0
 
 /* Matrix products, which wait for weights when there are few rows; then everything else. */
-double plan_work_seconds(struct cz_engine *e, const struct machine_profile *m,
+double plan_work_seconds(struct description *d, const struct machine_profile *m,
                          const struct plan_products *c)
 {
-    struct cz_plan *p = &e->plan;
+    struct cz_plan *p = &d->plan;
     double share = share_of(p);
     double memory = p->on_cuda ? m->device_copy : m->triad * share;
     double gemm = gemm_rate(p, m) * (p->on_cuda ? 1 : share) * GEMM_EFFICIENCY;
@@ -63,37 +63,37 @@ double plan_work_seconds(struct cz_engine *e, const struct machine_profile *m,
 }
 
 /* Whether the host updates beside a GPU's next forward. */
-static bool is_beside_forward(const struct cz_engine *e)
+static bool is_beside_forward(const struct description *d)
 {
-    return e->plan.on_cuda && zero_updates_late(e->zero);
+    return d->plan.on_cuda && zero_updates_late(d->zero);
 }
 
 /* The host's update, at Adam's measured rate for as many bytes as this optimizer moves. */
-static double update_seconds(struct cz_engine *e, const struct machine_profile *m)
+static double update_seconds(struct description *d, const struct machine_profile *m)
 {
-    struct cz_plan *p = &e->plan;
+    struct cz_plan *p = &d->plan;
     double adam = p->dtype == DTYPE_F32 ? m->adam_f32 : m->adam_bf16;
-    double nbytes = (1 - plan_device_share(e)) * (double)plan_update_nbytes(e);
+    double nbytes = (1 - plan_device_share(d)) * (double)plan_update_nbytes(d);
     return take(p, nbytes / 28, adam * share_of(p), "the optimizer's step");
 }
 
 /* The host looks at its gradients and updates; a GPU updates its share at the same time. */
-static double step_seconds(struct cz_engine *e, const struct machine_profile *m)
+static double step_seconds(struct description *d, const struct machine_profile *m)
 {
-    struct cz_plan *p = &e->plan;
-    double on_device = plan_device_share(e), all = (double)p->phases[PLAN_STEP].moved_nbytes;
-    double looks = (1 - on_device) * (all - (double)plan_update_nbytes(e));
+    struct cz_plan *p = &d->plan;
+    double on_device = plan_device_share(d), all = (double)p->phases[PLAN_STEP].moved_nbytes;
+    double looks = (1 - on_device) * (all - (double)plan_update_nbytes(d));
     double host = take(p, looks, m->triad * share_of(p), "the memory");
-    if (!is_beside_forward(e)) host += update_seconds(e, m);
+    if (!is_beside_forward(d)) host += update_seconds(d, m);
     return longer(host, take(p, on_device * all, m->device_copy, "a GPU's memory"));
 }
 
 /* The profile has one folder's rates. Blocks of a striped file are divided by czero.nvme_rates, so
  * that all disks end together: each is as much faster than the measured one (the first, where that
  * is none of them) as its rate says. */
-struct plan_rates plan_nvme_rates(const struct cz_engine *e, const struct machine_profile *m)
+struct plan_rates plan_nvme_rates(const struct description *d, const struct machine_profile *m)
 {
-    const struct config_czero *z = &e->config->czero;
+    const struct config_czero *z = &d->config->czero;
     double disks = z->n_nvme_paths > 0 ? (double)z->n_nvme_paths : 1;
     if (z->n_nvme_rates == z->n_nvme_paths && z->n_nvme_paths > 0) {
         double sum = 0, measured = z->nvme_rates[0];
@@ -103,17 +103,17 @@ struct plan_rates plan_nvme_rates(const struct cz_engine *e, const struct machin
         }
         disks = sum / measured;
     }
-    disks *= share_of(&e->plan);
+    disks *= share_of(&d->plan);
     return (struct plan_rates){m->nvme_read * disks, m->nvme_write * disks, m->nvme_both * disks};
 }
 
 /* Mixed traffic has a measured rate of its own: drives slow down when reads and writes
  * alternate. */
-double plan_nvme_seconds(struct cz_engine *e, const struct machine_profile *m,
+double plan_nvme_seconds(struct description *d, const struct machine_profile *m,
                          const struct plan_cost *c)
 {
-    struct cz_plan *p = &e->plan;
-    const struct plan_rates rates = plan_nvme_rates(e, m);
+    struct cz_plan *p = &d->plan;
+    const struct plan_rates rates = plan_nvme_rates(d, m);
     double read = (double)c->nvme_read_nbytes, written = (double)c->nvme_written_nbytes;
     double alone = take(p, read, rates.read, "reading from NVMe") +
                    take(p, written, rates.write, "writing to NVMe");
@@ -132,16 +132,17 @@ static double link_seconds(struct cz_plan *p, const struct plan_cost *c,
 /* What runs beside what: the disk beside everything, where its requests are issued ahead; copies to
  * and from the GPU beside its kernels; other ranks beside a GPU's kernels only, because on the CPU
  * it is the same cores that copy. */
-static double together(const struct cz_engine *e, enum plan_phase phase, const struct plan_cost *c)
+static double together(const struct description *d, enum plan_phase phase,
+                       const struct plan_cost *c)
 {
-    const struct config_zero *z = &e->config->zero;
-    bool gpu = e->plan.on_cuda;
+    const struct config_zero *z = &d->config->zero;
+    bool gpu = d->plan.on_cuda;
     double busy = gpu ? longer(c->compute_s, c->link_s) : c->compute_s + c->link_s;
     bool overlaps = gpu && phase != PLAN_STEP && z->overlap_comm;
     busy = overlaps ? longer(busy, c->comm_s) : busy + c->comm_s;
     const struct config_offload_optimizer *o = &z->offload_optimizer;
     bool is_update = phase == PLAN_STEP || (phase == PLAN_FORWARD && c->nvme_written_nbytes > 0 &&
-                                            zero_updates_late(e->zero));
+                                            zero_updates_late(d->zero));
     bool reads = is_update ? o->pipeline_read : z->prefetch_bucket_size != 0;
     bool writes = is_update ? o->pipeline_write : reads;
     if (phase == PLAN_SAVE) reads = writes = true;
@@ -151,23 +152,23 @@ static double together(const struct cz_engine *e, enum plan_phase phase, const s
 
 /* On one rank the host updates gradients as they leave the GPU, when nothing has to be known of all
  * of them (zero_step): beside the backward of the last micro-batch. */
-static double beside_backward(const struct cz_engine *e)
+static double beside_backward(const struct description *d)
 {
-    const struct cz_plan *p = &e->plan;
-    bool leaves = p->on_cuda && plan_device_share(e) < 1;
+    const struct cz_plan *p = &d->plan;
+    bool leaves = p->on_cuda && plan_device_share(d) < 1;
     double last = p->phases[PLAN_BACKWARD].total_s / (double)p->accumulation;
     double step = p->phases[PLAN_STEP].total_s;
-    if (!leaves || p->world_size > 1 || !engine_updates_first(e)) return 0;
+    if (!leaves || p->world_size > 1 || !description_updates_first(d)) return 0;
     return last < step ? last : step;
 }
 
 /* One of a step's forward passes; the first one has the update of the step before. */
-static double forward_seconds(struct cz_engine *e, const struct machine_profile *m, bool updates)
+static double forward_seconds(struct description *d, const struct machine_profile *m, bool updates)
 {
-    struct cz_plan *p = &e->plan;
-    const struct plan_cost late = plan_late_update(e);
+    struct cz_plan *p = &d->plan;
+    const struct plan_cost late = plan_late_update(d);
     const struct plan_cost mine = updates ? late : (struct plan_cost){0};
-    size_t n = plan_n_passes(p), fed = zero_figures(e->zero).pass_fed_nbytes;
+    size_t n = plan_n_passes(p), fed = zero_figures(d->zero).pass_fed_nbytes;
     struct plan_cost c = p->phases[PLAN_FORWARD];
     c.compute_s /= (double)n;
     c.comm_s /= (double)n;
@@ -177,16 +178,16 @@ static double forward_seconds(struct cz_engine *e, const struct machine_profile 
         (c.nvme_written_nbytes - late.nvme_written_nbytes) / n + mine.nvme_written_nbytes;
     c.to_device_nbytes = (c.to_device_nbytes - late.to_device_nbytes) / n + mine.to_device_nbytes;
     c.to_host_nbytes = (c.to_host_nbytes - late.to_host_nbytes) / n + mine.to_host_nbytes;
-    c.nvme_s = plan_nvme_seconds(e, m, &c);
+    c.nvme_s = plan_nvme_seconds(d, m, &c);
     c.link_s = link_seconds(p, &c, m);
-    double total = together(e, PLAN_FORWARD, &c);
-    return updates && is_beside_forward(e) ? longer(total, update_seconds(e, m)) : total;
+    double total = together(d, PLAN_FORWARD, &c);
+    return updates && is_beside_forward(d) ? longer(total, update_seconds(d, m)) : total;
 }
 
 /* Without a profile all times are unknown (NAN): no figure is better than a guess. */
-void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
+void plan_fill_times(struct description *d, const struct machine_profile *m)
 {
-    struct cz_plan *p = &e->plan;
+    struct cz_plan *p = &d->plan;
     p->step_s = 0;
     p->missing_rate = NULL;
     if (m && m->is_assumed)
@@ -197,19 +198,19 @@ void plan_fill_times(struct cz_engine *e, const struct machine_profile *m)
         c->compute_s = c->nvme_s = c->link_s = c->comm_s = c->total_s = NAN;
         if (!m) continue;
         const struct plan_products work = {c->flops, c->moved_nbytes, c->weights_nbytes};
-        c->compute_s = f == PLAN_STEP   ? step_seconds(e, m)
+        c->compute_s = f == PLAN_STEP   ? step_seconds(d, m)
                        : f == PLAN_SAVE ? 0
-                                        : plan_work_seconds(e, m, &work);
-        c->nvme_s = plan_nvme_seconds(e, m, c);
+                                        : plan_work_seconds(d, m, &work);
+        c->nvme_s = plan_nvme_seconds(d, m, c);
         c->link_s = link_seconds(p, c, m);
         c->comm_s = take(p, (double)c->sent_nbytes, m->comm, "copies between ranks");
-        c->total_s = together(e, (enum plan_phase)f, c);
+        c->total_s = together(d, (enum plan_phase)f, c);
     }
-    if (m && zero_updates_late(e->zero))
+    if (m && zero_updates_late(d->zero))
         p->phases[PLAN_FORWARD].total_s =
-            forward_seconds(e, m, true) +
-            (double)(plan_n_passes(p) - 1) * forward_seconds(e, m, false);
+            forward_seconds(d, m, true) +
+            (double)(plan_n_passes(p) - 1) * forward_seconds(d, m, false);
     for (int f = 0; f < PLAN_SAVE; f++) p->step_s += p->phases[f].total_s;
-    p->beside_s = isnan(p->step_s) ? 0 : beside_backward(e);
+    p->beside_s = isnan(p->step_s) ? 0 : beside_backward(d);
     p->step_s -= p->beside_s;
 }

@@ -2,6 +2,7 @@
  * writes; the others serve the pieces that it asks for, until it is done. */
 #include "engine/engine.h"
 #include "engine/engine_impl.h"
+#include "engine/host_scratch.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
 #include <czero/engine.h>
@@ -31,7 +32,7 @@ static cz_status read_piece(struct whole *w, const struct piece_request *r, floa
     size_t n_room = w->room.numel;
     for (size_t at = 0; at < r->numel; at += n_room) {
         size_t n = r->numel - at < n_room ? r->numel - at : n_room;
-        TRY(zero_read(w->e->zero, ZERO_WEIGHT, 0, r->param_idx, r->off + at, n,
+        TRY(zero_read(w->e->desc.zero, ZERO_WEIGHT, 0, r->param_idx, r->off + at, n,
                       dst ? dst + at : w->room.p));
     }
     return CZ_OK;
@@ -43,7 +44,7 @@ static cz_status fetch_master(void *user, size_t param_idx, size_t off, size_t n
 {
     struct whole *w = user;
     struct piece_request r = {.param_idx = param_idx, .off = off, .numel = numel};
-    TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
+    TRY(comm_broadcast(w->e->desc.comm, &r, sizeof r, 0));
     return read_piece(w, &r, dst);
 }
 
@@ -56,10 +57,10 @@ static cz_status write_or_serve(struct whole *w, whole_writer write, void *user)
     struct cz_engine *e = w->e;
     /* Other ranks answer requests for their pieces until the writer is done. */
     struct err first = {.status = CZ_OK};
-    if (e->comm->rank != 0) {
+    if (e->desc.comm->rank != 0) {
         for (;;) {
             struct piece_request r;
-            TRY(comm_broadcast(w->e->comm, &r, sizeof r, 0));
+            TRY(comm_broadcast(w->e->desc.comm, &r, sizeof r, 0));
             if (r.is_done) return err_restore(&first);
             /* the writer, which hears of a failure, ends it */
             if (read_piece(w, &r, NULL) != CZ_OK && first.status == CZ_OK) err_capture(&first);
@@ -68,20 +69,20 @@ static cz_status write_or_serve(struct whole *w, whole_writer write, void *user)
     struct piece_request done = {.is_done = true};
     cz_status st = write(w, user);
     if (st != CZ_OK) err_capture(&first);
-    cz_status told = comm_broadcast(e->comm, &done, sizeof done, 0);
+    cz_status told = comm_broadcast(e->desc.comm, &done, sizeof done, 0);
     return st == CZ_OK ? told : err_restore(&first);
 }
 
 static cz_status write_whole(struct cz_engine *e, const char *phase, whole_writer write, void *user)
 {
     struct whole w = {.e = e};
-    if (e->phase == PHASE_FORWARD)
+    if (e->run.phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: %s after it", phase);
     /* A rank that is lost meanwhile stands at the step whose gradients are being collected. */
-    comm_set_phase(e->comm, e->global_steps + (e->n_backward > 0), phase);
+    comm_set_phase(e->desc.comm, e->run.global_steps + (e->run.n_backward > 0), phase);
     cz_status st = host_scratch_take(e, &w.room);
-    if (st == CZ_OK) st = comm_agree(e->comm, write_or_serve(&w, write, user));
+    if (st == CZ_OK) st = comm_agree(e->desc.comm, write_or_serve(&w, write, user));
     host_scratch_give(&w.room);
     return st;
 }
@@ -97,9 +98,9 @@ struct export_target {
 static cz_status export_hf(struct whole *w, void *user)
 {
     const struct export_target *t = user;
-    if (cz_model_has_adapter(w->e->model))
-        return model_export_adapter(w->e->model, t->dir, t->dtype, fetch_master, w);
-    return model_export_hf(w->e->model, t->dir, t->dtype, fetch_master, w);
+    if (cz_model_has_adapter(w->e->desc.model))
+        return model_export_adapter(w->e->desc.model, t->dir, t->dtype, fetch_master, w);
+    return model_export_hf(w->e->desc.model, t->dir, t->dtype, fetch_master, w);
 }
 
 cz_status engine_export_hf(struct cz_engine *e, const char *dir, enum cz_dtype dtype)
@@ -129,7 +130,7 @@ static bool is_left_out(const struct weights_file *f, const struct param_info *p
 static void put_tensor(struct pickle_writer *w, const struct cz_engine *e, const char *name,
                        const struct param_info *p, size_t storage_idx)
 {
-    const struct pickle_tensor_desc tensor = {.dtype = e->dtype,
+    const struct pickle_tensor_desc tensor = {.dtype = e->desc.dtype,
                                               .storage_idx = storage_idx,
                                               .storage_numel = p->numel,
                                               .ndim = p->ndim,
@@ -142,7 +143,7 @@ static void put_tensor(struct pickle_writer *w, const struct cz_engine *e, const
 static cz_status describe_weights(const struct cz_engine *e, struct weights_file *f,
                                   unsigned char **pickle, size_t *nbytes)
 {
-    const struct param_table *table = model_params(e->model);
+    const struct param_table *table = model_params(e->desc.model);
     struct pickle_writer *w = pickle_writer_create();
     if (!w) return err_set(CZ_NOMEM, 0, "no memory for a pickle");
     pickle_ordered_dict_begin(w);
@@ -150,7 +151,7 @@ static cz_status describe_weights(const struct cz_engine *e, struct weights_file
         const struct param_info *p = &table->params[i];
         if (is_left_out(f, p)) continue;
         f->storage_of[i] = f->n_storages++;
-        f->nbytes[f->storage_of[i]] = p->numel * dtype_size(e->dtype);
+        f->nbytes[f->storage_of[i]] = p->numel * dtype_size(e->desc.dtype);
         put_tensor(w, e, p->name, p, f->storage_of[i]);
     }
     for (size_t a = 0; a < table->n_aliases; a++) {
@@ -169,12 +170,12 @@ static cz_status write_weight(struct whole *w, struct weights_file *f, size_t i,
 {
     enum { CHUNK = 1 << 16 };
     const struct cz_engine *e = w->e;
-    size_t numel = model_params(e->model)->params[i].numel, elem = dtype_size(e->dtype);
+    size_t numel = model_params(e->desc.model)->params[i].numel, elem = dtype_size(e->desc.dtype);
     for (size_t off = 0, n; off < numel; off += n) {
         n = numel - off < CHUNK ? numel - off : CHUNK;
         TRY(fetch_master(w, i, off, n, room));
-        for (size_t k = 0; e->dtype != DTYPE_F32 && k < n; k++)
-            dtype_put(room, k, e->dtype, room[k]); /* narrower: never ahead of the reading */
+        for (size_t k = 0; e->desc.dtype != DTYPE_F32 && k < n; k++)
+            dtype_put(room, k, e->desc.dtype, room[k]); /* narrower: never ahead of the reading */
         TRY(pt_write(f->out, f->storage_of[i], off * elem, n * elem, room, NULL));
     }
     return CZ_OK;
@@ -185,7 +186,7 @@ static cz_status write_weights(struct whole *w, void *user)
 {
     const struct cz_engine *e = w->e;
     struct weights_file *f = user;
-    const struct param_table *table = model_params(e->model);
+    const struct param_table *table = model_params(e->desc.model);
     struct pt_written written;
     unsigned char *pickle = NULL;
     size_t pickle_nbytes = 0;
@@ -221,22 +222,22 @@ cz_status engine_save_16bit_model(struct cz_engine *e, const char *dir, const ch
                                   bool exclude_frozen, bool *saved)
 {
     ENGINE_ENTRY(e);
-    const struct config_zero *zero = &e->config->zero;
+    const struct config_zero *zero = &e->desc.config->zero;
     if (!dir || !*dir || !saved)
         return err_set(CZ_INVALID, 0, "engine_save_16bit_model needs a folder and a result");
     *saved = zero->stage < 3 || zero->gather_16bit_weights_on_model_save;
     if (!*saved) {
-        if (e->comm->rank == 0)
+        if (e->desc.comm->rank == 0)
             LOGV(LOG_WARN, SUB_CKPT,
                  "no weights were saved to %s: at stage 3 that needs "
                  "zero_optimization.stage3_gather_16bit_weights_on_model_save",
                  dir);
         return CZ_OK;
     }
-    const cz_status make_folder = e->comm->rank == 0 ? file_make_dirs(dir) : CZ_OK;
-    TRY(comm_agree(e->comm, make_folder));
+    const cz_status make_folder = e->desc.comm->rank == 0 ? file_make_dirs(dir) : CZ_OK;
+    TRY(comm_agree(e->desc.comm, make_folder));
     char *path = file_join(dir, filename ? filename : "pytorch_model.bin");
-    TRY(comm_agree(e->comm, path ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a path")));
+    TRY(comm_agree(e->desc.comm, path ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a path")));
     struct weights_file f = {.path = path, .exclude_frozen = exclude_frozen};
     cz_status st = write_whole(e, "saving weights", write_weights, &f);
     free(path);

@@ -5,6 +5,8 @@
 #include "base/options.h"
 #include "checkpoint/fsck/fsck.h"
 #include "checkpoint/read/names.h"
+#include "engine/host_scratch.h"
+#include "engine/micro_batches.h"
 #include "engine/report/monitor.h"
 #include "engine/state/client_state_impl.h"
 #include "engine/state/load_impl.h"
@@ -48,7 +50,7 @@ static cz_status tag_to_verify(const struct load *l, const char *dir, char **tag
         *tag = strdup(given);
         return *tag ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
     }
-    if (!l->e->config->checkpoint.load_universal) return CZ_OK;
+    if (!l->e->desc.config->checkpoint.load_universal) return CZ_OK;
     cz_status st = ckpt_latest_read(dir, true, tag);
     if (st != CZ_NOTFOUND) return st;
     err_clear();
@@ -61,7 +63,7 @@ static cz_status verify(const struct load *l, const char *dir)
     struct err first = {.status = CZ_OK};
     struct cz_fsck_report report = {.size = sizeof report};
     char *tag;
-    if (l->options->no_verify || l->e->comm->rank != 0) return CZ_OK;
+    if (l->options->no_verify || l->e->desc.comm->rank != 0) return CZ_OK;
     TRY(tag_to_verify(l, dir, &tag));
     const struct cz_fsck_options options = {
         .size = sizeof options, .dir = dir, .tag = tag, .finding = remember_first, .user = &first};
@@ -79,16 +81,17 @@ static size_t group_of_name(const char *name, void *user)
     const struct load *l = user;
     size_t idx;
     if (!load_param_of(l, name, &idx)) return SIZE_MAX;
-    return model_params(l->e->model)->params[idx].trainable ? l->e->group_of[idx] : SIZE_MAX;
+    return model_params(l->e->desc.model)->params[idx].trainable ? l->e->desc.group_of[idx]
+                                                                 : SIZE_MAX;
 }
 
 /* An adapter on another model than its own would train, but from a far higher loss. */
 static cz_status check_base(const struct load *l)
 {
-    struct cz_model *m = l->e->model;
+    struct cz_model *m = l->e->desc.model;
     uint64_t hash;
     if (!l->has_run_state || !l->run.has_base || !cz_model_has_adapter(m) || l->options->lenient ||
-        l->e->comm->rank != 0)
+        l->e->desc.comm->rank != 0)
         return CZ_OK;
     TRY(model_base_hash(m, &hash));
     if (hash == l->run.base_hash) return CZ_OK;
@@ -104,14 +107,14 @@ static cz_status check_base(const struct load *l)
 static cz_status open_checkpoint(struct load *l, const char *dir)
 {
     const struct cz_engine *e = l->e;
-    size_t n = model_params(e->model)->n_params + 1;
-    const struct ckpt_open_options options = {.dir = dir,
-                                              .tag = l->options->tag,
-                                              .universal = e->config->checkpoint.load_universal,
-                                              .weights_only = l->options->no_optimizer_states ||
-                                                              l->options->module_only,
-                                              .group_of = group_of_name,
-                                              .user = l};
+    size_t n = model_params(e->desc.model)->n_params + 1;
+    const struct ckpt_open_options options = {
+        .dir = dir,
+        .tag = l->options->tag,
+        .universal = e->desc.config->checkpoint.load_universal,
+        .weights_only = l->options->no_optimizer_states || l->options->module_only,
+        .group_of = group_of_name,
+        .user = l};
     l->tensor_of = calloc(n, sizeof *l->tensor_of);
     l->weights = calloc(n, sizeof *l->weights);
     if (!l->tensor_of || !l->weights) return err_set(CZ_NOMEM, 0, "no memory to load %s", dir);
@@ -134,10 +137,10 @@ static cz_status fetch(void *user, enum zero_what what, size_t state_idx, size_t
     const struct cz_engine *e = l->e;
     size_t idx = l->tensor_of[param_idx];
     if (what == ZERO_WEIGHT) return ckpt_read(l->ck, idx, l->weight_what, off, numel, dst);
-    size_t group = e->group_of[param_idx], state = l->state_of[group][state_idx];
+    size_t group = e->desc.group_of[param_idx], state = l->state_of[group][state_idx];
     if (!l->fresh_states && state != LOAD_NO_STATE)
         return ckpt_read(l->ck, idx, CKPT_STATE_0 + (int)state, off, numel, dst);
-    double init = optim_state_init(&e->groups[group].hyper, state_idx);
+    double init = optim_state_init(&e->desc.groups[group].hyper, state_idx);
     for (size_t i = 0; i < numel; i++) dst[i] = (float)init;
     return CZ_OK;
 }
@@ -154,7 +157,7 @@ static cz_status restore_tensors(struct load *l)
                                       .states = l->with_states,
                                       .staging = room.p,
                                       .staging_numel = room.numel};
-    if (st == CZ_OK) st = zero_restore(e->zero, &args);
+    if (st == CZ_OK) st = zero_restore(e->desc.zero, &args);
     host_scratch_give(&room);
     return st;
 }
@@ -165,15 +168,15 @@ static cz_status restore_tensors(struct load *l)
 static cz_status restart_monitor(const struct load *l)
 {
     struct cz_engine *e = l->e;
-    if (l->options->module_only || e->comm->rank != 0 || !monitor_is_enabled(e->monitor))
+    if (l->options->module_only || e->desc.comm->rank != 0 || !monitor_is_enabled(e->run.monitor))
         return CZ_OK;
-    return monitor_restart(e->monitor, e->global_samples + 1);
+    return monitor_restart(e->run.monitor, e->run.global_samples + 1);
 }
 
 /* Weights alone are of the step that saved them, whatever step the run is at. */
 static long long step_of_weights(const struct load *l)
 {
-    double steps = (double)l->e->global_steps;
+    double steps = (double)l->e->run.global_steps;
     if (l->options->module_only)
         ckpt_number(l->ck, pickle_get(ckpt_model_states(l->ck), "global_steps"), &steps);
     return (long long)steps;
@@ -187,19 +190,19 @@ static bool has_states(const struct load *l)
 static void say(const struct load *l)
 {
     const struct ckpt_info *info = ckpt_get_info(l->ck);
-    if (l->e->comm->rank != 0) return;
+    if (l->e->desc.comm->rank != 0) return;
     LOGV(LOG_INFO, SUB_CKPT,
          "restored %zu of %zu tensors%s from %s (stage %d, %d rank%s), step %lld", l->n_restored,
-         model_params(l->e->model)->n_params, has_states(l) ? " and the optimizer's states" : "",
-         info->tag_dir, info->stage, info->world_size, info->world_size == 1 ? "" : "s",
-         step_of_weights(l));
+         model_params(l->e->desc.model)->n_params,
+         has_states(l) ? " and the optimizer's states" : "", info->tag_dir, info->stage,
+         info->world_size, info->world_size == 1 ? "" : "s", step_of_weights(l));
 }
 
 /* Strings are the caller's: the checkpoint is closed when the call returns. */
 static cz_status fill_result(const struct load *l, struct cz_load_result *r)
 {
     *r = (struct cz_load_result){.n_restored = l->n_restored,
-                                 .n_tensors = model_params(l->e->model)->n_params,
+                                 .n_tensors = model_params(l->e->desc.model)->n_params,
                                  .has_states = has_states(l),
                                  .has_cursor = l->has_run_state && l->run.has_cursor,
                                  .cursor = l->run.cursor};
@@ -215,8 +218,8 @@ static cz_status fill_result(const struct load *l, struct cz_load_result *r)
 static cz_status load(struct load *l, const char *dir, struct cz_load_result *result)
 {
     struct cz_engine *e = l->e;
-    TRY(comm_agree(e->comm, verify(l, dir)));
-    TRY(comm_agree(e->comm, open_checkpoint(l, dir)));
+    TRY(comm_agree(e->desc.comm, verify(l, dir)));
+    TRY(comm_agree(e->desc.comm, open_checkpoint(l, dir)));
     /* Without a shared file system, ranks may see different folders. They must load the same
      * state. */
     char text[512];
@@ -225,21 +228,21 @@ static cz_status load(struct load *l, const char *dir, struct cz_load_result *re
     ckpt_number(l->ck, pickle_get(ckpt_model_states(l->ck), "global_steps"), &steps);
     snprintf(text, sizeof text, "tag %s\nsteps %.0f\nsize %llu\n", info->tag, steps,
              (unsigned long long)info->nbytes);
-    TRY(comm_same(l->e->comm, "the checkpoint", text));
-    TRY(engine_drop_step(e)); /* a program goes back because of it, such as a loss of NaN */
+    TRY(comm_same(l->e->desc.comm, "the checkpoint", text));
+    TRY(micro_batches_drop(e)); /* a program goes back because of it, such as a loss of NaN */
     TRY(restore_tensors(l));
-    TRY(comm_agree(e->comm, load_run(l)));
-    TRY(comm_agree(e->comm, load_onebit(l)));
-    TRY(zero_onebit_restored(e->zero));
-    e->loss_sum = 0;
-    for (size_t k = 0; k < e->n_stages; k++) e->stages[k].n_losses = 0;
-    e->grad_norm = NAN;
-    e->boundary_loss = NAN;
-    log_set_step(e->global_steps);
+    TRY(comm_agree(e->desc.comm, load_run(l)));
+    TRY(comm_agree(e->desc.comm, load_onebit(l)));
+    TRY(zero_onebit_restored(e->desc.zero));
+    e->run.loss_sum = 0;
+    for (size_t k = 0; k < e->desc.n_stages; k++) e->mem.stages[k].n_losses = 0;
+    e->run.grad_norm = NAN;
+    e->run.boundary_loss = NAN;
+    log_set_step(e->run.global_steps);
     say(l);
-    TRY(comm_agree(e->comm, load_compare(l)));
-    TRY(comm_agree(e->comm, restart_monitor(l)));
-    return comm_agree(e->comm, fill_result(l, result));
+    TRY(comm_agree(e->desc.comm, load_compare(l)));
+    TRY(comm_agree(e->desc.comm, restart_monitor(l)));
+    return comm_agree(e->desc.comm, fill_result(l, result));
 }
 
 /* A save that is under way is ended first: it may be the checkpoint to load, and it reads what
@@ -255,7 +258,7 @@ cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
     TRY(OPTIONS_TAKE(cz_load_options, &ours, options));
     if (result) TRY(OPTIONS_GIVE(cz_load_result, result, &restored));
     if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to load from is needed");
-    comm_set_phase(e->comm, e->global_steps, "loading a checkpoint");
+    comm_set_phase(e->desc.comm, e->run.global_steps, "loading a checkpoint");
     engine_save_end(e);
     cz_status st = load(&l, dir, &restored);
     load_free(&l);

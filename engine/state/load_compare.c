@@ -68,7 +68,7 @@ static void say_difference(void *user, const char *path, const char *saved, cons
     if (c->other_optimizer && strncmp(path, "optimizer", 9) == 0) return;
     if (c->other_schedule && strncmp(path, "scheduler", 9) == 0) return;
     /* Without a schedule the checkpoint's rate is used, and load_run() says so. */
-    if (strcmp(path, "optimizer.params.lr") == 0 && !c->l->e->config->scheduler.usable) return;
+    if (strcmp(path, "optimizer.params.lr") == 0 && !c->l->e->desc.config->scheduler.usable) return;
     switch (weight_of(path)) {
     case SAID: break;
     case INFORMS:
@@ -98,24 +98,24 @@ static void say_batch(const struct ds_config *saved, const struct ds_config *our
 static void say_precision(const struct load *l)
 {
     const struct pickle_dtype *saved = ckpt_get_info(l->ck)->model_dtype;
-    if (saved && saved->has_base && saved->base != l->e->dtype)
+    if (saved && saved->has_base && saved->base != l->e->desc.dtype)
         LOGV(LOG_WARN, SUB_CKPT, "precision: %s in the checkpoint; the config's %s is used",
-             dtype_name(saved->base), dtype_name(l->e->dtype));
+             dtype_name(saved->base), dtype_name(l->e->desc.dtype));
 }
 
 static void say_groups(const struct load *l)
 {
     const size_t n = ckpt_get_info(l->ck)->n_groups;
-    if (n > 0 && n != l->e->n_groups)
+    if (n > 0 && n != l->e->desc.n_groups)
         LOGV(LOG_WARN, SUB_CKPT,
              "parameter groups: %zu in the checkpoint, %zu here; each takes the settings that its "
              "first parameter had",
-             n, l->e->n_groups);
+             n, l->e->desc.n_groups);
 }
 
 static cz_status say_configs(const struct load *l, const struct ds_config *saved)
 {
-    const struct ds_config *ours = l->e->config;
+    const struct ds_config *ours = l->e->desc.config;
     /* A schedule that a program made itself is not in its config. */
     const bool has_own =
         !saved->scheduler.type &&
@@ -137,7 +137,7 @@ static cz_status load_saved_config(const struct load *l, struct ds_config **out)
     *out = NULL;
     if (!pickle_is(node, PICKLE_DICT)) return CZ_OK;
     options.world_size = ckpt_get_info(l->ck)->world_size;
-    options.compat = l->e->config->compat;
+    options.compat = l->e->desc.config->compat;
     TRY(client_state_value_json(node, &text));
     const cz_status st =
         config_load_text(text, strlen(text), "the checkpoint's config", &options, out);
@@ -151,7 +151,7 @@ static cz_status load_saved_config(const struct load *l, struct ds_config **out)
 cz_status load_compare(const struct load *l)
 {
     struct ds_config *saved;
-    if (l->options->module_only || l->e->comm->rank != 0) return CZ_OK;
+    if (l->options->module_only || l->e->desc.comm->rank != 0) return CZ_OK;
     say_precision(l);
     say_groups(l);
     TRY(load_saved_config(l, &saved));

@@ -40,11 +40,11 @@ static bool is_replaced_module(const char *name)
 /* By the parameter's name, or by one of the names it is tied to. */
 static size_t find_tensor(const struct load *l, size_t param_idx)
 {
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     size_t idx = load_find(l, table->params[param_idx].name);
     for (size_t a = 0; idx == ckpt_count(l->ck) && a < table->n_aliases; a++)
         if (table->aliases[a].param_idx == param_idx) idx = load_find(l, table->aliases[a].name);
-    if (idx == ckpt_count(l->ck) && cz_model_has_adapter(l->e->model))
+    if (idx == ckpt_count(l->ck) && cz_model_has_adapter(l->e->desc.model))
         idx = find_by_peft_name(l, table->params[param_idx].name);
     return idx;
 }
@@ -52,13 +52,13 @@ static size_t find_tensor(const struct load *l, size_t param_idx)
 /* The model of an adapter may be missing: it is in its own folder. */
 static bool may_be_missing(const struct load *l, size_t param_idx)
 {
-    return cz_model_has_adapter(l->e->model) &&
-           !model_params(l->e->model)->params[param_idx].trainable;
+    return cz_model_has_adapter(l->e->desc.model) &&
+           !model_params(l->e->desc.model)->params[param_idx].trainable;
 }
 
 static bool lacks_some(const struct load *l)
 {
-    for (size_t i = 0; i < model_params(l->e->model)->n_params; i++)
+    for (size_t i = 0; i < model_params(l->e->desc.model)->n_params; i++)
         if (find_tensor(l, i) == ckpt_count(l->ck) && !may_be_missing(l, i)) return true;
     return false;
 }
@@ -66,7 +66,7 @@ static bool lacks_some(const struct load *l)
 /* Others may be missing only in a lenient load. */
 static cz_status find_weights(struct load *l)
 {
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     size_t n_missing = 0;
     const char *missing = NULL;
     TRY(load_names(l, false));
@@ -119,8 +119,8 @@ static bool find_state(const struct ckpt_info *info, const char *name, size_t *i
 static bool is_taken(const struct load *l, size_t saved_state)
 {
     const struct cz_engine *e = l->e;
-    for (size_t g = 0; g < e->n_groups; g++)
-        for (size_t s = 0; s < optim_n_states(&e->groups[g].hyper); s++)
+    for (size_t g = 0; g < e->desc.n_groups; g++)
+        for (size_t s = 0; s < optim_n_states(&e->desc.groups[g].hyper); s++)
             if (l->state_of[g][s] == saved_state) return true;
     return false;
 }
@@ -140,12 +140,13 @@ static void warn_of_others(const struct load *l)
                                    info->states[i]);
         n++;
     }
-    if (n == 0 || e->comm->rank != 0) return;
+    if (n == 0 || e->desc.comm->rank != 0) return;
     LOGV(LOG_WARN, SUB_CKPT,
          "%s has the optimizer state%s %s, which %s does not keep: dropped; did another optimizer "
          "save %s?",
          info->tag_dir, n == 1 ? "" : "s", dropped,
-         optim_group_names(e->groups, e->n_groups, names, sizeof names), n == 1 ? "it" : "them");
+         optim_group_names(e->desc.groups, e->desc.n_groups, names, sizeof names),
+         n == 1 ? "it" : "them");
 }
 
 /* Under the class' name, or, alone there, under the one that another of its forms gives the first
@@ -165,8 +166,8 @@ static cz_status find_states(struct load *l)
 {
     const struct cz_engine *e = l->e;
     const struct ckpt_info *info = ckpt_get_info(l->ck);
-    for (size_t g = 0; g < e->n_groups; g++) {
-        const struct optim_hyper *hyper = &e->groups[g].hyper;
+    for (size_t g = 0; g < e->desc.n_groups; g++) {
+        const struct optim_hyper *hyper = &e->desc.groups[g].hyper;
         for (size_t s = 0; s < optim_n_states(hyper); s++) {
             if (find_state_of(info, hyper, s, &l->state_of[g][s])) continue;
             l->state_of[g][s] = LOAD_NO_STATE;
@@ -186,11 +187,11 @@ static cz_status find_states(struct load *l)
 static cz_status check_states(const struct load *l)
 {
     const struct cz_engine *e = l->e;
-    const struct param_table *table = model_params(e->model);
+    const struct param_table *table = model_params(e->desc.model);
     for (size_t i = 0; i < table->n_params; i++) {
         if (!l->weights[i] || !table->params[i].trainable) continue;
-        const size_t g = e->group_of[i];
-        const struct optim_hyper *hyper = &e->groups[g].hyper;
+        const size_t g = e->desc.group_of[i];
+        const struct optim_hyper *hyper = &e->desc.groups[g].hyper;
         for (size_t s = 0; s < optim_n_states(hyper); s++)
             if (l->state_of[g][s] != LOAD_NO_STATE &&
                 !ckpt_has_state(l->ck, l->tensor_of[i], l->state_of[g][s]))
@@ -206,8 +207,8 @@ static cz_status check_states(const struct load *l)
 
 static bool keeps_states(const struct cz_engine *e)
 {
-    for (size_t g = 0; g < e->n_groups; g++)
-        if (optim_n_states(&e->groups[g].hyper) > 0) return true;
+    for (size_t g = 0; g < e->desc.n_groups; g++)
+        if (optim_n_states(&e->desc.groups[g].hyper) > 0) return true;
     return false;
 }
 
@@ -240,10 +241,11 @@ cz_status load_match(struct load *l)
     const char *stranger = NULL;
     bool *known = calloc(n + 1, sizeof *known);
     if (!known) return err_set(CZ_NOMEM, 0, "no memory for %zu tensors", n);
-    for (size_t i = 0; i < model_params(l->e->model)->n_params; i++) known[l->tensor_of[i]] = true;
+    for (size_t i = 0; i < model_params(l->e->desc.model)->n_params; i++)
+        known[l->tensor_of[i]] = true;
     for (size_t t = 0; t < n; t++) {
         if (known[t] || ckpt_at(l->ck, t)->kind == CKPT_BUFFER) continue;
-        if (cz_model_has_adapter(l->e->model) && is_replaced_module(ckpt_at(l->ck, t)->name))
+        if (cz_model_has_adapter(l->e->desc.model) && is_replaced_module(ckpt_at(l->ck, t)->name))
             continue;
         if (n_strangers++ == 0) stranger = ckpt_at(l->ck, t)->name;
     }
@@ -255,7 +257,7 @@ cz_status load_match(struct load *l)
                        ckpt_get_info(l->ck)->tag_dir, n_strangers, plural(n_strangers), stranger);
     /* load_from_fp32_weights false: masters begin as the 16-bit weights, where those are whole. As
      * in DeepSpeed the key is about stages 1 and 2. */
-    const struct config_zero *zero = &l->e->config->zero;
+    const struct config_zero *zero = &l->e->desc.config->zero;
     const struct ckpt_info *info = ckpt_get_info(l->ck);
     bool is_whole = !info->is_universal && info->stage < 3;
     bool from_module = !zero->load_from_fp32_weights && zero->stage > 0 && zero->stage < 3;

@@ -228,7 +228,7 @@ static cz_status make_names(struct load *l, struct naming *how)
 
 static size_t count_found(const struct load *l)
 {
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     size_t n = 0;
     for (size_t i = 0; i < table->n_params; i++)
         n += load_find(l, table->params[i].name) < ckpt_count(l->ck);
@@ -251,7 +251,7 @@ static void consider(struct candidates *c, const char *prefix, size_t nbytes)
 /* Prefixes under which the checkpoint has a parameter that is missing. */
 static void find_candidates(const struct load *l, struct candidates *c)
 {
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     c->n = 0;
     for (size_t t = 0; t < (l->names ? l->n_names : ckpt_count(l->ck)); t++) {
         const char *theirs = l->names ? l->names[t].text : ckpt_at(l->ck, t)->name;
@@ -298,7 +298,7 @@ static cz_status check_renames(const struct load *l)
             return err_set(CZ_INVALID, 0, "rename \"%s\": no name in %s matches; the first is %s",
                            l->renames[i].text, ckpt_get_info(l->ck)->tag_dir,
                            ckpt_count(l->ck) > 0 ? ckpt_at(l->ck, 0)->name : "none");
-        if (l->e->comm->rank == 0)
+        if (l->e->desc.comm->rank == 0)
             LOGV(LOG_INFO, SUB_CKPT, "names: %s changed %zu", l->renames[i].text,
                  l->renames[i].n_changed);
     }
@@ -329,7 +329,7 @@ static cz_status take_prefix(struct load *l, struct naming *how)
         return CZ_OK;
     }
     TRY(make_names(l, how));
-    if (how->prefix && l->e->comm->rank == 0)
+    if (how->prefix && l->e->desc.comm->rank == 0)
         LOGV(LOG_INFO, SUB_CKPT, "names: \"%s\" is taken off %zu names of %s",
              *how->prefix ? how->prefix : "_orig_mod. and the like", how->n_stripped,
              ckpt_get_info(l->ck)->tag_dir);
@@ -347,7 +347,7 @@ cz_status load_names(struct load *l, bool lacks_some)
 /* While a checkpoint is opened its names come one by one. */
 bool load_param_of(const struct load *l, const char *name, size_t *idx)
 {
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     char text[NAME_NBYTES];
     if (snprintf(text, sizeof text, "%s", name) >= (int)sizeof text) return false;
     for (size_t i = 0; i < l->n_renames; i++)

@@ -6,6 +6,7 @@
  * which every rank holds a chunk: they are laid out again. Both go parameter by parameter, because
  * segments differ between fp32 and 16 bits. Padding begins at zero unless nothing has changed. */
 #include "checkpoint/read/onebit_file.h"
+#include "engine/host_scratch.h"
 #include "engine/state/load_impl.h"
 
 #include "base/log.h"
@@ -35,7 +36,7 @@ static int saved_world(const struct reload *r)
 
 static const struct comm *comm_of(const struct reload *r)
 {
-    return r->l->e->comm;
+    return r->l->e->desc.comm;
 }
 
 /* With as many ranks every error has the owner that it had. */
@@ -55,13 +56,13 @@ static bool has_files(const struct reload *r)
 /* Errors of another class mean something else, although their layout may be the same. */
 static bool is_class(const struct cz_engine *e, const char *name)
 {
-    return strcmp(onebit_of(e->groups, e->n_groups)->cls->name, name) == 0;
+    return strcmp(onebit_of(e->desc.groups, e->desc.n_groups)->cls->name, name) == 0;
 }
 
 /* Whether a run of this config is in its frozen phase after `step` calls. */
 static bool is_frozen_at(const struct cz_engine *e, uint64_t step)
 {
-    return step >= onebit_freezes_at(onebit_of(e->groups, e->n_groups));
+    return step >= onebit_freezes_at(onebit_of(e->desc.groups, e->desc.n_groups));
 }
 
 /* A count of DeepSpeed's; what is not there or makes no sense stays. */
@@ -77,7 +78,7 @@ static void take_interval(const struct load *l, const struct pickle_node *state,
 /* The state dictionary of the first parameter that has one. */
 static const struct pickle_node *any_state(const struct load *l)
 {
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     for (size_t i = 0; i < table->n_params; i++) {
         const struct pickle_node *state =
             l->weights[i] ? ckpt_state_dict(l->ck, l->tensor_of[i]) : NULL;
@@ -90,7 +91,7 @@ static const struct pickle_node *any_state(const struct load *l)
 static void take_deepspeed_clock(const struct load *l, struct onebit_clock *clock)
 {
     const struct pickle_node *state = any_state(l);
-    clock->step = l->e->n_updates;
+    clock->step = l->e->run.n_updates;
     take_interval(l, state, "var_interval", 1, &clock->var_interval);
     take_interval(l, state, "var_counter", 0, &clock->var_counter);
     take_interval(l, state, "local_step_interval", 1, &clock->local_step_interval);
@@ -111,7 +112,7 @@ static void take_float(const struct load *l, const struct pickle_node *state, co
 static void take_tensors(struct reload *r)
 {
     const struct load *l = r->l;
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     for (size_t i = 0; i < table->n_params; i++) {
         struct onebit_tensor *t = &r->ob.tensors[i];
         *t = (struct onebit_tensor){.last_factor = 1, .scaling_coeff = 1};
@@ -145,9 +146,10 @@ static bool saved_frozen(const struct reload *r, uint64_t step)
 static double saved_lrs(const struct reload *r, size_t group)
 {
     const struct load *l = r->l;
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     for (size_t i = 0; i < table->n_params; i++) {
-        if (!l->weights[i] || !table->params[i].trainable || l->e->group_of[i] != group) continue;
+        if (!l->weights[i] || !table->params[i].trainable || l->e->desc.group_of[i] != group)
+            continue;
         const struct ckpt_tensor *t = ckpt_at(l->ck, l->tensor_of[i]);
         if (t->kind == CKPT_TRAINED && t->group < l->run.n_groups) return r->saved->lrs[t->group];
     }
@@ -160,7 +162,7 @@ static void take_clock(struct reload *r)
 {
     struct load *l = r->l;
     struct cz_engine *e = l->e;
-    struct onebit_clock start = onebit_clock_start(e->dtype != DTYPE_F32), clock = start;
+    struct onebit_clock start = onebit_clock_start(e->desc.dtype != DTYPE_F32), clock = start;
     if (r->saved)
         clock = r->saved->clock;
     else
@@ -170,12 +172,12 @@ static void take_clock(struct reload *r)
     /* Without coefficients OneBitLamb goes one more step, and makes them. */
     clock.frozen = is_frozen_at(e, clock.step) && (r->was_frozen || !r->ob.tensors);
     *r->ob.clock = clock;
-    for (size_t g = 0; r->ob.lrs && g < e->n_groups; g++)
+    for (size_t g = 0; r->ob.lrs && g < e->desc.n_groups; g++)
         r->ob.lrs[g] = l->keeps_moves && r->saved->has_lrs ? saved_lrs(r, g) : 0;
     if (r->ob.tensors) take_tensors(r);
     /* Back in the warm-up: as at its beginning. */
     if (r->ob.tensors && r->was_frozen && !clock.frozen) {
-        for (size_t i = 0; i < model_params(r->l->e->model)->n_params; i++)
+        for (size_t i = 0; i < model_params(r->l->e->desc.model)->n_params; i++)
             r->ob.tensors[i] = (struct onebit_tensor){.last_factor = 1, .scaling_coeff = 1};
     }
 }
@@ -185,11 +187,11 @@ void load_onebit_plan(struct load *l)
 {
     const struct run_onebit *saved = &l->run.onebit;
     const struct cz_engine *e = l->e;
-    if (!zero_onebit(e->zero).clock) return;
+    if (!zero_onebit(e->desc.zero).clock) return;
     l->saved_onebit = l->has_run_state && saved->present && is_class(e, saved->optimizer);
     l->keeps_moves = l->saved_onebit && saved->clock.frozen && is_frozen_at(e, saved->clock.step);
-    for (size_t g = 0; g < e->n_groups; g++)
-        if (optim_moves_alone(&e->groups[g].hyper) && !l->keeps_moves)
+    for (size_t g = 0; g < e->desc.n_groups; g++)
+        if (optim_moves_alone(&e->desc.groups[g].hyper) && !l->keeps_moves)
             l->state_of[g][2] = LOAD_NO_STATE;
 }
 
@@ -199,8 +201,8 @@ void load_onebit_plan(struct load *l)
 static cz_status find_places(struct reload *r)
 {
     const struct load *l = r->l;
-    struct zero *z = l->e->zero;
-    size_t n = model_params(l->e->model)->n_params, n_segments = zero_n_segments(z);
+    struct zero *z = l->e->desc.zero;
+    size_t n = model_params(l->e->desc.model)->n_params, n_segments = zero_n_segments(z);
     size_t n_tensors = ckpt_count(l->ck);
     r->segment_of = calloc(n + 1, sizeof *r->segment_of);
     r->off_in = calloc(n + 1, sizeof *r->off_in);
@@ -218,7 +220,7 @@ static cz_status find_places(struct reload *r)
             size_t i = segment.param_idx[k];
             r->segment_of[i] = s;
             r->off_in[i] = at;
-            at += model_params(l->e->model)->params[i].numel;
+            at += model_params(l->e->desc.model)->params[i].numel;
         }
     }
     return CZ_OK;
@@ -233,14 +235,14 @@ struct own {
 /* Ranges are in bytes, elements are fp32. */
 static size_t own_numel(const struct reload *r, enum zero_onebit_what what, size_t idx)
 {
-    return zero_onebit_range(r->l->e->zero, what, idx).nbytes / sizeof(float);
+    return zero_onebit_range(r->l->e->desc.zero, what, idx).nbytes / sizeof(float);
 }
 
 /* Elements [at, at + n) of it += scale · what is staged. */
 static cz_status add_staged(struct reload *r, const struct own *to, size_t at, size_t n,
                             float scale)
 {
-    struct zero *z = r->l->e->zero;
+    struct zero *z = r->l->e->desc.zero;
     TRY(zero_onebit_read(z, to->what, to->idx, to->off + at, n, r->sums));
     for (size_t i = 0; i < n; i++) r->sums[i] += scale * r->staging[i];
     return zero_onebit_write(z, to->what, to->idx, to->off + at, n, r->sums);
@@ -262,7 +264,7 @@ static cz_status each_run(struct reload *r, const struct ckpt_onebit_file *file,
                           run_fn fn)
 {
     const struct load *l = r->l;
-    size_t n = model_params(l->e->model)->n_params;
+    size_t n = model_params(l->e->desc.model)->n_params;
     for (size_t s = 0; s < ckpt_onebit_n_segments(file); s++) {
         const struct ckpt_onebit_segment segment = ckpt_onebit_segment_at(file, s);
         struct old_run run = {.segment = s};
@@ -307,7 +309,7 @@ static cz_status add_worker(struct reload *r, const struct ckpt_onebit_file *fil
 {
     const struct own to = {ZERO_WORKER_ERROR, r->segment_of[run->param_idx],
                            r->off_in[run->param_idx]};
-    if (to.idx == zero_n_segments(r->l->e->zero) || share_of(r, rank) == 0) return CZ_OK;
+    if (to.idx == zero_n_segments(r->l->e->desc.zero) || share_of(r, rank) == 0) return CZ_OK;
     return add_error(r, file, run->segment, run->off, run->numel, share_of(r, rank), &to);
 }
 
@@ -316,7 +318,7 @@ static cz_status add_server(struct reload *r, const struct ckpt_onebit_file *fil
                             const struct old_run *run, int rank)
 {
     size_t segment = r->segment_of[run->param_idx], off = r->off_in[run->param_idx];
-    if (segment == zero_n_segments(r->l->e->zero)) return CZ_OK;
+    if (segment == zero_n_segments(r->l->e->desc.zero)) return CZ_OK;
     const struct ckpt_onebit_segment old = ckpt_onebit_segment_at(file, run->segment);
     size_t chunk = (size_t)old.numel_padded / (size_t)saved_world(r);
     size_t mine = own_numel(r, ZERO_SERVER_ERROR, segment);
@@ -379,7 +381,7 @@ static cz_status open_file(const struct reload *r, int rank, struct ckpt_onebit_
 static bool is_same_segment(const struct reload *r, const struct ckpt_onebit_file *file, size_t s)
 {
     const struct ckpt_onebit_segment old = ckpt_onebit_segment_at(file, s);
-    const struct zero_segment now = zero_segment(r->l->e->zero, s);
+    const struct zero_segment now = zero_segment(r->l->e->desc.zero, s);
     bool same = old.n_params == now.n_params && old.numel == now.numel &&
                 old.numel_padded == now.numel_padded;
     for (size_t k = 0; same && k < now.n_params; k++) {
@@ -392,7 +394,7 @@ static bool is_same_segment(const struct reload *r, const struct ckpt_onebit_fil
 /* Nothing has changed: every byte as it was, padding too. */
 static bool is_same_layout(const struct reload *r, const struct ckpt_onebit_file *file)
 {
-    size_t n = zero_n_segments(r->l->e->zero);
+    size_t n = zero_n_segments(r->l->e->desc.zero);
     bool same = same_world(r) && ckpt_onebit_n_segments(file) == n;
     for (size_t s = 0; same && s < n; s++) same = is_same_segment(r, file, s);
     return same;
@@ -406,7 +408,7 @@ static cz_status read_error(struct reload *r, const struct ckpt_onebit_file *fil
     for (size_t at = 0, n; at < numel; at += n) {
         n = numel - at < r->staging_numel ? numel - at : r->staging_numel;
         TRY(ckpt_onebit_read(file, segment, what == ZERO_SERVER_ERROR, at, n, r->staging));
-        TRY(zero_onebit_write(r->l->e->zero, what, segment, at, n, r->staging));
+        TRY(zero_onebit_write(r->l->e->desc.zero, what, segment, at, n, r->staging));
     }
     return CZ_OK;
 }
@@ -418,7 +420,7 @@ static cz_status take_file(struct reload *r, int rank, const struct ckpt_onebit_
     if (r->keeps_errors && r->same_layout) {
         /* Every segment has an error on each side of the exchange. */
         if (rank == comm_of(r)->rank) {
-            for (size_t s = 0; s < zero_n_segments(r->l->e->zero); s++) {
+            for (size_t s = 0; s < zero_n_segments(r->l->e->desc.zero); s++) {
                 TRY(read_error(r, file, ZERO_WORKER_ERROR, s));
                 TRY(read_error(r, file, ZERO_SERVER_ERROR, s));
             }
@@ -449,17 +451,17 @@ static cz_status take_files(struct reload *r)
     bool needs_all;
     /* What the files hold replaces what came with the optimizer's states. */
     const struct cz_engine *e = r->l->e;
-    size_t n_segments = zero_n_segments(e->zero), n = model_params(e->model)->n_params;
+    size_t n_segments = zero_n_segments(e->desc.zero), n = model_params(e->desc.model)->n_params;
     for (size_t s = 0; s < n_segments; s++) {
-        TRY(zero_onebit_clear(e->zero, ZERO_WORKER_ERROR, s));
-        TRY(zero_onebit_clear(e->zero, ZERO_SERVER_ERROR, s));
+        TRY(zero_onebit_clear(e->desc.zero, ZERO_WORKER_ERROR, s));
+        TRY(zero_onebit_clear(e->desc.zero, ZERO_SERVER_ERROR, s));
     }
     if (has_files(r) && r->saved->clock.frozen && r->ob.lrs) {
         for (size_t i = 0; i < n; i++) {
-            const struct param_info *p = &model_params(e->model)->params[i];
+            const struct param_info *p = &model_params(e->desc.model)->params[i];
             if (!p->trainable || p->numel == 0 || !r->l->weights[i]) continue;
-            TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOMENTUM, i));
-            TRY(zero_onebit_clear(e->zero, ZERO_LOCAL_MOVES, i));
+            TRY(zero_onebit_clear(e->desc.zero, ZERO_LOCAL_MOMENTUM, i));
+            TRY(zero_onebit_clear(e->desc.zero, ZERO_LOCAL_MOVES, i));
         }
     }
     if (!has_files(r)) return CZ_OK;
@@ -507,10 +509,10 @@ static void say_errors(const struct reload *r, const char *name)
 static void warn_no_ratios(const struct reload *r)
 {
     const struct cz_engine *e = r->l->e;
-    const struct optim_hyper *hyper = onebit_of(e->groups, e->n_groups);
+    const struct optim_hyper *hyper = onebit_of(e->desc.groups, e->desc.n_groups);
     uint64_t step = r->ob.clock->step;
     if (!r->ob.tensors || r->ob.clock->frozen || !is_frozen_at(e, step)) return;
-    for (size_t i = 0; i < model_params(e->model)->n_params; i++)
+    for (size_t i = 0; i < model_params(e->desc.model)->n_params; i++)
         if (r->ob.tensors[i].lamb_coeff_freeze > 0) return;
     LOGV(LOG_WARN, SUB_CKPT,
          "optimizer.params.freeze_step: %g is after step %llu, and the checkpoint has no trust "
@@ -522,7 +524,7 @@ static void warn_no_ratios(const struct reload *r)
 
 static void say(const struct reload *r)
 {
-    const char *name = onebit_of(r->l->e->groups, r->l->e->n_groups)->cls->name;
+    const char *name = onebit_of(r->l->e->desc.groups, r->l->e->desc.n_groups)->cls->name;
     if (comm_of(r)->rank != 0) return;
     warn_no_ratios(r);
     if (r->was_frozen && !r->ob.clock->frozen)
@@ -546,7 +548,7 @@ cz_status load_onebit(struct load *l)
 {
     struct cz_engine *e = l->e;
     struct reload r = {
-        .l = l, .ob = zero_onebit(e->zero), .saved = l->saved_onebit ? &l->run.onebit : NULL};
+        .l = l, .ob = zero_onebit(e->desc.zero), .saved = l->saved_onebit ? &l->run.onebit : NULL};
     struct host_scratch room;
     if (!r.ob.clock || !l->with_states) return CZ_OK;
     take_clock(&r);

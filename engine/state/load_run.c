@@ -35,9 +35,10 @@ static cz_status take_count(const struct load *l, const char *key, int64_t *out)
 /* A group's place in the checkpoint is that of its first parameter which was trained there. */
 static bool saved_group(const struct load *l, size_t group, size_t *saved)
 {
-    const struct param_table *table = model_params(l->e->model);
+    const struct param_table *table = model_params(l->e->desc.model);
     for (size_t i = 0; i < table->n_params; i++) {
-        if (!l->weights[i] || !table->params[i].trainable || l->e->group_of[i] != group) continue;
+        if (!l->weights[i] || !table->params[i].trainable || l->e->desc.group_of[i] != group)
+            continue;
         const struct ckpt_tensor *t = ckpt_at(l->ck, l->tensor_of[i]);
         if (t->kind != CKPT_TRAINED) continue;
         *saved = t->group;
@@ -54,7 +55,7 @@ static cz_status take_constant(const struct load *l, const char *name, double va
     if (!isfinite(value))
         return err_set(CZ_CORRUPT, 0, "%s: %s in param_groups cannot be %g",
                        ckpt_get_info(l->ck)->tag_dir, name, value);
-    if (value != *field && !moves && l->e->comm->rank == 0)
+    if (value != *field && !moves && l->e->desc.comm->rank == 0)
         LOGV(LOG_WARN, SUB_CKPT, "%s: using %g from the checkpoint; the config has %g", name, value,
              *field);
     *field = value;
@@ -73,30 +74,32 @@ static cz_status take_setting(const struct load *l, const struct pickle_node *sa
 static cz_status restore_counters(struct load *l)
 {
     struct cz_engine *e = l->e;
-    e->global_steps = e->skipped_steps = 0;
-    TRY(take_count(l, "global_steps", &e->global_steps));
-    TRY(take_count(l, "skipped_steps", &e->skipped_steps));
-    if (__builtin_mul_overflow(e->global_steps, e->config->train_batch_size, &e->global_samples))
-        e->global_samples = COUNT_MAX;
-    TRY(take_count(l, "global_samples", &e->global_samples));
+    e->run.global_steps = e->run.skipped_steps = 0;
+    TRY(take_count(l, "global_steps", &e->run.global_steps));
+    TRY(take_count(l, "skipped_steps", &e->run.skipped_steps));
+    if (__builtin_mul_overflow(e->run.global_steps, e->desc.config->train_batch_size,
+                               &e->run.global_samples))
+        e->run.global_samples = COUNT_MAX;
+    TRY(take_count(l, "global_samples", &e->run.global_samples));
     /* Only whether a boundary is due depends on it: at a save none was. */
-    const int64_t gas = e->config->gradient_accumulation_steps;
-    if (__builtin_mul_overflow(e->global_steps, gas, &e->micro_steps)) e->micro_steps = 0;
-    e->n_skipped_in_a_row = 0;
-    e->n_scales = 0;
+    const int64_t gas = e->desc.config->gradient_accumulation_steps;
+    if (__builtin_mul_overflow(e->run.global_steps, gas, &e->run.micro_steps))
+        e->run.micro_steps = 0;
+    e->run.n_skipped_in_a_row = 0;
+    e->run.n_scales = 0;
     if (!l->has_run_state) return CZ_OK;
-    if (l->run.global_steps != e->global_steps)
+    if (l->run.global_steps != e->run.global_steps)
         return err_set(CZ_CORRUPT, 0,
                        "%s: the model's file is of step %lld, " CKPT_STATE
                        " of step %lld: files of two saves",
-                       ckpt_get_info(l->ck)->tag_dir, (long long)e->global_steps,
+                       ckpt_get_info(l->ck)->tag_dir, (long long)e->run.global_steps,
                        (long long)l->run.global_steps);
-    if (!e->config->managed_gradient_accumulation || l->run.micro_steps % gas == 0)
-        e->micro_steps = l->run.micro_steps;
-    e->n_skipped_in_a_row = l->run.n_skipped_in_a_row;
-    e->n_scales = l->run.n_scales;
-    memcpy(e->scale_history, l->run.scale_history, sizeof e->scale_history);
-    e->seed = l->run.seed;
+    if (!e->desc.config->managed_gradient_accumulation || l->run.micro_steps % gas == 0)
+        e->run.micro_steps = l->run.micro_steps;
+    e->run.n_skipped_in_a_row = l->run.n_skipped_in_a_row;
+    e->run.n_scales = l->run.n_scales;
+    memcpy(e->run.scale_history, l->run.scale_history, sizeof e->run.scale_history);
+    e->desc.seed = l->run.seed;
     return CZ_OK;
 }
 
@@ -104,10 +107,10 @@ static cz_status restore_counters(struct load *l)
  * position is taken. */
 static void say_other_settings(const struct load *l, const struct pickle_node *saved)
 {
-    const struct schedule *s = &l->e->schedule;
+    const struct schedule *s = &l->e->run.schedule;
     size_t n;
     const struct schedule_entry *entries = schedule_entries(s->params.kind, &n);
-    for (size_t i = 0; i < n && l->e->comm->rank == 0; i++) {
+    for (size_t i = 0; i < n && l->e->desc.comm->rank == 0; i++) {
         const void *field = (const char *)&s->params.torch + entries[i].offset;
         const bool is_int = entries[i].kind == SCHEDULE_ENTRY_INT;
         double have;
@@ -127,7 +130,7 @@ static cz_status restore_schedule(struct load *l, bool *restored)
 {
     struct cz_engine *e = l->e;
     *restored = false;
-    if (l->options->no_lr_scheduler || !e->config->scheduler.usable) return CZ_OK;
+    if (l->options->no_lr_scheduler || !e->desc.config->scheduler.usable) return CZ_OK;
     const struct pickle_node *saved = pickle_get(ckpt_model_states(l->ck), "lr_scheduler");
     int64_t last;
     /* torch's schedules count from 0; transformers' are torch's LambdaLR. */
@@ -135,7 +138,7 @@ static cz_status restore_schedule(struct load *l, bool *restored)
     if (is_torchs && last >= 0 && last <= COUNT_MAX) {
         last--;
     } else if (!is_torchs && !pickle_to_int(pickle_get(saved, "last_batch_iteration"), &last)) {
-        if (e->comm->rank == 0)
+        if (e->desc.comm->rank == 0)
             LOGV(LOG_WARN, SUB_CKPT,
                  "the checkpoint has no learning-rate schedule: it starts from the beginning");
         return CZ_OK;
@@ -143,7 +146,7 @@ static cz_status restore_schedule(struct load *l, bool *restored)
     if (last < -1 || last > COUNT_MAX)
         return err_set(CZ_CORRUPT, 0, "%s: %s cannot be %lld", ckpt_get_info(l->ck)->tag_dir,
                        is_torchs ? "last_epoch" : "last_batch_iteration", (long long)last);
-    schedule_restore(&e->schedule, last);
+    schedule_restore(&e->run.schedule, last);
     say_other_settings(l, saved);
     *restored = true;
     return CZ_OK;
@@ -196,13 +199,13 @@ static cz_status restore_scale(struct load *l)
 {
     struct cz_engine *e = l->e;
     const struct pickle_dtype *saved = ckpt_get_info(l->ck)->model_dtype;
-    if (!e->config->fp16.enabled || !saved || !saved->has_base || saved->base != DTYPE_F16)
+    if (!e->desc.config->fp16.enabled || !saved || !saved->has_base || saved->base != DTYPE_F16)
         return CZ_OK;
-    struct loss_scale scale = l->has_run_state ? l->run.scale : e->scale;
+    struct loss_scale scale = l->has_run_state ? l->run.scale : e->run.scale;
     if (!l->has_run_state) take_deepspeed_scale(l, &scale);
     if (loss_scale_check(&scale) != CZ_OK)
         return err_prefix("%s: loss scale", ckpt_get_info(l->ck)->tag_dir);
-    e->scale = scale;
+    e->run.scale = scale;
     return CZ_OK;
 }
 
@@ -210,17 +213,18 @@ static cz_status restore_scale(struct load *l)
  * config's rate is used then. The schedules of torch may differ in rounding, so rates may, too. */
 static bool is_other_rate(const struct load *l, size_t g, double saved)
 {
-    const double ours = schedule_lr(&l->e->schedule, l->e->schedule.last_batch_iteration, g);
+    const double ours =
+        schedule_lr(&l->e->run.schedule, l->e->run.schedule.last_batch_iteration, g);
     return fabs(ours - saved) > 1e-9 * fmax(fabs(ours), fabs(saved));
 }
 
 static void take_own_rates(struct load *l, size_t g, double saved)
 {
-    struct optim_group *group = &l->e->groups[g];
-    struct schedule *s = &l->e->schedule;
+    struct optim_group *group = &l->e->desc.groups[g];
+    struct schedule *s = &l->e->run.schedule;
     schedule_write_lr(s, g, group);
     schedule_write_betas(s, g, group);
-    if (g == 0 && l->e->comm->rank == 0)
+    if (g == 0 && l->e->desc.comm->rank == 0)
         LOGV(LOG_WARN, SUB_CKPT,
              "the next step has the rate %g of the config's schedule; the checkpoint's had left %g",
              group->lr, saved);
@@ -234,24 +238,24 @@ cz_status load_run(struct load *l)
     bool has_position;
     TRY(restore_schedule(l, &has_position));
     if (!l->with_states) return CZ_OK;
-    for (size_t g = 0; g < l->e->n_groups; g++) {
+    for (size_t g = 0; g < l->e->desc.n_groups; g++) {
         static const char *const names[] = {"betas[0]", "betas[1]"};
-        struct optim_group *group = &l->e->groups[g];
+        struct optim_group *group = &l->e->desc.groups[g];
         size_t saved;
         if (saved_group(l, g, &saved)) {
             const struct pickle_node *settings = ckpt_param_group(l->ck, saved);
             const struct pickle_node *betas = pickle_get(settings, "betas");
             /* Elastic files hold no groups, so no rate: the schedule says what it was. */
             if (has_position && !pickle_get(settings, "lr"))
-                schedule_write_lr(&l->e->schedule, g, group);
-            if (has_position && !betas) schedule_write_betas(&l->e->schedule, g, group);
+                schedule_write_lr(&l->e->run.schedule, g, group);
+            if (has_position && !betas) schedule_write_betas(&l->e->run.schedule, g, group);
             double lr = number(l, settings, "lr", group->lr);
-            TRY(take_constant(l, "lr", lr, l->e->config->scheduler.usable, &group->lr));
+            TRY(take_constant(l, "lr", lr, l->e->desc.config->scheduler.usable, &group->lr));
             for (size_t i = 0; group->hyper.cls->has_betas && betas && betas->n == 2 && i < 2;
                  i++) {
                 double beta = group->betas[i];
                 pickle_to_double(betas->items[i], &beta);
-                TRY(take_constant(l, names[i], beta, l->e->schedule.cycles_momentum,
+                TRY(take_constant(l, names[i], beta, l->e->run.schedule.cycles_momentum,
                                   &group->betas[i]));
             }
             TRY(take_setting(l, settings, &group->hyper, "weight_decay",
@@ -260,23 +264,26 @@ cz_status load_run(struct load *l)
         }
     }
     /* SGD's momentum is not among what a run's own file holds of a group. */
-    if (has_position && schedule_is_torch(l->e->schedule.params.kind))
-        for (size_t g = 0; g < l->e->n_groups; g++)
-            if (!l->e->groups[g].hyper.cls->has_betas)
-                schedule_write_betas(&l->e->schedule, g, &l->e->groups[g]);
-    for (size_t g = 0; l->has_run_state && g < l->e->n_groups && l->run.n_groups == l->e->n_groups;
-         g++) {
-        l->e->groups[g].lr = l->run.lrs[g];
-        memcpy(l->e->groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
-    }
+    if (has_position && schedule_is_torch(l->e->run.schedule.params.kind))
+        for (size_t g = 0; g < l->e->desc.n_groups; g++)
+            if (!l->e->desc.groups[g].hyper.cls->has_betas)
+                schedule_write_betas(&l->e->run.schedule, g, &l->e->desc.groups[g]);
     for (size_t g = 0;
-         l->e->config->scheduler.usable && !l->options->no_lr_scheduler && g < l->e->n_groups; g++)
-        if (is_other_rate(l, g, l->e->groups[g].lr)) take_own_rates(l, g, l->e->groups[g].lr);
+         l->has_run_state && g < l->e->desc.n_groups && l->run.n_groups == l->e->desc.n_groups;
+         g++) {
+        l->e->desc.groups[g].lr = l->run.lrs[g];
+        memcpy(l->e->desc.groups[g].betas, l->run.betas[g], sizeof l->run.betas[g]);
+    }
+    for (size_t g = 0; l->e->desc.config->scheduler.usable && !l->options->no_lr_scheduler &&
+                       g < l->e->desc.n_groups;
+         g++)
+        if (is_other_rate(l, g, l->e->desc.groups[g].lr))
+            take_own_rates(l, g, l->e->desc.groups[g].lr);
     /* The rules are those for a config. A schedule that cycles momentum may have left a beta1 that
      * it would not set here. */
-    for (size_t g = 0; g < l->e->n_groups; g++) {
-        struct optim_group *group = &l->e->groups[g];
-        if (l->e->schedule.cycles_momentum && group->betas[0] >= 1)
+    for (size_t g = 0; g < l->e->desc.n_groups; g++) {
+        struct optim_group *group = &l->e->desc.groups[g];
+        if (l->e->run.schedule.cycles_momentum && group->betas[0] >= 1)
             group->betas[0] = SCHEDULE_BETA1_MAX;
         struct optim_group moved = *group; /* with the sum of rates in place of the rate */
         if (l->has_run_state && l->run.onebit.has_lrs && g < l->run.n_groups)
@@ -288,7 +295,7 @@ cz_status load_run(struct load *l)
     TRY(restore_scale(l));
     /* Updates applied so far; all groups' states have seen the same. */
     int64_t step = -1;
-    for (size_t g = 0; g < l->e->n_groups; g++) {
+    for (size_t g = 0; g < l->e->desc.n_groups; g++) {
         size_t saved;
         if (!saved_group(l, g, &saved)) continue;
         int64_t of_group = ckpt_group_step(l->ck, saved);
@@ -299,7 +306,7 @@ cz_status load_run(struct load *l)
         if (of_group >= 0) step = of_group;
     }
     if (l->fresh_states && step < 0) step = 0;
-    if (step < 0) step = l->e->global_steps - l->e->skipped_steps;
-    l->e->n_updates = l->has_run_state ? l->run.n_updates : (uint64_t)step;
+    if (step < 0) step = l->e->run.global_steps - l->e->run.skipped_steps;
+    l->e->run.n_updates = l->has_run_state ? l->run.n_updates : (uint64_t)step;
     return CZ_OK;
 }

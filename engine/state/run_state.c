@@ -19,27 +19,27 @@ void run_state_take(const struct cz_engine *e, const struct cz_data_cursor *curs
                     struct run_state *out)
 {
     *out = (struct run_state){
-        .global_steps = e->global_steps,
-        .global_samples = e->global_samples,
-        .skipped_steps = e->skipped_steps,
-        .micro_steps = e->micro_steps,
-        .n_updates = e->n_updates,
-        .n_skipped_in_a_row = e->n_skipped_in_a_row,
-        .n_scales = e->n_scales,
-        .scale = e->scale,
-        .has_schedule = e->config->scheduler.usable,
-        .last_batch_iteration = e->schedule.last_batch_iteration,
-        .seed = e->seed,
-        .stage = e->config->zero.stage,
-        .world_size = e->comm->world_size,
-        .dtype = e->dtype,
-        .n_groups = e->n_groups,
+        .global_steps = e->run.global_steps,
+        .global_samples = e->run.global_samples,
+        .skipped_steps = e->run.skipped_steps,
+        .micro_steps = e->run.micro_steps,
+        .n_updates = e->run.n_updates,
+        .n_skipped_in_a_row = e->run.n_skipped_in_a_row,
+        .n_scales = e->run.n_scales,
+        .scale = e->run.scale,
+        .has_schedule = e->desc.config->scheduler.usable,
+        .last_batch_iteration = e->run.schedule.last_batch_iteration,
+        .seed = e->desc.seed,
+        .stage = e->desc.config->zero.stage,
+        .world_size = e->desc.comm->world_size,
+        .dtype = e->desc.dtype,
+        .n_groups = e->desc.n_groups,
         .has_cursor = cursor != NULL,
     };
-    memcpy(out->scale_history, e->scale_history, sizeof out->scale_history);
-    for (size_t g = 0; g < e->n_groups; g++) {
-        out->lrs[g] = e->groups[g].lr;
-        memcpy(out->betas[g], e->groups[g].betas, sizeof out->betas[g]);
+    memcpy(out->scale_history, e->run.scale_history, sizeof out->scale_history);
+    for (size_t g = 0; g < e->desc.n_groups; g++) {
+        out->lrs[g] = e->desc.groups[g].lr;
+        memcpy(out->betas[g], e->desc.groups[g].betas, sizeof out->betas[g]);
     }
     if (cursor) out->cursor = *cursor;
 }

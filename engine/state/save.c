@@ -33,23 +33,23 @@ static void save_free(struct save *s)
 /* Gradients are not saved: between two boundaries a resumed run could not continue. */
 static cz_status check_moment(const struct cz_engine *e)
 {
-    if (e->phase == PHASE_FORWARD)
+    if (e->run.phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
                        "a training forward waits for its engine_backward: save after the step");
-    if (e->phase == PHASE_BACKWARD || e->n_backward > 0)
+    if (e->run.phase == PHASE_BACKWARD || e->run.n_backward > 0)
         return err_set(CZ_INVALID, 0,
                        "%lld of %lld micro-batches of a step have been accumulated, and a "
                        "checkpoint has no gradients: save after the boundary "
                        "(engine_is_gradient_accumulation_boundary)",
-                       (long long)e->n_backward, (long long)engine_get_accumulation(e));
+                       (long long)e->run.n_backward, (long long)engine_get_accumulation(e));
     return CZ_OK;
 }
 
 /* What all ranks write must come together in one folder. */
 static cz_status check_storage(const struct cz_engine *e)
 {
-    if (!e->config->checkpoint.use_node_local_storage ||
-        e->comm->n_ranks_host == e->comm->world_size)
+    if (!e->desc.config->checkpoint.use_node_local_storage ||
+        e->desc.comm->n_ranks_host == e->desc.comm->world_size)
         return CZ_OK;
     return err_set(CZ_UNSUPPORTED, 0,
                    "checkpoint.use_node_local_storage is not supported over several hosts: save "
@@ -61,7 +61,7 @@ static cz_status choose_tag(const struct cz_engine *e, const struct cz_save_opti
                             char tag[256])
 {
     if (!o->tag) {
-        snprintf(tag, 256, "global_step%lld", (long long)e->global_steps);
+        snprintf(tag, 256, "global_step%lld", (long long)e->run.global_steps);
         return CZ_OK;
     }
     TRY(ckpt_tag_check(o->tag));
@@ -75,16 +75,16 @@ static cz_status same_tag(struct cz_engine *e, char tag[256])
     char first[256];
     double differs, n_differ;
     memcpy(first, tag, sizeof first);
-    TRY(comm_broadcast(e->comm, first, sizeof first, 0));
+    TRY(comm_broadcast(e->desc.comm, first, sizeof first, 0));
     differs = strcmp(first, tag) != 0;
     TRY(engine_gather_metrics(e, &differs, 1, &n_differ));
     if (n_differ == 0) return CZ_OK;
-    if (e->config->checkpoint.tag_validation == CONFIG_TAG_FAIL)
+    if (e->desc.config->checkpoint.tag_validation == CONFIG_TAG_FAIL)
         return err_set(CZ_INVALID, 0,
                        "%.0f ranks have another checkpoint tag than rank 0's \"%s\" "
                        "(checkpoint.tag_validation is Fail)",
                        n_differ, first);
-    if (e->comm->rank == 0 && e->config->checkpoint.tag_validation == CONFIG_TAG_WARN)
+    if (e->desc.comm->rank == 0 && e->desc.config->checkpoint.tag_validation == CONFIG_TAG_WARN)
         LOGV(LOG_WARN, SUB_CKPT,
              "%.0f ranks have another checkpoint tag than rank 0: \"%s\" is used", n_differ, first);
     memcpy(tag, first, sizeof first);
@@ -98,7 +98,7 @@ static void give_up(struct cz_engine *e, struct save *s)
 {
     struct err error;
     err_capture(&error);
-    bool is_first = e->comm->rank == 0 && s->dir && s->tag;
+    bool is_first = e->desc.comm->rank == 0 && s->dir && s->tag;
     char *dir = is_first ? strdup(s->dir) : NULL, *tag = is_first ? strdup(s->tag) : NULL;
     save_free(s);
     if (dir && tag) store_discard(dir, tag);
@@ -127,23 +127,23 @@ static cz_status merge_parts(const char *parts, const uint64_t *nbytes, size_t s
  * pieces. */
 static cz_status gather_manifest(struct cz_engine *e, struct save *s, struct manifest *all)
 {
-    int w = e->comm->world_size;
-    bool is_first = e->comm->rank == 0;
+    int w = e->desc.comm->world_size;
+    bool is_first = e->desc.comm->rank == 0;
     uint64_t *nbytes = calloc((size_t)w, sizeof *nbytes), mine = 0, stride = 1;
     char *part = NULL, *padded = NULL, *parts = NULL;
     size_t part_nbytes = 0;
     cz_status st = nbytes ? manifest_to_json(s->writer.manifest, &part, &part_nbytes)
                           : err_set(CZ_NOMEM, 0, "no memory for a manifest");
-    TRY_GOTO(comm_agree(e->comm, st), done);
+    TRY_GOTO(comm_agree(e->desc.comm, st), done);
     mine = part_nbytes;
-    TRY_GOTO(comm_all_gather(e->comm, &mine, nbytes, sizeof mine), done);
+    TRY_GOTO(comm_all_gather(e->desc.comm, &mine, nbytes, sizeof mine), done);
     for (int r = 0; r < w; r++) stride = nbytes[r] > stride ? nbytes[r] : stride;
     padded = calloc(1, stride);
     parts = calloc(is_first ? (size_t)w : 1, stride);
     st = padded && parts ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a manifest");
-    TRY_GOTO(comm_agree(e->comm, st), done);
+    TRY_GOTO(comm_agree(e->desc.comm, st), done);
     memcpy(padded, part, part_nbytes);
-    TRY_GOTO(comm_gather(e->comm, padded, parts, stride, 0), done);
+    TRY_GOTO(comm_gather(e->desc.comm, padded, parts, stride, 0), done);
     if (is_first) TRY_GOTO(merge_parts(parts, nbytes, stride, w, all), done);
 done:
     free(nbytes);
@@ -159,13 +159,13 @@ static cz_status publish(struct cz_engine *e, struct save *s)
     struct manifest all;
     const struct store_extra extra = {CKPT_STATE, s->state_json, s->state_nbytes};
     manifest_init(&all);
-    all.world_size = e->comm->world_size;
-    all.stage = e->config->zero.stage;
-    cz_status st = comm_agree(e->comm, gather_manifest(e, s, &all));
+    all.world_size = e->desc.comm->world_size;
+    all.stage = e->desc.config->zero.stage;
+    cz_status st = comm_agree(e->desc.comm, gather_manifest(e, s, &all));
     if (st == CZ_OK) {
-        if (e->comm->rank == 0)
+        if (e->desc.comm->rank == 0)
             st = store_publish(s->dir, s->tag, &all, &extra, 1, !s->keep_latest);
-        st = comm_agree(e->comm, st);
+        st = comm_agree(e->desc.comm, st);
     }
     manifest_free(&all);
     return st;
@@ -180,19 +180,19 @@ static cz_status prune(const struct save *s)
 /* Collective. */
 static cz_status complete(struct cz_engine *e)
 {
-    struct save *s = e->save;
-    cz_status st = comm_agree(e->comm, save_writer_finish(&s->writer));
-    zero_set_guard(e->zero, NULL, NULL);
-    e->save = NULL;
+    struct save *s = e->run.save;
+    cz_status st = comm_agree(e->desc.comm, save_writer_finish(&s->writer));
+    zero_set_guard(e->desc.zero, NULL, NULL);
+    e->run.save = NULL;
     if (st == CZ_OK) st = publish(e, s);
     if (st != CZ_OK) {
         give_up(e, s);
         return st;
     }
-    if (e->comm->rank == 0) LOGV(LOG_INFO, SUB_CKPT, "saved %s/%s", s->shown_dir, s->tag);
+    if (e->desc.comm->rank == 0) LOGV(LOG_INFO, SUB_CKPT, "saved %s/%s", s->shown_dir, s->tag);
     /* Older tags go only after this one is complete; those that cannot be removed are no reason to
      * stop. */
-    if (e->comm->rank == 0 && (s->keep > 0 || s->keep_tags)) {
+    if (e->desc.comm->rank == 0 && (s->keep > 0 || s->keep_tags)) {
         if (prune(s) != CZ_OK)
             LOGV(LOG_WARN, SUB_CKPT, "removing old checkpoints: %s", cz_last_error());
         err_clear();
@@ -205,43 +205,43 @@ static cz_status complete(struct cz_engine *e)
 static void complete_or_warn(struct cz_engine *e)
 {
     if (complete(e) == CZ_OK) return;
-    err_capture(&e->save_error);
-    if (e->comm->rank == 0)
+    err_capture(&e->run.save_error);
+    if (e->desc.comm->rank == 0)
         LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved, but the run continues: %s",
-             e->save_error.text);
+             e->run.save_error.text);
     err_clear();
 }
 
 /* Called at boundaries: one rank's thread may be done earlier, but completing is collective. */
 cz_status engine_save_poll(struct cz_engine *e)
 {
-    if (!e->save) return CZ_OK;
-    double ended = save_writer_has_ended(&e->save->writer), n_ended;
+    if (!e->run.save) return CZ_OK;
+    double ended = save_writer_has_ended(&e->run.save->writer), n_ended;
     TRY(engine_gather_metrics(e, &ended, 1, &n_ended));
-    if (n_ended == e->comm->world_size) complete_or_warn(e);
+    if (n_ended == e->desc.comm->world_size) complete_or_warn(e);
     return CZ_OK;
 }
 
 void engine_save_end(struct cz_engine *e)
 {
-    if (e->save) complete_or_warn(e);
-    e->save_error.status = CZ_OK;
+    if (e->run.save) complete_or_warn(e);
+    e->run.save_error.status = CZ_OK;
 }
 
 /* The error of an earlier background save is told once. */
 cz_status engine_save_wait(struct cz_engine *e)
 {
     ENGINE_ENTRY(e);
-    if (e->save) return complete(e);
-    struct err earlier = e->save_error;
-    e->save_error.status = CZ_OK;
+    if (e->run.save) return complete(e);
+    struct err earlier = e->run.save_error;
+    e->run.save_error.status = CZ_OK;
     return earlier.status == CZ_OK ? CZ_OK : err_restore(&earlier);
 }
 
 /* Callers are about to overwrite what the thread may still read. */
 void engine_save_settle(struct cz_engine *e)
 {
-    if (e->save) save_writer_settle(&e->save->writer);
+    if (e->run.save) save_writer_settle(&e->run.save->writer);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------ */
@@ -276,15 +276,15 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     struct run_state state;
     run_state_take(e, o->cursor, &state);
     /* The frozen model of an adapter is named by its hash instead of stored. */
-    const bool adapts = cz_model_has_adapter(e->model);
+    const bool adapts = cz_model_has_adapter(e->desc.model);
     cz_status st = o->weights_only ? CZ_OK : save_take_onebit(e, &state);
-    state.has_base = adapts && e->comm->rank == 0;
-    if (st == CZ_OK && state.has_base) st = model_base_hash(e->model, &state.base_hash);
+    state.has_base = adapts && e->desc.comm->rank == 0;
+    if (st == CZ_OK && state.has_base) st = model_base_hash(e->desc.model, &state.base_hash);
     if (st == CZ_OK) st = run_state_to_json(&state, s->tag, &s->state_json, &s->state_nbytes);
     run_state_free(&state);
     TRY(st);
     TRY(save_describe(e, s->staging, o, o->exclude_frozen || adapts, &s->description));
-    return e->comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
+    return e->desc.comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }
 
 /* Files go into the folder that was opened, whatever gets its name while they are written. */
@@ -303,19 +303,19 @@ static cz_status open_staging(struct save *s)
 static cz_status begin(struct cz_engine *e, const char *dir, const char *tag,
                        const struct cz_save_options *o, struct save *s)
 {
-    TRY(comm_agree(e->comm, open_save(e, dir, tag, o, s)));
+    TRY(comm_agree(e->desc.comm, open_save(e, dir, tag, o, s)));
     cz_status st = open_staging(s);
     if (st == CZ_OK) st = ckpt_writer_create(&s->description.options, &s->files);
-    TRY(comm_agree(e->comm, st));
-    return comm_agree(e->comm,
-                      save_writer_start(&s->writer, e, s->files, e->config->czero.async_save));
+    TRY(comm_agree(e->desc.comm, st));
+    return comm_agree(e->desc.comm,
+                      save_writer_start(&s->writer, e, s->files, e->desc.config->czero.async_save));
 }
 
 /* zero asks before it overwrites a range: the update waits only for what is not written yet. */
 static cz_status guard(void *user, const struct zero_range *range)
 {
     struct cz_engine *e = user;
-    save_writer_claim(&e->save->writer, range);
+    save_writer_claim(&e->run.save->writer, range);
     return CZ_OK;
 }
 
@@ -326,26 +326,26 @@ cz_status engine_save_begin(struct cz_engine *e, const char *dir,
     ENGINE_ENTRY(e);
     struct cz_save_options o;
     char tag[256];
-    TRY(comm_agree(e->comm, OPTIONS_TAKE(cz_save_options, &o, options)));
-    TRY(comm_agree(e->comm, check_moment(e)));
-    TRY(comm_agree(e->comm, check_storage(e)));
+    TRY(comm_agree(e->desc.comm, OPTIONS_TAKE(cz_save_options, &o, options)));
+    TRY(comm_agree(e->desc.comm, check_moment(e)));
+    TRY(comm_agree(e->desc.comm, check_storage(e)));
     if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to save into is needed");
-    comm_set_phase(e->comm, e->global_steps, "saving a checkpoint");
+    comm_set_phase(e->desc.comm, e->run.global_steps, "saving a checkpoint");
     engine_save_end(e);
-    TRY(comm_agree(e->comm, zero_update_end(e->zero))); /* of the last step, if it was left to the
-                                                           next forward */
-    TRY(comm_agree(e->comm, choose_tag(e, &o, tag)));
+    TRY(comm_agree(e->desc.comm, zero_update_end(e->desc.zero))); /* of the last step, if it was
+                                                           left to the next forward */
+    TRY(comm_agree(e->desc.comm, choose_tag(e, &o, tag)));
     TRY(same_tag(e, tag));
     struct save *s = calloc(1, sizeof *s);
-    TRY(comm_agree(e->comm, s ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a save")));
+    TRY(comm_agree(e->desc.comm, s ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for a save")));
     cz_status st = begin(e, dir, tag, &o, s);
     if (st != CZ_OK) {
         give_up(e, s);
         return st;
     }
-    e->save = s;
-    zero_set_guard(e->zero, guard, e);
-    return e->config->czero.async_save ? CZ_OK : engine_save_wait(e);
+    e->run.save = s;
+    zero_set_guard(e->desc.zero, guard, e);
+    return e->desc.config->czero.async_save ? CZ_OK : engine_save_wait(e);
 }
 
 cz_status engine_save_checkpoint_ex(struct cz_engine *e, const char *dir,

@@ -53,9 +53,6 @@ cz_status save_describe_onebit(const struct cz_engine *e, struct save_descriptio
 size_t save_find_onebit(const struct cz_engine *e, const struct ckpt_job *job,
                         struct zero_range *out);
 
-/* Whether 16-bit parameters may contain changes of a single rank, which masters do not have. */
-bool save_rounds_masters(const struct cz_engine *e);
-
 /* ---- save_groups.c: what DeepSpeed's and torch's optimizer classes keep --------------------- */
 
 /* CZ_UNSUPPORTED where save_describe_class() would be: a run that cannot be saved does not begin.
@@ -100,9 +97,6 @@ struct save_writer {
 cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
                             struct ckpt_writer *files, bool background);
 
-/* Memory that a save takes beside the run's, at most: what passes from the swap file, or what of
- * the masters is rounded. */
-#define SAVE_BOUNCE_NBYTES (CKPT_JOB_NUMEL * sizeof(float))
 bool save_writer_has_ended(struct save_writer *w);
 
 /* Wait until nothing of the range is to be read any more. */

@@ -13,23 +13,23 @@ static bool has_errors(const struct cz_engine *e, const struct zero_onebit *ob)
 {
     bool compresses =
         ob->clock->frozen || ob->lrs; /* lrs: ZeroOneAdam, which does from the start */
-    return compresses && ob->clock->step > 1 && zero_n_segments(e->zero) > 0;
+    return compresses && ob->clock->step > 1 && zero_n_segments(e->desc.zero) > 0;
 }
 
 /* Counters and coefficients are equal on all ranks; errors are not, and go into a file per rank. */
 cz_status save_take_onebit(const struct cz_engine *e, struct run_state *s)
 {
-    const struct param_table *table = model_params(e->model);
-    const struct zero_onebit ob = zero_onebit(e->zero);
+    const struct param_table *table = model_params(e->desc.model);
+    const struct zero_onebit ob = zero_onebit(e->desc.zero);
     struct run_onebit *run = &s->onebit;
     if (!ob.clock) return CZ_OK;
     run->present = true;
     snprintf(run->optimizer, sizeof run->optimizer, "%s",
-             onebit_of(e->groups, e->n_groups)->cls->name);
+             onebit_of(e->desc.groups, e->desc.n_groups)->cls->name);
     run->clock = *ob.clock;
     run->has_files = has_errors(e, &ob);
     run->has_lrs = ob.lrs != NULL;
-    if (ob.lrs) memcpy(run->lrs, ob.lrs, e->n_groups * sizeof *ob.lrs);
+    if (ob.lrs) memcpy(run->lrs, ob.lrs, e->desc.n_groups * sizeof *ob.lrs);
     for (size_t i = 0; ob.tensors && i < table->n_params; i++)
         if (table->params[i].trainable)
             TRY(run_onebit_add(run, table->params[i].name, &ob.tensors[i]));
@@ -40,11 +40,11 @@ cz_status save_take_onebit(const struct cz_engine *e, struct run_state *s)
  * it. */
 static cz_status describe_segments(const struct cz_engine *e, struct save_description *d)
 {
-    size_t n = zero_n_segments(e->zero);
+    size_t n = zero_n_segments(e->desc.zero);
     d->segments = calloc(n, sizeof *d->segments);
     if (!d->segments) return err_set(CZ_NOMEM, 0, "no memory to describe %zu segments", n);
     for (size_t i = 0; i < n; i++) {
-        const struct zero_segment s = zero_segment(e->zero, i);
+        const struct zero_segment s = zero_segment(e->desc.zero, i);
         d->segments[i] = (struct ckpt_segment){.param_idx = s.param_idx,
                                                .n_params = s.n_params,
                                                .numel = s.numel,
@@ -59,7 +59,7 @@ static cz_status describe_segments(const struct cz_engine *e, struct save_descri
 static cz_status describe_tensors(const struct cz_engine *e, const struct onebit_tensor *tensors,
                                   struct save_description *d)
 {
-    size_t n = model_params(e->model)->n_params;
+    size_t n = model_params(e->desc.model)->n_params;
     d->tensors = calloc(n + 1, sizeof *d->tensors);
     if (!d->tensors) return err_set(CZ_NOMEM, 0, "no memory to describe %zu parameters", n);
     for (size_t i = 0; i < n; i++)
@@ -74,29 +74,22 @@ static cz_status describe_tensors(const struct cz_engine *e, const struct onebit
 /* The intervals are ZeroOneAdam's. */
 cz_status save_describe_onebit(const struct cz_engine *e, struct save_description *d)
 {
-    const struct zero_onebit ob = zero_onebit(e->zero);
+    const struct zero_onebit ob = zero_onebit(e->desc.zero);
     if (!ob.clock) return CZ_OK;
     const struct onebit_clock *clock = ob.clock;
-    d->onebit = (struct ckpt_onebit){.optimizer = onebit_of(e->groups, e->n_groups)->cls->name,
-                                     .has_intervals = ob.lrs != NULL,
-                                     .var_interval = (int64_t)clock->var_interval,
-                                     .var_counter = (int64_t)clock->var_counter,
-                                     .local_step_interval = (int64_t)clock->local_step_interval,
-                                     .local_step_counter = (int64_t)clock->local_step_counter,
-                                     .lrs = ob.lrs,
-                                     .scaled = clock->frozen,
-                                     .moves_alone = ob.lrs && clock->frozen};
-    for (size_t g = 0; g < e->n_groups; g++) d->groups[g].step = (int64_t)clock->step;
+    d->onebit =
+        (struct ckpt_onebit){.optimizer = onebit_of(e->desc.groups, e->desc.n_groups)->cls->name,
+                             .has_intervals = ob.lrs != NULL,
+                             .var_interval = (int64_t)clock->var_interval,
+                             .var_counter = (int64_t)clock->var_counter,
+                             .local_step_interval = (int64_t)clock->local_step_interval,
+                             .local_step_counter = (int64_t)clock->local_step_counter,
+                             .lrs = ob.lrs,
+                             .scaled = clock->frozen,
+                             .moves_alone = ob.lrs && clock->frozen};
+    for (size_t g = 0; g < e->desc.n_groups; g++) d->groups[g].step = (int64_t)clock->step;
     if (ob.tensors) TRY(describe_tensors(e, ob.tensors, d));
     return has_errors(e, &ob) ? describe_segments(e, d) : CZ_OK;
-}
-
-/* Its 16-bit weights run ahead of the masters between exchanges; what is saved is the rounded
- * master. */
-bool save_rounds_masters(const struct cz_engine *e)
-{
-    const struct optim_hyper *onebit = onebit_of(e->groups, e->n_groups);
-    return onebit && optim_moves_alone(onebit) && e->dtype != DTYPE_F32;
 }
 
 /* From the writer's job to the memory that holds it. */
@@ -108,7 +101,7 @@ size_t save_find_onebit(const struct cz_engine *e, const struct ckpt_job *job,
                                                   [CKPT_FROM_MOMENTUM] = ZERO_LOCAL_MOMENTUM,
                                                   [CKPT_FROM_MOVES] = ZERO_LOCAL_MOVES};
     bool is_error = job->source < CKPT_FROM_MOMENTUM;
-    *out = zero_onebit_range(e->zero, whats[job->source],
+    *out = zero_onebit_range(e->desc.zero, whats[job->source],
                              is_error ? job->segment_idx : job->param_idx);
     out->memory += job->off * sizeof(float);
     out->nbytes = job->numel * sizeof(float);

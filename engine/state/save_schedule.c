@@ -103,7 +103,7 @@ static void put_entry(struct pickle_writer *p, const struct schedule *s,
 void save_put_schedule(struct pickle_writer *p, const void *engine)
 {
     const struct cz_engine *e = engine;
-    const struct schedule *s = &e->schedule;
+    const struct schedule *s = &e->run.schedule;
     const enum schedule_kind kind = s->params.kind;
     const int64_t last_epoch = s->last_batch_iteration + 1;
     size_t n;
@@ -124,7 +124,7 @@ void save_put_schedule(struct pickle_writer *p, const void *engine)
     pickle_put_bool(p, false);
     pickle_put_string(p, "_last_lr");
     pickle_list_begin(p);
-    for (size_t g = 0; g < s->n_groups; g++) pickle_put_double(p, e->groups[g].lr);
+    for (size_t g = 0; g < s->n_groups; g++) pickle_put_double(p, e->desc.groups[g].lr);
     pickle_list_end(p);
     if (kind == SCHEDULE_TORCH_CYCLIC) {
         pickle_put_string(p, "_scale_fn_custom");

@@ -22,12 +22,12 @@ static void find_job(const struct cz_engine *e, const struct ckpt_job *job, stru
         return;
     }
     enum zero_source source = sources[job->source];
-    if (source == ZERO_FROM_PARAMS && save_rounds_masters(e)) {
+    if (source == ZERO_FROM_PARAMS && description_rounds_masters(&e->desc)) {
         source = ZERO_FROM_MASTERS; /* rank 0, the only one with such a job, has all of them */
         out->rounded_to = job->dtype;
     }
-    out->n_ranges = zero_source_ranges(e->zero, source, job->group, job->state_idx, job->param_idx,
-                                       job->off, job->numel, out->ranges);
+    out->n_ranges = zero_source_ranges(e->desc.zero, source, job->group, job->state_idx,
+                                       job->param_idx, job->off, job->numel, out->ranges);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -109,8 +109,8 @@ cz_status save_writer_start(struct save_writer *w, const struct cz_engine *e,
     w->files = files;
     w->n_jobs = ckpt_writer_n_jobs(files);
     w->jobs = calloc(w->n_jobs + 1, sizeof *w->jobs);
-    w->zero = e->zero;
-    w->bounce = e->blocks[BLOCK_SAVE];
+    w->zero = e->desc.zero;
+    w->bounce = e->mem.blocks[BLOCK_SAVE];
     if (!w->jobs) return err_set(CZ_NOMEM, 0, "no memory for %zu pieces of a save", w->n_jobs);
     for (size_t i = 0; i < w->n_jobs; i++) find_job(e, ckpt_writer_job(files, i), &w->jobs[i]);
     pthread_mutex_init(&w->mutex, NULL);

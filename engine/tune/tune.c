@@ -1,7 +1,7 @@
 /* The search: every combination, at the largest micro-batch that fits. Plans are exact and cheap,
  * so all schemes are planned rather than guessed at; what a scheme cannot improve on (a larger one
  * fits already) is skipped. The best of each kind is kept, so that a user sees alternatives. */
-#include "engine/engine_impl.h"
+#include "engine/plan/description.h"
 #include "engine/tune/tune_impl.h"
 
 #include <errno.h>
@@ -428,7 +428,7 @@ static cz_status keep_disks(struct tune *t, const struct tune_options *o)
 static cz_status keep_lora(struct tune *t, const struct config_lora *lora, struct cz_model *model)
 {
     if (!lora) return CZ_OK;
-    TRY(engine_add_lora(model, lora));
+    TRY(description_add_lora(model, lora));
     t->lora = *lora;
     t->options.lora = &t->lora;
     const char **const texts[] = {&t->lora.targets, &t->lora.layers, &t->lora.modules_to_save};

@@ -2,7 +2,7 @@
 #ifndef CZ_ENGINE_TUNE_TUNE_IMPL_H
 #define CZ_ENGINE_TUNE_TUNE_IMPL_H
 
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/tune/tune.h"
 
 #include <limits.h>

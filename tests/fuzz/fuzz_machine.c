@@ -1,6 +1,6 @@
 /* Promises: any machine profile is read or refused with a sentence; what is read has figures of 0
  * or more and texts that end, and written again it reads as the same. */
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

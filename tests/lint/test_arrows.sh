@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Claim: an include crosses from one module (a top-level folder) to another only along the arrows of
 # docs/design.md; a module's *_impl.h is included by that module and the tests alone; installed headers
-# and examples include installed headers only; headers do not include each other in a circle; no folder
-# has more files than a reader takes in at a glance.
+# and examples include installed headers only; headers do not include each other in a circle; nor do the
+# parts of engine/ (its folders, and each of its own files with its header); no folder has more files than a
+# reader takes in at a glance.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -57,6 +58,18 @@ done <<<"$includes"
 # tsort names what is in a circle.
 circles=$(awk -F: '$1 ~ /\.h$/ && $3 ~ /\// { print $1, $3 }' <<<"$includes" | tsort 2>&1 >/dev/null)
 [ -z "$circles" ] || complain "headers include each other: $circles"
+
+# engine/plan/order.c is of the part plan/, engine/step.c and engine/step.h are the part step.
+circles=$(awk -F: '
+  function part(path, n, at) {
+    n = split(path, at, "/")
+    if (n > 2) return at[2] "/"
+    sub(/\.[ch]$/, "", at[2])
+    return at[2]
+  }
+  $1 ~ /^engine\// && $3 ~ /^engine\// && part($1) != part($3) { print part($1), part($3) }' <<<"$includes" |
+  tsort 2>&1 >/dev/null)
+[ -z "$circles" ] || complain "parts of engine/ include each other: $circles"
 
 most=28 # about 25
 while read -r n folder; do

@@ -21,7 +21,7 @@ static const char *late_device; /* NULL: the CPU */
 /* At the end, as probes are. */
 static inline cz_status late_is_on(struct cz_engine *e, uint64_t *own)
 {
-    *own = zero_updates_late(e->zero);
+    *own = zero_updates_late(e->desc.zero);
     return CZ_OK;
 }
 

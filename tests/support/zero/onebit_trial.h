@@ -53,7 +53,7 @@ static inline cz_status onebit_hash_range(struct cz_engine *e, const struct zero
     if (range->nbytes == 0) return CZ_OK;
     void *bytes = malloc(range->nbytes);
     rank_check(bytes != NULL);
-    TRY(zero_range_read(e->zero, range, bytes));
+    TRY(zero_range_read(e->desc.zero, range, bytes));
     *h = trial_hash(*h, bytes, range->nbytes);
     free(bytes);
     return CZ_OK;
@@ -63,7 +63,7 @@ static inline cz_status onebit_hash_range(struct cz_engine *e, const struct zero
 static inline cz_status onebit_own(struct cz_engine *e, uint64_t *own)
 {
     const struct param_table *table = model_params(engine_get_model(e));
-    const struct zero_onebit ob = zero_onebit(e->zero);
+    const struct zero_onebit ob = zero_onebit(e->desc.zero);
     uint64_t h = TRIAL_HASH_BEGIN;
     rank_check(ob.clock != NULL);
     const uint64_t clock[] = {ob.clock->step,
@@ -73,17 +73,17 @@ static inline cz_status onebit_own(struct cz_engine *e, uint64_t *own)
                               ob.clock->local_step_interval,
                               ob.clock->local_step_counter};
     h = trial_hash(h, clock, sizeof clock);
-    if (ob.lrs) h = trial_hash(h, ob.lrs, e->n_groups * sizeof *ob.lrs);
+    if (ob.lrs) h = trial_hash(h, ob.lrs, e->desc.n_groups * sizeof *ob.lrs);
     if (ob.tensors) h = trial_hash(h, ob.tensors, table->n_params * sizeof *ob.tensors);
-    for (size_t s = 0; s < zero_n_segments(e->zero); s++)
+    for (size_t s = 0; s < zero_n_segments(e->desc.zero); s++)
         for (int what = ZERO_WORKER_ERROR; what <= ZERO_SERVER_ERROR; what++) {
-            struct zero_range r = zero_onebit_range(e->zero, (enum zero_onebit_what)what, s);
+            struct zero_range r = zero_onebit_range(e->desc.zero, (enum zero_onebit_what)what, s);
             TRY(onebit_hash_range(e, &r, &h));
         }
     for (size_t i = 0; i < table->n_params; i++)
         for (int what = ZERO_LOCAL_MOMENTUM; what <= ZERO_LOCAL_MOVES; what++) {
             if (!table->params[i].trainable) continue;
-            struct zero_range r = zero_onebit_range(e->zero, (enum zero_onebit_what)what, i);
+            struct zero_range r = zero_onebit_range(e->desc.zero, (enum zero_onebit_what)what, i);
             TRY(onebit_hash_range(e, &r, &h));
         }
     *own = h;

@@ -8,7 +8,7 @@
  * recomputed, as the machine profile and the memory decide, with the traffic planned. */
 #include "base/size.h"
 #include "engine/engine_impl.h"
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "formats/file_io.h"
 #include "tests/support/gpu/trial_step.h"
 
@@ -210,7 +210,7 @@ static cz_status train(struct trial *t, struct comm *comm, int rank)
     struct outcome *out = &t->outcomes[rank];
     TRY(make_engine(t, comm, &e));
     struct source s = {.e = e, .kind = t->kind, .fails_at = -1};
-    rank_check(e->plan.order == (t->way == WAY_LAYERS ? PLAN_BY_LAYER : PLAN_BY_MICRO_BATCH));
+    rank_check(e->desc.plan.order == (t->way == WAY_LAYERS ? PLAN_BY_LAYER : PLAN_BY_MICRO_BATCH));
     for (int i = 0; i < STEPS; i++) {
         float loss = -1;
         TRY(step(e, &s, t->way, &loss));
@@ -221,12 +221,12 @@ static cz_status train(struct trial *t, struct comm *comm, int rank)
     }
     t->traffic.size = sizeof t->traffic;
     TRY(engine_get_swap_traffic(e, &t->traffic));
-    for (int k = 0; k < CHAIN_N_SAVED; k++) t->n_layers[k] = e->plan.saved[k].n_layers;
-    t->puts_off = e->plan.put_off_nbytes > 0;
-    t->keeps_put_off = e->plan.keeps_put_off;
-    t->packs = e->plan.packed_nbytes > 0;
-    t->keeps_packed = e->plan.keeps_packed;
-    t->planned = e->plan.traffic[e->plan.order];
+    for (int k = 0; k < CHAIN_N_SAVED; k++) t->n_layers[k] = e->desc.plan.saved[k].n_layers;
+    t->puts_off = e->desc.plan.put_off_nbytes > 0;
+    t->keeps_put_off = e->desc.plan.keeps_put_off;
+    t->packs = e->desc.plan.packed_nbytes > 0;
+    t->keeps_packed = e->desc.plan.keeps_packed;
+    t->planned = e->desc.plan.traffic[e->desc.plan.order];
     TRY(look(e, out));
     engine_destroy(e);
     return CZ_OK;
@@ -741,11 +741,12 @@ START_TEST(inputs_of_layers_wait_in_the_swap_file)
     for (int away = 0; away < 2; away++) {
         t->away = away;
         struct cz_engine *e = open_engine(t);
-        file[away] = e->plan.nvme_nbytes;
+        file[away] = e->desc.plan.nvme_nbytes;
         double written = 0;
         for (int phase = 0; phase < PLAN_SAVE; phase++)
-            written += (double)e->plan.phases[phase].nvme_written_nbytes;
-        ck_assert_double_eq(written, (double)e->plan.traffic[PLAN_BY_LAYER].nvme_written_nbytes);
+            written += (double)e->desc.plan.phases[phase].nvme_written_nbytes;
+        ck_assert_double_eq(written,
+                            (double)e->desc.plan.traffic[PLAN_BY_LAYER].nvme_written_nbytes);
         engine_destroy(e);
     }
     /* 5 layers: of 3 outputs before the loss layer's input, all but the last two; in whole blocks

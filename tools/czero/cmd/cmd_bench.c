@@ -2,7 +2,7 @@
  * early: what has been measured is kept and the file of the disk test removed. */
 #include "base/printable.h"
 #include "base/threads.h"
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/tool.h"

@@ -1,7 +1,7 @@
 /* czero plan: the memory of a run, before it starts. No weights are read and nothing is allocated
  * for them: the plan is what the engine would allocate by. */
+#include "engine/machine/machine.h"
 #include "engine/plan/plan.h"
-#include "engine/tune/machine.h"
 #include "model/families.h"
 #include "tools/czero/args.h"
 #include "tools/czero/cmd/machine_args.h"

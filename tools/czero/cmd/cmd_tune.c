@@ -4,7 +4,7 @@
 #include "base/printable.h"
 #include "base/size.h"
 #include "engine/engine.h"
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/tune/tune.h"
 #include "model/families.h"
 #include "tools/czero/args.h"

@@ -3,7 +3,7 @@
 #ifndef CZ_TOOLS_CZERO_CMD_MACHINE_ARGS_H
 #define CZ_TOOLS_CZERO_CMD_MACHINE_ARGS_H
 
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 
 struct machine_args {
     const char *gpu, *gpu_memory, *host_memory, *profile; /* as given; NULL: not given */

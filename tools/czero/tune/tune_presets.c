@@ -5,7 +5,7 @@
 
 #include "base/printable.h"
 #include "base/size.h"
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "formats/json/json_write.h"
 #include "model/families.h"
 #include "model/model.h"

@@ -142,7 +142,7 @@ END_TEST
 
 static cz_status free_of_plan(struct cz_engine *e, uint64_t *own)
 {
-    *own = e->plan.nvme_free_nbytes;
+    *own = e->desc.plan.nvme_free_nbytes;
     return CZ_OK;
 }
 

@@ -121,7 +121,7 @@ static void arm(struct cz_engine *e, const struct fault_case *c)
     plan.c = c;
     atomic_store(&plan.n, 0);
     atomic_store(&plan.hit_ns, 0);
-    swap_set_fault(e->swap, &fault);
+    swap_set_fault(e->mem.swap, &fault);
 }
 
 /* ---- a run in which one happens ----------------------------------------------------------------
@@ -149,12 +149,12 @@ static cz_status step_or_leave(struct cz_engine *e, const struct faulty_run *run
     static struct replay_batch b;
     int64_t n = engine_get_micro_batch(e);
     uint64_t first = d->row;
-    d->row = first + (uint64_t)(e->comm->rank * n);
+    d->row = first + (uint64_t)(e->desc.comm->rank * n);
     cz_status st = engine_forward(e, replay_next(d, &b, n, TRIAL_T), NULL);
     if (st == CZ_OK) st = engine_backward(e);
-    d->row = first + (uint64_t)(e->comm->world_size * n);
+    d->row = first + (uint64_t)(e->desc.comm->world_size * n);
     if (st == CZ_OK) return engine_step(e);
-    if (e->comm->rank == run->bad_rank) comm_leave(e->comm, cz_last_error());
+    if (e->desc.comm->rank == run->bad_rank) comm_leave(e->desc.comm, cz_last_error());
     return st;
 }
 
@@ -224,8 +224,8 @@ static cz_status run_into_it(struct comm *comm, struct faulty_run *run)
     struct cz_engine *e;
     char swap_file[512];
     TRY(make_engine(comm, run, &e));
-    rank_check(e->swap != NULL);
-    snprintf(swap_file, sizeof swap_file, "%s", swap_path(e->swap));
+    rank_check(e->mem.swap != NULL);
+    snprintf(swap_file, sizeof swap_file, "%s", swap_path(e->mem.swap));
     replay_data_open(&d);
     for (int s = 0; s < 2; s++) TRY(trial_step(e, &d, NULL));
     TRY(save(e, run, "first", true));
@@ -355,7 +355,7 @@ static cz_status run_into_late_update(struct comm *comm, const struct faulty_run
     char swap_file[512];
     struct cz_engine *e;
     TRY(make_engine(comm, run, &e));
-    snprintf(swap_file, sizeof swap_file, "%s", swap_path(e->swap));
+    snprintf(swap_file, sizeof swap_file, "%s", swap_path(e->mem.swap));
     replay_data_open(&d);
     for (int s = 0; s < 3; s++) TRY(trial_step(e, &d, NULL));
     if (comm->rank == run->bad_rank) arm(e, run->c);

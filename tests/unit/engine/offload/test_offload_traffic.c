@@ -56,7 +56,7 @@ static cz_status look(struct comm *comm, struct traffic_run *run)
     if (!e) return cz_last_status();
     replay_data_open(&d);
     for (int s = 0; s < 3; s++) {
-        if (s == 2 && run->kind == STEP_SLOW) swap_set_fault(e->swap, &slow);
+        if (s == 2 && run->kind == STEP_SLOW) swap_set_fault(e->mem.swap, &slow);
         if (s == 2 && run->kind == STEP_SAVED) TRY(engine_save_begin(e, run->dir, NULL));
         TRY(run->whole_steps ? trial_train_batch(e, &d, false) : trial_step(e, &d, NULL));
     }

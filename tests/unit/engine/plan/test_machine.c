@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/threads.h"
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "tests/support/check_main.h"
 
 #include <dirent.h>

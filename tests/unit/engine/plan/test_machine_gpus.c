@@ -1,7 +1,7 @@
 /* Claims: known GPUs are found by name however it is written, and by the size of their memory; what
  * is assumed of them has every figure that a plan can ask for, below the published ones, and is
  * marked. */
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "tests/support/check_main.h"
 
 #include <string.h>

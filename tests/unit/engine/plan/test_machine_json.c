@@ -1,7 +1,7 @@
 /* Claims: a machine profile reads back as it was written; a figure that is missing, negative, too
  * large or of another type, an unknown key, another version and another file are refused
  * with file, line and column; a path that cannot be written fails and leaves nothing. */
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "formats/file_io.h"
 #include "tests/support/check_main.h"
 

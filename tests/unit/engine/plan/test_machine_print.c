@@ -1,6 +1,6 @@
 /* Claims: predicted steps follow from the figures of a profile; its table names rates, what they
  * are compared with and settings, and leaves out what was not measured. */
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "formats/json/json.h"
 #include "tests/support/check_main.h"
 

@@ -1,8 +1,8 @@
 /* Claims: the plan says what each phase touches, moves and, on a machine whose rates are known,
  * takes; a GPU run is planned without a GPU, and what is offloaded leaves the device. */
 #include "base/size.h"
+#include "engine/machine/machine.h"
 #include "engine/plan/plan_impl.h"
-#include "engine/tune/machine.h"
 #include "layout/flat.h"
 #include "tests/support/check_main.h"
 

@@ -1,7 +1,7 @@
 /* Claims: offers that fit come first, fastest first, each with the reason why it is not the best;
  * the best fills the GPU before anything leaves it, and its config plans to what was promised; a
  * budget that nothing fits says what is missing, and with that much more something fits. */
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/tune/tune.h"
 #include "engine/tune/tune_impl.h"
 #include "tests/support/check_main.h"

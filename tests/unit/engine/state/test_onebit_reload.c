@@ -217,8 +217,8 @@ END_TEST
 /* Σ lr since the last exchange, the same in all groups. */
 static cz_status sum_of_lrs(struct cz_engine *e, uint64_t *own)
 {
-    const double *lrs = zero_onebit(e->zero).lrs;
-    for (size_t g = 0; g < e->n_groups; g++) rank_check(lrs[g] > 0 && lrs[g] == lrs[0]);
+    const double *lrs = zero_onebit(e->desc.zero).lrs;
+    for (size_t g = 0; g < e->desc.n_groups; g++) rank_check(lrs[g] > 0 && lrs[g] == lrs[0]);
     *own = trial_hash(TRIAL_HASH_BEGIN, lrs, sizeof *lrs);
     return CZ_OK;
 }
@@ -256,12 +256,12 @@ END_TEST
 /* step · 2 + frozen; plus 1000 if any error of this rank is not 0. */
 static cz_status phase_of(struct cz_engine *e, uint64_t *own)
 {
-    const struct zero_onebit ob = zero_onebit(e->zero);
+    const struct zero_onebit ob = zero_onebit(e->desc.zero);
     rank_check(ob.clock != NULL);
     *own = 2 * ob.clock->step + ob.clock->frozen;
-    for (size_t s = 0; s < zero_n_segments(e->zero); s++)
+    for (size_t s = 0; s < zero_n_segments(e->desc.zero); s++)
         for (int what = ZERO_WORKER_ERROR; what <= ZERO_SERVER_ERROR; what++) {
-            struct zero_range r = zero_onebit_range(e->zero, (enum zero_onebit_what)what, s);
+            struct zero_range r = zero_onebit_range(e->desc.zero, (enum zero_onebit_what)what, s);
             for (size_t i = 0; i < r.nbytes; i++)
                 if (r.memory[i]) *own = 1000 + 2 * ob.clock->step + ob.clock->frozen;
         }

@@ -1,21 +1,21 @@
 /* Figures of all ranks added up: losses and counts of an evaluation whose rows were split among
  * ranks. Sums are taken in rank order on every rank, so all of them get the same bits and decide
  * alike (early stopping). */
-#include "engine/engine_impl.h"
 #include "base/host/entry.h"
+#include "engine/engine_impl.h"
 
 #include <string.h>
 
 static cz_status gather_chunk(struct cz_engine *e, const double *mine, size_t n, double *sums)
 {
     /* A communicator that pretends to be one of many moves nothing: all are like this one then. */
-    for (int r = 0; r < e->comm->world_size; r++)
-        memcpy(e->metrics + (size_t)r * n, mine, n * sizeof *mine);
-    TRY(comm_all_gather(e->comm, e->metrics + (size_t)e->comm->rank * n, e->metrics,
-                        n * sizeof *mine));
+    for (int r = 0; r < e->desc.comm->world_size; r++)
+        memcpy(e->mem.metrics + (size_t)r * n, mine, n * sizeof *mine);
+    TRY(comm_all_gather(e->desc.comm, e->mem.metrics + (size_t)e->desc.comm->rank * n,
+                        e->mem.metrics, n * sizeof *mine));
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
-        for (int r = 0; r < e->comm->world_size; r++) sum += e->metrics[(size_t)r * n + i];
+        for (int r = 0; r < e->desc.comm->world_size; r++) sum += e->mem.metrics[(size_t)r * n + i];
         sums[i] = sum;
     }
     return CZ_OK;

@@ -2,7 +2,7 @@
  * depths are tried on a small file, the best is measured on a large one. What is measured was
  * written before: a disk answers for blocks that never were without looking. */
 #include "base/size.h"
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 #include "offload/swap.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* How fast large matrix products are, by dtype. The plan divides a pass's operations by this rate,
  * so the measurement takes the size at which the rate stops growing, on data that costs what real
  * data costs. */
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 #include "ops/matmul/matmul.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "engine/launch/world_impl.h"
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* A machine profile for people, and as JSON with what follows from it. */
 #include "base/size.h"
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 #include "formats/json/json_write.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* What all measurements of a machine share: the clock, the wish to stop, memory for arrays. Below
  * the parts (machine_nvme.c, machine_gemm.c, …), which machine_measure.c calls one after the other.
  */
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 
 #include <math.h>
 #include <stdarg.h>

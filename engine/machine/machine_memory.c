@@ -4,7 +4,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 #include "ops/step/step.h"
 
 #include <sched.h>

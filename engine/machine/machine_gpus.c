@@ -6,7 +6,7 @@
  * what programs attain of them, by the fractions below. A host, its disk and what joins its GPUs
  * have no publisher: typical figures of a desktop or a server stand in. `czero bench --profile`
  * measures the real ones. */
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 
 #include <math.h>
 #include <stdio.h>

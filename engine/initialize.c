@@ -7,8 +7,9 @@
 #include "comm/device/device_comm.h"
 #include "engine/launch/world_impl.h"
 #include "engine/plan/plan_impl.h"
+#include "engine/plan/tiers.h"
+#include "engine/run_report.h"
 #include "engine/state/save_impl.h"
-#include "engine/tiers_impl.h"
 #include "ops/matmul/matmul.h"
 
 #include "base/clock.h"
@@ -24,25 +25,25 @@
  * is in the swap file hardly depends on it. */
 static int64_t fitting_length(const struct cz_engine *e)
 {
-    const struct cz_plan *p = &e->plan;
+    const struct cz_plan *p = &e->desc.plan;
     if (p->nvme_nbytes > p->nvme_free_nbytes) return 0;
     size_t state = p->on_cuda ? plan_device_need(p) : p->host_peak_nbytes - p->baseline_nbytes;
     size_t limit = p->on_cuda ? p->device_free_nbytes : p->host_free_nbytes;
     for (int b = BLOCK_ACTIVATIONS; b <= BLOCK_WORKSPACE; b++) state -= p->rows[b].nbytes;
     for (int64_t T = p->T / 2; T >= 16; T /= 2) {
-        const struct chain_options options = {.ops = e->ops,
+        const struct chain_options options = {.ops = e->desc.ops,
                                               .B = p->B,
                                               .T = T,
-                                              .unpads = engine_unpads(e),
-                                              .dtype = e->dtype,
-                                              .grad_dtype = e->grad_dtype,
+                                              .unpads = description_unpads(&e->desc),
+                                              .dtype = e->desc.dtype,
+                                              .grad_dtype = e->desc.grad_dtype,
                                               .training = true,
                                               .checkpoint_every = p->checkpoint_every,
-                                              .n_together = (int64_t)e->n_stages,
+                                              .n_together = (int64_t)e->desc.n_stages,
                                               .keep_in_file = p->activations_away,
                                               .keep_on_host = p->rows[BLOCK_KEPT].nbytes > 0};
         struct chain *chain;
-        if (chain_create(e->model, &options, &chain) != CZ_OK) return 0;
+        if (chain_create(e->desc.model, &options, &chain) != CZ_OK) return 0;
         struct chain_sizes s = chain_sizes(chain);
         chain_destroy(chain);
         if (state + s.activations + s.gradients + s.workspace <= limit) return T;
@@ -54,7 +55,7 @@ static int64_t fitting_length(const struct cz_engine *e)
  * sizes only, since model state does not depend on T. */
 static cz_status refuse_or_go_on(struct cz_engine *e)
 {
-    if (cz_plan_check(&e->plan) == CZ_OK) return CZ_OK;
+    if (cz_plan_check(&e->desc.plan) == CZ_OK) return CZ_OK;
     struct err refusal;
     err_capture(&refusal);
     int64_t T = fitting_length(e);
@@ -62,7 +63,18 @@ static cz_status refuse_or_go_on(struct cz_engine *e)
     if (T == 0) return refusal.status;
     return err_prefix("sequences are bounded to %lld tokens here; with %lld (--seq-len, or "
                       "cz_model_set_shape) it would fit",
-                      (long long)e->plan.T, (long long)T);
+                      (long long)e->desc.plan.T, (long long)T);
+}
+
+/* Release everything but the model. */
+static void release(struct cz_engine *e)
+{
+    monitor_destroy(e->run.monitor);
+    profiler_destroy(e->run.profiler);
+    description_end_work(&e->desc); /* before the memory: what is on its way ends in it */
+    memory_free(&e->mem, &e->desc);
+    description_free(&e->desc);
+    free(e);
 }
 
 static cz_status fetch_weights(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
@@ -79,9 +91,9 @@ static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
     (void)phase;
     struct cz_engine *e = user;
     int64_t begin = clock_now_ns();
-    TRY(zero_unit_acquire(e->zero, layer_idx));
-    e->comm_ns += clock_now_ns() - begin;
-    profiler_enter(e->profiler);
+    TRY(zero_unit_acquire(e->desc.zero, layer_idx));
+    e->run.comm_ns += clock_now_ns() - begin;
+    profiler_enter(e->run.profiler);
     return CZ_OK;
 }
 
@@ -91,11 +103,11 @@ static cz_status on_enter(void *user, size_t layer_idx, enum chain_phase phase)
 static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 {
     struct cz_engine *e = user;
-    profiler_leave(e->profiler, layer_idx);
+    profiler_leave(e->run.profiler, layer_idx);
     int64_t begin = clock_now_ns();
-    if (phase == CHAIN_BACKWARD) TRY(zero_grads_ready(e->zero, layer_idx));
-    TRY(zero_unit_release(e->zero, layer_idx));
-    e->comm_ns += clock_now_ns() - begin;
+    if (phase == CHAIN_BACKWARD) TRY(zero_grads_ready(e->desc.zero, layer_idx));
+    TRY(zero_unit_release(e->desc.zero, layer_idx));
+    e->run.comm_ns += clock_now_ns() - begin;
     return CZ_OK;
 }
 
@@ -105,13 +117,15 @@ static cz_status on_leave(void *user, size_t layer_idx, enum chain_phase phase)
 
 static cz_status load_weights(struct cz_engine *e)
 {
-    size_t numel = e->plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof(float);
-    if (!e->host)
-        return zero_load(e->zero, fetch_weights, e->model, e->blocks[BLOCK_ACTIVATIONS], numel);
+    size_t numel = e->desc.plan.rows[BLOCK_ACTIVATIONS].nbytes / sizeof(float);
+    if (!e->desc.host)
+        return zero_load(e->desc.zero, fetch_weights, e->desc.model,
+                         e->mem.blocks[BLOCK_ACTIVATIONS], numel);
     float *staging = malloc(LOAD_NUMEL * sizeof *staging);
     cz_status st = staging ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory to load weights through");
-    st = comm_agree(e->comm, st);
-    if (st == CZ_OK) st = zero_load(e->zero, fetch_weights, e->model, staging, LOAD_NUMEL);
+    st = comm_agree(e->desc.comm, st);
+    if (st == CZ_OK)
+        st = zero_load(e->desc.zero, fetch_weights, e->desc.model, staging, LOAD_NUMEL);
     free(staging);
     return st;
 }
@@ -122,8 +136,8 @@ static cz_status write_activations(void *user, uint64_t off, size_t nbytes, cons
 {
     struct cz_engine *e = user;
     uint64_t begin;
-    (void)tiers_activations_nbytes(e, &begin);
-    return swap_write_begin(e->swap, src, begin + off, nbytes, ticket);
+    (void)tiers_activations_nbytes(&e->desc, &begin);
+    return swap_write_begin(e->mem.swap, src, begin + off, nbytes, ticket);
 }
 
 static cz_status read_activations(void *user, uint64_t off, size_t nbytes, void *dst,
@@ -131,45 +145,48 @@ static cz_status read_activations(void *user, uint64_t off, size_t nbytes, void 
 {
     struct cz_engine *e = user;
     uint64_t begin;
-    (void)tiers_activations_nbytes(e, &begin);
-    return swap_read_begin(e->swap, dst, begin + off, nbytes, ticket);
+    (void)tiers_activations_nbytes(&e->desc, &begin);
+    return swap_read_begin(e->mem.swap, dst, begin + off, nbytes, ticket);
 }
 
 static cz_status wait_activations(void *user, uint64_t ticket)
 {
     struct cz_engine *e = user;
-    return swap_wait(e->swap, ticket);
+    return swap_wait(e->mem.swap, ticket);
 }
 
 /* Nothing is copied: the chain and zero read and write the same blocks, so a gathered parameter is
  * what a layer reads. */
 static cz_status bind(struct cz_engine *e)
 {
-    TRY(zero_bind(e->zero, e->blocks, e->swap));
-    const enum device_kind kind = e->device->ops->kind;
-    for (size_t k = 0; k < e->n_stages; k++) {
-        unsigned char *memory = e->blocks[BLOCK_BATCH], *host = e->blocks[BLOCK_BATCH_HOST];
-        memory += k * batch_stage_nbytes(kind, e->model, e->plan.B, e->plan.T);
-        if (host) host += k * batch_stage_host_nbytes(kind, e->model, e->plan.B, e->plan.T);
-        TRY(batch_stage_bind(&e->stages[k], e->model, e->plan.B, e->plan.T, e->device, e->stream,
-                             memory, host));
-        if (engine_unpads(e))
-            batch_stage_unpad(&e->stages[k], ops_matmul_is_by_shape(e->ops, e->dtype));
+    TRY(zero_bind(e->desc.zero, e->mem.blocks, e->mem.swap));
+    const enum device_kind kind = e->desc.device->ops->kind;
+    for (size_t k = 0; k < e->desc.n_stages; k++) {
+        unsigned char *memory = e->mem.blocks[BLOCK_BATCH], *host = e->mem.blocks[BLOCK_BATCH_HOST];
+        memory += k * batch_stage_nbytes(kind, e->desc.model, e->desc.plan.B, e->desc.plan.T);
+        if (host)
+            host +=
+                k * batch_stage_host_nbytes(kind, e->desc.model, e->desc.plan.B, e->desc.plan.T);
+        TRY(batch_stage_bind(&e->mem.stages[k], e->desc.model, e->desc.plan.B, e->desc.plan.T,
+                             e->desc.device, e->desc.stream, memory, host));
+        if (description_unpads(&e->desc))
+            batch_stage_unpad(&e->mem.stages[k],
+                              ops_matmul_is_by_shape(e->desc.ops, e->desc.dtype));
     }
-    const struct chain_memory memory = {.activations = e->blocks[BLOCK_ACTIVATIONS],
-                                        .workspace = e->blocks[BLOCK_WORKSPACE],
-                                        .gradients = e->blocks[BLOCK_GRADIENTS],
-                                        .kept = e->blocks[BLOCK_KEPT],
-                                        .copies = e->copies,
+    const struct chain_memory memory = {.activations = e->mem.blocks[BLOCK_ACTIVATIONS],
+                                        .workspace = e->mem.blocks[BLOCK_WORKSPACE],
+                                        .gradients = e->mem.blocks[BLOCK_GRADIENTS],
+                                        .kept = e->mem.blocks[BLOCK_KEPT],
+                                        .copies = e->desc.copies,
                                         .file = {.user = e,
                                                  .write_begin = write_activations,
                                                  .read_begin = read_activations,
                                                  .wait = wait_activations},
-                                        .params = zero_params(e->zero),
-                                        .grads = zero_grads(e->zero),
-                                        .grad_numel = e->grad_numel,
+                                        .params = zero_params(e->desc.zero),
+                                        .grads = zero_grads(e->desc.zero),
+                                        .grad_numel = e->desc.grad_numel,
                                         .hooks = {.user = e, .enter = on_enter, .leave = on_leave}};
-    chain_bind(e->chain, &memory);
+    chain_bind(e->desc.chain, &memory);
     return CZ_OK;
 }
 
@@ -178,8 +195,9 @@ static cz_status bind(struct cz_engine *e)
 /* One writer: DeepSpeed's monitors are rank 0's, too. */
 static cz_status start_monitor(struct cz_engine *e)
 {
-    if (e->comm->rank != 0) return CZ_OK;
-    return monitor_create(&e->config->csv_monitor, &e->config->tensorboard, &e->monitor);
+    if (e->desc.comm->rank != 0) return CZ_OK;
+    return monitor_create(&e->desc.config->csv_monitor, &e->desc.config->tensorboard,
+                          &e->run.monitor);
 }
 
 /* ---- ranks must mean the same run ----------------------------------------------------------- */
@@ -187,11 +205,13 @@ static cz_status start_monitor(struct cz_engine *e)
 /* Text, so that comm_same() can show both sides' first difference. */
 static void describe_model(const struct cz_engine *e, FILE *f)
 {
-    const struct param_table *table = model_params(e->model);
-    fprintf(f, "model %s, sequences up to %lld\n", cz_model_name(e->model), (long long)e->plan.T);
-    fprintf(f, "seed %llu, %zu parameter groups\n", (unsigned long long)e->seed, e->n_groups);
-    for (size_t g = 0; g < e->n_groups; g++) {
-        const struct optim_group *group = &e->groups[g];
+    const struct param_table *table = model_params(e->desc.model);
+    fprintf(f, "model %s, sequences up to %lld\n", cz_model_name(e->desc.model),
+            (long long)e->desc.plan.T);
+    fprintf(f, "seed %llu, %zu parameter groups\n", (unsigned long long)e->desc.seed,
+            e->desc.n_groups);
+    for (size_t g = 0; g < e->desc.n_groups; g++) {
+        const struct optim_group *group = &e->desc.groups[g];
         fprintf(f, "group %zu: lr %.17g, betas %.17g %.17g, weight decay %.17g\n", g, group->lr,
                 group->betas[0], group->betas[1], group->hyper.weight_decay);
     }
@@ -199,13 +219,14 @@ static void describe_model(const struct cz_engine *e, FILE *f)
         const struct param_info *p = &table->params[i];
         fprintf(f, "%s", p->name);
         for (int d = 0; d < p->ndim; d++) fprintf(f, " %lld", (long long)p->shape[d]);
-        fprintf(f, p->trainable ? " in group %zu\n" : " frozen\n", e->group_of[i]);
+        fprintf(f, p->trainable ? " in group %zu\n" : " frozen\n", e->desc.group_of[i]);
     }
-    fprintf(f, "%zu micro-batches through each layer\n", e->n_stages);
-    for (size_t i = 0; i < chain_n_layers(e->chain); i++) { /* heads and the like show in these */
-        struct layer_sizes sizes = chain_layer_sizes(e->chain, i);
+    fprintf(f, "%zu micro-batches through each layer\n", e->desc.n_stages);
+    for (size_t i = 0; i < chain_n_layers(e->desc.chain);
+         i++) { /* heads and the like show in these */
+        struct layer_sizes sizes = chain_layer_sizes(e->desc.chain, i);
         fprintf(f, "layer %zu: %s keeps %zu bytes, %.0f operations\n", i,
-                chain_layer(e->chain, i)->cls->name, sizes.saved_nbytes, sizes.flops_forward);
+                chain_layer(e->desc.chain, i)->cls->name, sizes.saved_nbytes, sizes.flops_forward);
     }
 }
 
@@ -216,11 +237,11 @@ static cz_status same_model(struct cz_engine *e)
     size_t nbytes;
     FILE *f = open_memstream(&text, &nbytes);
     if (!f) return err_set(CZ_NOMEM, 0, "no memory for the model's description");
-    fprintf(f, "kernels %s, %d threads\n", ops_isa(e->ops), threads_count());
+    fprintf(f, "kernels %s, %d threads\n", ops_isa(e->desc.ops), threads_count());
     describe_model(e, f);
     fclose(f);
     if (!text) return err_set(CZ_NOMEM, 0, "no memory for the model's description");
-    cz_status st = comm_same(e->comm, "the model", text);
+    cz_status st = comm_same(e->desc.comm, "the model", text);
     free(text);
     return st;
 }
@@ -229,24 +250,24 @@ static cz_status same_model(struct cz_engine *e)
 static cz_status agree(struct cz_engine *e, const struct cz_engine_options *options, cz_status mine)
 {
     if (!options->world) return mine;
-    if (!e->comm) e->comm = world_comm(options->world);
-    return comm_agree(e->comm, mine);
+    if (!e->desc.comm) e->desc.comm = world_comm(options->world);
+    return comm_agree(e->desc.comm, mine);
 }
 
 /* Several ranks with GPUs: from here on their communicator takes the place of the host's. */
 static cz_status join_gpus(struct cz_engine *e)
 {
     struct device_comm_options options = {
-        .host = e->comm, .device = e->device, .stream = e->stream};
+        .host = e->desc.comm, .device = e->desc.device, .stream = e->desc.stream};
     struct comm *comm;
-    if (!e->host || e->comm->world_size == 1) return CZ_OK;
-    TRY(comm_device_pick(e->comm, e->device, &options.kind));
-    TRY(plan_meet_on_device(e, options.kind));
+    if (!e->desc.host || e->desc.comm->world_size == 1) return CZ_OK;
+    TRY(comm_device_pick(e->desc.comm, e->desc.device, &options.kind));
+    TRY(plan_meet_on_device(&e->desc, options.kind));
     TRY(comm_device_create(&options, &comm));
-    e->host_comm = e->comm;
-    e->comm = comm;
-    zero_set_comm(e->zero, comm);
-    if (e->comm->rank == 0)
+    e->desc.host_comm = e->desc.comm;
+    e->desc.comm = comm;
+    zero_set_comm(e->desc.zero, comm);
+    if (e->desc.comm->rank == 0)
         LOGV(LOG_INFO, SUB_COMM, "%d ranks, %s between their GPUs", comm->world_size,
              comm_device_kind_name(options.kind));
     return CZ_OK;
@@ -258,31 +279,32 @@ static cz_status join_gpus(struct cz_engine *e)
 static cz_status start(struct cz_engine *e, const struct cz_engine_options *options,
                        struct cz_model *model)
 {
-    TRY(agree(e, options, engine_prepare(e, options, world_comm(options->world), model)));
+    TRY(agree(e, options, description_make(&e->desc, options, world_comm(options->world), model)));
     /* Ranks with different configs or models would deadlock, or diverge silently. */
     char *config = NULL;
-    if (e->comm->world_size != 1) {
-        TRY(comm_agree(e->comm, config_values(e->config, &config)));
-        cz_status st = comm_same(e->comm, "the config", config);
+    if (e->desc.comm->world_size != 1) {
+        TRY(comm_agree(e->desc.comm, config_values(e->desc.config, &config)));
+        cz_status st = comm_same(e->desc.comm, "the config", config);
         free(config);
         TRY(st);
         TRY(same_model(e));
     }
     TRY(join_gpus(e));
-    TRY(comm_agree(e->comm, refuse_or_go_on(e)));
+    TRY(comm_agree(e->desc.comm, refuse_or_go_on(e)));
     struct device_info info;
-    TRY(comm_agree(e->comm, e->device->ops->info(e->device, &info)));
-    TRY(comm_agree(e->comm, world_place(e->comm, info.pci_bus_id, &e->affinity)));
-    TRY(comm_agree(e->comm, tiers_allocate(e)));
-    TRY(comm_agree(e->comm, bind(e)));
+    TRY(comm_agree(e->desc.comm, e->desc.device->ops->info(e->desc.device, &info)));
+    TRY(comm_agree(e->desc.comm, world_place(e->desc.comm, info.pci_bus_id, &e->mem.affinity)));
+    TRY(comm_agree(e->desc.comm, memory_allocate(&e->mem, &e->desc)));
+    TRY(comm_agree(e->desc.comm, bind(e)));
     TRY(load_weights(e));
     /* Without a scheduler the config's rate stays. */
-    if (e->config->scheduler.usable)
-        TRY(schedule_init(&e->schedule, &e->config->scheduler.params, e->groups, e->n_groups));
+    if (e->desc.config->scheduler.usable)
+        TRY(schedule_init(&e->run.schedule, &e->desc.config->scheduler.params, e->desc.groups,
+                          e->desc.n_groups));
     /* DeepSpeed 0.16 keeps its own defaults unless the file names one of the scaler's keys
      * (docs/deepspeed-behaviour.md, "Loss scale"). */
-    const struct config_fp16 *c = &e->config->fp16;
-    bool is_0_16 = e->config->compat == CONFIG_COMPAT_0_16;
+    const struct config_fp16 *c = &e->desc.config->fp16;
+    bool is_0_16 = e->desc.config->compat == CONFIG_COMPAT_0_16;
     struct loss_scale_options o = loss_scale_defaults(c->enabled, is_0_16, !c->scaler_given);
     if (c->scaler_given || !is_0_16) {
         o.initial_power = c->initial_scale_power;
@@ -292,13 +314,13 @@ static cz_status start(struct cz_engine *e, const struct cz_engine_options *opti
         o.consecutive_hysteresis = c->consecutive_hysteresis;
     }
     o.static_scale = c->loss_scale;
-    TRY(loss_scale_init(&e->scale, &o));
-    TRY(comm_agree(e->comm, start_monitor(e)));
-    e->grad_norm = NAN;
-    e->boundary_loss = NAN;
-    tiers_count_step(e); /* from here on */
-    e->swap_traffic = (struct cz_swap_traffic){0};
-    return comm_agree(e->comm, report_start(e));
+    TRY(loss_scale_init(&e->run.scale, &o));
+    TRY(comm_agree(e->desc.comm, start_monitor(e)));
+    e->run.grad_norm = NAN;
+    e->run.boundary_loss = NAN;
+    memory_count_step(&e->mem); /* from here on */
+    e->mem.swap_traffic = (struct cz_swap_traffic){0};
+    return comm_agree(e->desc.comm, report_start(e));
 }
 
 struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
@@ -321,9 +343,9 @@ struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
         return NULL;
     }
     e->generation = entry_generation();
+    e->desc.n_steps = &e->run.global_steps;
     if (start(e, &ours, model) == CZ_OK) return e;
-    engine_free(e);
-    free(e);
+    release(e);
     return NULL;
 }
 
@@ -339,10 +361,9 @@ void engine_destroy(struct cz_engine *e)
     API_ENTRY;
     /* In a forked child, threads, swap files and a save under way are the parent's. */
     if (!e || e->generation != entry_generation()) return;
-    struct cz_model *model = e->model;
-    if (e->save && engine_save_wait(e) != CZ_OK)
+    struct cz_model *model = e->desc.model;
+    if (e->run.save && engine_save_wait(e) != CZ_OK)
         LOGV(LOG_WARN, SUB_CKPT, "a checkpoint was not saved: %s", cz_last_error());
-    engine_free(e);
+    release(e);
     cz_model_destroy(model);
-    free(e);
 }

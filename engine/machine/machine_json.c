@@ -1,6 +1,6 @@
 /* A machine profile as a JSON file: one table of keys serves writing, reading and checking. */
-#include "engine/tune/machine.h"
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine.h"
+#include "engine/machine/machine_impl.h"
 #include "formats/file_io.h"
 #include "formats/json/json.h"
 #include "formats/json/json_write.h"

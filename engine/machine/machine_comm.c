@@ -1,7 +1,7 @@
 /* How fast the ranks of a host exchange bytes: an estimate made in one process. Each thread copies
  * slots into a shared mapping, and its neighbour's out of it, as the ranks of a host do. */
 #include "base/threads.h"
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -3,7 +3,7 @@
 #define CZ_ENGINE_TUNE_MACHINE_IMPL_H
 
 #include "base/clock.h"
-#include "engine/tune/machine.h"
+#include "engine/machine/machine.h"
 #include "offload/host_memory.h"
 #include "ops/ops.h"
 

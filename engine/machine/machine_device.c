@@ -1,6 +1,6 @@
 /* How fast a GPU is, where there is one: the link to the host, its own memory, matrix products. */
 #include "base/log.h"
-#include "engine/tune/machine_impl.h"
+#include "engine/machine/machine_impl.h"
 #include "ops/matmul/matmul.h"
 
 #include <math.h>

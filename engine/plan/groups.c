@@ -2,10 +2,9 @@
  * Groups exist because a learning rate, a weight decay and betas may differ by parameter; zero lays
  * out each group's elements together. Groups that no parameter falls into are dropped, as an empty
  * one would have no partition. */
+#include "engine/plan/groups.h"
 #include "base/options.h"
 #include "base/text/regex.h"
-#include "engine/engine_impl.h"
-#include "engine/state/save_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,25 +65,25 @@ static cz_status choose(const struct cz_engine_options *o, struct rules *r,
 }
 
 /* NAN means "as the optimizer's params say". */
-static cz_status make_group(struct cz_engine *e, const struct cz_engine_options *o,
+static cz_status make_group(struct description *d, const struct cz_engine_options *o,
                             const struct rules *r, size_t possible)
 {
-    struct optim_group *group = &e->groups[e->n_groups++];
-    const struct optim_hyper *base = &e->config->optimizer.hyper;
+    struct optim_group *group = &d->groups[d->n_groups++];
+    const struct optim_hyper *base = &d->config->optimizer.hyper;
     const struct optim_group_rule no_decay = {
         .name_regex = "no decay", .lr = NAN, .weight_decay = 0, .beta1 = NAN, .beta2 = NAN};
     if (o->groups_hf) return optim_group_init(group, base, possible == 1 ? &no_decay : NULL);
     return optim_group_init(group, base, possible < r->n ? &r->rules[possible] : NULL);
 }
 
-static cz_status make_groups(struct cz_engine *e, const struct cz_engine_options *options,
+static cz_status make_groups(struct description *d, const struct cz_engine_options *options,
                              struct rules *rules)
 {
-    const struct param_table *table = model_params(e->model);
+    const struct param_table *table = model_params(d->model);
     size_t n_possible = (options->groups_hf ? 1 : rules->n) + 1;
-    e->group_of = calloc(table->n_params + 1, sizeof *e->group_of);
-    e->groups = calloc(n_possible, sizeof *e->groups);
-    if (!e->group_of || !e->groups)
+    d->group_of = calloc(table->n_params + 1, sizeof *d->group_of);
+    d->groups = calloc(n_possible, sizeof *d->groups);
+    if (!d->group_of || !d->groups)
         return err_set(CZ_NOMEM, 0, "no memory for %zu parameter groups", n_possible);
 
     size_t
@@ -92,26 +91,24 @@ static cz_status make_groups(struct cz_engine *e, const struct cz_engine_options
     bool used[OPTIM_GROUPS_MAX] = {false};
     for (size_t i = 0; i < table->n_params; i++) {
         if (!table->params[i].trainable) continue;
-        TRY(choose(options, rules, &table->params[i], &e->group_of[i]));
-        used[e->group_of[i]] = true;
+        TRY(choose(options, rules, &table->params[i], &d->group_of[i]));
+        used[d->group_of[i]] = true;
     }
     for (size_t g = 0; g < n_possible; g++) {
-        number[g] = e->n_groups;
-        if (used[g]) TRY(make_group(e, options, rules, g));
+        number[g] = d->n_groups;
+        if (used[g]) TRY(make_group(d, options, rules, g));
     }
-    if (e->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
-    /* A class whose form in checkpoints is unknown is refused now, not at the first save. */
-    for (size_t g = 0; g < e->n_groups; g++) TRY(save_check_class(&e->groups[g]));
+    if (d->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
     /* From possible groups to those that exist. */
-    for (size_t i = 0; i < table->n_params; i++) e->group_of[i] = number[e->group_of[i]];
+    for (size_t i = 0; i < table->n_params; i++) d->group_of[i] = number[d->group_of[i]];
     return CZ_OK;
 }
 
-cz_status engine_make_groups(struct cz_engine *e, const struct cz_engine_options *options)
+cz_status groups_make(struct description *d, const struct cz_engine_options *options)
 {
     struct rules rules;
     cz_status st = collect_rules(options, &rules);
-    if (st == CZ_OK) st = make_groups(e, options, &rules);
+    if (st == CZ_OK) st = make_groups(d, options, &rules);
     for (size_t i = 0; i < CZ_ARRAY_LEN(rules.regexes); i++) regex_free(rules.regexes[i]);
     return st;
 }
