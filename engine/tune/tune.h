@@ -22,19 +22,18 @@ CZ_EXTERN_C_BEGIN
 struct tune_recipe {
     const char *name; /* "fine-tuning", in words */
     double lr, beta2, weight_decay;
-    int64_t warmup_steps; /* with total_steps at least 2 */
-    int64_t total_steps;  /* the rate falls to zero until then; TUNE_TO_THE_END: to the end of the
-                             run, which fills it in ("auto"); 0: it stays after the warm-up */
+    int64_t warmup_steps; /* with total_steps at least 2; TUNE_AUTO: a share of the run */
+    int64_t total_steps;  /* the rate falls to zero until then; TUNE_AUTO: to the end of the run;
+                             0: it stays after the warm-up */
 };
-#define TUNE_TO_THE_END (-1)
+#define TUNE_AUTO (-1) /* the run fills it in */
 
-/* When the rate falls to zero. */
+/* When the rate falls to zero. AT_THE_END: the run fills in the warm-up, too. */
 enum tune_fall { TUNE_FALL_BY_RECIPE = 0, TUNE_FALL_AT_THE_END, TUNE_FALL_WHEN_GIVEN };
 
 /* What suits the model as it is: weights from files take small steps, random weights larger ones
- * that depend on the model's size, adapters 2e-4. `steps` of the run give the length of the
- * warm-up; 0: unknown. */
-struct tune_recipe tune_recipe_of(const struct cz_model *model, bool adapts, int64_t steps);
+ * that depend on the model's size, adapters 2e-4. */
+struct tune_recipe tune_recipe_of(const struct cz_model *model, bool adapts);
 
 struct tune_options {
     int64_t world_size;    /* ≥ 1 */
@@ -52,7 +51,6 @@ struct tune_options {
     int64_t batch;          /* rows of an optimizer step, over all ranks; 0: about 32 a rank, or one
                                micro-batch each where that is given. Given, it is met exactly */
     size_t baseline_nbytes; /* of the program; 0: measure this process */
-    int64_t steps;          /* of the run, for the warm-up; 0: unknown */
     struct tune_recipe recipe; /* instead of tune_recipe_of()'s values where they are not 0 */
     enum tune_fall fall;       /* WHEN_GIVEN: by recipe.total_steps, else never: for callers that
                                   fill in no "auto" */

@@ -29,56 +29,57 @@ static bool classifies(const struct cz_model *model)
     return false;
 }
 
-/* A tenth of the run, from 2 to `most` steps. */
-static int64_t warm_up(int64_t steps, int64_t most)
-{
-    const int64_t tenth = steps / 10;
-    if (steps <= 0) return most;
-    return tenth < 2 ? 2 : tenth > most ? most : tenth;
-}
-
 /* Recipes that train most models, not tuned ones: users change the rate first. Smaller models take
- * larger steps: 3e-4 is what the presets of configs/ have. */
-struct tune_recipe tune_recipe_of(const struct cz_model *model, bool adapts, int64_t steps)
+ * larger steps: 3e-4 is what the presets of configs/ have. Runs whose rate falls may be short. */
+struct tune_recipe tune_recipe_of(const struct cz_model *model, bool adapts)
 {
     const size_t numel = param_table_numel(model_params(model), false);
     const bool has_weights = cz_model_has_weights(model), has_classes = classifies(model);
     struct tune_recipe r = {.name = "pretraining",
-                            .lr = numel < 1000000000    ? 3e-4
+                            .lr = numel < 20000000      ? 1e-3
+                                  : numel < 1000000000  ? 3e-4
                                   : numel < 10000000000 ? 1.2e-4
                                                         : 6e-5,
                             .beta2 = 0.95,
                             .weight_decay = 0.1,
-                            .warmup_steps = warm_up(steps, 100)};
+                            .warmup_steps = 100};
     if (has_weights) r.name = "fine-tuning";
     if (has_weights) r.lr = has_classes ? 5e-5 : 2e-5;
     if (has_weights || has_classes) {
         r.beta2 = 0.999;
         r.weight_decay = 0.01;
-        r.total_steps = TUNE_TO_THE_END;
+        r.warmup_steps = 10;
+        r.total_steps = TUNE_AUTO;
     }
     if (adapts) {
         r = (struct tune_recipe){.name = "an adapter",
                                  .lr = 2e-4,
                                  .beta2 = 0.999,
-                                 .warmup_steps = warm_up(steps, 100),
-                                 .total_steps = TUNE_TO_THE_END};
+                                 .warmup_steps = 10,
+                                 .total_steps = TUNE_AUTO};
     }
-    if (r.total_steps != 0 && steps <= 0) r.warmup_steps = 10; /* such runs are short */
     return r;
 }
 
 void tune_keep_recipe(struct tune *t, const struct cz_model *model)
 {
     const struct tune_recipe *given = &t->options.recipe;
-    struct tune_recipe r = tune_recipe_of(model, t->options.lora != NULL, t->options.steps);
+    struct tune_recipe r = tune_recipe_of(model, t->options.lora != NULL);
     if (given->lr > 0) r.lr = given->lr;
     if (given->beta2 > 0) r.beta2 = given->beta2;
     if (given->weight_decay > 0) r.weight_decay = given->weight_decay;
+    if (t->options.fall == TUNE_FALL_AT_THE_END) r.warmup_steps = r.total_steps = TUNE_AUTO;
     if (given->warmup_steps > 0) r.warmup_steps = given->warmup_steps;
-    if (t->options.fall == TUNE_FALL_AT_THE_END) r.total_steps = TUNE_TO_THE_END;
     if (t->options.fall == TUNE_FALL_WHEN_GIVEN) r.total_steps = given->total_steps;
     t->recipe = r;
+}
+
+static void put_steps(struct json_writer *w, const char *key, int64_t steps)
+{
+    if (steps == TUNE_AUTO)
+        json_put_string(w, key, "auto");
+    else
+        json_put_int(w, key, steps);
 }
 
 static void write_optimizer(struct json_writer *w, const struct tune_recipe *r)
@@ -101,14 +102,13 @@ static void write_optimizer(struct json_writer *w, const struct tune_recipe *r)
     begin(w, "scheduler");
     json_put_string(w, "type", r->total_steps != 0 ? "WarmupDecayLR" : "WarmupLR");
     begin(w, "params");
-    if (r->total_steps > 0) json_put_int(w, "total_num_steps", r->total_steps);
-    if (r->total_steps == TUNE_TO_THE_END) json_put_string(w, "total_num_steps", "auto");
+    if (r->total_steps != 0) put_steps(w, "total_num_steps", r->total_steps);
     json_put_double(w, "warmup_min_lr", 0);
-    if (r->total_steps == TUNE_TO_THE_END)
+    if (r->total_steps == TUNE_AUTO)
         json_put_string(w, "warmup_max_lr", "auto");
     else
         json_put_double(w, "warmup_max_lr", r->lr);
-    json_put_int(w, "warmup_num_steps", r->warmup_steps);
+    put_steps(w, "warmup_num_steps", r->warmup_steps);
     json_put_string(w, "warmup_type", "linear");
     json_end_object(w);
     json_end_object(w);

@@ -57,7 +57,7 @@ static const struct arg_spec specs[] = {
      "passes over the data (default: 3; language models: 1)"},
     {"--steps", ARG_STRING, FIELD(steps), "N", "optimizer steps, instead of --epochs"},
     {"--batch", ARG_STRING, FIELD(batch), "ROWS",
-     "rows of an optimizer step over all ranks (default: 32)"},
+     "rows of an optimizer step over all ranks (default: 32; fewer than 1,000 labelled texts: 8)"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME",
      "column or member with the text (default: text, sentence, …)"},
     {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME",
@@ -93,49 +93,19 @@ const struct arg_command init_command = {
 
 /* ---- the config ----------------------------------------------------------------------------- */
 
-/* Classification: the examples, for their classes and their number. */
-static cz_status look_at_data(const struct init *in, struct cz_texts **out)
-{
-    const struct init_flags *f = in->flags;
-    const struct cz_texts_options options = {.size = sizeof options,
-                                             .paths = in->data.items,
-                                             .n_paths = in->data.n,
-                                             .text_column = f->text_column,
-                                             .pair_column = f->pair_column,
-                                             .label_column = f->label_column,
-                                             .strip_spaces = f->strip_spaces,
-                                             .encoding = f->encoding,
-                                             .words = in->task == CZ_TASK_TOKEN_CLASSIFICATION};
-    const bool has_classes =
-        in->task == CZ_TASK_CLASSIFICATION || in->task == CZ_TASK_TOKEN_CLASSIFICATION;
-    return has_classes ? cz_texts_open(&options, out) : CZ_OK;
-}
-
 /* With the data's classes, since the head is part of the memory to plan. */
-static struct cz_model *open_model(const struct init *in, const struct cz_texts *texts)
+static struct cz_model *open_model(const struct init *in)
 {
     struct cz_model_options options = {
         .size = sizeof options, .task = in->task, .vocab_size = in->vocab_size};
-    if (texts) {
-        options.labels = cz_texts_labels(texts);
-        options.n_labels = cz_texts_n_labels(texts);
+    if (in->texts) {
+        options.labels = cz_texts_labels(in->texts);
+        options.n_labels = cz_texts_n_labels(in->texts);
     }
     struct cz_model *m = cz_model_open_ex(in->model, &options);
     if (!m || cz_model_set_shape(m, in->seq_len) == CZ_OK) return m;
     cz_model_destroy(m);
     return NULL;
-}
-
-/* Text is read at some 10 MB a second: a longer wait would look like a program that hangs. */
-#define COUNT_NBYTES_MAX ((off_t)256 << 20)
-
-static bool is_quick_to_count(const struct arg_list *paths)
-{
-    off_t nbytes = 0;
-    struct stat info;
-    for (size_t i = 0; i < paths->n; i++)
-        if (stat(paths->items[i], &info) == 0) nbytes += info.st_size;
-    return nbytes <= COUNT_NBYTES_MAX;
 }
 
 static cz_status open_tokenizer(const struct init *in, struct cz_tokenizer **out)
@@ -146,36 +116,20 @@ static cz_status open_tokenizer(const struct init *in, struct cz_tokenizer **out
                                                                : CZ_OK;
 }
 
-/* Language models: rows as the run will cut them, which takes a tokenizer's pass over the text. */
-static cz_status count_rows(const struct init *in, int64_t *n_rows)
+/* Text is read at some 10 MB a second: a longer wait would look like a program that hangs. */
+#define CHECK_NBYTES_MAX ((off_t)256 << 20)
+
+static bool is_quick_to_check(const struct arg_list *paths)
 {
-    struct cz_tokenizer *tok = NULL;
-    struct cz_data_loader *data = NULL;
-    struct cz_masking masking = {.size = sizeof masking};
-    struct cz_data_options options = {.size = sizeof options,
-                                      .paths = in->data.items,
-                                      .n_paths = in->data.n,
-                                      .seq_len = in->seq_len,
-                                      .encoding = in->flags->encoding,
-                                      .micro_batch = 1};
-    cz_status st = open_tokenizer(in, &tok);
-    if (st != CZ_OK) goto done;
-    options.tokenizer = tok;
-    if (in->task == CZ_TASK_MASKED_LM) {
-        TRY_GOTO(cz_masking_init(&masking, tok, 0.15f), done);
-        options.masking = &masking;
-    }
-    TRY_GOTO(cz_data_open(&options, &data), done);
-    *n_rows = (int64_t)cz_data_n_rows(data);
-done:
-    cz_data_close(data);
-    cz_tokenizer_close(tok);
-    return st;
+    off_t nbytes = 0;
+    struct stat info;
+    for (size_t i = 0; i < paths->n; i++)
+        if (stat(paths->items[i], &info) == 0) nbytes += info.st_size;
+    return nbytes <= CHECK_NBYTES_MAX;
 }
 
-/* Chats: rows of examples, by the tokenizer's template. What the run would refuse is refused here.
- */
-static cz_status count_chats(const struct init *in, int64_t *n_rows)
+/* Chats that the run would refuse, such as those without a template, are refused here. */
+static cz_status check_chats(const struct init *in)
 {
     struct cz_tokenizer *tok = NULL;
     struct chat_encoder encoder = {0};
@@ -185,12 +139,12 @@ static cz_status count_chats(const struct init *in, int64_t *n_rows)
                                        .max_len = in->seq_len,
                                        .encoding = in->flags->encoding,
                                        .packs = in->flags->packing};
+    if (!in->is_sft || !is_quick_to_check(&in->data)) return CZ_OK;
     cz_status st = open_tokenizer(in, &tok);
     if (st != CZ_OK) goto done;
     TRY_GOTO(chat_encoder_open(&encoder, tok, NULL, NULL), done);
     options.encoder = encoder;
     TRY_GOTO(chat_set_open(&options, &set), done);
-    *n_rows = (int64_t)set->n_bins;
 done:
     chat_set_close(set);
     chat_encoder_close(&encoder);
@@ -198,22 +152,7 @@ done:
     return st;
 }
 
-/* *out 0: unknown, because that much text is counted by the run itself. */
-static cz_status count_steps(const struct init *in, const struct cz_texts *texts, int64_t *out)
-{
-    int64_t n_rows = 0;
-    *out = in->steps;
-    if (in->steps > 0) return CZ_OK;
-    if (texts)
-        n_rows = (int64_t)cz_texts_count(texts);
-    else if (is_quick_to_count(&in->data))
-        TRY(in->is_sft ? count_chats(in, &n_rows) : count_rows(in, &n_rows));
-    *out = in->epochs * ((n_rows + in->batch - 1) / in->batch);
-    return CZ_OK;
-}
-
-static cz_status search(const struct init *in, const struct cz_texts *texts, int64_t steps,
-                        const struct config_lora *lora, struct tune **out)
+static cz_status search(const struct init *in, const struct config_lora *lora, struct tune **out)
 {
     const struct tune_options options = {.world_size = in->ranks,
                                          .gpu_nbytes = in->gpu_nbytes,
@@ -223,9 +162,8 @@ static cz_status search(const struct init *in, const struct cz_texts *texts, int
                                          .dtype = in->dtype,
                                          .batch = in->batch,
                                          .lora = lora,
-                                         .steps = steps,
                                          .fall = TUNE_FALL_AT_THE_END};
-    struct cz_model *m = open_model(in, texts);
+    struct cz_model *m = open_model(in);
     if (!m) return cz_last_status();
     cz_status st = tune_create(&options, m, out);
     cz_model_destroy(m);
@@ -258,19 +196,18 @@ static void say_verdict(const struct tune *t, const struct tune *adapter)
 
 /* Random weights are trained whole unless an adapter is asked for: there is nothing to adapt. An
  * adapter is what is left where a trained model does not fit. */
-static cz_status choose(struct init *in, const struct cz_texts *texts, struct tune **out)
+static cz_status choose(struct init *in, struct tune **out)
 {
     struct tune *whole = NULL, *adapter = NULL;
     const bool asks = isatty(STDIN_FILENO) && !in->flags->yes && !in->flags->lora;
     bool is_told;
-    int64_t steps = 0;
-    cz_status st = count_steps(in, texts, &steps);
+    cz_status st = check_chats(in);
     if (st == CZ_OK && in->flags->lora) st = init_ask_training(in, NULL);
-    if (st == CZ_OK && !in->lora) st = search(in, texts, steps, NULL, &whole);
+    if (st == CZ_OK && !in->lora) st = search(in, NULL, &whole);
     if (st != CZ_OK || in->lora || in->flags->lora || !in->has_weights) goto done;
     if (asks || !tune_best(whole)) {
         TRY_GOTO(config_args_lora(LORA_USUAL, &in->lora_config, &in->usual_lora), done);
-        TRY_GOTO(search(in, texts, steps, in->usual_lora, &adapter), done);
+        TRY_GOTO(search(in, in->usual_lora, &adapter), done);
     }
     if (asks) {
         say_fit(in, "All weights", whole);
@@ -284,7 +221,7 @@ done:
     if (is_told) say_verdict(whole, adapter);
     if (st == CZ_OK && in->lora && (!adapter || in->lora != in->usual_lora)) {
         tune_destroy(adapter);
-        st = search(in, texts, steps, in->lora, &adapter);
+        st = search(in, in->lora, &adapter);
     }
     if (st == CZ_OK && in->lora && !is_told) say_verdict(adapter, NULL);
     tune_destroy(in->lora ? whole : adapter);
@@ -375,6 +312,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_number(out, "--seq-len", in->seq_len);
     put_number(out, "--epochs", in->epochs);
     put_number(out, "--steps", in->steps);
+    put_option(out, "--warmup-ratio", "0.1");
     put_output(out, "--metrics", f->dir, "metrics.csv");
     put_output(out, "--save", f->dir, "checkpoints");
     put_option(out, "--resume", "auto");
@@ -545,7 +483,6 @@ int cmd_init(int argc, char **argv)
     struct init_flags flags = {0};
     struct init in = {.flags = &flags};
     struct files files;
-    struct cz_texts *texts = NULL;
     struct tune *t = NULL;
     enum args_result parsed = args_parse(&init_command, argc, argv, &flags);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
@@ -558,11 +495,9 @@ int cmd_init(int argc, char **argv)
     if (st == CZ_OK) st = check_files(&flags, &files);
     if (st == CZ_OK) st = init_ask(&in);
     if (st == CZ_OK) st = check_names(&in, &files);
-    if (st == CZ_OK) st = look_at_data(&in, &texts);
-    if (st == CZ_OK) st = choose(&in, texts, &t);
+    if (st == CZ_OK) st = choose(&in, &t);
     int code = st == CZ_OK ? finish(&in, t, &files) : tool_fail();
     tune_destroy(t);
-    cz_texts_close(texts);
     init_free(&in);
     return code;
 }

@@ -39,6 +39,7 @@ struct init {
     const char *eval_split; /* a share of the data; NULL: none */
     enum cz_task task;
     bool is_sft;                    /* a language model on chats */
+    struct cz_texts *texts;         /* a classifier's data; NULL: other tasks */
     const struct config_lora *lora; /* in `lora_config`; NULL: all weights are trained */
     struct ds_config *lora_config;
     const struct config_lora *usual_lora; /* LORA_USUAL, in `lora_config`; NULL: it is not read */

@@ -115,12 +115,15 @@ static const char *given_eval_data(const struct init *in)
     return in->flags->eval_data.n > 0 ? in->flags->eval_data.items[0] : NULL;
 }
 
+static bool has_classes(enum cz_task task)
+{
+    return task == CZ_TASK_CLASSIFICATION || task == CZ_TASK_TOKEN_CLASSIFICATION;
+}
+
 /* Accuracy on what was trained says little: a tenth of labelled rows is kept apart. */
 static bool guess_eval_data(const struct init *in, char guess[GUESS_NBYTES])
 {
-    const bool has_labels =
-        in->task == CZ_TASK_CLASSIFICATION || in->task == CZ_TASK_TOKEN_CLASSIFICATION;
-    strcpy(guess, has_labels ? "0.1" : "none");
+    strcpy(guess, has_classes(in->task) ? "0.1" : "none");
     return true;
 }
 
@@ -180,6 +183,24 @@ static bool guess_task(const struct init *in, char guess[GUESS_NBYTES])
 }
 
 /* Opening the model for the task tells whether it has one for it, here rather than at training. */
+/* Read at once: a small set suggests a small batch, and its classes are part of the model. */
+static cz_status read_texts(struct init *in)
+{
+    const struct init_flags *f = in->flags;
+    const struct cz_texts_options options = {.size = sizeof options,
+                                             .paths = in->data.items,
+                                             .n_paths = in->data.n,
+                                             .text_column = f->text_column,
+                                             .pair_column = f->pair_column,
+                                             .label_column = f->label_column,
+                                             .strip_spaces = f->strip_spaces,
+                                             .encoding = f->encoding,
+                                             .words = in->task == CZ_TASK_TOKEN_CLASSIFICATION};
+    cz_texts_close(in->texts);
+    in->texts = NULL;
+    return has_classes(in->task) ? cz_texts_open(&options, &in->texts) : CZ_OK;
+}
+
 static cz_status take_task(struct init *in, const char *answer)
 {
     static const char *const two[] = {"a", "b"};
@@ -192,7 +213,7 @@ static cz_status take_task(struct init *in, const char *answer)
     }
     if (options.task == CZ_TASK_AUTO)
         return err_set(CZ_INVALID, 0, "--task %s: write " TASK_NAMES, answer);
-    if (options.task == CZ_TASK_CLASSIFICATION || options.task == CZ_TASK_TOKEN_CLASSIFICATION) {
+    if (has_classes(options.task)) {
         options.labels = two;
         options.n_labels = CZ_ARRAY_LEN(two);
     }
@@ -202,7 +223,7 @@ static cz_status take_task(struct init *in, const char *answer)
     in->task = options.task;
     in->is_sft = is_sft;
     if (in->flags->packing && !is_sft) return err_set(CZ_INVALID, 0, "--packing needs --task sft");
-    return CZ_OK;
+    return read_texts(in);
 }
 
 /* ---- tokenizer ------------------------------------------------------------------------------ */
@@ -427,10 +448,16 @@ static const char *given_batch(const struct init *in)
     return in->flags->batch;
 }
 
-/* About 32 rows, and a multiple of the ranks as take_batch() wants it. */
+/* A small set takes enough steps to learn only in small batches. */
+static int64_t usual_batch(const struct init *in)
+{
+    return in->texts && cz_texts_count(in->texts) < 1000 ? 8 : 32;
+}
+
+/* A multiple of the ranks, which take_batch() requires. */
 static bool guess_batch(const struct init *in, char guess[GUESS_NBYTES])
 {
-    int64_t per_rank = (32 + in->ranks - 1) / in->ranks;
+    int64_t per_rank = (usual_batch(in) + in->ranks - 1) / in->ranks;
     snprintf(guess, GUESS_NBYTES, "%lld", (long long)(per_rank * in->ranks));
     return true;
 }
@@ -583,6 +610,8 @@ cz_status init_ask_training(struct init *in, const char *guess)
 void init_free(struct init *in)
 {
     config_free(in->lora_config);
+    cz_texts_close(in->texts);
+    in->texts = NULL;
     for (size_t i = 0; i < in->n_lines; i++) free(in->lines[i]);
     in->n_lines = 0;
 }

@@ -11,10 +11,11 @@ static void check_preset(const char *file)
     struct config_options options = config_options_default();
     options.strict = true;
     options.world_size = 2;
-    static const char *const steps[] = {
-        "scheduler.params.total_num_steps=1000"}; /* as train fills */
-    options.autos = steps;
-    options.n_autos = 1;
+    static const char *const filled[] = {"scheduler.params.total_num_steps=1000", /* as by train */
+                                         "scheduler.params.warmup_num_steps=100",
+                                         "scheduler.params.warmup_max_lr=5e-5"};
+    options.autos = filled;
+    options.n_autos = CZ_ARRAY_LEN(filled);
     snprintf(path, sizeof path, "%s/configs/%s", CZ_SOURCE_DIR, file);
     ck_ok(config_load(path, &options, &config));
     ck_assert(config->optimizer.type != NULL);
