@@ -177,10 +177,14 @@ static void compare(struct comparison *c, const struct cv *a, const struct cv *b
         c->n++;
         return;
     }
+    struct cv_index of_a = cv_index_open(a), of_b = cv_index_open(b);
     for (size_t i = 0; i < a->n; i++)
-        compare(c, a->items[i], cv_get(b, a->keys[i]), join(inner, path, a->keys[i]));
+        compare(c, a->items[i], cv_index_get(&of_b, a->keys[i]), join(inner, path, a->keys[i]));
     for (size_t i = 0; i < b->n; i++)
-        if (!cv_get(a, b->keys[i])) compare(c, NULL, b->items[i], join(inner, path, b->keys[i]));
+        if (!cv_index_get(&of_a, b->keys[i]))
+            compare(c, NULL, b->items[i], join(inner, path, b->keys[i]));
+    cv_index_close(&of_a);
+    cv_index_close(&of_b);
 }
 
 cz_status config_diff(const struct ds_config *a, const struct ds_config *b, char **out,

@@ -174,6 +174,45 @@ struct cv *cv_get(const struct cv *dict, const char *key)
     return NULL;
 }
 
+#define FEW_KEYS 16 /* searched as fast without a table */
+
+struct cv_index cv_index_open(const struct cv *dict)
+{
+    struct cv_index x = {.dict = dict};
+    if (dict->kind != CV_DICT || dict->n <= FEW_KEYS) return x;
+    cz_status st = hash_index_reserve(&x.keys, dict->n);
+    for (size_t i = 0; st == CZ_OK && i < dict->n; i++)
+        st = hash_index_add(&x.keys, hash_text(dict->keys[i]), i);
+    if (st == CZ_OK) return x;
+    hash_index_free(&x.keys);
+    err_clear();
+    return (struct cv_index){.dict = dict};
+}
+
+struct searched_key {
+    const struct cv *dict;
+    const char *key;
+};
+
+static bool is_key(const void *searched, size_t item)
+{
+    const struct searched_key *s = searched;
+    return strcmp(s->dict->keys[item], s->key) == 0;
+}
+
+struct cv *cv_index_get(const struct cv_index *x, const char *key)
+{
+    const struct searched_key searched = {x->dict, key};
+    if (x->keys.n == 0) return cv_get(x->dict, key);
+    const size_t i = hash_index_find(&x->keys, hash_text(key), is_key, &searched);
+    return i == HASH_NONE ? NULL : x->dict->items[i];
+}
+
+void cv_index_close(struct cv_index *x)
+{
+    hash_index_free(&x->keys);
+}
+
 /* ---- reading -------------------------------------------------------------------------------- */
 
 #define INT_DIGITS_MAX 4300 /* as Python's int() */
@@ -308,12 +347,15 @@ bool cv_is_true(const struct cv *value)
 
 static bool equal_children(const struct cv *a, const struct cv *b)
 {
-    if (a->n != b->n) return false;
-    for (size_t i = 0; i < a->n; i++) {
-        const struct cv *other = a->kind == CV_DICT ? cv_get(b, a->keys[i]) : b->items[i];
-        if (!other || !cv_equal(a->items[i], other)) return false;
+    bool equal = a->n == b->n;
+    if (!equal) return false;
+    struct cv_index of_b = cv_index_open(b);
+    for (size_t i = 0; equal && i < a->n; i++) {
+        const struct cv *other = a->kind == CV_DICT ? cv_index_get(&of_b, a->keys[i]) : b->items[i];
+        equal = other && cv_equal(a->items[i], other);
     }
-    return true;
+    cv_index_close(&of_b);
+    return equal;
 }
 
 /* Python's ==: 1 == 1.0 == True; dicts in any order. */

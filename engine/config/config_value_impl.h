@@ -6,6 +6,7 @@
 #ifndef CZ_ENGINE_CONFIG_CONFIG_VALUE_IMPL_H
 #define CZ_ENGINE_CONFIG_CONFIG_VALUE_IMPL_H
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "formats/json/json.h"
 #include "formats/json/json_write.h"
@@ -63,6 +64,16 @@ void cv_put(struct cv_pool *pool, struct cv *dict, const char *key, struct cv *v
 void cv_push(struct cv_pool *pool, struct cv *dict, const char *key, struct cv *value); /* is new */
 void cv_remove(struct cv *dict, const char *key);
 struct cv *cv_get(const struct cv *dict, const char *key); /* NULL: no dict, or no such key */
+
+/* cv_get() of many keys in constant time each. Without memory for the table it is cv_get(). The
+ * dict must not change in between. */
+struct cv_index {
+    const struct cv *dict;
+    struct hash_index keys; /* empty: search the dict */
+};
+struct cv_index cv_index_open(const struct cv *dict);
+struct cv *cv_index_get(const struct cv_index *x, const char *key);
+void cv_index_close(struct cv_index *x);
 bool cv_is_given(const struct cv *value);                  /* not NULL, and no default */
 
 bool cv_is_string(const struct cv *value, const char *text);

@@ -604,6 +604,76 @@ START_TEST(differences_come_one_by_one)
 }
 END_TEST
 
+/* A config whose "autotuning.metric" is a dict, or a list of a dict, of the keys 0, step, 2 step, …
+ * modulo n. Every value but that of key `other` is 1. */
+static struct ds_config *of_keys(size_t n, size_t step, size_t other, bool in_list)
+{
+    struct json_writer w;
+    char *json, name[24];
+    json_writer_init(&w, 0);
+    json_begin_object(&w);
+    json_put_int(&w, "train_batch_size", 1);
+    json_write_key(&w, "autotuning");
+    json_begin_object(&w);
+    json_write_key(&w, "metric");
+    if (in_list) json_begin_array(&w);
+    json_begin_object(&w);
+    for (size_t i = 0, key = 0; i < n; i++, key = (key + step) % n) {
+        snprintf(name, sizeof name, "k%zu", key);
+        json_put_int(&w, name, key == other ? 2 : 1);
+    }
+    json_end_object(&w);
+    if (in_list) json_end_array(&w);
+    json_end_object(&w);
+    json_end_object(&w);
+    ck_ok(json_writer_take(&w, &json, NULL));
+    struct ds_config *config = config_of(json, NULL);
+    free(json);
+    return config;
+}
+
+/* Keys in another order are equal, whether there are few of them or so many that a search of all
+ * for each takes seconds. */
+START_TEST(dicts_of_any_size_are_compared)
+{
+    static const size_t sizes[] = {1, 15, 16, 17, 18, 33, 40000};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(sizes); i++) {
+        const size_t n = sizes[i], step = n == 15 || n == 18 || n == 33 ? 7 : n > 33 ? 7777 : 3;
+        const clock_t start = clock();
+        for (int in_list = 0; in_list < 2; in_list++) {
+            struct ds_config *a = of_keys(n, 1, n, in_list), *b = of_keys(n, step, n, in_list),
+                             *c = of_keys(n, step, n - 1, in_list),
+                             *fewer = of_keys(n - 1, 1, n, in_list);
+            char *text, want[64];
+            size_t n_found;
+            ck_ok(config_diff(a, b, &text, &n_found));
+            ck_assert_uint_eq(n_found, 0);
+            free(text);
+            ck_ok(config_diff(a, c, &text, &n_found));
+            ck_assert_uint_eq(n_found, 1);
+            snprintf(want, sizeof want, "autotuning.metric.k%zu: 1 -> 2\n", n - 1);
+            if (!in_list) ck_assert_str_eq(text, want);
+            free(text);
+            snprintf(want, sizeof want, "autotuning.metric.k%zu: 1 -> absent\n", n - 1);
+            ck_ok(config_diff(b, fewer, &text, &n_found));
+            ck_assert_uint_eq(n_found, 1);
+            if (!in_list) ck_assert_str_eq(text, want);
+            free(text);
+            snprintf(want, sizeof want, "autotuning.metric.k%zu: absent -> 1\n", n - 1);
+            ck_ok(config_diff(fewer, b, &text, &n_found));
+            ck_assert_uint_eq(n_found, 1);
+            if (!in_list) ck_assert_str_eq(text, want);
+            free(text);
+            config_free(a);
+            config_free(b);
+            config_free(c);
+            config_free(fewer);
+        }
+        ck_assert_double_lt((double)(clock() - start) / CLOCKS_PER_SEC, 4);
+    }
+}
+END_TEST
+
 START_TEST(diff_and_explain_tell_values_and_origins)
 {
     struct ds_config *a = config_of("{\"train_batch_size\": 4}", NULL);
@@ -957,6 +1027,7 @@ TEST_MAIN("engine/config", triangle_derives_the_missing_corners,
           unknown_top_level_keys_warn_with_the_nearest, every_x_key_is_answered,
           sections_that_are_off_are_accepted_silently, autos_fill_what_says_auto,
           sets_override_and_add, json_fed_back_gives_the_same_bytes, differences_come_one_by_one,
+          dicts_of_any_size_are_compared,
           diff_and_explain_tell_values_and_origins, typed_view_holds_what_the_engine_needs,
           compat_0_16_selects_the_older_defaults, elasticity_finds_a_batch_under_0_16,
           elasticity_counts_the_ranks_that_share_a_batch,
