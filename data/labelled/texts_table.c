@@ -220,8 +220,9 @@ static const char *separator_name(char c)
     return c == '\t' ? "tabs" : c == ';' ? "\";\"" : c == '|' ? "\"|\"" : "commas";
 }
 
-/* Spreadsheets of many countries write ";" or tabs into .csv, and "sep=;" in front: the first line
- * decides where it has none of the usual separators and another one. */
+/* In many countries spreadsheets separate the columns of .csv files by ";" or tabs, and some write
+ * a first line "sep=;". A first line without `*delimiter` outside of quotes selects the separator
+ * that it has. */
 static void find_separator(struct texts_reader *r, char *delimiter, bool *quoted)
 {
     static const char others[] = ";\t,|";

@@ -201,15 +201,15 @@ static cz_status copy(struct utf8_stream *s, char *dst, size_t nbytes, size_t *g
     return *got > 0 || *is_cut || left == 0 ? CZ_OK : fail(s);
 }
 
-/* Some tables of iconv give surrogates, or numbers that no character has. Their bytes are not
- * known: `at` is after all that were converted. */
+/* iconv can write surrogates, or numbers beyond Unicode. The error names the line alone: s->at is
+ * already after the bytes that became such a number. */
 static cz_status fail_converted(const struct utf8_stream *s)
 {
     return err_set(CZ_CORRUPT, 0, "%s:%llu: is not text in %s; choose another --encoding",
                    s->o.path, (unsigned long long)s->line, s->o.encoding);
 }
 
-/* The same through iconv. It may use bytes without giving any: marks, shifts. */
+/* As copy(), through iconv. iconv may read bytes (a byte order mark, a shift) and write none. */
 static cz_status convert(struct utf8_stream *s, char *dst, size_t nbytes, size_t *got, bool *is_cut)
 {
     char *in = s->raw + s->at, *out = dst;

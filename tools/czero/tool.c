@@ -7,12 +7,14 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/size.h"
 #include "base/text/encoding.h"
 #include "base/threads.h"
 #include "terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -303,4 +305,14 @@ void tool_put_json_string(FILE *out, const char *text, size_t nbytes)
     fputc('"', out);
     printable_put(out, PRINTABLE_JSON, text, nbytes);
     fputc('"', out);
+}
+
+const char *tool_cut_sentence(char buf[TOOL_CUT_NBYTES], uint64_t n_cut, uint64_t n,
+                              const char *what, int64_t max_len)
+{
+    snprintf(buf, TOOL_CUT_NBYTES,
+             "%" PRIu64 " of %" PRIu64 " %s%s %s truncated to %" PRId64 " token%s (--seq-len)",
+             n_cut, n, what, plural(n), n_cut == 1 ? "was" : "were", max_len,
+             plural((uint64_t)max_len));
+    return buf;
 }

@@ -6,6 +6,7 @@
 #include "formats/json/json_write.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* Exit codes of every command. */
@@ -71,6 +72,12 @@ void tool_hold_signals(int too);
  * the first SIGINT calls it instead, in that thread, and the program continues; the second ends it.
  */
 void tool_tidy_at_signals(void (*tidy)(void), int but, void (*ask)(void));
+
+/* What training, evaluation and `data show` say about rows that are longer than the sequence: "2 of
+ * 7 rows were truncated to 32 tokens (--seq-len)", in buf. what: "row" or "text". */
+#define TOOL_CUT_NBYTES 120
+const char *tool_cut_sentence(char buf[TOOL_CUT_NBYTES], uint64_t n_cut, uint64_t n,
+                              const char *what, int64_t max_len);
 
 /* The value of an option that is text; NULL: not given. CZ_INVALID: it is not UTF-8, and the
  * sentence names the encoding that it looks like. */

@@ -28,7 +28,7 @@ for line in "rows.jsonl:1: 24 tokens, 15 trained" "  <u>ab.<a>{+c" "  rows 9\x1b
   "  <u>01234567890123456789012345678[-90123456789.<a>x.-]" "  <u>ab.<a>{+01234567890123456789012+}[-34567890123456789.-]" "  ab{+cdé+}" "  a{+bcd+}" \
   "rows       7; 4 are trained on, 3 are left out" "           1 is refused by the template" "           1 has nothing to train" \
   "           1 has its answer after token 32 (--seq-len)" "lengths    4 to 50 tokens, half of them up to 9" \
-  "cut        2 rows lose 35 tokens after --seq-len 32" "epoch      66 tokens, 45 (68.2 %) of them trained"; do
+  "cut        2 of 7 rows were truncated to 32 tokens (--seq-len), 35 tokens are lost" "epoch      66 tokens, 45 (68.2 %) of them trained"; do
   grep -qF -- "$line" out || fail "no line \"$line\""
 done
 [ "$(grep -c '^rows ' out)" = 1 ] || fail "a text passes for a line of the report"
@@ -49,6 +49,7 @@ assert (d["rows"], d["tokens_per_epoch"], d["trained_tokens_per_epoch"], d["toke
 assert sum(b["rows"] for b in d["lengths"]) == 6
 parts = d["shown"][0]["parts"]
 assert [p["kind"] for p in parts] == ["read", "trained"] and parts[1]["text"] == "c\nrows 9\x1b[31md." and parts[1]["tokens"] == 15, parts
+assert all(row["text"] == "".join(p["text"] for p in row["parts"]) != "" for row in d["shown"]), d["shown"]
 PY
 
 # the same figures as a run's, and the same refusal
@@ -58,6 +59,7 @@ JSON
 train=(train --config c.json --model gpt2-tiny --tokenizer bytes --task sft --chat-template t.jinja --seq-len 32 --steps 1)
 "$czero" "${train[@]}" --data rows.jsonl >out 2>err || fail "training"
 grep -qF "4 examples of 66 tokens, 68.2 % of them trained, in 4 rows" err || fail "training counts otherwise"
+grep -qF "data: 2 of 7 rows were truncated to 32 tokens (--seq-len)" err || fail "training says nothing of cut rows"
 head -n 4 rows.jsonl >half.jsonl
 "$czero" data show half.jsonl --tokenizer bytes --chat-template t.jinja --seq-len 32 >out 2>err || fail "half"
 grep -qF "czero train refuses this data: more than half of its rows are left out" out || fail "no word of the refusal"

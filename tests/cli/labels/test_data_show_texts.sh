@@ -8,10 +8,24 @@ tr , '\t' <rows.csv >rows.tsv
 "$czero" data show rows.csv --tokenizer bytes --seq-len 32 --rows 9 >out 2>err || fail "a table"
 for line in "rows.csv: row 1: label pos, 5 tokens" "  a|b| |c|d" "rows.csv: row 2: label neg, 7 tokens" "rows.csv: row 3: label pos, 32 tokens, 11 cut" \
   "rows       3" "classes    neg: 1 (33.3 %)" "           pos: 2 (66.7 %)" "lengths    5 to 43 tokens, half of them up to 7" \
-  "cut        1 row loses 11 tokens after --seq-len 32" "epoch      44 tokens"; do
+  "cut        1 of 3 texts was truncated to 32 tokens (--seq-len), 11 tokens are lost" "epoch      44 tokens"; do
   grep -qF -- "$line" out || fail "no line \"$line\""
 done
 ! grep -q $'\033' out || fail "a control character of a row"
+# a run says the same once, also if it makes less than a pass, and on several ranks
+cat >c.json <<'JSON'
+{"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}
+JSON
+for launch in "" "launch -n 2 --"; do
+  "$czero" $launch train --config c.json --model bert-tiny --tokenizer bytes --task classification --data rows.csv --seq-len 32 --epochs 3 >out 2>err ||
+    fail "training"
+  [ "$(grep -c 'data: 1 of 3 texts was truncated to 32 tokens (--seq-len)' err)" = 1 ] || fail "training says nothing of the cut row"
+done
+printf 'text,label\n%s,pos\n%s,neg\n' abcdefgh abcdefgh >both.csv
+"$czero" train --config c.json --model bert-tiny --tokenizer bytes --task classification --data both.csv --seq-len 7 --steps 1 >out 2>err || fail "one step"
+grep -q 'data: 1 of 2 texts was truncated to 7 tokens (--seq-len)' err || fail "a run of one step says nothing"
+"$czero" train --config c.json --model bert-tiny --tokenizer bytes --task classification --data both.csv --seq-len 8 --epochs 2 >out 2>err || fail "short rows"
+grep -q 'truncated' err && fail "rows of 8 tokens fit into 8"
 "$czero" data show rows.tsv --tokenizer bytes --seq-len 32 --rows 1 --line 3 >out 2>err || fail "--line"
 [ "$(grep -c ': row ' out)" = 1 ] && grep -q 'row 3' out || fail "--line is not where rows begin"
 "$czero" data show rows.csv --tokenizer bytes --pair-column other --text-column sentence --rows 1 >out 2>err || fail "columns"

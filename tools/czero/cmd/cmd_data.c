@@ -169,9 +169,13 @@ static void print_example(const struct chat_set *s, const struct chat_example *e
     printf("\n\n");
 }
 
-static void write_example(struct json_writer *w, const struct chat_set *s,
-                          const struct chat_example *e, const struct parts *parts)
+static cz_status write_example(struct json_writer *w, const struct chat_set *s,
+                               const struct chat_example *e, const struct parts *parts)
 {
+    struct part whole = {.n = 0};
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < parts->n && st == CZ_OK; i++)
+        st = append(&whole, parts->items[i].text, parts->items[i].n);
     json_begin_object(w);
     json_put_string(w, "file", s->files[e->file]);
     json_put_int(w, "line", (int64_t)e->line);
@@ -179,6 +183,9 @@ static void write_example(struct json_writer *w, const struct chat_set *s,
     json_put_size(w, "trained_tokens", e->n_trained);
     json_put_size(w, "cut_tokens", e->n_full - e->n);
     json_put_bool(w, "empty_answer", e->has_empty);
+    json_write_key(w, "text");
+    json_write_string_n(w, whole.text ? whole.text : "", whole.n);
+    free(whole.text);
     json_write_key(w, "parts");
     json_begin_array(w);
     for (size_t i = 0; i < parts->n; i++) {
@@ -191,6 +198,7 @@ static void write_example(struct json_writer *w, const struct chat_set *s,
     }
     json_end_array(w);
     json_end_object(w);
+    return st;
 }
 
 /* w NULL: for people. */
@@ -201,7 +209,7 @@ static cz_status show_example(const struct chat_set *s, size_t i,
     const struct chat_example *e = &s->examples[i];
     struct parts parts = {0};
     cz_status st = parts_read(s, e, decoder, &parts);
-    if (st == CZ_OK && w) write_example(w, s, e, &parts);
+    if (st == CZ_OK && w) st = write_example(w, s, e, &parts);
     if (st == CZ_OK && !w) print_example(s, e, &parts, why);
     parts_free(&parts);
     return st;
@@ -320,7 +328,7 @@ static void print_summary(const struct data_words *o, const struct chat_set *s,
                           const struct summary *sum)
 {
     const uint64_t n_out = chat_set_n_left_out(s);
-    char text[CHAT_REASONS_NBYTES];
+    char text[CHAT_REASONS_NBYTES], cut[TOOL_CUT_NBYTES];
     printable_print(stdout,
                     "rows       %" PRIu64 "; %" PRIu64 " are trained on, %" PRIu64 " %s left out\n",
                     s->n_rows, s->n_rows - n_out, n_out, n_out == 1 ? "is" : "are");
@@ -334,9 +342,9 @@ static void print_summary(const struct data_words *o, const struct chat_set *s,
                         "of the turn is trained there\n",
                         s->n_empty, s->n_empty == 1 ? "row has" : "rows have");
     print_lengths(o, s, sum);
-    printable_print(stdout, "cut        %" PRIu64 " %s %zu %s after --seq-len %" PRId64 "\n",
-                    s->n_cut, s->n_cut == 1 ? "row loses" : "rows lose", sum->n_cut_tokens,
-                    sum->n_cut_tokens == 1 ? "token" : "tokens", o->seq_len);
+    printable_print(stdout, "cut        %s, %zu token%s lost\n",
+                    tool_cut_sentence(cut, s->n_cut, s->n_rows, "row", o->seq_len),
+                    sum->n_cut_tokens, sum->n_cut_tokens == 1 ? " is" : "s are");
     printf("epoch      %zu tokens, %" PRIu64 " (%.1f %%) of them trained\n", sum->n_tokens,
            s->n_trained, data_percent((double)s->n_trained, (double)sum->n_tokens));
     if (o->packing)

@@ -246,6 +246,7 @@ static void print_summary(const struct texts_view *v)
 {
     const size_t n = cz_texts_count(v->texts), n_labels = cz_texts_n_labels(v->texts);
     size_t n_classed = 0;
+    char cut[TOOL_CUT_NBYTES];
     for (size_t k = 0; k < n_labels; k++) n_classed += cz_texts_n_of_label(v->texts, k);
     printf("rows       %zu\n", n);
     if (cz_texts_problem(v->texts) == CZ_PROBLEM_REGRESSION) printf("labels     values\n");
@@ -258,9 +259,9 @@ static void print_summary(const struct texts_view *v)
     if (n == 0) return;
     printf("lengths    %zu to %zu tokens, half of them up to %zu\n", v->lengths[0],
            v->lengths[n - 1], v->lengths[(n - 1) / 2]);
-    printable_print(stdout, "cut        %zu row%s lose%s %zu %s after --seq-len %lld\n",
-                    v->n_cut_rows, v->n_cut_rows == 1 ? "" : "s", v->n_cut_rows == 1 ? "s" : "",
-                    v->n_cut, v->words ? "words" : "tokens", (long long)v->seq_len);
+    printable_print(stdout, "cut        %s, %zu %s%s lost\n",
+                    tool_cut_sentence(cut, v->n_cut_rows, n, "text", v->seq_len), v->n_cut,
+                    v->words ? "word" : "token", v->n_cut == 1 ? " is" : "s are");
     printf("epoch      %zu tokens\n", v->n_tokens);
 }
 

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "engine/report/class_report.h"
 #include "tools/czero/args.h"
+#include "tools/czero/tool.h"
 #include <czero/data.h>
 
 #include <math.h>
@@ -203,12 +204,13 @@ cz_status score_visit_texts(struct scorer *s, const struct cz_texts *texts, bool
                                                    .bucket = !in_order,
                                                    .once = true};
     struct cz_text_loader *loader = NULL;
+    char cut[TOOL_CUT_NBYTES];
     TRY(cz_text_loader_open(&options, &loader));
     cz_status st = visit_batches(loader, visit, user);
     if (st == CZ_OK && cz_text_loader_n_cut(loader) > 0)
-        LOGV(LOG_WARN, SUB_DATA, "%llu of %zu text%s truncated to %lld tokens (--seq-len)",
-             (unsigned long long)cz_text_loader_n_cut(loader), cz_texts_count(texts),
-             cz_texts_count(texts) == 1 ? " was" : "s were", (long long)s->max_len);
+        LOGV(LOG_WARN, SUB_DATA, "%s",
+             tool_cut_sentence(cut, cz_text_loader_n_cut(loader), cz_texts_count(texts), "text",
+                               s->max_len));
     cz_text_loader_close(loader);
     return st;
 }

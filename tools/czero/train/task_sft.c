@@ -2,6 +2,7 @@
  * assistant writes. Labels of other tokens are ignored; every step has one mean over all its
  * trained tokens. */
 #include "base/size.h"
+#include "tools/czero/tool.h"
 #include "tools/czero/train/train.h"
 
 #include "base/clock.h"
@@ -70,13 +71,15 @@ static cz_status open_loader(const struct run *r, const struct chat_set *set, bo
 static void say_data(const struct run *r, double seconds)
 {
     const struct chat_set *s = r->chats;
+    char cut[TOOL_CUT_NBYTES];
     LOGV(LOG_INFO, SUB_DATA,
-         "data: %zu example%s of %zu tokens, %.1f %% of them trained, in %zu row%s; %llu cut to "
-         "%lld tokens (%.1f s%s)",
+         "data: %zu example%s of %zu tokens, %.1f %% of them trained, in %zu row%s (%.1f s%s)",
          s->n_examples, plural(s->n_examples), s->n_tokens,
-         100.0 * (double)s->n_trained / (double)s->n_tokens, s->n_bins, plural(s->n_bins),
-         (unsigned long long)s->n_cut, (long long)r->T, seconds,
+         100.0 * (double)s->n_trained / (double)s->n_tokens, s->n_bins, plural(s->n_bins), seconds,
          s->n_kept > 0 ? ", tokens from --token-cache" : "");
+    if (s->n_cut > 0)
+        LOGV(LOG_WARN, SUB_DATA, "data: %s",
+             tool_cut_sentence(cut, s->n_cut, s->n_rows, "row", r->T));
 }
 
 /* ---- what ends an answer -------------------------------------------------------------------- */

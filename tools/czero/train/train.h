@@ -143,6 +143,7 @@ struct run {
     struct entity_counts *entities; /* (n_types), twice, as confusion */
     int32_t *tags;                  /* (T) of a sentence, twice: labels and what was predicted */
     double n_hits, n_examples;      /* of the step under way, on this rank */
+    bool is_cut_told;               /* how many texts were longer than the rows */
     struct run_means since;         /* the last evaluation, of all ranks */
 };
 

@@ -36,16 +36,18 @@ void run_ask_to_stop(void)
 struct tidings {
     bool stops;
     double n_hits, n_examples; /* of the step */
+    double n_cut;              /* texts that were longer than the rows, so far */
 };
 
 /* One gather per step for all that ranks need of each other. */
 static cz_status exchange_tidings(struct run *r, struct tidings *out)
 {
-    const double mine[] = {stop_asked, r->n_hits, r->n_examples};
+    const double n_cut = r->loader ? (double)cz_text_loader_n_cut(r->loader) : 0;
+    const double mine[] = {stop_asked, r->n_hits, r->n_examples, n_cut};
     double sums[CZ_ARRAY_LEN(mine)];
     TRY(engine_gather_metrics(r->engine, mine, CZ_ARRAY_LEN(mine), sums));
     r->n_hits = r->n_examples = 0;
-    *out = (struct tidings){sums[0] > 0, sums[1], sums[2]};
+    *out = (struct tidings){sums[0] > 0, sums[1], sums[2], sums[3]};
     if (!out->stops) return CZ_OK;
     stop_agreed = 1; /* all ranks are alive, and have time to save */
     engine_world_interrupt_over();
@@ -267,6 +269,19 @@ static bool patience_is_over(const struct run *r)
     return true;
 }
 
+/* After the first pass, or at the end of a shorter run: by then most texts have been read. */
+static void say_cut(struct run *r, double n_cut, uint64_t n_epochs)
+{
+    char text[TOOL_CUT_NBYTES];
+    const bool is_over = engine_get_global_steps(r->engine) == r->steps;
+    if (r->is_cut_told || !(n_cut > 0) || (run_epochs_over(r) == n_epochs && !is_over)) return;
+    r->is_cut_told = true;
+    const uint64_t n = cz_texts_count(r->texts), cut = (uint64_t)n_cut;
+    if (run_is_first_rank(r))
+        LOGV(LOG_WARN, SUB_DATA, "data: %s",
+             tool_cut_sentence(text, cut < n ? cut : n, n, "text", r->T));
+}
+
 /* ---- all of it ------------------------------------------------------------------------------ */
 
 /* The order within a step is: train, exchange, show, evaluate, save. A checkpoint thus contains the
@@ -299,6 +314,7 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
             TRY(metrics_write(r->metrics, &row));
             TRY(curve_write(r->curve, &figures));
         }
+        say_cut(r, tidings.n_cut, n_epochs);
         const bool is_due = evaluation_is_due(r, n_epochs);
         if (is_due && !tidings.stops) TRY(evaluate(r, progress));
         r->since.evaluation_is_owed = is_due && tidings.stops;
