@@ -84,16 +84,16 @@ void terminal_put_ascii(FILE *out, const char *text)
 #define SIDE_MIN 20 /* a narrower terminal is none to write for */
 #define SIDE_MAX 1000
 
-static int in_bounds(int n)
+static int in_bounds(long n)
 {
-    return n >= SIDE_MIN && n <= SIDE_MAX ? n : 0;
+    return n >= SIDE_MIN && n <= SIDE_MAX ? (int)n : 0;
 }
 
 int terminal_side(FILE *out, enum terminal_side side, int otherwise)
 {
     struct winsize size = {0};
     const char *text = getenv(side == TERMINAL_COLUMNS ? "COLUMNS" : "LINES");
-    int n = in_bounds(text ? atoi(text) : 0);
+    int n = in_bounds(text ? strtol(text, NULL, 10) : 0);
     if (n == 0 && isatty(fileno(out)) == 1 && ioctl(fileno(out), TIOCGWINSZ, &size) == 0)
         n = in_bounds(side == TERMINAL_COLUMNS ? size.ws_col : size.ws_row);
     return n > 0 ? n : otherwise;
