@@ -147,7 +147,6 @@ static cz_status list_copied(struct zero *z)
     const size_t n_params = z->options.table->n_params;
     l->first_copied = calloc(l->n_turns + 2, sizeof *l->first_copied);
     if (!l->first_copied) return err_set(CZ_NOMEM, 0, "no memory for %zu tiles", l->n_turns);
-    if (!z->window.is_used) return CZ_OK;
     for (size_t i = 0; i < n_params; i++) {
         const struct tiles tiles = takes(z, i) ? tiles_of(z, i) : (struct tiles){0, 0};
         for (size_t t = tiles.first; t < tiles.end; t++)
@@ -210,13 +209,9 @@ static cz_status copy_params(struct zero *z, size_t turn, const unsigned char *p
  * into the slot does not bring the same array. */
 static bool leaves_params(const struct zero *z, size_t turn)
 {
-    struct ring_piece pieces[RING_PIECES_MAX];
-    size_t next = turn + z->sweep.n_slots;
+    const size_t next = turn + z->sweep.n_slots;
     if (!z->mem.has_masters || turn < z->late.n_at_once) return false;
-    size_t n = next < z->late.n_turns ? zero_tile_pieces(z, z->late.turns[next], pieces) : 0;
-    for (size_t i = 0; i < n; i++)
-        if (pieces[i].slot_off == zero_ring_params_off(z) && pieces[i].is_read) return false;
-    return true;
+    return next >= z->late.n_turns || !zero_tile_reads_params(z, z->late.turns[next]);
 }
 
 bool zero_late_feeds(const struct zero *z, size_t param_idx, size_t n_done)
@@ -297,7 +292,9 @@ static int by_size(const void *a, const void *b)
  * layer's read, while the layer computes. `sizes`: scratch for as many as there are units. */
 static size_t choose_slots(const struct zero *z, size_t *sizes)
 {
-    size_t n = 0, most = SLOTS_NBYTES_MAX / z->sweep.ring_slot_nbytes, before = z->late.n_at_once;
+    size_t n = 0, most = RING_SLOTS, before = z->late.n_at_once;
+    /* a rank without an element of its own has slots of 0 bytes */
+    if (z->late.n_turns > 0) most = SLOTS_NBYTES_MAX / z->sweep.ring_slot_nbytes;
     if (most < RING_SLOTS) most = RING_SLOTS;
     if (most > RING_SLOTS_MAX) most = RING_SLOTS_MAX;
     for (size_t v = 0; v < z->options.n_units; v++) {
@@ -324,24 +321,23 @@ static bool may_read_ahead(const struct zero *z)
 cz_status zero_late_init(struct zero *z)
 {
     struct zero_late *l = &z->late;
-    size_t n_tiles = 0;
     bool has_file = z->mem.swap_nbytes > 0;
     l->on &= has_file || z->options.on_gpu;
     if (!l->on) return CZ_OK;
-    for (size_t g = 0; g < z->options.n_groups; g++) n_tiles += group_tiles(z, g);
+    l->first_tile = calloc(z->options.n_groups + 1, sizeof *l->first_tile);
+    if (!l->first_tile) return err_set(CZ_NOMEM, 0, "no memory for the order of tiles");
+    for (size_t g = 0; g < z->options.n_groups; g++)
+        l->first_tile[g + 1] = l->first_tile[g] + group_tiles(z, g);
+    const size_t n_tiles = l->first_tile[z->options.n_groups];
     size_t *sizes = calloc(z->options.n_units + 1, sizeof *sizes);
     l->turns = calloc(n_tiles + 1, sizeof *l->turns);
     l->turn_of = calloc(n_tiles + 1, sizeof *l->turn_of);
-    l->first_tile = calloc(z->options.n_groups + 1, sizeof *l->first_tile);
     l->due = calloc(z->options.n_units + 1, sizeof *l->due);
     l->due_op = calloc(z->window.schedule.n_ops + 1, sizeof *l->due_op);
     l->open = calloc(z->options.table->n_params + 1, sizeof *l->open);
-    bool has_memory =
-        sizes && l->turns && l->turn_of && l->first_tile && l->due && l->due_op && l->open;
+    bool has_memory = sizes && l->turns && l->turn_of && l->due && l->due_op && l->open;
     if (has_memory) {
         for (size_t k = 0; k < n_tiles; k++) l->turn_of[k] = NO_TURN;
-        for (size_t g = 1; g < z->options.n_groups; g++)
-            l->first_tile[g] = l->first_tile[g - 1] + group_tiles(z, g - 1);
         deal_all(z);
         if (has_file) z->sweep.n_slots = choose_slots(z, sizes);
         l->reads_ahead = has_file && may_read_ahead(z);
@@ -438,6 +434,7 @@ static cz_status update_next(struct zero *z)
 {
     struct zero_late *l = &z->late;
     unsigned char *slot;
+    l->is_unwritten = true;
     TRY(ring_next(z->sweep.ring, &slot));
     if (lacks_grads(z, l->n_done)) TRY(read_grads(z, l->n_done, slot));
     TRY(zero_tile_update(z, l->turns[l->n_done], slot, &l->last_params));
@@ -465,7 +462,6 @@ static cz_status update_until(struct zero *z, size_t n)
         st = ring_flush(z->sweep.ring, SIZE_MAX);
         if (st == CZ_OK) st = ring_to_first(z, false);
     }
-    if (st == CZ_OK && l->n_done < n) l->is_unwritten = true;
     while (st == CZ_OK && l->n_done < n) st = update_next(z);
     TRY(name_step(z, st));
     if (l->n_done > n_before) TRY(zero_gpu_settle(z));

@@ -532,6 +532,14 @@ static struct sweep last_pass(const struct zero *z, size_t group)
                           .late = true};
 }
 
+bool zero_tile_reads_params(const struct zero *z, struct zero_tile tile)
+{
+    const struct zero_options *o = &z->options;
+    const size_t own = z->own.groups[tile.group].own_numel;
+    return tile.tile + 1 == tile_count(own, o->tile_numel) &&
+           own * dtype_size(o->dtype) % SWAP_ALIGN != 0;
+}
+
 size_t zero_tile_pieces(const struct zero *z, struct zero_tile tile, struct ring_piece *out)
 {
     struct sweep s = last_pass(z, tile.group);

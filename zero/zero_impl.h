@@ -243,7 +243,7 @@ struct zero_late {
     size_t n_turns, n_done;
     size_t n_at_once; /* the first turns: of tiles on a GPU */
     size_t *turn_of;  /* (n_turns) the turn of a tile, group by group: from first_tile[group] on */
-    size_t *first_tile;   /* (n_groups) */
+    size_t *first_tile;   /* (n_groups + 1) */
     size_t *due;          /* (n_units) tiles that must be done at a forward visit */
     size_t *due_op;       /* (n_ops) … for an op of the window's schedule */
     size_t *first_copied; /* (n_turns + 1) parameters that take what tiles make, by tile … */
@@ -535,6 +535,10 @@ cz_status zero_sweep_before_last(struct zero *z, size_t group);
 size_t zero_tile_pieces(const struct zero *z, struct zero_tile tile, struct ring_piece *out);
 cz_status zero_tile_update(struct zero *z, struct zero_tile tile, unsigned char *slot,
                            const unsigned char **params);
+
+/* Whether the ring reads a tile's parameters, which are in the file: those of a group's last tile,
+ * if it ends inside a block. */
+bool zero_tile_reads_params(const struct zero *z, struct zero_tile tile);
 
 /* cls->apply() over this rank's partition. one: a trust ratio of 1 where kernels read it, for
  * optimizers that have none. */

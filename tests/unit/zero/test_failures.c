@@ -99,8 +99,8 @@ static long transferred(void *user, const struct swap_block *b, long result)
     return hit() ? -EIO : result;
 }
 
-/* From here on call number `nth` fails; with a swap file, transfer number `nth`. */
-static void arm(struct world *w, long nth)
+/* From here on call number `nth` fails, or transfer number `nth` of the swap file. */
+static void arm(struct world *w, long nth, bool is_transfer)
 {
     static struct device_ops device;
     static struct comm_ops comm;
@@ -112,15 +112,15 @@ static void arm(struct world *w, long nth)
     device.stream_wait = stream_wait, device.event_create = event_create;
     device.event_record = event_record, device.event_wait_host = event_wait_host;
     if (w->device != w->host) w->device->ops = &device;
-    if (w->swap) swap_set_fault(w->swap, &fault);
+    if (is_transfer) swap_set_fault(w->swap, &fault);
     sound_comm = w->comm->ops;
     comm = *sound_comm;
     comm.reduce = reduce, comm.move = move, comm.wait = wait;
     sound_class = w->groups[0].hyper.cls;
     class = *sound_class;
     class.step = step;
-    for (int g = 0; g < 2 && !w->swap; g++) w->groups[g].hyper.cls = &class;
-    if (!w->swap) w->comm->ops = &comm;
+    for (int g = 0; g < 2 && !is_transfer; g++) w->groups[g].hyper.cls = &class;
+    if (!is_transfer) w->comm->ops = &comm;
     atomic_store(&n_calls, 0);
     atomic_store(&fails_at, nth);
 }
@@ -222,7 +222,7 @@ static void fail_everywhere(struct world_setting s, cz_status want, const char *
     for (long nth = 0; was_hit; nth += 1 + nth / 24) {
         struct world w;
         world_lay_out(&w, s);
-        arm(&w, nth);
+        arm(&w, nth, want == CZ_IO);
         cz_status st = life(&w);
         was_hit = atomic_load(&n_calls) > nth;
         disarm(&w);
@@ -291,10 +291,53 @@ START_TEST(no_transfer_of_the_swap_file_is_overlooked)
         s.dtype = s.grad_dtype = DTYPE_BF16;
         s.swap = swaps[k];
         fail_everywhere(s, CZ_IO, "");
+        s.late = true;
+        s.stage = 3;
+        s.world_size = k % 2 ? 1 : 2;
+        s.optimizer = k % 2 ? "Lamb" : "AdamW";
+        s.overlap = true;
+        s.stage3.param_persistence_threshold = 300;
+        s.stage3.model_persistence_threshold = SIZE_MAX;
+        fail_everywhere(s, CZ_IO, "");
+    }
+}
+END_TEST
+
+/* An update beside the next forward: what goes to a GPU, and what ranks send each other. */
+START_TEST(nothing_in_a_late_update_is_overlooked)
+{
+    static const struct {
+        int world;
+        bool on_gpu, leaves_params;
+    } cases[] = {{1, true, false}, {1, true, true},   {3, true, false},
+                 {3, true, true},  {3, false, false}, {3, false, true}};
+    for (size_t k = 0; k < CZ_ARRAY_LEN(cases); k++) {
+        struct world_setting s = plain;
+        s.world_size = cases[k].world;
+        s.rank = s.world_size / 2;
+        s.stage = 3;
+        s.dtype = s.grad_dtype = DTYPE_BF16;
+        s.optimizer = k % 2 ? "AdamW" : "Lamb";
+        s.two_groups = k % 2;
+        s.late = s.overlap = true;
+        s.tile = 500;
+        s.stage3.param_persistence_threshold = 300;
+        s.stage3.model_persistence_threshold = SIZE_MAX;
+        s.swap = (struct zero_swap){.optimizer = true,
+                                    .params = cases[k].leaves_params,
+                                    .read_ahead = true,
+                                    .write_behind = true};
+        if (cases[k].on_gpu) {
+            s.on_gpu = true;
+            s.device = "cpu"; /* stands in for one */
+            s.offload = (struct zero_offload){.optimizer = true, .params = cases[k].leaves_params};
+            s.swap = (struct zero_swap){.optimizer = false};
+        }
+        fail_everywhere(s, CZ_CUDA, sentence);
     }
 }
 END_TEST
 
 TEST_MAIN("zero/failures", nothing_that_a_gpu_fails_in_is_overlooked,
           nothing_that_other_ranks_fail_in_is_overlooked,
-          no_transfer_of_the_swap_file_is_overlooked)
+          no_transfer_of_the_swap_file_is_overlooked, nothing_in_a_late_update_is_overlooked)
