@@ -122,3 +122,13 @@ int peer_watch_wait(struct peer_watch *w, int64_t timeout_ns)
         if (is_dead(w, i)) return w->ranks[i];
     return -1;
 }
+
+void peer_watch_signal(const struct peer_watch *w, int number)
+{
+    for (int i = 0; i < w->n; i++) {
+        if (w->fds[i].fd >= 0)
+            (void)syscall(SYS_pidfd_send_signal, w->fds[i].fd, number, NULL, 0);
+        else if (w->pids[i] > 0 && !has_ended(w->pids[i], w->starts[i]))
+            (void)kill(w->pids[i], number);
+    }
+}

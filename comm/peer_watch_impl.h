@@ -43,4 +43,7 @@ int peer_watch_wait(struct peer_watch *w, int64_t timeout_ns);
 
 bool peer_watch_has(const struct peer_watch *w, int rank);
 
+/* Send a signal to all watched ranks; one that has ended gets none. */
+void peer_watch_signal(const struct peer_watch *w, int number);
+
 #endif

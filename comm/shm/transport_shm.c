@@ -3,9 +3,11 @@
  * synchronisation there is. */
 #include "base/clock.h"
 #include "base/threads.h"
+#include "comm/comm_impl.h"
 #include "comm/shm/transport_shm_impl.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,6 +151,8 @@ cz_status transport_shm_look(struct shm_transport *s, uint64_t round)
 {
     const struct shm_rank *ranks = s->seg.ranks;
     s->looked_ns = clock_now_ns();
+    /* This rank was asked to stop and waits: perhaps for a peer that is stopped (SIGSTOP). */
+    if (comm_interrupted_ns() != 0) peer_watch_signal(&s->watch, SIGCONT);
     for (int r; (r = peer_watch_wait(&s->watch, 0)) >= 0; peer_watch_forget(&s->watch, r))
         s->dead[r] = true;
     for (int r = 0; r < s->base.world_size; r++)

@@ -176,6 +176,11 @@ start 3 --config s1.json
 kill -STOP "$(pgrep -P $launcher | sed -n 2p)" # the others wait for it: one signal is enough
 kill -TERM $launcher
 ended 0 2000
+start 3 --config s1.json
+ranks=$(pgrep -P $launcher)
+kill -STOP "$(sed -n 3p <<<"$ranks")" # the same if one rank alone is asked
+kill -TERM "$(sed -n 2p <<<"$ranks")"
+ended 0 2000
 start 3 --config s2.json
 ranks=$(pgrep -P $launcher)
 kill -TERM "$(sed -n 2p <<<"$ranks")" # one rank alone was asked: all stop

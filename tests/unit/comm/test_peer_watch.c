@@ -1,5 +1,6 @@
 /* Claims: the death of a watched process is noticed at once, that of a forgotten one is not, and a
- * pid that is already gone counts as dead; also without pidfd. */
+ * pid that is already gone counts as dead; a signal reaches those that are watched; also without
+ * pidfd. */
 #include "base/clock.h"
 #include "comm/peer_watch_impl.h"
 #include "tests/support/check_main.h"
@@ -75,5 +76,61 @@ START_TEST(a_peer_that_is_gone_already_is_dead)
 }
 END_TEST
 
+static void wait_for_state(pid_t pid, int options, bool (*is)(int))
+{
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, options), pid);
+    ck_assert(is(status));
+}
+static bool has_stopped(int status)
+{
+    return WIFSTOPPED(status);
+}
+static bool has_continued(int status)
+{
+    return WIFCONTINUED(status);
+}
+
+/* 1 is stopped, 2 is gone, 3 was forgotten: only the first gets the signal. */
+static void continue_one(bool no_pidfd)
+{
+    struct peer_watch w;
+    int status;
+    pid_t stopped = start_sleeper(), gone = start_sleeper(), forgotten = start_sleeper();
+    ck_ok(peer_watch_init(&w, 3));
+    w.no_pidfd = no_pidfd;
+    ck_ok(peer_watch_add(&w, 2, gone));
+    ck_ok(peer_watch_add(&w, 3, forgotten));
+    ck_ok(peer_watch_add(&w, 1, stopped));
+    peer_watch_forget(&w, 3);
+    kill(gone, SIGKILL);
+    waitpid(gone, NULL, 0);
+    kill(stopped, SIGSTOP);
+    wait_for_state(stopped, WUNTRACED, has_stopped);
+    kill(forgotten, SIGSTOP);
+    wait_for_state(forgotten, WUNTRACED, has_stopped);
+    peer_watch_signal(&w, SIGCONT);
+    wait_for_state(stopped, WCONTINUED, has_continued);
+    ck_assert_int_eq(waitpid(forgotten, &status, WCONTINUED | WNOHANG), 0);
+    w.starts[2]--; /* without pidfd: the pid now belongs to another process */
+    peer_watch_signal(&w, SIGKILL);
+    if (no_pidfd) {
+        ck_assert_int_eq(waitpid(stopped, &status, WNOHANG), 0);
+        kill(stopped, SIGKILL);
+    }
+    waitpid(stopped, &status, 0);
+    ck_assert(WIFSIGNALED(status));
+    peer_watch_free(&w);
+    kill(forgotten, SIGKILL);
+    waitpid(forgotten, NULL, 0);
+}
+
+START_TEST(a_signal_reaches_the_watched_peers_alone)
+{
+    continue_one(false);
+    continue_one(true);
+}
+END_TEST
+
 TEST_MAIN("comm/peer_watch", a_killed_peer_is_named_before_it_is_reaped,
-          a_peer_that_is_gone_already_is_dead)
+          a_peer_that_is_gone_already_is_dead, a_signal_reaches_the_watched_peers_alone)
