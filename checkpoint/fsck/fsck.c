@@ -77,7 +77,7 @@ static cz_status report_view(const struct cz_fsck_options *options, const char *
     if (told) return CZ_OK;
     err_restore(why);
     if (why->status != CZ_CORRUPT && why->status != CZ_NOTFOUND) return why->status;
-    struct fsck_findings found = {NULL, 0, 0, 0};
+    struct fsck_findings found = {0};
     cz_status st = fsck_note_error(&found, tag_dir);
     if (st == CZ_OK) fsck_report_findings(options, &found, report);
     fsck_findings_free(&found);
@@ -151,7 +151,7 @@ static cz_status check_states(const struct cz_fsck_options *options, const struc
                               struct cz_fsck_report *report)
 {
     const struct ckpt_info *info = ckpt_get_info(view);
-    struct fsck_findings found = {NULL, 0, 0, 0};
+    struct fsck_findings found = {0};
     if (!info->is_universal || info->n_states == 0) return CZ_OK;
     size_t *holders = find_holders(view);
     cz_status st = holders ? CZ_OK : err_set(CZ_NOMEM, 0, "%s: out of memory", info->tag_dir);
@@ -177,7 +177,7 @@ static cz_status check_tag(const struct cz_fsck_options *options, const char *ta
 {
     struct manifest m;
     struct fsck_files files = {NULL, 0, 0};
-    struct fsck_findings findings = {NULL, 0, 0, 0};
+    struct fsck_findings findings = {0};
     struct err why = {.status = CZ_OK};
     struct ckpt *view = NULL;
     bool has;
@@ -209,7 +209,7 @@ done:
 /* `latest` is there, but leads nowhere: the current error says how. */
 static cz_status note_latest(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
-    struct fsck_findings findings = {NULL, 0, 0, 0};
+    struct fsck_findings findings = {0};
     char *path = file_join(options->dir, CKPT_LATEST);
     cz_status st = path ? fsck_note_error(&findings, path)
                         : err_set(CZ_NOMEM, 0, "%s: out of memory", options->dir);
@@ -305,7 +305,7 @@ static cz_status check_file(const struct cz_fsck_options *options, struct cz_fsc
 {
     struct manifest m;
     struct fsck_files files = {NULL, 0, 0};
-    struct fsck_findings findings = {NULL, 0, 0, 0};
+    struct fsck_findings findings = {0};
     const char *path = options->dir, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     char *folder = folder_of(path);
     bool has = false;
@@ -342,7 +342,7 @@ static cz_status check_file(const struct cz_fsck_options *options, struct cz_fsc
 static cz_status check_shards(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     struct safetensors *shards;
-    struct fsck_findings findings = {NULL, 0, 0, 0};
+    struct fsck_findings findings = {0};
     if (!beneath_is_there(options->dir, "model.safetensors.index.json")) return CZ_OK;
     cz_status st = safetensors_dir_open(options->dir, &shards);
     if (st == CZ_OK) safetensors_close(shards);
@@ -356,7 +356,7 @@ static cz_status check_shards(const struct cz_fsck_options *options, struct cz_f
 static cz_status check_weights(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     struct fsck_files files = {NULL, 0, 0};
-    struct fsck_findings findings = {NULL, 0, 0, 0};
+    struct fsck_findings findings = {0};
     cz_status st = fsck_list_weights(options->dir, &files, &findings);
     if (st == CZ_OK) {
         fsck_report_findings(options, &findings, report);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SENTENCE_NBYTES 4096
 #define NAME_NBYTES_MAX 1000
@@ -20,6 +21,7 @@ static cz_status add(struct fsck_findings *f, const char *path, const char *tens
 {
     if (f->n == FSCK_FINDINGS_MAX) {
         f->n_more++;
+        f->more_is_damage |= status != CZ_IO;
         return CZ_OK;
     }
     if (f->n == f->cap) {
@@ -51,10 +53,13 @@ cz_status fsck_note(struct fsck_findings *f, const char *path, const char *tenso
     return add(f, path, tensor, off, nbytes, sentence, CZ_CORRUPT);
 }
 
+/* A folder or a pipe in the place of a file is damage, although it cannot be read. */
 cz_status fsck_note_error(struct fsck_findings *f, const char *path)
 {
     char sentence[SENTENCE_NBYTES];
-    const cz_status status = cz_last_status() == CZ_IO ? CZ_IO : CZ_CORRUPT;
+    struct stat info;
+    const bool is_other = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+    const cz_status status = cz_last_status() == CZ_IO && !is_other ? CZ_IO : CZ_CORRUPT;
     snprintf(sentence, sizeof sentence, "%s", cz_last_error());
     err_clear();
     return add(f, path, "", 0, 0, sentence, status);
@@ -93,6 +98,7 @@ void fsck_report_findings(const struct cz_fsck_options *options, const struct fs
     const char *path = f->items[0].path;
     printable_format(sentence, sizeof sentence, NAME_NBYTES_MAX, "%s: and %zu more", path,
                      f->n_more);
-    const struct cz_fsck_finding more = {path, "", 0, 0, sentence, CZ_CORRUPT};
+    const struct cz_fsck_finding more = {path, "",       0,
+                                         0,    sentence, f->more_is_damage ? CZ_CORRUPT : CZ_IO};
     options->finding(&more, options->user);
 }

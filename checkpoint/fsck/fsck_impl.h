@@ -12,6 +12,7 @@
 struct fsck_findings {
     struct cz_fsck_finding *items; /* their texts are owned */
     size_t n, cap, n_more;
+    bool more_is_damage; /* of n_more, not all are files that could not be read */
 };
 
 enum fsck_kind {

@@ -42,17 +42,19 @@ const struct arg_command fsck_command = {
                 "tensor and location.",
     .examples = "  czero fsck runs/a\n"
                 "  czero fsck runs/a --all --json",
-    .exits = "0 no damage, 4 damage found, 1 or 2 something could not be checked.",
+    .exits = "0 no damage, 4 damage found, 1 or 2 something could not be read or checked.",
 };
 
 struct session {
     struct bar bar;
     struct fsck_json *json; /* NULL: sentences, as they come */
+    bool is_damaged;        /* not all findings are files that could not be read */
 };
 
 static void show_finding(const struct cz_fsck_finding *finding, void *user)
 {
     struct session *s = user;
+    s->is_damaged |= finding->status != CZ_IO;
     if (s->json) {
         fsck_json_add(s->json, finding);
         return;
@@ -114,9 +116,9 @@ int cmd_fsck(int argc, char **argv)
                             "%zu piece%s without a checksum: only their structure was checked\n",
                             report.n_unchecked, plural(report.n_unchecked));
     }
-    const int code = report.n_findings > 0 ? EXIT_DAMAGED : failed;
+    if (report.n_findings > 0) failed = s.is_damaged ? EXIT_DAMAGED : EXIT_RUNTIME;
     free(error);
     fsck_json_destroy(s.json);
     cz_fsck_report_free(&report);
-    return code;
+    return failed;
 }
