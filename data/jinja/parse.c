@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 enum { KEYWORDS_MAX = 255 }; /* each is compared with those before it */
+enum { NAMES_MAX = 4096 };   /* of variables */
 
 struct parser {
     struct jinja_template *t;
@@ -12,6 +13,8 @@ struct parser {
     int depth;
     int n_loops;      /* around the statement, inside of its macro or block */
     struct jn *macro; /* around it */
+    uint32_t n_macros;
+    uint32_t macro_of[NAMES_MAX]; /* the last one with a parameter of this name, from 1 on */
 };
 
 #define PARSE_FAIL(p, ...)  jinja_fail((p)->t->name, (p)->at->line, CZ_INVALID, __VA_ARGS__)
@@ -141,7 +144,8 @@ static cz_status name_number(struct parser *p, struct jv name, uint32_t *out)
 {
     struct jinja_template *t = p->t;
     if (jinja_name_find(t, name.s, name.n, out)) return CZ_OK;
-    if (t->n_names == 4096) return PARSE_FAIL(p, "the template has more than 4096 names");
+    if (t->n_names == NAMES_MAX)
+        return PARSE_FAIL(p, "the template has more than %d names", NAMES_MAX);
     if (t->n_names == t->names_cap) {
         size_t cap = t->names_cap ? 2 * t->names_cap : 64;
         struct jv *names = realloc(t->names, cap * sizeof *names);
@@ -722,6 +726,7 @@ static cz_status parse_macro(struct parser *p, struct jn *node)
     struct jv name;
     size_t cap = 0;
     struct jn *outer = p->macro;
+    p->n_macros++;
     TRY(expect_name(p, &name));
     TRY(name_number(p, name, &node->name));
     TRY(expect_op(p, "("));
@@ -735,7 +740,11 @@ static cz_status parse_macro(struct parser *p, struct jn *node)
             node->names = names;
         }
         TRY(expect_name(p, &name));
-        TRY(name_number(p, name, &node->names[node->n_names++]));
+        uint32_t *number = &node->names[node->n_names++];
+        TRY(name_number(p, name, number));
+        if (p->macro_of[*number] == p->n_macros)
+            return PARSE_FAIL(p, "the macro has the parameter %.*s twice", (int)name.n, name.s);
+        p->macro_of[*number] = p->n_macros;
         if (skip_op(p, "=")) {
             struct jn *value = NULL;
             TRY(parse_expression(p, true, &value));

@@ -112,8 +112,42 @@ static cz_status test_divisible(struct jinja_run *r, struct jv v, const struct j
     return rest(r, v, args->at[0], 0, out);
 }
 
-/* str(value).islower(): some letter with a case, and all of them in this one. A title case such as
- * of U+01C5 is neither. */
+/* Characters with a case that are no letters of it (Unicode's Other_Lowercase and Other_Uppercase,
+ * as Python 3.11 has them): modifier letters, Roman numerals, letters in circles. Sorted. */
+static const struct {
+    int32_t first, last;
+    unsigned class;
+} other_case[] = {
+    {0xAA, 0xAA, CHAR_LOWER},       {0xBA, 0xBA, CHAR_LOWER},       {0x2B0, 0x2B8, CHAR_LOWER},
+    {0x2C0, 0x2C1, CHAR_LOWER},     {0x2E0, 0x2E4, CHAR_LOWER},     {0x345, 0x345, CHAR_LOWER},
+    {0x37A, 0x37A, CHAR_LOWER},     {0x1D2C, 0x1D6A, CHAR_LOWER},   {0x1D78, 0x1D78, CHAR_LOWER},
+    {0x1D9B, 0x1DBF, CHAR_LOWER},   {0x2071, 0x2071, CHAR_LOWER},   {0x207F, 0x207F, CHAR_LOWER},
+    {0x2090, 0x209C, CHAR_LOWER},   {0x2160, 0x216F, CHAR_UPPER},   {0x2170, 0x217F, CHAR_LOWER},
+    {0x24B6, 0x24CF, CHAR_UPPER},   {0x24D0, 0x24E9, CHAR_LOWER},   {0x2C7C, 0x2C7D, CHAR_LOWER},
+    {0xA69C, 0xA69D, CHAR_LOWER},   {0xA770, 0xA770, CHAR_LOWER},   {0xA7F8, 0xA7F9, CHAR_LOWER},
+    {0xAB5C, 0xAB5F, CHAR_LOWER},   {0x10780, 0x10780, CHAR_LOWER}, {0x10783, 0x10785, CHAR_LOWER},
+    {0x10787, 0x107B0, CHAR_LOWER}, {0x107B2, 0x107BA, CHAR_LOWER}, {0x1F130, 0x1F149, CHAR_UPPER},
+    {0x1F150, 0x1F169, CHAR_UPPER}, {0x1F170, 0x1F189, CHAR_UPPER}};
+
+static unsigned case_of(const char *s, size_t n, size_t *len)
+{
+    const unsigned class = chars_class(s, n, len) & (CHAR_UPPER | CHAR_LOWER);
+    const int32_t c = class ? 0 : chars_at(s, n, len);
+    size_t begin = 0, end = c < other_case[0].first ? 0 : CZ_ARRAY_LEN(other_case);
+    while (begin < end) {
+        const size_t middle = (begin + end) / 2;
+        if (c < other_case[middle].first)
+            end = middle;
+        else if (c > other_case[middle].last)
+            begin = middle + 1;
+        else
+            return other_case[middle].class;
+    }
+    return class;
+}
+
+/* str(value).islower(): some character with a case, and all of them in this one. A title case such
+ * as of U+01C5 is neither. */
 static cz_status has_case(struct jinja_run *r, struct jv v, unsigned wanted, bool *out)
 {
     bool any = false;
@@ -121,11 +155,11 @@ static cz_status has_case(struct jinja_run *r, struct jv v, unsigned wanted, boo
     TRY(run_chars(r, v.n));
     *out = true;
     for (size_t at = 0, len; at < v.n; at += len) {
-        unsigned class = chars_class(v.s + at, v.n - at, &len);
+        const unsigned class = case_of(v.s + at, v.n - at, &len);
         if (utf8proc_category(chars_at(v.s + at, v.n - at, &len)) == UTF8PROC_CATEGORY_LT)
             *out = false;
         if (class & wanted) any = true;
-        if (class & (CHAR_UPPER | CHAR_LOWER) & ~wanted) *out = false;
+        if (class & ~wanted) *out = false;
     }
     *out = *out && any;
     return CZ_OK;

@@ -97,6 +97,34 @@ START_TEST(expressions_give_what_python_gives)
 }
 END_TEST
 
+/* Both ends of each range of characters with a case that are no letters, and their neighbours; as
+ * Python 3.11 answers. */
+START_TEST(case_is_pythons)
+{
+    check_text("{% for c in '"
+               "\\u00a9\\u00aa\\u00ab\\u00b9\\u00ba\\u00bb\\u02af"
+               "\\u02b0\\u02b8\\u02b9\\u02bf\\u02c0\\u02c1\\u02c2"
+               "\\u02df\\u02e0\\u02e4\\u02e5\\u0344\\u0345\\u0346"
+               "\\u037a\\u037b\\u1d2b\\u1d2c\\u1d6a\\u1d6b\\u1d77"
+               "\\u1d78\\u1d79\\u1d9a\\u1d9b\\u1dbf\\u1dc0\\u2070"
+               "\\u2071\\u207e\\u207f\\u2080\\u2090\\u209c\\u215f"
+               "\\u2160\\u216f\\u2170\\u217f\\u2180\\u24b5\\u24b6"
+               "\\u24cf\\u24d0\\u24e9\\u24ea\\u2c7b\\u2c7c\\u2c7d"
+               "\\u2c7e\\ua69b\\ua69c\\ua69d\\ua69e\\ua76f\\ua770"
+               "\\ua771\\ua7f7\\ua7f8\\ua7f9\\ua7fa\\uab5b\\uab5c"
+               "\\uab5f\\uab60\\U00010780\\U00010781\\U00010782\\U00010783\\U00010785"
+               "\\U00010787\\U000107b0\\U000107b2\\U000107ba\\U0001f12f\\U0001f130\\U0001f149"
+               "\\U0001f14a\\U0001f14f\\U0001f150\\U0001f169\\U0001f16a\\U0001f16f\\U0001f170"
+               "\\U0001f189\\U0001f18a"
+               "' %}{{ 'l' if c is lower else 'u' if c is upper else '-' }}{% endfor %}",
+               "-l--l-lll--ll--ll--l-llllllllllll--l-l-ll-uull--uull-lllulll-lll-lll-l"
+               "lll--llllll-uu--uu--uu-");
+    check_text("{{ '\\u0345' is upper }}{{ 'A\\u0345' is upper }}{{ 'a\\u0345' is lower }}"
+               "{{ 'A\\u2160' is upper }}{{ 'a\\u2160' is lower }}{{ '\\u01c5\\u2170' is lower }}",
+               "FalseFalseTrueTrueFalseFalse");
+}
+END_TEST
+
 START_TEST(statements_and_scopes_are_jinjas)
 {
     static const char *const table[][2] = {
@@ -177,6 +205,14 @@ START_TEST(refusals_name_the_line)
     check_refused("{% for x in l %}\n{{ x", CZ_INVALID, "t:2: a tag does not end");
     check_refused("\n{% if yes %}a", CZ_INVALID, "t:2: the template ends before elif");
     check_refused("\n{{ 1 + }}", CZ_INVALID, "t:2: expected an expression, got the end of the tag");
+    check_refused("{% macro f(a, bc, a) %}{% endmacro %}", CZ_INVALID,
+                  "t:1: the macro has the parameter a twice");
+    check_refused("{% macro f(a) %}{% endmacro %}{% macro g(a, b,\na=1) %}{% endmacro %}",
+                  CZ_INVALID, "t:2: the macro has the parameter a twice");
+    check_text(
+        "{% macro f(a) %}{{ a }}{% endmacro %}{% macro g(a, f) %}{{ a }}{{ f }}{% endmacro %}"
+        "{{ f(1) }}{{ g(2, 3) }}",
+        "123");
     check_refused("{{ x | nosuch }}", CZ_UNSUPPORTED, "t:1: the filter nosuch is not supported");
     check_refused("{{ x is nosuch }}", CZ_UNSUPPORTED, "t:1: the test nosuch is not supported");
     check_refused("\n{% include 'x' %}", CZ_UNSUPPORTED,
@@ -386,8 +422,8 @@ START_TEST(long_texts_take_linear_time)
 }
 END_TEST
 
-TEST_MAIN("data/jinja", expressions_give_what_python_gives, statements_and_scopes_are_jinjas,
-          white_space_goes_as_with_trim_blocks_and_lstrip_blocks,
+TEST_MAIN("data/jinja", case_is_pythons, expressions_give_what_python_gives,
+          statements_and_scopes_are_jinjas, white_space_goes_as_with_trim_blocks_and_lstrip_blocks,
           spans_of_generation_blocks_are_counted_in_bytes, refusals_name_the_line,
           hostile_templates_end, work_is_counted, every_value_is_bounded,
           parsing_and_filters_have_a_depth, numbers_end_with_their_text,
