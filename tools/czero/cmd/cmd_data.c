@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "base/size.h"
 #include "data/chat/chat_set.h"
+#include "data/source/text_source.h"
 #include "tools/czero/args.h"
 #include "tools/czero/cmd/data.h"
 #include "tools/czero/commands.h"
@@ -68,29 +69,32 @@ static const char *const part_names[] = {"read", "trained", "cut"};
 
 struct part {
     enum part_kind kind;
-    char *text;
-    size_t n, n_tokens;
+    struct text_buf text;
+    size_t n_tokens;
 };
 
 struct parts {
     struct part *items;
-    size_t n;
+    size_t n, cap;
 };
 
 static void parts_free(struct parts *p)
 {
-    for (size_t i = 0; i < p->n; i++) free(p->items[i].text);
+    for (size_t i = 0; i < p->n; i++) text_buf_free(&p->items[i].text);
     free(p->items);
     *p = (struct parts){0};
 }
 
-static cz_status append(struct part *part, const char *text, size_t n)
+static cz_status parts_begin(struct parts *p, enum part_kind kind)
 {
-    char *grown = realloc(part->text, part->n + n + 1);
-    if (!grown) return err_set(CZ_NOMEM, 0, "no memory for the text of a row");
-    memcpy(grown + part->n, text, n);
-    part->text = grown;
-    part->n += n;
+    if (p->n == p->cap) {
+        const size_t cap = p->cap ? 2 * p->cap : 8;
+        struct part *grown = realloc(p->items, cap * sizeof *grown);
+        if (!grown) return err_set(CZ_NOMEM, 0, "no memory for the parts of a row");
+        p->items = grown;
+        p->cap = cap;
+    }
+    p->items[p->n++] = (struct part){.kind = kind};
     return CZ_OK;
 }
 
@@ -109,19 +113,14 @@ static cz_status parts_read(const struct chat_set *s, const struct chat_example 
     size_t n;
     for (size_t i = 0; i < e->n_full; i++) {
         const enum part_kind kind = kind_of(s, e, i);
-        if (out->n == 0 || out->items[out->n - 1].kind != kind) {
-            struct part *grown = realloc(out->items, (out->n + 1) * sizeof *grown);
-            if (!grown) return err_set(CZ_NOMEM, 0, "no memory for the parts of a row");
-            out->items = grown;
-            out->items[out->n++] = (struct part){.kind = kind};
-        }
+        if (out->n == 0 || out->items[out->n - 1].kind != kind) TRY(parts_begin(out, kind));
         struct part *part = &out->items[out->n - 1];
         TRY(cz_tokenizer_decode(decoder, s->tokens[e->begin + i] & INT32_MAX, &text, &n));
-        TRY(append(part, text, n));
+        TRY(text_buf_put(&part->text, text, n));
         part->n_tokens++;
     }
     cz_tokenizer_decoder_end(decoder, &text, &n);
-    return out->n > 0 ? append(&out->items[out->n - 1], text, n) : CZ_OK;
+    return out->n > 0 ? text_buf_put(&out->items[out->n - 1].text, text, n) : CZ_OK;
 }
 
 static void print_begin(enum part_kind kind, bool has_colours)
@@ -142,11 +141,13 @@ static void print_end(enum part_kind kind, bool has_colours)
 /* Every line of a row is indented, so that no text looks like a line of the report. */
 static void print_part(const struct part *part, bool has_colours)
 {
+    const char *text = part->text.s;
+    const size_t n_text = part->text.n;
     print_begin(part->kind, has_colours);
-    for (size_t at = 0; at < part->n;) {
-        const char *line_end = memchr(part->text + at, '\n', part->n - at);
-        const size_t n = line_end ? (size_t)(line_end - part->text) - at : part->n - at;
-        printable_put(stdout, PRINTABLE_TEXT, part->text + at, n);
+    for (size_t at = 0; at < n_text;) {
+        const char *line_end = memchr(text + at, '\n', n_text - at);
+        const size_t n = line_end ? (size_t)(line_end - text) - at : n_text - at;
+        printable_put(stdout, PRINTABLE_TEXT, text + at, n);
         if (line_end && has_colours) print_end(part->kind, true);
         if (line_end) fputs("\n  ", stdout);
         if (line_end && has_colours) print_begin(part->kind, true);
@@ -193,7 +194,8 @@ static cz_status write_example(struct json_writer *w, const struct chat_set *s,
         json_put_string(w, "kind", part_names[parts->items[i].kind]);
         json_put_size(w, "tokens", parts->items[i].n_tokens);
         json_write_key(w, "text");
-        json_write_string_n(w, parts->items[i].text, parts->items[i].n);
+        const struct text_buf *text = &parts->items[i].text;
+        json_write_string_n(w, text->s ? text->s : "", text->n);
         json_end_object(w);
     }
     json_end_array(w);
