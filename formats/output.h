@@ -7,6 +7,11 @@
  * meanwhile. A link where a file is written is replaced (file_durable in file_io.h); where a folder
  * or a file that is continued is needed, it is refused (CZ_INVALID).
  *
+ * Two folders are the user's own and hold only names of ours, so they are used by path: the folder
+ * of checkpoints (checkpoint/store: tags, `latest`, marks) and that of swap files (offload/swap).
+ * Each call there acts on the last part without following it: O_NOFOLLOW, O_EXCL, lstat(),
+ * rename(), unlink(). A staging folder's files are made through this file.
+ *
  * A file that the user named by itself (--curve FILE) is the user's, too: out_fopen() follows a
  * link, so /dev/stdout works. All other code creates, renames and removes through this file and
  * file_io.h (tests/lint/test_writes.sh).

@@ -7,6 +7,7 @@
 #include "data/tokenizer/tokenizer_impl.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
+#include "formats/output.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,12 +20,13 @@
 #define FILE_MAX    ((size_t)2 << 30)
 /* Of what rows of n bytes can become: a template may write this much to each, and any text so many
  * times. */
-#define ROW_ADDED ((size_t)64 << 10)
-#define ROW_TIMES 16
-#define PART_MAX  ((size_t)512 << 20) /* of a tokenizer's file */
+#define ROW_ADDED   ((size_t)64 << 10)
+#define ROW_TIMES   16
+#define NAME_NBYTES 64
+#define PART_MAX    ((size_t)512 << 20) /* of a tokenizer's file */
 
 struct chat_cache {
-    char *dir;
+    struct out_folder dir;
     uint64_t key[2]; /* of all that tokens depend on besides the rows */
     bool failed;
 };
@@ -61,9 +63,8 @@ cz_status chat_cache_open(const char *dir, const struct chat_encoder *e, struct 
         return CZ_OK;
     }
     struct chat_cache *c = calloc(1, sizeof *c);
-    if (c) c->dir = strdup(dir);
-    cz_status st = c && c->dir ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for kept tokens");
-    if (st == CZ_OK) st = file_make_dirs(dir);
+    cz_status st =
+        c ? out_folder_open(dir, &c->dir) : err_set(CZ_NOMEM, 0, "no memory for kept tokens");
     if (st == CZ_OK) {
         const uint64_t of_template = e->chat ? chat_template_hash(e->chat) : 0;
         hash_both(c->key, MARK, sizeof MARK);
@@ -84,17 +85,15 @@ cz_status chat_cache_open(const char *dir, const struct chat_encoder *e, struct 
 void chat_cache_close(struct chat_cache *c)
 {
     if (!c) return;
-    free(c->dir);
+    out_folder_close(&c->dir);
     free(c);
 }
 
-static char *path_of(const struct chat_cache *c, const char *rows, size_t n)
+static void name_of(const struct chat_cache *c, const char *rows, size_t n, char name[NAME_NBYTES])
 {
-    char name[64];
     uint64_t key[2] = {c->key[0], c->key[1]};
     hash_both(key, rows, n);
-    snprintf(name, sizeof name, "%016" PRIx64 "%016" PRIx64 ".tokens", key[0], key[1]);
-    return file_join(c->dir, name);
+    snprintf(name, NAME_NBYTES, "%016" PRIx64 "%016" PRIx64 ".tokens", key[0], key[1]);
 }
 
 static uint64_t sum_of(const char *bytes, size_t n)
@@ -112,15 +111,16 @@ static size_t file_max(size_t n_rows, size_t n)
 cz_status chat_cache_get(const struct chat_cache *c, const char *rows, size_t n, size_t n_rows,
                          char **kept, size_t *nbytes)
 {
-    char *path = path_of(c, rows, n), *file = NULL;
+    char name[NAME_NBYTES], *file = NULL;
     size_t n_file = 0;
     uint64_t sum;
     *kept = NULL;
-    if (!path) return err_set(CZ_NOMEM, 0, "no memory for kept tokens");
-    if (file_exists(path) && file_load(path, file_max(n_rows, n), &file, &n_file) != CZ_OK)
+    name_of(c, rows, n, name);
+    if (!out_is_there(&c->dir, name)) return CZ_OK;
+    if (beneath_load(c->dir.path, name, file_max(n_rows, n), &file, &n_file) != CZ_OK) {
         err_clear();
-    free(path);
-    if (!file) return CZ_OK;
+        return CZ_OK;
+    }
     if (n_file >= HEAD_NBYTES) memcpy(&sum, file + 8, sizeof sum);
     if (n_file < HEAD_NBYTES || memcmp(file, MARK, 8) != 0 ||
         sum != sum_of(file + HEAD_NBYTES, n_file - HEAD_NBYTES)) {
@@ -137,19 +137,19 @@ void chat_cache_put(struct chat_cache *c, const char *rows, size_t n, size_t n_r
                     const char *kept, size_t nbytes)
 {
     if (c->failed || nbytes > file_max(n_rows, n) - HEAD_NBYTES) return;
-    char *path = path_of(c, rows, n), *file = malloc(HEAD_NBYTES + nbytes);
+    char name[NAME_NBYTES], *file = malloc(HEAD_NBYTES + nbytes);
     const uint64_t sum = sum_of(kept, nbytes);
-    cz_status st = path && file ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for kept tokens");
+    cz_status st = file ? CZ_OK : err_set(CZ_NOMEM, 0, "no memory for kept tokens");
     if (st == CZ_OK) {
         memcpy(file, MARK, 8);
         memcpy(file + 8, &sum, sizeof sum);
         memcpy(file + HEAD_NBYTES, kept, nbytes);
-        st = file_save(path, file, HEAD_NBYTES + nbytes);
+        name_of(c, rows, n, name);
+        st = file_save_in(&c->dir, name, file, HEAD_NBYTES + nbytes);
     }
-    free(path);
     free(file);
     if (st == CZ_OK) return;
     c->failed = true;
-    LOGV(LOG_WARN, SUB_DATA, "data: tokens are not kept in %s: %s", c->dir, cz_last_error());
+    LOGV(LOG_WARN, SUB_DATA, "data: tokens are not kept in %s: %s", c->dir.path, cz_last_error());
     err_clear();
 }

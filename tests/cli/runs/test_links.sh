@@ -77,3 +77,76 @@ ln -s real/curve.csv curve.csv
 train --save own/run --export own/model --curve curve.csv || fail "the user's links"
 [ -L own ] && [ -d real/run/model ] && [ -f real/model/config.json ] || fail "links in the user's path"
 [ -L curve.csv ] && [ -s real/curve.csv ] || fail "a link that --curve names"
+
+# Marks and leftovers of a save: a link is never opened, followed or removed through.
+for name in .global_step2.saving .global_step2.saving.by .global_step1.saving.by .global_step1.deleting \
+  .global_step1.deleting.by latest.tmp; do
+  for target in ../victim ../victim/latest ../nowhere; do
+    link $name $target
+    train --save run || [ "$name" != "${name#.global_step2}" ] || fail "--save with a link at $name: refused"
+    held "--save with a link at $name to $target"
+    [ ! -e nowhere ] || fail "--save with a link at $name made what it names"
+  done
+done
+
+# A tag of a stranger whose files and folders are links: it is replaced whole, and pruned.
+rm -rf run
+train --save run || fail 'a run to be changed'
+for name in run/global_step2/*; do
+  ln -sf "$work/victim/config.json" "$name"
+done
+ln -s "$work/victim" run/global_step2/folder
+train --force --save run || fail '--save over a tag of links'
+[ -z "$(find run/global_step2 -type l)" ] || fail 'links are left in the tag'
+held '--save over a tag of links'
+cp -a run/global_step2 run/global_step1
+ln -sf "$work/victim/config.json" run/global_step1/czero_state.json
+ln -s "$work/victim" run/global_step1/folder
+train --force --save run --save-keep 1 || fail '--save-keep beside a tag with links'
+held '--save-keep beside a tag with links'
+
+# Adapters: in the model beside a run, and in an export.
+for name in adapter_config.json adapter_model.safetensors config.json tokenizer.json; do
+  link model/$name "$work/victim/config.json"
+  train --lora rank=2 --save run || fail "an adapter's --save with a link at model/$name"
+  held "an adapter's --save with a link at model/$name"
+  link "$name" "$work/victim/config.json"
+  train --lora rank=2 --force --export run || fail "an adapter's --export with a link at $name"
+  held "an adapter's --export with a link at $name"
+done
+
+# Kept tokens: a link has none, and is replaced.
+echo '{"prompt": "a", "completion": "b"}' >rows.jsonl
+sft() { # CACHE
+  "$czero" train --task sft --config ds.json --model m --init random --tokenizer bytes --data rows.jsonl --seq-len 16 \
+    --steps 1 --token-cache "$1" >out 2>err
+}
+sft kept || fail '--token-cache'
+sft kept && grep -qF 'tokens from --token-cache' err || fail '--token-cache has nothing'
+tokens=$(basename kept/*.tokens)
+cp "kept/$tokens" victim
+cp "kept/$tokens" before
+for target in "$tokens" config.json nothing; do
+  ln -sf "$work/victim/$target" "kept/$tokens"
+  sft kept && ! grep -qF 'tokens from --token-cache' err || fail "--token-cache reads through a link to $target"
+  [ -f "kept/$tokens" ] && [ ! -L "kept/$tokens" ] || fail '--token-cache: the link is still there'
+  held '--token-cache with a link'
+done
+ln -s kept own-kept
+sft own-kept && grep -qF 'tokens from --token-cache' err || fail "--token-cache: the user's link"
+
+# Swap files: a link in the place of the folder's mark or of an old swap file stays, with what it names.
+cat >swap.json <<'J'
+{"train_micro_batch_size_per_gpu":1,"optimizer":{"type":"AdamW","params":{"lr":1e-3}},
+ "zero_optimization":{"stage":3,"offload_optimizer":{"device":"nvme","nvme_path":"run/swap"}}}
+J
+old=czero-swap-rank0-0123456789abcdef
+for name in .czero-swap-made $old $old.x; do
+  for target in ../../victim/latest ../../nowhere ../../victim; do
+    link "swap/$name" $target
+    "$czero" train --config swap.json --model m --init random --tokenizer bytes --data t.txt --seq-len 16 --steps 2 \
+      --quiet >out 2>err || fail "nvme_path with a link at $name"
+    [ -L "run/swap/$name" ] && [ ! -e nowhere ] || fail "nvme_path: the link at $name to $target"
+    held "nvme_path with a link at $name to $target"
+  done
+done
