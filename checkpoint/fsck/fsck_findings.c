@@ -4,12 +4,12 @@
 #include "checkpoint/fsck/fsck_impl.h"
 
 #include "base/printable.h"
+#include "formats/beneath.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define SENTENCE_NBYTES 4096
 #define NAME_NBYTES_MAX 1000
@@ -58,9 +58,10 @@ cz_status fsck_note_error(struct fsck_findings *f, const char *path)
 {
     char sentence[SENTENCE_NBYTES];
     struct stat info;
-    const bool is_other = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-    const cz_status status = cz_last_status() == CZ_IO && !is_other ? CZ_IO : CZ_CORRUPT;
+    const bool is_io = cz_last_status() == CZ_IO;
     snprintf(sentence, sizeof sentence, "%s", cz_last_error());
+    const bool is_other = beneath_stat(NULL, path, &info) == CZ_OK && !S_ISREG(info.st_mode);
+    const cz_status status = is_io && !is_other ? CZ_IO : CZ_CORRUPT;
     err_clear();
     return add(f, path, "", 0, 0, sentence, status);
 }
