@@ -98,14 +98,18 @@ static size_t scan_object(struct object_scan *o, const char *s, size_t n)
     return i;
 }
 
-/* One JSON object, as it stands in the file. */
+/* One JSON object, as it stands in the file. One that does not end is named by where it begins. */
 static cz_status take_object(struct text_source *in, struct text_buf *text)
 {
     struct object_scan scan = {0};
+    const uint64_t first_line = in->line;
     while (!scan.done) {
-        if (text_source_peek(in) < 0)
-            return in->status != CZ_OK ? in->status
-                                       : text_source_fail(in, CZ_CORRUPT, "a row does not end");
+        if (text_source_peek(in) < 0) {
+            if (in->status != CZ_OK) return in->status;
+            in->line = first_line;
+            return text_source_fail(in, CZ_CORRUPT,
+                                    "a row does not end: is a quote or a brace missing?");
+        }
         const char *s = in->block + in->at, *line_end = s;
         const size_t n = scan_object(&scan, s, in->n - in->at);
         while ((line_end = memchr(line_end, '\n', n - (size_t)(line_end - s)))) {

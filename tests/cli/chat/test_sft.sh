@@ -61,6 +61,25 @@ grep -qF "tokens from --token-cache" found.err && ! grep -qF "from --token-cache
 refused 2 "--token-cache needs --task sft" train --model gpt2-tiny --config one.json --data t.jinja --seq-len 8 --steps 1 --token-cache tokens
 refused 1 "chat.jsonl" "${train[@]}" --config one.json --data chat.jsonl --steps 1 --token-cache chat.jsonl/x
 
+# the speed counts tokens, not places: 8 rows of a step have a third of the 24 rows' tokens
+"$czero" train --model gpt2-tiny --tokenizer bytes --task sft --chat-template t.jinja --seq-len 48 --config one.json --data chat.jsonl --steps 2 \
+  --log-json >steps.json 2>err || fail "--log-json"
+python3 - <<'PY' || fail "tokens per second: $(cat steps.json) $(cat err)"
+import json, re
+first, second = map(json.loads, open("steps.json"))
+counted = second["tokens_per_s"] * (second["elapsed_s"] - first["elapsed_s"])
+tokens = int(re.search(r"24 examples of (\d+) tokens", open("err").read())[1])
+assert abs(counted - tokens / 3) <= 1, (counted, tokens)
+PY
+
+# a row that does not end is named by the line on which it begins
+head -n 2 chat.jsonl >cut.jsonl
+echo '{"messages": [{"role": "user", "content": "cut off here' >>cut.jsonl
+head -n 3 chat.jsonl >>cut.jsonl
+refused 4 "cut.jsonl:3: a row does not end" "${train[@]}" --config one.json --data cut.jsonl --steps 1
+sed -i '3s/.*/{"messages": []/' cut.jsonl
+refused 4 "cut.jsonl:3: a row does not end" "${train[@]}" --config one.json --data cut.jsonl --steps 1
+
 # token accuracy: in the metrics, as what is best, and 1 where everything is learnt by heart
 head -n 2 chat.jsonl >two.jsonl
 "$czero" "${train[@]}" --config one.json --data two.jsonl --eval-data two.jsonl --epochs 60 --eval-interval 30 --metrics m.csv \

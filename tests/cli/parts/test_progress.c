@@ -57,15 +57,17 @@ static void step_of_two_seconds(struct progress *p, const struct progress_step *
 START_TEST(a_line_tells_what_is_left_and_how_fast)
 {
     const struct progress_options options = {
-        .last_step = 103, .tokens_per_step = 24690, .plain_interval = 1};
+        .last_step = 103, .tokens_per_step = 24690, .plain_interval = 1, .lr = 1e-3};
     struct progress_step s = {
-        .step = 2, .accuracy = NAN, .loss = 2.5, .lr_next = 1e-3, .grad_norm = 1.5};
+        .step = 2, .accuracy = NAN, .loss = 2.5, .lr_next = 5e-4, .grad_norm = 1.5};
     struct progress p;
     s.swaps = true, s.step_s = 2;
     s.swap_read_nbytes = 6e9, s.swap_written_nbytes = 3e9, s.swap_waited_s = 0.5;
     listen_to_stderr();
     progress_begin(&p, &options);
-    p.n_steps = 1, p.loss_recent = 2.5;
+    p.n_steps = 1;
+    step_of_two_seconds(&p, &s);
+    s.step = 3, s.loss = 0.5;
     step_of_two_seconds(&p, &s);
     progress_end(&p);
     hear();
@@ -73,7 +75,9 @@ START_TEST(a_line_tells_what_is_left_and_how_fast)
     has("eta 3:22"); /* 101 steps of two seconds */
     has("loss 2.5000");
     has("12.3k tok/s");
-    has("lr 1.00e-03");
+    has("lr 1.00e-03"); /* the step's own, not the next one's */
+    has("loss 0.5000"); /* likewise */
+    has("lr 5.00e-04");
     has("norm 1.500");
     has("disk 3.00+1.50 GB/s, 25% exposed");
 }

@@ -21,6 +21,7 @@ void progress_begin(struct progress *p, const struct progress_options *options)
 {
     memset(p, 0, sizeof *p);
     p->options = *options;
+    p->lr = options->lr;
     p->terminal = isatty(STDERR_FILENO) == 1;
     p->start_ns = p->last_ns = clock_now_ns();
 }
@@ -72,13 +73,13 @@ static void add_figures(const struct progress *p, const struct progress_step *s,
     if (p->seconds_recent > 0) bar_duration(steps_left_seconds(p, s->step), text, sizeof text);
     add(l, "%lld/%lld", (long long)s->step, (long long)o->last_step);
     add(l, "eta %s", text);
-    add(l, "loss %.4f", isfinite(s->loss) ? p->loss_recent : s->loss);
+    add(l, "loss %.4f", s->loss);
     if (p->seconds_recent > 0) {
         bar_rate(rate_of(p, units_per_step(p)), text, sizeof text);
         add(l, "%s %s/s", text, o->tokens_per_step > 0 ? "tok" : "samples");
     }
     if (!isnan(s->accuracy)) add(l, "accuracy %.3f", s->accuracy);
-    add(l, "lr %.2e", s->lr_next);
+    add(l, "lr %.2e", p->lr);
     if (o->n_epochs > 0) add(l, "epoch %.2f/%g", s->epoch, o->n_epochs);
     if (!isnan(s->grad_norm)) add(l, "norm %.3f", s->grad_norm);
     if (o->show_scale) add(l, "scale %g  skipped %lld", s->loss_scale, (long long)s->skipped);
@@ -147,11 +148,26 @@ static bool plain_line_due(const struct progress *p, int64_t step)
            step == p->options.last_step;
 }
 
+static void show(struct progress *p, const struct progress_step *step)
+{
+    const int64_t redraw_ns = 50 * 1000 * 1000; /* 20 times a second is as fast as people read */
+    if (!p->terminal) {
+        if (!plain_line_due(p, step->step)) return;
+        struct line figures = {.max = LINE_NBYTES - 1};
+        add_figures(p, step, &figures);
+        printable_print(stderr, "step %s\n", figures.text);
+        return;
+    }
+    bool last = step->step == p->options.last_step;
+    if (!last && p->n_steps > 1 && p->last_ns - p->last_draw_ns < redraw_ns) return;
+    p->last_draw_ns = p->last_ns;
+    draw_terminal(p, step);
+}
+
 /* The running mean starts at the second step: the first also pays for page faults and the creation
  * of primitives. */
 void progress_update(struct progress *p, const struct progress_step *step)
 {
-    const int64_t redraw_ns = 50 * 1000 * 1000; /* 20 times a second is as fast as people read */
     /* The first step also pays for page faults and primitive creation, so it starts the average
      * only when there is no second one. */
     int64_t now = clock_now_ns();
@@ -163,22 +179,9 @@ void progress_update(struct progress *p, const struct progress_step *step)
     if (p->n_steps > 1)
         p->seconds_recent +=
             fmax(0.05, 1.0 / (double)(p->n_steps - 1)) * (seconds - p->seconds_recent);
-    if (isfinite(step->loss))
-        p->loss_recent += fmax(0.1, 1.0 / (double)p->n_steps) * (step->loss - p->loss_recent);
     if (p->options.log_json) print_json(p, step);
-    if (p->options.quiet) return;
-    if (!p->terminal) {
-        if (plain_line_due(p, step->step)) {
-            struct line figures = {.max = LINE_NBYTES - 1};
-            add_figures(p, step, &figures);
-            printable_print(stderr, "step %s\n", figures.text);
-        }
-        return;
-    }
-    bool last = step->step == p->options.last_step;
-    if (!last && p->n_steps > 1 && p->last_ns - p->last_draw_ns < redraw_ns) return;
-    p->last_draw_ns = p->last_ns;
-    draw_terminal(p, step);
+    if (!p->options.quiet) show(p, step);
+    p->lr = step->lr_next;
 }
 
 /* Time that a save or evaluation takes does not count as a step's. */

@@ -8,9 +8,10 @@
 
 struct progress_options {
     int64_t first_step, last_step; /* steps first+1 … last will be reported */
-    int64_t tokens_per_step;       /* over all ranks; 0: rows differ in length … */
+    int64_t tokens_per_step;       /* over all ranks, without padding; 0: unknown … */
     int64_t samples_per_step;      /* … and these are counted */
     double n_epochs;               /* shown when > 0 */
+    double lr;                     /* of the first step */
     bool quiet;
     bool log_json;
     bool show_scale;        /* fp16: loss scale and skipped steps are shown */
@@ -36,7 +37,7 @@ struct progress {
     int64_t n_steps;       /* reported so far */
     double seconds_recent; /* averaged seconds per step; the first step is left out. 0: none yet */
     double seconds_last;   /* of the last step */
-    double loss_recent;    /* averaged */
+    double lr;             /* of the step that is reported next */
     bool line_open;
 };
 

@@ -159,6 +159,14 @@ static inline bool run_has_classes(const struct run *r)
     return r->task == &train_task_classes || r->task == &train_task_words;
 }
 
+/* Tokens of a row without its padding: the mean of chats that are not packed; 0: rows of labelled
+ * texts, which are not counted beforehand. */
+static inline double run_row_tokens(const struct run *r)
+{
+    if (r->loader) return 0;
+    return r->chats ? (double)r->chats->n_tokens / (double)r->chats->n_bins : (double)r->T;
+}
+
 /* Rank 0 prints and writes what belongs to the whole run. */
 static inline bool run_is_first_rank(const struct run *r)
 {

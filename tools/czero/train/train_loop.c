@@ -452,9 +452,11 @@ cz_status run_train(struct run *r)
     struct progress progress;
     struct progress_options options = {
         .last_step = r->steps,
-        .tokens_per_step = r->loader ? 0 : engine_get_train_batch(r->engine) * r->T,
+        .tokens_per_step =
+            (int64_t)((double)engine_get_train_batch(r->engine) * run_row_tokens(r) + 0.5),
         .samples_per_step = engine_get_train_batch(r->engine),
         .n_epochs = isnan(o->epochs) ? 0 : o->epochs,
+        .lr = engine_get_lr(r->engine),
         .first_step = r->first_step,
         .quiet = o->quiet || !run_is_first_rank(r),
         .log_json = o->log_json && run_is_first_rank(r),

@@ -182,8 +182,9 @@ void run_say_end(const struct run *r, bool stopped)
     say_best(r);
     getrusage(RUSAGE_SELF, &used);
     bar_duration(seconds, time, sizeof time);
-    bar_rate(rows * (r->loader ? 1.0 : (double)r->T) / seconds, speed, sizeof speed);
-    if (n > 0) snprintf(rate, sizeof rate, ", %s %s/s", speed, r->loader ? "samples" : "tokens");
+    const double tokens = run_row_tokens(r);
+    bar_rate(rows * (tokens > 0 ? tokens : 1) / seconds, speed, sizeof speed);
+    if (n > 0) snprintf(rate, sizeof rate, ", %s %s/s", speed, tokens > 0 ? "tokens" : "samples");
     if (o->save) snprintf(step_text, sizeof step_text, "/global_step%lld", (long long)step);
     tool_note("czero: %s %lld step%s in %s%s, peak memory %s%s%s%s%s%s%s%s",
               stopped ? "stopped after" : "trained", (long long)n, n == 1 ? "" : "s", time, rate,
