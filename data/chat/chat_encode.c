@@ -225,6 +225,7 @@ struct work {
     bool has_ends;
     struct id_list ends; /* (n) of each token in the text */
     uint64_t steps_left; /* of the search for answers */
+    bool is_marked;      /* the template marked the answers */
 };
 
 void chat_tokens_free(struct chat_tokens *t)
@@ -296,8 +297,8 @@ static cz_status find_ends_by_pieces(struct work *w, bool *fits)
     return CZ_OK;
 }
 
-/* Whether a token alone is the character at `s`, one of ASCII: a decoder keeps the token of a byte back
- * until it has seen whether the next token is of a byte, too. */
+/* Whether a token alone is the character at `s`, one of ASCII: a decoder keeps the token of a byte
+ * back until it has seen whether the next token is of a byte, too. */
 static cz_status is_alone(struct cz_tokenizer_decoder *decoder, int32_t id, const char *s, size_t n,
                           bool *is_it)
 {
@@ -364,6 +365,29 @@ static cz_status count_before(struct work *w, size_t at, size_t *count, bool *is
     return CZ_OK;
 }
 
+/* The first token of an answer that begins at byte `begin`. White space in front of it may have
+ * tokens in the text and none where the text is cut after it: where the template marks answers,
+ * they are not the answer's. Elsewhere an answer begins after the tokens of its prompt. */
+static cz_status find_first(struct work *w, size_t begin, size_t *from)
+{
+    const char *s = w->text.text.s;
+    const size_t n = w->text.text.n;
+    size_t cut = begin, next = begin, without, with;
+    bool is_whole, is_whole_cut;
+    TRY(count_before(w, begin, from, &is_whole));
+    while (cut > 0 && is_space(s[cut - 1])) cut--;
+    if (!w->is_marked || !is_whole || cut == begin || begin == n) return CZ_OK;
+    TRY(count_before(w, cut, &without, &is_whole_cut));
+    if (!is_whole_cut || without != *from) return CZ_OK;
+    do next++;
+    while (next < n && ((unsigned char)s[next] & 0xC0) == 0x80);
+    TRY(count_before(w, next, &with, &is_whole));
+    if (is_whole && with > *from) with--; /* its last token has the answer's first character */
+    if (with > *from + (begin - cut)) with = *from + (begin - cut);
+    if (with > *from) *from = with;
+    return CZ_OK;
+}
+
 /* Train the tokens of [begin, end). */
 static cz_status train_span(struct work *w, size_t begin, size_t end)
 {
@@ -385,7 +409,7 @@ static cz_status train_span(struct work *w, size_t begin, size_t end)
             continue;
         while (to < t->n && ends[to] == ends[to - 1]) to++; /* parts of one character */
     } else {
-        TRY(count_before(w, begin, &from, &is_whole));
+        TRY(find_first(w, begin, &from));
         TRY(count_before(w, end, &to, &is_whole));
         if (!is_whole && to < t->n) to++;
     }
@@ -896,6 +920,7 @@ static cz_status encode_chat(struct work *w)
     allow_search(w);
     TRY(check_parts(w, row->n_messages));
     bool marks = chat_template_marks_answers(e->chat, row->chat.tools != NULL);
+    w->is_marked = loss == CHAT_LOSS_ASSISTANT && marks;
     if (row->is_excluded) {
         w->text.n_spans = 0;
         return encode_text(w, false);
@@ -920,8 +945,7 @@ static cz_status encode_chat(struct work *w)
         w->text.n_spans = 0;
         TRY(add_span(w, 0, w->text.text.n));
     }
-    if (loss == CHAT_LOSS_ALL || (loss == CHAT_LOSS_COMPLETION && row->has_prompt) ||
-        (loss == CHAT_LOSS_ASSISTANT && marks))
+    if (loss == CHAT_LOSS_ALL || (loss == CHAT_LOSS_COMPLETION && row->has_prompt) || w->is_marked)
         TRY(take_out_excluded(w, loss == CHAT_LOSS_ASSISTANT));
     TRY(encode_text(w, false));
     if (loss != CHAT_LOSS_ALL || row->n_excluded > 0) return train_spans(w);
