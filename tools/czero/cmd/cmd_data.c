@@ -173,10 +173,10 @@ static void print_example(const struct chat_set *s, const struct chat_example *e
 static cz_status write_example(struct json_writer *w, const struct chat_set *s,
                                const struct chat_example *e, const struct parts *parts)
 {
-    struct part whole = {.n = 0};
+    struct text_buf whole = {0};
     cz_status st = CZ_OK;
     for (size_t i = 0; i < parts->n && st == CZ_OK; i++)
-        st = append(&whole, parts->items[i].text, parts->items[i].n);
+        st = text_buf_put(&whole, parts->items[i].text.s, parts->items[i].text.n);
     json_begin_object(w);
     json_put_string(w, "file", s->files[e->file]);
     json_put_int(w, "line", (int64_t)e->line);
@@ -185,8 +185,8 @@ static cz_status write_example(struct json_writer *w, const struct chat_set *s,
     json_put_size(w, "cut_tokens", e->n_full - e->n);
     json_put_bool(w, "empty_answer", e->has_empty);
     json_write_key(w, "text");
-    json_write_string_n(w, whole.text ? whole.text : "", whole.n);
-    free(whole.text);
+    json_write_string_n(w, whole.s ? whole.s : "", whole.n);
+    text_buf_free(&whole);
     json_write_key(w, "parts");
     json_begin_array(w);
     for (size_t i = 0; i < parts->n; i++) {
