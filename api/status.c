@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 
 #define STRING(x)  #x
 #define VERSION(x) STRING(x)
@@ -27,6 +28,11 @@ cz_status cz_error(cz_status status, const char *fmt, ...)
 void cz_clear_error(void)
 {
     err_clear();
+}
+
+void cz_free(void *p)
+{
+    free(p);
 }
 
 void cz_log_set_level(enum cz_log_level level)

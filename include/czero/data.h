@@ -75,7 +75,7 @@ CZ_API int64_t cz_tokenizer_end_id(const struct cz_tokenizer *tok);
  * text, without either 0. */
 CZ_API int32_t cz_tokenizer_padding_id(const struct cz_tokenizer *tok);
 
-/* The ids of a whole text of nbytes bytes. *ids is the caller's, released by free(). Errors:
+/* The ids of a whole text of nbytes bytes. *ids is the caller's, released by cz_free(). Errors:
  * CZ_NOMEM, CZ_INVALID (text that the tokenizer cannot express, or that is not UTF-8; the sentence
  * names the byte). "bytes" takes any bytes. */
 CZ_API cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text,
@@ -353,7 +353,7 @@ CZ_API const struct cz_text_word *cz_texts_words(const struct cz_texts *t, size_
 
 /* The words of a text (UTF-8): runs without white space, whose punctuation at either end is split
  * off, and Chinese characters one by one; labels are -1. *words is the caller's, released by
- * free(). Errors: CZ_NOMEM, CZ_INVALID (4 GiB or more). */
+ * cz_free(). Errors: CZ_NOMEM, CZ_INVALID (4 GiB or more). */
 CZ_API cz_status cz_text_split(const char *text, size_t nbytes, struct cz_text_word **words,
                                size_t *n_words);
 

@@ -49,7 +49,7 @@ CZ_API bool cz_plan_fits(const struct cz_plan *plan);
 CZ_API cz_status cz_plan_check(const struct cz_plan *plan);
 
 /* A table for people, lines ending in newlines; and one JSON object. *out is the caller's, released
- * by free(). Errors: CZ_NOMEM. */
+ * by cz_free(). Errors: CZ_NOMEM. */
 CZ_API cz_status cz_plan_table(const struct cz_plan *plan, char **out);
 CZ_API cz_status cz_plan_json(const struct cz_plan *plan, char **out);
 
@@ -101,7 +101,7 @@ CZ_API double cz_tune_offer_tokens_per_s(const struct cz_tune *t, size_t idx);
 CZ_API const char *cz_tune_missing(const struct cz_tune *t);
 
 /* An offer as a ds_config.json that DeepSpeed reads as well; *out is the caller's, released by
- * free(). Errors: CZ_INVALID (idx), CZ_NOMEM. */
+ * cz_free(). Errors: CZ_INVALID (idx), CZ_NOMEM. */
 CZ_API cz_status cz_tune_config(const struct cz_tune *t, size_t idx, char **out);
 
 /* The first n_max offers as a table for people, and all as one JSON object; *out as above. */

@@ -82,6 +82,13 @@ CZ_API cz_status cz_error(cz_status status, const char *fmt, ...) CZ_PRINTF(2, 3
 /* Forget this thread's last error. */
 CZ_API void cz_clear_error(void);
 
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+/* Release memory that a call gave its caller and whose comment names cz_free(). It came from the
+ * library's allocator, which need not be the program's. NULL is accepted. */
+CZ_API void cz_free(void *p);
+
 /* ---- log --------------------------------------------------------------------------------------
  */
 

@@ -248,6 +248,7 @@ _CALLS = {
     "engine_param_set": (Status, [_P, _S, _S, _P, _N]),
     "engine_save_checkpoint_ex": (Status, [_P, _S, POINTER(SaveOptions)]),
     "engine_load_checkpoint_ex": (Status, [_P, _S, POINTER(LoadOptions), POINTER(LoadResult)]),
+    "cz_free": (None, [c_void_p]),
     "cz_load_result_free": (None, [POINTER(LoadResult)]),
     "engine_save_16bit_model": (Status, [_P, _S, _S, c_bool, POINTER(c_bool)]),
     "engine_export_hf": (Status, [_P, _S, c_int]),
@@ -340,7 +341,7 @@ def taken(call: Any, handle: c_void_p) -> str:
     try:
         return text(ctypes.string_at(out.value)) if out.value else ""
     finally:
-        _free(out)
+        C.cz_free(out)
 
 
 @_SINK
@@ -359,8 +360,6 @@ def _sink(level: int, line: bytes, _: Any) -> None:
 C = _load()
 if threading.current_thread() is threading.main_thread():  # it gets the process's signals
     _take_signal_stack()
-_free = ctypes.CDLL(None).free
-_free.argtypes, _free.restype = [c_void_p], None
 C.cz_log_set_sink(ctypes.cast(_sink, c_void_p), None)
 
 # ---- objects over the library's ------------------------------------------------------------------

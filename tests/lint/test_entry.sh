@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 git ls-files -z 'api/*.c' '*/*.c' ':!tests' ':!tools' ':!bench' ':!examples' | xargs -0 perl -0777 -e '
   open my $list, "<", "api/exports.txt" or die; my %exported = map { $_ => 1 } split /\s+/, join "", <$list>;
   my %exempt = map { $_ => 1 } qw(cz_clear_error cz_data_is_done cz_data_n_batches cz_dtype_name cz_dtype_size cz_fsck_report_free
-    cz_infer_can_decode cz_infer_gradient cz_load_result_free cz_log_set_level cz_log_set_sink cz_model_n_params
+    cz_free cz_infer_can_decode cz_infer_gradient cz_load_result_free cz_log_set_level cz_log_set_sink cz_model_n_params
     cz_ops_on_host cz_plan_destroy cz_plan_fits cz_rng_uniform cz_set_strict cz_text_loader_is_done cz_tune_destroy
     cz_tune_missing cz_tune_n_offers cz_tune_offer_fits cz_tune_offer_tokens_per_s engine_get_swap_traffic
     engine_remove_swap_files engine_world_interrupt engine_world_interrupt_over engine_world_rank

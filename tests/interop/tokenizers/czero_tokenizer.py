@@ -30,7 +30,7 @@ class Tokenizer:
     def __init__(self, name):
         self.lib = load()
         self.tok = ctypes.c_void_p()
-        self.free = ctypes.CDLL(None).free
+        self.free = self.lib.cz_free
         self.free.argtypes = [ctypes.c_void_p]
         self.check(self.lib.cz_tokenizer_open(str(name).encode(), ctypes.byref(self.tok)))
         self.kind = self.lib.cz_tokenizer_name(self.tok).decode()

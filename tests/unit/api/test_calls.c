@@ -115,8 +115,9 @@ START_TEST(a_plan_knows_its_bytes)
     ck_ok(cz_plan_json(one_rank, &json));
     ck_assert_ptr_nonnull(strstr(table, "gradients"));
     ck_assert_int_eq(json[0], '{');
-    free(table);
-    free(json);
+    cz_free(table);
+    cz_free(json);
+    cz_free(NULL);
     const struct cz_plan_options no_profile = {.size = sizeof no_profile,
                                                .profile_path = "/nonexistent/machine.json"};
     struct cz_plan *none;
@@ -147,7 +148,7 @@ START_TEST(tuning_offers_configs)
     struct cz_plan *plan;
     ck_ok(cz_plan_create(&engine, NULL, model, &plan));
     cz_plan_destroy(plan);
-    free(text);
+    cz_free(text);
     ck_fails(cz_tune_config(t, cz_tune_n_offers(t), &text), CZ_INVALID);
     ck_assert(!cz_tune_offer_fits(t, cz_tune_n_offers(t)));
     cz_tune_destroy(t);
