@@ -1,6 +1,7 @@
 /* Claims: offers that fit come first, fastest first, each with the reason why it is not the best;
  * the best fills the GPU before anything leaves it, and its config plans to what was promised; a
  * budget that nothing fits says what is missing, and with that much more something fits. */
+#include "base/size.h"
 #include "engine/machine/machine.h"
 #include "engine/tune/tune.h"
 #include "engine/tune/tune_impl.h"
@@ -500,16 +501,15 @@ START_TEST(the_recipe_suits_what_is_trained)
         const char *name;
         double lr, beta2, weight_decay;
         int64_t warmup_steps, total_steps;
-    } cases[] = {
-        {"gpt2-tiny", NULL, false, "pretraining", 1e-3, 0.95, 0.1, 100, 0},
-        {"gpt2", NULL, false, "pretraining", 3e-4, 0.95, 0.1, 100, 0},
-        {"gpt2-1.3b", NULL, false, "pretraining", 1.2e-4, 0.95, 0.1, 100, 0},
-        {"gpt2-13b", NULL, false, "pretraining", 6e-5, 0.95, 0.1, 100, 0},
-        {"bert-tiny", &classes, false, "pretraining", 1e-3, 0.999, 0.01, 10, TUNE_AUTO},
-        {"gpt2", NULL, true, "an adapter", 2e-4, 0.999, 0, 10, TUNE_AUTO},
-        {dir, NULL, false, "fine-tuning", 2e-5, 0.999, 0.01, 10, TUNE_AUTO},
-        {dir, &classes, false, "fine-tuning", 5e-5, 0.999, 0.01, 10, TUNE_AUTO},
-        {dir, &classes, true, "an adapter", 2e-4, 0.999, 0, 10, TUNE_AUTO}};
+    } cases[] = {{"gpt2-tiny", NULL, false, "pretraining", 1e-3, 0.95, 0.1, 100, 0},
+                 {"gpt2", NULL, false, "pretraining", 3e-4, 0.95, 0.1, 100, 0},
+                 {"gpt2-1.3b", NULL, false, "pretraining", 1.2e-4, 0.95, 0.1, 100, 0},
+                 {"gpt2-13b", NULL, false, "pretraining", 6e-5, 0.95, 0.1, 100, 0},
+                 {"bert-tiny", &classes, false, "pretraining", 1e-3, 0.999, 0.01, 10, TUNE_AUTO},
+                 {"gpt2", NULL, true, "an adapter", 2e-4, 0.999, 0, 10, TUNE_AUTO},
+                 {dir, NULL, false, "fine-tuning", 2e-5, 0.999, 0.01, 10, TUNE_AUTO},
+                 {dir, &classes, false, "fine-tuning", 5e-5, 0.999, 0.01, 10, TUNE_AUTO},
+                 {dir, &classes, true, "an adapter", 2e-4, 0.999, 0, 10, TUNE_AUTO}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cz_model *m = cases[i].options ? cz_model_open_ex(cases[i].model, cases[i].options)
                                               : cz_model_open(cases[i].model);
@@ -653,6 +653,136 @@ START_TEST(a_full_desktop_is_mentioned)
 }
 END_TEST
 
+/* Every offer keeps to the rules of what is combined, whatever the machine. */
+static void check_kinds(const struct tune *t, const struct tune_options *o)
+{
+    const bool gpu = o->gpu_nbytes > 0, alone = o->world_size <= 1;
+    for (size_t i = 0; i < tune_n_offers(t); i++) {
+        const struct tune_offer *x = tune_offer(t, i);
+        const bool on_cpu = x->optimizer == CONFIG_OFFLOAD_CPU || x->params == CONFIG_OFFLOAD_CPU,
+                   on_disk =
+                       x->optimizer == CONFIG_OFFLOAD_NVME || x->params == CONFIG_OFFLOAD_NVME;
+        ck_assert(!on_cpu || gpu);
+        ck_assert(!on_disk || o->nvme_nbytes > 0);
+        ck_assert(!x->gradients || (!gpu && alone && x->optimizer == CONFIG_OFFLOAD_NVME));
+        ck_assert(!x->cpu_checkpointing || (gpu && x->checkpoint_every > 0));
+        ck_assert(!alone || on_cpu || on_disk || x->stage == 0);
+        ck_assert(!alone || x->stage != 1);
+        ck_assert(x->params == CONFIG_OFFLOAD_NONE || x->stage == 3);
+        ck_assert(x->ratio == 1 || (x->stage == 3 && x->optimizer != CONFIG_OFFLOAD_NONE));
+        ck_assert(x->max_in_cpu == 0 || x->params == CONFIG_OFFLOAD_NVME);
+    }
+}
+
+START_TEST(offers_keep_to_the_rules_of_their_machine)
+{
+    size_t n_gradients = 0, n_shares = 0, n_kept = 0;
+    for (int k = 0; k < 8; k++) {
+        const struct tune_options o = {.gpu_nbytes = k & 1 ? 2 * GB : 0,
+                                       .host_nbytes = k & 1 ? 2 * GB : 3 * GB,
+                                       .nvme_nbytes = k & 2 ? 50 * GB : 0,
+                                       .world_size = k & 4 ? 2 : 1,
+                                       .profile = &machine,
+                                       .dtype = DTYPE_BF16};
+        struct tune *t = tune_of("gpt2", 128, o);
+        check_order(t);
+        check_kinds(t, &o);
+        for (size_t i = 0; i < tune_n_offers(t); i++) {
+            n_gradients += tune_offer(t, i)->gradients;
+            n_shares += tune_offer(t, i)->ratio < 1;
+            n_kept += tune_offer(t, i)->max_in_cpu > 0;
+        }
+        tune_destroy(t);
+    }
+    ck_assert(n_gradients > 0 && n_shares > 0 && n_kept > 0);
+}
+END_TEST
+
+/* The disk that a search asks for holds the offer that needs least of one. */
+START_TEST(the_smallest_disk_that_would_do_is_named)
+{
+    struct tune_options o = {
+        .gpu_nbytes = 8 * GB, .host_nbytes = 16 * GB, .profile = &machine, .dtype = DTYPE_BF16};
+    char text[TUNE_VERDICT_NBYTES], want[64];
+    struct tune *t = tune_of("gpt2-7b", 512, o);
+    o.nvme_nbytes = SIZE_MAX / 2;
+    struct tune *with = tune_of("gpt2-7b", 512, o);
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < tune_n_offers(with); i++) {
+        const struct tune_offer *x = tune_offer(with, i);
+        if (x->fits && x->need_nbytes[TUNE_NVME] < least) least = x->need_nbytes[TUNE_NVME];
+    }
+    ck_assert_uint_lt(least, SIZE_MAX);
+    ck_assert_uint_eq(t->nvme_would_do >> 30, (least >> 30) + 1);
+    ck_assert_uint_eq(t->nvme_would_do % ((size_t)1 << 30), 0);
+    snprintf(want, sizeof want, ", or NVMe (--nvme %zuGiB).", (least >> 30) + 1);
+    tune_verdict(t, NULL, "", text, sizeof text);
+    ck_assert_msg(strstr(text, want) != NULL, "no %s in %s", want, text);
+    tune_destroy(with);
+    tune_destroy(t);
+}
+END_TEST
+
+/* Rates that are given count where the profile has measured none of the folders. */
+START_TEST(given_rates_stand_for_those_of_unmeasured_disks)
+{
+    static const struct {
+        const char *paths[2];
+        size_t n;
+        double rate, want;
+    } cases[] = {{{"/mnt/other"}, 1, 1e9, 1e9},
+                 {{"/mnt/fast"}, 1, 1e9, 6e9},
+                 {{"/mnt/other", "/mnt/fast"}, 2, 1e9, 6e9},
+                 {{"/mnt/fast", "/mnt/other"}, 2, 1e9, 6e9},
+                 {{"/mnt/other", "/mnt/more"}, 2, 1e9, 1e9},
+                 {{"/mnt/other"}, 1, 0, 6e9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tune_options o = {.host_nbytes = GB, .profile = &machine, .quick = true};
+        o.n_nvme_paths = cases[i].n;
+        for (size_t k = 0; k < cases[i].n; k++) {
+            o.nvme_paths[k] = cases[i].paths[k];
+            o.nvme_rates[k] = cases[i].rate;
+        }
+        struct tune *t = tune_of("gpt2-tiny", 16, o);
+        ck_assert_msg(t->profile.nvme_read == cases[i].want, "case %zu: %g", i,
+                      t->profile.nvme_read);
+        ck_assert_str_eq(t->nvme_path, cases[i].paths[0]);
+        tune_destroy(t);
+    }
+    struct tune_options o = {.world_size = 1, .host_nbytes = GB, .n_nvme_paths = 2};
+    struct cz_model *m = open_shape("gpt2-tiny", 16);
+    struct tune *t;
+    o.nvme_paths[0] = o.nvme_paths[1] = "/mnt/other";
+    o.nvme_rates[1] = 1e9;
+    ck_fails(tune_create(&o, m, &t), CZ_INVALID); /* one has no rate */
+    cz_model_destroy(m);
+}
+END_TEST
+
+/* Four digits of a speed; a disk in memory is mentioned where one is offered. */
+START_TEST(tables_have_the_speed_of_each_row)
+{
+    struct tune_options o = {.host_nbytes = 4 * GB,
+                             .nvme_path = "/dev/shm/czero-swap",
+                             .profile = &machine,
+                             .dtype = DTYPE_F32};
+    for (int disk = 0; disk < 2; disk++) {
+        char *text, number[48], row[64];
+        o.nvme_nbytes = disk ? 50 * GB : 0;
+        struct tune *t = tune_of("gpt2", 128, o);
+        const struct tune_offer *best = tune_best(t);
+        ck_ok(tune_table(t, 2, &text));
+        snprintf(row, sizeof row, "\n  1 %9s ",
+                 size_number(best->tokens_per_s, 4, number, sizeof number));
+        ck_assert_msg(strstr(text, row) != NULL, "no%s in %s", row, text);
+        ck_assert_int_eq(strstr(text, "is in memory (tmpfs)") != NULL, disk);
+        ck_assert_int_eq(strstr(text, ", NVMe 50") != NULL, disk);
+        free(text);
+        tune_destroy(t);
+    }
+}
+END_TEST
+
 START_TEST(impossible_questions_are_refused)
 {
     struct cz_model *m = open_shape("gpt2-tiny", 16);
@@ -719,5 +849,8 @@ TEST_MAIN_SECONDS(180, "engine/tune", every_offer_plans_to_what_was_promised,
                   an_adapter_fits_where_the_model_does_not, an_adapter_is_predicted_to_be_faster,
                   the_recipe_suits_what_is_trained, a_caller_decides_when_the_rate_falls,
                   the_verdict_names_what_fits, tables_speak_of_their_own_numbers,
-                  a_full_desktop_is_mentioned, impossible_questions_are_refused,
+                  a_full_desktop_is_mentioned, offers_keep_to_the_rules_of_their_machine,
+                  the_smallest_disk_that_would_do_is_named,
+                  given_rates_stand_for_those_of_unmeasured_disks,
+                  tables_have_the_speed_of_each_row, impossible_questions_are_refused,
                   the_chosen_one_trains_inside_its_budget, what_needs_a_gpu_cannot_be_measured_here)
