@@ -49,8 +49,9 @@ OWN_TESTS = {
     "data/jinja": r"data\.test_(jinja|chat)|fuzz\.(jinja|chat)",
     "data/tokenizer": r"data\.test_(bpe|encoding|pieces|pipes|steps|text_bounds|tokenizer|vocab|wordpiece)"
                       r"|fuzz\.(bpe|pieces|tokenizer|wordpiece)|cli\.test_vocab_sh",
-    "engine/chain": r"engine\.test_(chain|offload_late)",
-    "engine/tune": r"engine\.test_(machine|tune)|fuzz\.machine|cli\.test_tune_sh",
+    "engine/chain": r"engine\.test_(chain|infer|offload_late)",
+    "engine/machine": r"engine\.test_machine|fuzz\.machine",
+    "engine/tune": r"engine\.test_tune|cli\.test_tune_sh",
     "model/decoder": r"model\.test_(decoder|families|options)|engine\.test_family_stages_sh",
     "model/lora": r"(model|engine)\.test_lora|model\.test_dora|cli\.test_lora_sh",
     "offload/ring": r"offload\.test_ring",

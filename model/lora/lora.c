@@ -299,17 +299,17 @@ static cz_status choose_by_expression(const struct cz_model *m, struct lora_targ
 {
     uint64_t work = REGEX_WORK_MAX;
     struct regex *re;
-    size_t n_chosen = 0;
+    bool has_any = false;
     cz_status st = regex_compile(text, &work, &re);
     for (size_t i = 0; i < n && st == CZ_OK; i++) {
         bool found = false;
         st = regex_match(re, targets[i].name, (size_t)targets[i].name_len, true, &work, &found);
         if (found) targets[i].rank = rank;
-        n_chosen += found;
+        has_any |= found;
     }
     regex_free(re);
     if (st != CZ_OK) return err_prefix("targets of an adapter");
-    if (n_chosen > 0) return CZ_OK;
+    if (has_any) return CZ_OK;
     return err_set(CZ_INVALID, 0,
                    "%s: the targets \"%.200s\" match no linear map; the first is %.*s, and the "
                    "whole name must match",

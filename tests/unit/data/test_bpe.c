@@ -867,6 +867,44 @@ START_TEST(bytes_fall_back_to_tokens_of_their_utf8)
 }
 END_TEST
 
+/* Special tokens of any id, also 0, surround a text if the config says so. */
+START_TEST(the_ends_of_a_text_are_added_as_the_config_says)
+{
+    static const struct {
+        const char *config;
+        int32_t ids[4];
+        int64_t n;
+    } cases[] = {
+        {"\"add_bos_token\":true,\"add_eos_token\":true", {1, 2, 0}, 3},
+        {"\"add_eos_token\":true", {2, 0}, 2},
+        {"\"add_bos_token\":true", {1, 2}, 2},
+        {"\"add_bos_token\":false", {2}, 1},
+    };
+    struct cz_tokenizer *tok;
+    char text[256];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file("vocab.json", "{\"<e>\":0,\"<b>\":1,\"a\":2}");
+    write_file("merges.txt", "");
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        const struct cz_tokenizer_input input = {"a", 1, NULL, 0};
+        int32_t ids[4], types[4];
+        int64_t n;
+        snprintf(text, sizeof text, "{\"eos_token\":\"<e>\",\"bos_token\":\"<b>\",%s}",
+                 cases[i].config);
+        write_file("tokenizer_config.json", text);
+        ck_ok(cz_tokenizer_open(folder, &tok));
+        ck_ok(cz_tokenizer_encode_input(tok, &input, 4, ids, types, &n, NULL));
+        ck_assert_msg(n == cases[i].n && memcmp(ids, cases[i].ids, (size_t)n * sizeof *ids) == 0,
+                      "case %zu: %d ids, %d first", i, (int)n, n > 0 ? ids[0] : -1);
+        cz_tokenizer_close(tok);
+    }
+    remove_file("tokenizer_config.json");
+    remove_file("vocab.json");
+    remove_file("merges.txt");
+    (void)rmdir(folder);
+}
+END_TEST
+
 /* Ids go up to 4 194 303. */
 START_TEST(the_largest_id_is_taken_and_the_next_refused)
 {
@@ -972,5 +1010,6 @@ TEST_MAIN("data/bpe", ends_are_where_the_pieces_end, ids_and_texts_are_hugging_f
           special_tokens_that_the_vocabulary_lacks_are_added, bad_older_files_get_a_sentence,
           odd_files_that_are_fine, patterns_cut_where_their_expressions_do, white_space_is_unicodes,
           words_have_unicodes_other_letters, a_model_without_a_type_is_known_by_its_members,
-          bytes_fall_back_to_tokens_of_their_utf8, the_largest_id_is_taken_and_the_next_refused,
-          uncut_texts_may_get_a_space, added_tokens_are_decoded_in_their_normal_form)
+          bytes_fall_back_to_tokens_of_their_utf8, the_ends_of_a_text_are_added_as_the_config_says,
+          the_largest_id_is_taken_and_the_next_refused, uncut_texts_may_get_a_space,
+          added_tokens_are_decoded_in_their_normal_form)

@@ -731,6 +731,11 @@ START_TEST(templates_of_a_folder_are_found)
     ck_ok(chat_template_render(t, &chat, 1, false, 0, &text));
     ck_assert(text.text.s[0] == 'F');
     chat_template_close(t);
+    ck_ok(file_save(path, "{% if %}", 8)); /* which is no template */
+    ck_fails(chat_template_open(dir, NULL, &t), CZ_INVALID);
+    ck_assert_msg(strstr(cz_last_error(), "chat_template.jinja"), "%s", cz_last_error());
+    ck_ok(chat_template_open(dir, "tool_use", &t)); /* only what is asked for is read */
+    chat_template_close(t);
     jinja_text_free(&text);
     json_free(doc);
     teardown();

@@ -228,6 +228,8 @@ START_TEST(the_end_of_a_turn_is_found)
     check_turn_end(qwen, TURNS("{{ m.content }}. \n<|im_end|>\n<|endoftext|>"), 502, "<|im_end|>");
     check_turn_end(qwen, TURNS("<|im_end|>{{ m.content }}\n###\n"), -1, "###");
     check_turn_end(qwen, TURNS("{{ m.content }} \n"), -1, "");
+    check_turn_end(qwen, TURNS("{{ m.content }}|"), -1, "|");
+    check_turn_end("bytes", TURNS("{{ m.content }}#"), -1, "#");
     check_turn_end(qwen, TURNS("{{ raise_exception('no') }}"), -1, "");
     check_turn_end(qwen, TURNS("an answer"), -1, "");
     check_turn_end(llama, TURNS(" {{ m.content }} </s>"), 2, "</s>");

@@ -50,6 +50,12 @@ START_TEST(members_are_used_harmless_or_unread)
                  "tools system prompt ");
     check_unread(PLAIN, J("{'prompt':'p','completion':'c','text':'t','system':'s'}"),
                  "text system ");
+    check_unread(PLAIN,
+                 J("{'prompt':[{'role':'user','content':'p'}],'completion':[{'role':'assistant',"
+                   "'content':'c'}],'note':1,'instruction':'i','history':[1],'text':'t'}"),
+                 "note instruction history text ");
+    check_unread(PLAIN, J("{'instruction':'i','output':'o','prompt':'p','completion':'c'}"),
+                 "prompt completion ");
     const char *part = J("{'messages':[{'role':'user','content':[{'type':'text','text':'a',"
                          "'cache_control':{'type':'x'},'note':1,'index':0}]}]}");
     check_unread(PLAIN, part, "messages[].content[].note ");

@@ -638,6 +638,118 @@ START_TEST(bpe_behind_byte_level_has_all_options)
 }
 END_TEST
 
+#define DEEPSEEK                                                                                   \
+    "[!\\\"#$%&'()*+,\\\\-./"                                                                      \
+    ":;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\\\p{L}\\\\p{P}\\\\p{S}]?[\\"             \
+    "\\p{L}\\\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|\\\\s*[\\r\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+
+/* Random texts; braces surround what the expression matches, by Python's package regex. */
+START_TEST(patterns_match_what_their_expressions_do)
+{
+    static const char *const cases[][2] = {
+        {" {2,}", "\rぁ぀Z½\nA7éー￥\ń `kk\na 'll\t ́7@1é11aa{  }77.+  {   "
+                  "}́/Zー'll79\r@中/a中@/ぁ/￥+ ￥￥"
+                  " A\rZぁ'sZx'llー́aéz{  }é\n½ぁ龦ぁ぀\r½`ー.z'[ 中龦ー9中\t [/+/ "
+                  "[9/￥7A[ 'sz\nぁ\r½'ll9Az龥中 "
+                  "1kk1'll`7'ー9A'll.9½7぀½龥+￥\t.￥'s9é́  龥中"},
+        {" +",
+         "{ }[龥\t龦x龦ー@ぁz/ーx\t龥\r.中{ }a￥x\r+\t½.龦ぁぁ\tぁ'llぁ{ }éー中぀9぀7{ "
+         "}ー￥.['ll7぀'ll/x\tZ{ "
+         "}7é{ }\n{ }z￥\n7A1é+{ }￥{ }xz'll½ぁ́@{ }\nーaぁ's\t'lléxーzx/`. 龦中.ぁ1'll'llkk ー½97́"
+         "kk￥{ }1[ぁá`+kk 9+kḱ''\n龥.￥́́7\r/龥\r'llZ+/龥.9￥Zéé\n.z1'sa￥ x"},
+        {"\\\\s+",
+         "{\t\n}￥z{\n}龥{\t}9..龥￥぀éZ1/.{ }中.぀Z½ぁー1za{\r}x½`{  }a''kk￥́￥'s{ "
+         "}.½@/a'.￥/97￥x龥"
+         "中{ }9'{ }A@{\n\t}[@Z中'@'s龥Aéé{\n}é1.é9{  }'ll7@{ }zx`́@{\t}Akkkké's1a'[+龥龥ぁーA1."
+         "9kk龦.xx{\n\r}@x{\n\r}.぀1{\n}ー½́{ "
+         "}1Z中[kkz[é龦½{\n}́½￥+`぀Z{ }́A9'{\n}é[龥"},
+        {"\\\\s", "{ }1́ぁ{\n}.中ぁ́́1ぁ.'ー぀zkk{ }{ }'s@`zz{ }{ }{ }z龥￥ぁa'￥/'+½½`{ "
+                  "}97@ー́￥9x{\r}é{\t}7"
+                  ".{\n}z￥zぁー+AZ½￥9é+.½{\n}7z{ }Zkk{\n}['sー/{ }½ー.@½7{\n}{ }{ "
+                  "}z'{\t}a½Aé'll7zzx぀k"
+                  "kぁ`@{\n}龥[￥A{\n}A龥'sAA{\r}'llé/Az{ }{ }龦's{ }{ }{\n}[+`[{ }7@{ "
+                  "}Zé{ }ぁ龥'kḱ぀1a/"
+                  "é{\n}xé1/￥"},
+        {"\\\\s{2,}|[\\\\n\\\\r\\\\t]",
+         "[{\r}'s+11 [￥{\n}['kk{\n\t}A龥{\n}A .ー`@'ll+́xa.1kkZé9ZA'{\t}`́x1+@/71{\r}龥+.z@ "
+         "xZZéA1ぁ'{\r}Z{\n}぀'1ー 中ぁa77`{\t}぀79é''é中+é{\n}½'7éA7 ￥龥a`1'llA "
+         "azkk{\n}￥ぁ's½{  "
+         "\t }/x぀ぁ{\n}ーぁ{\n}A龥'sぁ99{\n}龥́z`7's`. +￥￥ [ ́a`龦 "
+         "́Z+Z/龦́龦￥"},
+        {"[\\\\n\\\\r\\\\t]",
+         " 'séxA 9'llーZ぀ ..@Z[ぁ'll/a{\t}{\n}@z[/ぁx ￥぀[é{\n}中 ''sá́ ぀ +́+`xー{\n}` "
+         "./{\t}@"
+         "7@'ll {\n}@kkkk 'll'll{\n}'￥぀{\n}/'ll{\t}[中 'llZ9é.kkxkk ' +`中@A龥1぀@+ "
+         "½́{\n}￥`a"
+         " 7é[中9ー`kké+ x`ー`@  +ー ½[{\n}'s ½́aéー1a龥́中@龥.Zé￥ぁ 中́9.龥[kk"},
+        {"\\\\n", "é.'ll中@぀'A{\n}'ll{\n}\t@9\t`x￥'  ́{\n}[éぁ1[a9ーZZ\rx½́぀[A  "
+                  "éa￥぀[\t￥龦ZA7's龦'z Z'l"
+                  "l'll'́a7中9/ '@ー 's'll \t1￥ー.aé7½@@́z'll9 Z龥+½1½{\n}@ーZa '[\t1ー中 "
+                  "9.぀x[.é`'sー/ー￥x"
+                  "é{\n}kk1\rZ á1{\n}￥Aaa 'll{\n}龦{\n}/A龦{\n}źぁZx/éé`éー"},
+        {"\\\\p{N}",
+         "kk぀\t́́/{7}@éA ぀́`龦/xー'll{1}{½}ぁ@龥akkkk "
+         "kk{½}zA[é中{9}ー中\r\t￥{9}é\r\rZ\ŕ{7}\n\r"
+         "é {1}kkAぁxéa{½}z龥zZ'llé'll぀ékk\n é@[z@{½}/぀ @\té's/\r{½}//a+぀龥{½}́{9} \r+ "
+         "{½}[{"
+         "9}ぁ['é぀'s  {1}龥{7}龦ékkぁZ{9}'\tkk龥龦  x\n{7}'llx\r+.` \r'ぁ぀\r龥[éé中``. A ́ "
+         "中\r`"},
+        {"\\\\p{N}{1,3}",
+         "'ll中`/@.中'll'll@@/@ z`龦'll`{½}'ll@\n'llZkk .`龦+ー@{½}́`{7}\né `[ ́'é\t/x{½}'z 龦{"
+         "1}́  +぀@{1}/A{½}/éxkk龦\r.{7}\r{½}￥'s`{1} {½}`é\n{1}\n{7}[é\r{½7}￥`/\rぁA xé "
+         "Z中kk"
+         "￥龥぀.中A.{1}぀'ll.'llー{1}. za龥{7}/'ll.'ll{½}中぀龦+a{7}kk龥a ￥{½}ーz\n a￥é "
+         "{77}龦\n's`́'"
+         "ll\n\t"},
+        {"[一-龥぀-ゟ゠-ヿ]+",
+         "a \n@龦{ー}'/\n`{ー}xxéA\r{぀}a9'A½a  ` ½é￥￥.{぀}@Z½ Zé龦 @{中} ` {ー}[ \n'saz'A/ "
+         "́'s7é"
+         "́  1'sé9'llZ\t½{぀} \t[\n''llxé  +\rz  7{ー}`'{ー}9. "
+         "a 9'`ax½+[{龥}9{ー}aA{ー}￥\rkké{"
+         "中} 'll7's'xéZ\n￥.`龦@ ￥\n[+`[+'ll +{ぁ}z/é{぀}[[z{龥}龦￥ é/9'\té"},
+        {DEEPSEEK, "{kk}{@}぀{\n}{.[/@}{́}{.'}{ll}{`}{7ぁ}{'[}{中}{ "
+                   "ぁ}{`}½{+`}{龥}{+z}{éA}{\n}{./\r}{½龦"
+                   "}{぀ぁ龦龦}{[}{龦kké}{'ll}{ '}{s}{'}{é}1{@}{é}{+z}{/}{ー}{'ll}{`}{ "
+                   "aé}9{/zkk}{`A}{@[."
+                   "..'\n}{z}{'}½{.}{7中}{぀龦kk}{'s}½{½z}{ "
+                   "ー}{￥+[}{éé}{\tー中é́}{'s}{é}{\r}19{ }{½ぁ}{\t"
+                   " }{ '}{lla}{'s}{+\r}{ }9{'}぀{½é}{.}{́z}{ }{ "
+                   "'}{s}{\n}{龥龦Zéx}{/`}{中中ぁ}{7az}{ 龥z}"
+                   "{\t}{￥}぀{ z}{\n}{中}{+\n}{ー}{½Zzé}{ `/}{é}"},
+        {"'s|'t|'re|'ve|'m|'ll|'d|[\\\\p{L}]+|[\\\\p{N}]|[^\\\\s\\\\p{L}\\\\p{N}]+",
+         "\n{@}{éぁ中}\r{'ll}{7}\t{/@'}{s} \n{龥a}{/￥}\n{Ax} {́}{kk}{`.}{龥z}\r{a}{½}{9}{é}{["
+         "}\n{+}{ー}\n{龥aa}{+぀'}{sぁ}{+}\t {.}{é}{9}{a} \n{akk}{/[}\n\n {́} {.}{1} "
+         "{7}{é龥}\n"
+         "{é}{/}\r{[} {½} {`}{ぁkk}{￥぀}{a}{/}{ax}{7}{7}{/́}\t{￥}{中}{1} {éxx} {`}{Z龥} "
+         "{.} {"
+         "Z} \t{7}\t{'s}\t{[}{ぁ}{/}{é}\n{Z}\n\t{́}{é}\r{@￥'}{s龥}{9}{'s}{￥} {A}{'s}{z} {龦}"
+         "\r{中龦} {ー}{'}{7}{́}\n{kkA}{.}\n{'ll}{龥}{￥぀} {½}{￥}{龥ékk}\n"},
+    };
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct pipe_pattern pattern = {0};
+        struct json_doc *doc;
+        char json[512], text[1024], have[2048];
+        size_t n = 0, used = 0, done = 0, start, end;
+        for (const char *c = cases[i][1]; *c; c++)
+            if (*c != '{' && *c != '}') text[n++] = *c;
+        (void)snprintf(json, sizeof json, "{\"pattern\":{\"Regex\":\"%s\"}}", cases[i][0]);
+        ck_ok(json_parse(json, strlen(json), "pattern", JSON_STRICT, &doc));
+        ck_ok(pipe_pattern_read(json_root(doc), &pattern));
+        while (pipe_pattern_find(&pattern, text, n, done, &start, &end)) {
+            ck_assert(start >= done && end > start && end <= n);
+            used += (size_t)sprintf(have + used, "%.*s{%.*s}", (int)(start - done), text + done,
+                                    (int)(end - start), text + start);
+            done = end;
+        }
+        (void)sprintf(have + used, "%.*s", (int)(n - done), text + done);
+        ck_assert_msg(strcmp(have, cases[i][1]) == 0, "%s\n%s\nnot\n%s", cases[i][0], have,
+                      cases[i][1]);
+        free(pattern.text);
+        json_free(doc);
+    }
+}
+END_TEST
+
 /* Each character twice, as some patterns want two. */
 START_TEST(what_a_pattern_matches_begins_as_it_says)
 {
@@ -682,4 +794,5 @@ TEST_MAIN("data/steps", ids_rows_and_texts_are_hugging_faces,
           normalizers_are_bounded_together, decoders_are_bounded_together,
           character_maps_that_lead_nowhere_take_little_time, units_of_a_character_map_have_32_bits,
           steps_are_hugging_faces_where_random_files_differed,
-          bpe_behind_byte_level_has_all_options, what_a_pattern_matches_begins_as_it_says)
+          bpe_behind_byte_level_has_all_options, patterns_match_what_their_expressions_do,
+          what_a_pattern_matches_begins_as_it_says)

@@ -69,6 +69,15 @@ START_TEST(targets_are_names_expressions_or_all)
     o.layers = "0,2-3";
     ck_assert_uint_eq(branches_with(small_llama, &o), 3 * 7);
     ck_assert_uint_eq(branches_with(small_bert, &o), 3 * 6); /* a head is in no block */
+    static const struct {
+        const char *layers;
+        size_t n;
+    } ranges[] = {{"0-9", 5},   {"0-4", 5},  {"4", 1},     {"1-1", 1},  {"0,0", 1},
+                  {"3-9,0", 3}, {"2-30", 3}, {"1-2,4", 3}, {"0-0,9", 1}};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(ranges); i++) {
+        o.layers = ranges[i].layers;
+        ck_assert_uint_eq(branches_with(small_llama, &o), ranges[i].n * 7);
+    }
     o = of_targets("q_proj, v_proj");
     ck_assert_uint_eq(branches_with(small_llama, &o), 5 * 2);
     o = of_targets("layers.1.self_attn.q_proj");
@@ -249,8 +258,13 @@ START_TEST(mistakes_are_named)
     o = of_targets(" ,");
     check_refused(small_llama, &o, "no name");
     o = of_targets(NULL);
-    o.layers = "0-";
-    check_refused(small_llama, &o, "no list of numbers");
+    static const char *const lists[] = {"",    "-1",    "0-",   "2-1", "a",
+                                        "1-a", "1-2-3", "1,,2", "1;2", "1-99999999999999999999",
+                                        "0-:", "0-/",   "/",    ":"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lists); i++) {
+        o.layers = lists[i];
+        check_refused(small_llama, &o, "no list of numbers");
+    }
     o.layers = "5";
     check_refused(small_llama, &o, "no linear map is left");
     o = of_targets(NULL);
