@@ -1,11 +1,11 @@
 /* czero init: writes a ds_config and a command line for a model, data and a machine. The search for
  * a configuration is czero tune's; this file collects what that search needs and writes its
  * result. */
-#include "formats/file_io.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "data/chat/chat_set.h"
 #include "engine/tune/tune.h"
+#include "formats/file_io.h"
 #include "model/families.h"
 #include "tools/czero/cmd/init.h"
 #include "tools/czero/commands.h"
@@ -464,11 +464,29 @@ static void tell(const struct init *in, const struct tune *t, const struct files
                         in->model);
 }
 
+/* Nothing fits: perhaps it does in the precision that this processor did not suggest. */
+static void say_missing(const struct init *in, const struct tune *t)
+{
+    struct init other = *in;
+    struct tune *narrow = NULL;
+    char host[24];
+    printable_print(stderr, "czero init: %s\n", tune_missing(t));
+    if (in->flags->precision || in->dtype != DTYPE_F32) return;
+    other.dtype = DTYPE_BF16;
+    if (search(&other, in->lora, &narrow) != CZ_OK) err_clear();
+    if (narrow && tune_best(narrow))
+        tool_note(
+            "This is fp32, since this processor does not multiply bf16. --precision bf16 fits: "
+            "%s of host memory.",
+            size_human(tune_best(narrow)->need_nbytes[TUNE_HOST], host, sizeof host));
+    tune_destroy(narrow);
+}
+
 /* Exit code. */
 static int finish(const struct init *in, const struct tune *t, const struct files *f)
 {
     if (!tune_best(t)) {
-        printable_print(stderr, "czero init: %s\n", tune_missing(t));
+        say_missing(in, t);
         return EXIT_MEMORY;
     }
     if (write_files(in, t, f) != CZ_OK) return tool_fail();

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct tune_command {
@@ -167,29 +168,36 @@ static cz_status measure(const struct tune *t, const struct tune_command *o)
 }
 
 /* The recipe decides whether a model with weights is fine-tuned or ruined, so a line names it. */
-static void say_config(const struct tune *t, const char *path)
+static void say_config(const struct tune *t, const struct tune_command *o, const char *path)
 {
     const struct tune_recipe *r = tune_recipe(t);
+    struct stat info;
     printable_print(
         stderr, "The best is in %s, with a recipe for %s: rate %g, %s\n", path, r->name, r->lr,
         r->total_steps != 0 ? "down to 0 at the end of the run" : "constant after the warm-up");
+    if (!o->lora && stat(o->model, &info) != 0)
+        tool_note(
+            "czero tune: the weights of %s are random at first. For a recipe for fine-tuning, "
+            "give --model the folder of trained ones.",
+            o->model);
 }
 
 /* Exit code. */
 static int report(const struct tune *t, const struct tune *adapter, const struct tune_command *o)
 {
+    const struct tune *fits = tune_best(t) ? t : adapter && tune_best(adapter) ? adapter : NULL;
     if (show(t, adapter, o) != CZ_OK) return tool_fail();
     if (!tune_best(t)) {
         const char *missing = tune_missing(t);
-        if (adapter && tune_best(adapter)) /* which the first line says */
+        if (fits) /* which the first line says */
             tool_note("czero tune: not all weights fit%s", missing + strcspn(missing, "."));
         else
             tool_note("czero tune: %s", missing);
-        return EXIT_MEMORY;
     }
-    if (o->out && tune_config_save(t, tune_best(t), o->out) != CZ_OK) return tool_fail();
-    if (o->out) say_config(t, o->out);
-    if (o->measure && measure(t, o) != CZ_OK) return tool_fail();
+    if (!fits) return EXIT_MEMORY;
+    if (o->out && tune_config_save(fits, tune_best(fits), o->out) != CZ_OK) return tool_fail();
+    if (o->out) say_config(fits, o, o->out);
+    if (o->measure && measure(fits, o) != CZ_OK) return tool_fail();
     return EXIT_OK;
 }
 
