@@ -47,7 +47,8 @@ assert open("run/best/latest").read().strip() == best[0], best
 err = open("err").read()
 line = next(l for l in err.splitlines() if "the best of run/best by accuracy" in l)
 assert re.findall(r"global_step\d+", line) == best, (line, best)
-assert len(re.findall(r"eval at step.* train loss \d\.\d+  train accuracy \d\.\d+", err)) == 5, err
+said = re.findall(r"eval at step.* train loss (\d\.\d+)  train accuracy (\d\.\d+)", err)
+assert said == [("%.4f" % float(r["train_loss"]), "%.4f" % float(r["train_accuracy"])) for r in rows] and len(said) == 5, err
 PY
 ! grep -rl exp_avg run >found || fail "optimizer states were saved: $(cat found)"
 refused 2 "--init" "${train[@]}" --resume run --force

@@ -8,7 +8,9 @@
 
 #include <dirent.h>
 
-#define FIRST "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds\n"
+#define OLD "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds\n"
+#define FIRST                                                                                      \
+    "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,train_loss,train_accuracy,seconds\n"
 
 static struct metrics_row train_row(int64_t step)
 {
@@ -19,6 +21,8 @@ static struct metrics_row train_row(int64_t step)
                                 .macro_f1 = NAN,
                                 .weighted_f1 = NAN,
                                 .lr = 5e-5,
+                                .train_loss = NAN,
+                                .train_accuracy = NAN,
                                 .seconds = (double)step};
 }
 
@@ -32,6 +36,8 @@ static struct metrics_row eval_row(int64_t step)
                                 .macro_f1 = 0.25,
                                 .weighted_f1 = 1.0 / 3,
                                 .lr = NAN,
+                                .train_loss = 0.625,
+                                .train_accuracy = 0.875,
                                 .seconds = (double)step + 0.5};
 }
 
@@ -83,10 +89,10 @@ START_TEST(rows_are_there_as_they_happen)
     ck_ok(metrics_open(csv, NULL, 0, &m));
     has_text(csv, FIRST);
     ck_ok(write_steps(m, 1, 3));
-    has_text(csv, FIRST "1,0.1,train,1,,,,5e-05,1.000\n"
-                        "2,0.2,train,0.5,,,,5e-05,2.000\n"
-                        "3,0.3,train,0.333333333,,,,5e-05,3.000\n"
-                        "3,0.3,eval,0.75,0.5,0.25,0.333333333,,3.500\n");
+    has_text(csv, FIRST "1,0.1,train,1,,,,5e-05,,,1.000\n"
+                        "2,0.2,train,0.5,,,,5e-05,,,2.000\n"
+                        "3,0.3,train,0.333333333,,,,5e-05,,,3.000\n"
+                        "3,0.3,eval,0.75,0.5,0.25,0.333333333,,0.625,0.875,3.500\n");
     metrics_close(m);
     ck_ok(metrics_open(csv, NULL, 0, &m)); /* another run, from its beginning */
     has_text(csv, FIRST);
@@ -101,29 +107,51 @@ START_TEST(a_resumed_run_goes_on)
     char csv[128];
     struct metrics *m;
     snprintf(csv, sizeof csv, "%s/m.csv", tmp);
-    put_text(csv, FIRST "1,0.1,train,1,,,,5e-05,1.000\n"
-                        "2,0.2,train,0.5,,,,5e-05,2.000\n"
-                        "2,0.2,eval,0.75,0.5,,,,2.500\n"
-                        "3,0.3,train,9,,,,5e-05,3.000\n"
+    put_text(csv, FIRST "1,0.1,train,1,,,,5e-05,,,1.000\n"
+                        "2,0.2,train,0.5,,,,5e-05,,,2.000\n"
+                        "2,0.2,eval,0.75,0.5,,,,,,2.500\n"
+                        "3,0.3,train,9,,,,5e-05,,,3.000\n"
                         "4,0.4,tra");
     ck_ok(metrics_open(csv, NULL, 2, &m));
     struct metrics_row row = train_row(3);
     ck_ok(metrics_write(m, &row));
     metrics_close(m);
-    has_text(csv, FIRST "1,0.1,train,1,,,,5e-05,1.000\n"
-                        "2,0.2,train,0.5,,,,5e-05,2.000\n"
-                        "2,0.2,eval,0.75,0.5,,,,2.500\n"
-                        "3,0.3,train,0.333333333,,,,5e-05,5.500\n");
+    has_text(csv, FIRST "1,0.1,train,1,,,,5e-05,,,1.000\n"
+                        "2,0.2,train,0.5,,,,5e-05,,,2.000\n"
+                        "2,0.2,eval,0.75,0.5,,,,,,2.500\n"
+                        "3,0.3,train,0.333333333,,,,5e-05,,,5.500\n");
     ck_ok(metrics_open(csv, NULL, 3, &m)); /* nothing to drop */
     metrics_close(m);
-    put_text(csv, FIRST "1,0.1,train,1,,,,5e-05,1.000\n2,0.2,tr");
+    put_text(csv, FIRST "1,0.1,train,1,,,,5e-05,,,1.000\n2,0.2,tr");
     ck_ok(metrics_open(csv, NULL, 9, &m)); /* half a last row */
     metrics_close(m);
-    has_text(csv, FIRST "1,0.1,train,1,,,,5e-05,1.000\n");
+    has_text(csv, FIRST "1,0.1,train,1,,,,5e-05,,,1.000\n");
     put_text(csv, "step,epo");
     ck_ok(metrics_open(csv, NULL, 9, &m)); /* half a header */
     metrics_close(m);
     has_text(csv, FIRST);
+    test_tmp_remove(tmp);
+}
+END_TEST
+
+/* The file keeps its columns; a run from its beginning writes all of them. */
+START_TEST(a_run_of_an_older_version_goes_on)
+{
+    const char *tmp = test_tmp_make();
+    char csv[128];
+    struct metrics *m;
+    snprintf(csv, sizeof csv, "%s/m.csv", tmp);
+    put_text(csv, OLD "1,0.1,train,1,,,,5e-05,1.000\n2,0.2,train,1,,,,5e-05,2.000\n");
+    ck_ok(metrics_open(csv, NULL, 1, &m));
+    const struct metrics_row row = eval_row(3);
+    ck_ok(metrics_write(m, &row));
+    metrics_close(m);
+    has_text(csv, OLD "1,0.1,train,1,,,,5e-05,1.000\n"
+                      "3,0.3,eval,0.75,0.5,0.25,0.333333333,,4.500\n");
+    ck_ok(metrics_open(csv, NULL, 0, &m));
+    ck_ok(metrics_write(m, &row));
+    metrics_close(m);
+    has_text(csv, FIRST "3,0.3,eval,0.75,0.5,0.25,0.333333333,,0.625,0.875,3.500\n");
     test_tmp_remove(tmp);
 }
 END_TEST
@@ -199,9 +227,9 @@ static int write_for_peers(const char *dir)
 
 int main(void)
 {
-    const TTest *const cases[] = {rows_are_there_as_they_happen, a_resumed_run_goes_on,
-                                  other_files_are_left_alone, failures_name_the_file,
-                                  tensorboard_has_a_file_per_start};
+    const TTest *const cases[] = {
+        rows_are_there_as_they_happen, a_resumed_run_goes_on,  a_run_of_an_older_version_goes_on,
+        other_files_are_left_alone,    failures_name_the_file, tensorboard_has_a_file_per_start};
     const char *peers_dir = getenv("CZ_TEST_METRICS_DIR");
     if (peers_dir) return write_for_peers(peers_dir);
     return test_run("tools/metrics", cases, CZ_ARRAY_LEN(cases));

@@ -14,8 +14,8 @@ from tfevents import accumulators
 readers = accumulators(sys.argv[1])
 for acc in readers:
     tags = sorted(acc.Tags()["scalars"])
-    assert tags == ["eval/accuracy", "eval/loss", "eval/macro_f1", "eval/weighted_f1", "train/loss",
-                    "train/lr"], tags
+    assert tags == ["eval/accuracy", "eval/loss", "eval/macro_f1", "eval/train_accuracy", "eval/train_loss",
+                    "eval/weighted_f1", "train/loss", "train/lr"], tags
     assert [e.step for e in acc.Scalars("train/loss")] == [1, 2, 3, 4, 5]
     assert [e.step for e in acc.Scalars("eval/loss")] == [5], "a point past the checkpoint"
     assert abs(acc.Scalars("train/lr")[0].value - 5e-5) < 1e-11

@@ -15,13 +15,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEADER "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,seconds\n"
+#define FIGURES    "step,epoch,split,loss,accuracy,macro_f1,weighted_f1,lr,"
+#define HEADER     FIGURES "train_loss,train_accuracy,seconds\n"
+#define OLD_HEADER FIGURES "seconds\n" /* until 0.2.0 */
 
 struct metrics {
     FILE *csv; /* NULL: not wanted */
     char *csv_path;
     double seconds_before; /* of the runs that this one continues … */
     int64_t last_eval;     /* … and the step of their last evaluation; −1: none */
+    bool lacks_means;      /* the CSV that the run continues has OLD_HEADER */
     struct monitor *tensorboard;
 };
 
@@ -48,7 +51,7 @@ static bool is_complete(const char *line)
 static cz_status drop_later_rows(struct metrics *m, int64_t after_step)
 {
     char line[512];
-    long kept = (long)strlen(HEADER);
+    long kept = ftell(m->csv); /* behind the header */
     while (fgets(line, sizeof line, m->csv) && is_complete(line) &&
            strtoll(line, NULL, 10) <= after_step) {
         const char *last_cell = strrchr(line, ',');
@@ -68,7 +71,8 @@ static cz_status take_over(struct metrics *m, int64_t after_step)
 {
     char line[512] = "";
     if (!fgets(line, sizeof line, m->csv) && ferror(m->csv)) return cannot(m, "read");
-    bool is_ours = strcmp(line, HEADER) == 0;
+    const bool is_old = strcmp(line, OLD_HEADER) == 0,
+               is_ours = is_old || strcmp(line, HEADER) == 0;
     /* A run that was killed at once leaves the beginning of a header, or nothing; any other file is
      * not one of ours and is not overwritten. */
     if (!is_ours && (is_complete(line) || strncmp(line, HEADER, strlen(line)) != 0))
@@ -76,6 +80,7 @@ static cz_status take_over(struct metrics *m, int64_t after_step)
                        "--metrics: %s exists and does not begin with step,epoch,split,loss,…: "
                        "czero does not overwrite it",
                        m->csv_path);
+    m->lacks_means = is_old && after_step > 0;
     if (is_ours && after_step > 0) return drop_later_rows(m, after_step);
     if (ftruncate(fileno(m->csv), 0) != 0 || fseek(m->csv, 0, SEEK_SET) != 0)
         return cannot(m, "write");
@@ -160,12 +165,16 @@ cz_status metrics_write(struct metrics *m, const struct metrics_row *row)
         put_number(m->csv, row->macro_f1);
         put_number(m->csv, row->weighted_f1);
         put_number(m->csv, row->lr);
+        if (!m->lacks_means) {
+            put_number(m->csv, row->train_loss);
+            put_number(m->csv, row->train_accuracy);
+        }
         fprintf(m->csv, ",%.3f\n", m->seconds_before + row->seconds);
         if (fflush(m->csv) != 0 || ferror(m->csv)) TRY(cannot(m, "write"));
     }
     /* TensorBoard groups by the part in front of the slash. */
     if (m->tensorboard) {
-        struct monitor_event events[5];
+        struct monitor_event events[7];
         size_t n = 0;
         bool eval = row->is_eval;
         add_event(events, &n, eval ? "eval/loss" : "train/loss", row->loss, row->step);
@@ -174,6 +183,8 @@ cz_status metrics_write(struct metrics *m, const struct metrics_row *row)
         add_event(events, &n, eval ? "eval/weighted_f1" : "train/weighted_f1", row->weighted_f1,
                   row->step);
         add_event(events, &n, eval ? "eval/lr" : "train/lr", row->lr, row->step);
+        add_event(events, &n, "eval/train_loss", row->train_loss, row->step);
+        add_event(events, &n, "eval/train_accuracy", row->train_accuracy, row->step);
         if (monitor_write(m->tensorboard, events, n) != CZ_OK) return err_prefix("--tensorboard");
     }
     return CZ_OK;

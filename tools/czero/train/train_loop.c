@@ -113,6 +113,9 @@ static cz_status log_evaluation(struct run *r, const struct evaluation *e)
                                     .macro_f1 = classes ? e->classes.macro.f1 : NAN,
                                     .weighted_f1 = classes ? e->classes.weighted.f1 : NAN,
                                     .lr = NAN,
+                                    .train_loss = quotient(r->since.loss, r->since.weight),
+                                    .train_accuracy =
+                                        quotient(r->since.n_hits, r->since.n_examples),
                                     .seconds = seconds_run(r)};
     return metrics_write(r->metrics, &row);
 }
@@ -309,6 +312,8 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
                                             .macro_f1 = NAN,
                                             .weighted_f1 = NAN,
                                             .lr = figures.lr_next,
+                                            .train_loss = NAN,
+                                            .train_accuracy = NAN,
                                             .seconds = seconds_run(r)};
             progress_update(progress, &figures);
             TRY(metrics_write(r->metrics, &row));
