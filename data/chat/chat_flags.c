@@ -13,30 +13,21 @@ static const char *const lists[] = {"loss_masks", "train_masks", "weights"};
 static const char *const details[] = {"train_detail", "training_detail", "train_details"};
 static const char *const masks[] = {"mask", "masked", "masks"};
 
-static bool is_among(const char *name, const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return false;
-}
-
-#define IS_AMONG(name, names) is_among(name, names, CZ_ARRAY_LEN(names))
-
 bool row_is_flag(const char *name)
 {
-    return IS_AMONG(name, flags) || IS_AMONG(name, lists) || IS_AMONG(name, details) ||
-           IS_AMONG(name, masks);
+    return ROW_IS_AMONG(name, flags) || ROW_IS_AMONG(name, lists) || ROW_IS_AMONG(name, details) ||
+           ROW_IS_AMONG(name, masks);
 }
 
 /* Flags that have a meaning czero cannot follow; `place` stands in front. */
 static cz_status check_name(const struct row_reader *r, const char *place, const char *name)
 {
-    if (IS_AMONG(name, details))
+    if (ROW_IS_AMONG(name, details))
         return ROW_FAIL(r,
                         "%s\"%s\" trains parts of a text, which czero does not: leave it out, or "
                         "use \"train\" for the whole turn",
                         place, name);
-    if (IS_AMONG(name, masks))
+    if (ROW_IS_AMONG(name, masks))
         return ROW_FAIL(r,
                         "%s\"%s\" does not say whether it trains or hides: name it loss_mask, "
                         "where 1 is trained and 0 is not",
@@ -98,7 +89,7 @@ cz_status row_obey_flag(struct row_reader *r, const struct json_node *flag, bool
     char place[64];
     bool on;
     snprintf(place, sizeof place, "%s %zu: ", r->noun, r->row->n_messages - r->first + 1);
-    if (IS_AMONG(name, details) && row_is_empty(flag)) return CZ_OK;
+    if (ROW_IS_AMONG(name, details) && row_is_empty(flag)) return CZ_OK;
     TRY(check_name(r, place, name));
     TRY(read_flag(r, place, name, flag, &on));
     if (on) return is_answer || r->reading->trains_all ? CZ_OK : refuse_wish(r, place, name);
@@ -150,7 +141,7 @@ cz_status row_obey_own_flags(struct row_reader *r, size_t n_made)
         const char *name = json_key(flag);
         bool on;
         if (json_type(flag) == JSON_NULL || !row_is_flag(name)) continue;
-        if (IS_AMONG(name, details) && row_is_empty(flag)) continue;
+        if (ROW_IS_AMONG(name, details) && row_is_empty(flag)) continue;
         TRY(check_name(r, "", name));
         if (json_type(flag) == JSON_ARRAY) {
             TRY(obey_list(r, flag, n_made));

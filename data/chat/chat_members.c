@@ -31,9 +31,7 @@ bool row_is_empty(const struct json_node *node)
 
 bool row_is_harmless(const char *name)
 {
-    for (size_t i = 0; i < CZ_ARRAY_LEN(harmless); i++)
-        if (strcmp(name, harmless[i]) == 0) return true;
-    return false;
+    return ROW_IS_AMONG(name, harmless);
 }
 
 cz_status row_note_unread(struct row_reader *r, const char *of, const char *name)

@@ -117,24 +117,17 @@ static const char *part_text(const struct json_node *part)
     return row_text_of(row_is_type(part, JSON_OBJECT) ? row_member(part, "text") : part);
 }
 
-static bool is_one_of(const char *name, const char *const *names)
-{
-    for (; name && *names; names++)
-        if (strcmp(name, *names) == 0) return true;
-    return false;
-}
-
 /* In a list that stays one the template may read a member; in one text nothing reads it. */
 static cz_status check_part_members(struct row_reader *r, const struct json_node *part, size_t k,
                                     bool takes_lists)
 {
-    static const char *const known[] = {"type", "text", "cache_control", NULL};
+    static const char *const known[] = {"type", "text", "cache_control"};
     char of[200];
     snprintf(of, sizeof of, "%s[].content[].", r->list);
     for (size_t i = 0; i < json_count(part); i++) {
         const struct json_node *value = json_child(part, i);
         const char *name = json_key(value);
-        if (row_is_empty(value) || is_one_of(name, known)) continue;
+        if (row_is_empty(value) || ROW_IS_AMONG(name, known)) continue;
         if (row_is_flag(name))
             return ROW_FAIL(r,
                             "%s %zu: part %zu has \"%s\": czero trains whole turns; give the flag "
@@ -146,15 +139,15 @@ static cz_status check_part_members(struct row_reader *r, const struct json_node
     return CZ_OK;
 }
 
-static const char *const part_texts[] = {"text", "input_text", "output_text", NULL};
+static const char *const part_texts[] = {"text", "input_text", "output_text"};
 
 /* Whether a part is text; *is_other: of another kind, which the template writes. */
 static cz_status check_part(struct row_reader *r, const struct json_node *part, size_t k,
                             bool takes_lists, bool *is_other)
 {
-    static const char *const seen[] = {"image",       "image_url",   "input_image", "video",
-                                       "video_url",   "input_video", "audio",       "audio_url",
-                                       "input_audio", NULL};
+    static const char *const seen[] = {"image", "image_url", "input_image",
+                                       "video", "video_url", "input_video",
+                                       "audio", "audio_url", "input_audio"};
     const struct json_node *type = row_is_type(part, JSON_OBJECT) ? row_member(part, "type") : NULL;
     const char *name = row_text_of(type);
     *is_other = false;
@@ -165,18 +158,18 @@ static cz_status check_part(struct row_reader *r, const struct json_node *part, 
     if (type && !name)
         return ROW_FAIL(r, "%s %zu: part %zu of the content: \"type\" is %s, not a text", r->noun,
                         number_of(r), k + 1, json_type_name(json_type(type)));
-    if (!name || is_one_of(name, part_texts)) {
+    if (!name || ROW_IS_AMONG(name, part_texts)) {
         if (!part_text(part))
             return ROW_FAIL(r, "%s %zu: part %zu of the content has no \"text\"", r->noun,
                             number_of(r), k + 1);
         return check_part_members(r, part, k, takes_lists);
     }
-    *is_other = takes_lists && !is_one_of(name, seen) && mentions(r, name);
+    *is_other = takes_lists && !ROW_IS_AMONG(name, seen) && mentions(r, name);
     if (*is_other) return CZ_OK;
     r->row->is_unseen = true;
     return ROW_FAIL(
         r, "%s %zu: part %zu of the content is \"%s\", which %s", r->noun, number_of(r), k + 1,
-        name, is_one_of(name, seen) ? "the model cannot read" : "the template does not write");
+        name, ROW_IS_AMONG(name, seen) ? "the model cannot read" : "the template does not write");
 }
 
 /* Whether a list stays one. */
@@ -257,14 +250,14 @@ static cz_status put_joined(struct row_reader *r, const struct json_node *list, 
 static cz_status put_part(struct row_reader *r, const struct json_node *part)
 {
     const char *type = row_text_of(row_member(part, "type"));
-    if (type && !is_one_of(type, part_texts)) return json_write_node(&r->w, part, NULL);
+    if (type && !ROW_IS_AMONG(type, part_texts)) return json_write_node(&r->w, part, NULL);
     json_begin_object(&r->w);
     json_put_string(&r->w, "type", "text");
     json_put_string(&r->w, "text", part_text(part));
     for (size_t i = 0; i < json_count(part); i++) {
         const struct json_node *value = json_child(part, i);
-        static const char *const written[] = {"type", "text", NULL};
-        if (json_type(value) == JSON_NULL || is_one_of(json_key(value), written)) continue;
+        static const char *const written[] = {"type", "text"};
+        if (json_type(value) == JSON_NULL || ROW_IS_AMONG(json_key(value), written)) continue;
         json_write_key(&r->w, json_key(value));
         TRY(json_write_node(&r->w, value, NULL));
     }
@@ -422,7 +415,7 @@ static cz_status check_message(struct row_reader *r, const struct json_node *m, 
         return ROW_FAIL(r, "%s %zu is %s, not an object", r->noun, number_of(r),
                         json_type_name(json_type(m)));
     TRY(check_role(r, m, &role));
-    const bool is_answer = strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0;
+    const bool is_answer = chat_template_is_answer_role(role);
     const size_t n_unread = r->row->unread.n;
     if (is_call(m)) {
         TRY(parse_call(r, m, &calls));

@@ -129,8 +129,8 @@ static cz_status find_head(const struct chat_template *t, bool has_tools, struct
 
 static enum chat_probe_role role_number(const char *role)
 {
-    if (strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0) return CHAT_PROBE_ASSISTANT;
-    if (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) return CHAT_PROBE_SYSTEM;
+    if (chat_template_is_answer_role(role)) return CHAT_PROBE_ASSISTANT;
+    if (chat_template_is_system_role(role)) return CHAT_PROBE_SYSTEM;
     return chat_template_is_tool_role(role) ? CHAT_PROBE_TOOL : CHAT_PROBE_USER;
 }
 

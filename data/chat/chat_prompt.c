@@ -1,4 +1,4 @@
-/* Reads prompts into memory as a whole: they are small compared with a model. */
+/* Prompts stay in memory: they are small compared with a model. */
 #include "data/chat/chat_prompt.h"
 
 #include "base/text/unread.h"
@@ -118,92 +118,64 @@ static cz_status add_item(struct chat_prompts *p, const struct json_node *row, c
     return st;
 }
 
-static cz_status add_list(struct chat_prompts *p, const struct text_buf *text, const char *shown)
+/* Parsed as a whole, after line feeds for the lines before, so that its lines are the file's. */
+static cz_status add_list(struct chat_prompts *p, struct text_source *in, const char *shown)
 {
-    struct json_doc *doc;
-    TRY(json_parse(text->s, text->n, shown, JSON_STRICT, &doc));
-    const struct json_node *root = json_root(doc);
+    struct text_buf text = {0};
+    struct json_doc *doc = NULL;
     cz_status st = CZ_OK;
-    if (json_count(root) > 0 && is_message(json_child(root, 0)))
+    for (uint64_t line = 1; st == CZ_OK && line < in->line; line++)
+        st = text_buf_put_char(&text, '\n');
+    if (st == CZ_OK) st = json_stream_object(in, CHAT_PROMPTS_NBYTES_MAX, &text);
+    const int next = st == CZ_OK ? json_stream_peek(in) : -1;
+    if (st == CZ_OK && in->status != CZ_OK) st = in->status;
+    if (st == CZ_OK && next >= 0) st = json_stream_fail(in, next, "the end of the file");
+    if (st == CZ_OK) st = json_parse(text.s, text.n, shown, JSON_STRICT, &doc);
+    const struct json_node *root = st == CZ_OK ? json_root(doc) : NULL;
+    if (root && json_count(root) > 0 && is_message(json_child(root, 0)))
         st = wrap_list(p, root, shown);
     else
-        for (size_t i = 0; i < json_count(root) && st == CZ_OK; i++)
+        for (size_t i = 0; root && i < json_count(root) && st == CZ_OK; i++)
             st = add_item(p, json_child(root, i), shown);
     json_free(doc);
+    text_buf_free(&text);
     return st;
 }
 
-/* Where the object that begins at `at` ends; n: it does not. */
-static size_t find_object_end(const char *s, size_t n, size_t at, uint64_t *line)
+static cz_status add_objects(struct chat_prompts *p, struct text_source *in, const char *shown)
 {
-    size_t depth = 0;
-    for (bool in_string = false; at < n; at++) {
-        const char c = s[at];
-        *line += c == '\n';
-        if (in_string && c == '\\')
-            at++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            depth++;
-        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
-            return at + 1;
-    }
-    return n;
-}
-
-static cz_status add_objects(struct chat_prompts *p, const struct text_buf *text, const char *shown)
-{
-    uint64_t line = 1;
-    for (size_t at = 0; at < text->n;) {
-        const char c = text->s[at];
-        const uint64_t first = line;
-        if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
-            line += c == '\n';
-            at++;
-            continue;
-        }
+    struct text_buf row = {0};
+    size_t n_all = 0;
+    cz_status st = CZ_OK;
+    for (int c; st == CZ_OK && (c = json_stream_peek(in)) >= 0;) {
+        const uint64_t line = in->line;
+        row.n = 0;
         if (c != '{')
-            return err_set(CZ_CORRUPT, 0,
-                           "%s:%" PRIu64 ": no conversation: a JSON object with \"messages\", or a "
-                           "list of messages, begins with { or [",
-                           shown, line);
-        const size_t end = find_object_end(text->s, text->n, at, &line);
-        TRY(add_row(p, text->s + at, end - at, shown, first));
-        at = end;
+            st = text_source_fail(in, CZ_CORRUPT,
+                                  "no conversation: a JSON object with \"messages\", or a list of "
+                                  "messages, begins with { or [");
+        if (st == CZ_OK) st = json_stream_object(in, CHAT_PROMPTS_NBYTES_MAX, &row);
+        n_all += row.n;
+        if (st == CZ_OK && n_all > CHAT_PROMPTS_NBYTES_MAX)
+            st = text_source_fail(in, CZ_CORRUPT, "more than %zu MiB of messages",
+                                  CHAT_PROMPTS_NBYTES_MAX >> 20);
+        if (st == CZ_OK) st = add_row(p, row.s, row.n, shown, line);
     }
-    return CZ_OK;
-}
-
-static cz_status read_text(const char *path, const char *encoding, struct text_buf *text)
-{
-    struct text_source in = {0};
-    cz_status st = text_source_open(&in, NULL, path, path, encoding);
-    while (st == CZ_OK && text_source_peek(&in) >= 0) {
-        if (in.n - in.at > CHAT_PROMPTS_NBYTES_MAX - text->n)
-            st = err_set(CZ_CORRUPT, 0, "%s: more than %zu MiB of messages", path,
-                         CHAT_PROMPTS_NBYTES_MAX >> 20);
-        if (st == CZ_OK) st = text_buf_put(text, in.block + in.at, in.n - in.at);
-        in.at = in.n;
-    }
-    if (st == CZ_OK) st = in.status;
-    text_source_close(&in);
-    return st;
+    text_buf_free(&row);
+    return st == CZ_OK ? in->status : st;
 }
 
 cz_status chat_prompts_read(const char *path, const char *encoding, struct chat_prompts *out)
 {
-    struct text_buf text = {0};
+    struct text_source in = {0};
     const char *shown = strcmp(path, "-") == 0 ? "standard input" : path;
     memset(out, 0, sizeof *out);
-    cz_status st = read_text(path, encoding, &text);
-    size_t at = 0;
-    while (st == CZ_OK && at < text.n && strchr(" \t\r\n", text.s[at]) && text.s[at]) at++;
+    cz_status st = text_source_open(&in, NULL, path, shown, encoding);
     if (st == CZ_OK)
-        st = at < text.n && text.s[at] == '[' ? add_list(out, &text, shown)
-                                              : add_objects(out, &text, shown);
+        st =
+            json_stream_peek(&in) == '[' ? add_list(out, &in, shown) : add_objects(out, &in, shown);
     if (st == CZ_OK && out->n == 0) st = err_set(CZ_INVALID, 0, "%s: no conversation", shown);
-    text_buf_free(&text);
+    text_source_close(&in);
     return st;
 }
 

@@ -249,7 +249,7 @@ static cz_status get_system(struct row_reader *r, const struct row_form *f, cons
     const struct json_node *first =
         json_count(row_member(r->root, name)) > 0 ? json_child(row_member(r->root, name), 0) : NULL;
     const char *role = row_is_type(first, JSON_OBJECT) ? row_role_of(r, first) : NULL;
-    if (!role || (strcmp(role, "system") != 0 && strcmp(role, "developer") != 0)) return CZ_OK;
+    if (!role || !chat_template_is_system_role(role)) return CZ_OK;
     said = row_text_of(row_member(first, row_member(first, "content") ? "content" : "value"));
     if (!said || strcmp(said, *out) != 0)
         return ROW_FAIL(r, "\"system\" and the first of \"%s\" are two system messages: keep one",

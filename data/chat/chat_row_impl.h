@@ -44,6 +44,15 @@ static inline const char *row_text_of(const struct json_node *node)
     return text;
 }
 
+static inline bool row_is_among(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; name && i < n; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+#define ROW_IS_AMONG(name, names) row_is_among(name, names, CZ_ARRAY_LEN(names))
+
 /* ---- members --------------------------------------------------------------------------------- */
 
 /* null, "", [], {}: says nothing, whatever its name. */

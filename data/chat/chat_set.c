@@ -11,7 +11,6 @@
 #include "data/source/json_stream.h"
 #include "data/source/paths.h"
 #include "data/source/split.h"
-#include "formats/eight.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +18,8 @@
 #include <string.h>
 
 enum { BLOCK_ROWS = 2048, NAMED_MAX = 5 };
-#define BLOCK_NBYTES ((size_t)32 << 20)
+#define BLOCK_NBYTES   ((size_t)32 << 20)
+#define ROW_NBYTES_MAX ((size_t)64 << 20)
 
 /* A row that waits to be encoded, and what became of it. */
 struct waiting {
@@ -59,69 +59,6 @@ struct reader {
 /* ---- rows
  * ---------------------------------------------------------------------------------------- */
 
-/* Where the scan of an object is. */
-struct object_scan {
-    size_t depth;
-    bool in_string, escaped, done;
-};
-
-/* Bytes of s that belong to the object: all n, or up to its end. One thread does this for all. */
-static size_t scan_object(struct object_scan *o, const char *s, size_t n)
-{
-    size_t i = 0;
-    while (i < n && !o->done) {
-        if (o->escaped) {
-            o->escaped = false;
-            i++;
-            continue;
-        }
-        if (o->in_string) {
-            for (uint64_t v; n - i >= 8; i += 8) {
-                v = eight_at(s + i);
-                if (eight_have(v, '"') || eight_have(v, '\\')) break;
-            }
-            while (i < n && s[i] != '"' && s[i] != '\\') i++;
-        }
-        if (i == n) break;
-        const char c = s[i++];
-        if (o->in_string) {
-            o->in_string = c != '"';
-            o->escaped = c == '\\';
-        } else if (c == '"') {
-            o->in_string = true;
-        } else if (c == '{' || c == '[') {
-            o->depth++;
-        } else if (c == '}' || c == ']') {
-            o->done = --o->depth == 0;
-        }
-    }
-    return i;
-}
-
-/* One JSON object, as it stands in the file. One that does not end is named by where it begins. */
-static cz_status take_object(struct text_source *in, struct text_buf *text)
-{
-    struct object_scan scan = {0};
-    const uint64_t first_line = in->line;
-    while (!scan.done) {
-        if (text_source_peek(in) < 0) {
-            if (in->status != CZ_OK) return in->status;
-            in->line = first_line;
-            return text_source_fail(in, CZ_CORRUPT,
-                                    "a row does not end: is a quote or a brace missing?");
-        }
-        const char *s = in->block + in->at, *line_end = s;
-        const size_t n = scan_object(&scan, s, in->n - in->at);
-        while ((line_end = memchr(line_end, '\n', n - (size_t)(line_end - s)))) {
-            in->line++;
-            line_end++;
-        }
-        TRY(text_buf_put(text, s, n));
-        in->at += n;
-    }
-    return CZ_OK;
-}
-
 /* The next row, or r->ended. */
 static cz_status take_row(struct reader *r, struct block *block)
 {
@@ -140,7 +77,7 @@ static cz_status take_row(struct reader *r, struct block *block)
     if (c != '{') return json_stream_fail(in, c, "a row: an object");
     struct waiting *row = &block->rows[block->n_rows];
     *row = (struct waiting){.begin = block->text.n, .line = in->line};
-    TRY(take_object(in, &block->text));
+    TRY(json_stream_object(in, ROW_NBYTES_MAX, &block->text));
     row->n = block->text.n - row->begin;
     block->n_rows++;
     if (!r->is_list) return CZ_OK;

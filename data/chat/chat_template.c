@@ -340,6 +340,16 @@ bool chat_template_reads(const struct chat_template *t, bool has_tools, const ch
     return jinja_reads(has_tools ? t->tools : t->plain, variable);
 }
 
+bool chat_template_is_answer_role(const char *role)
+{
+    return strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0;
+}
+
+bool chat_template_is_system_role(const char *role)
+{
+    return strcmp(role, "system") == 0 || strcmp(role, "developer") == 0;
+}
+
 bool chat_template_is_tool_role(const char *role)
 {
     static const char *const names[] = {"tool", "function", "ipython", "observation"};

@@ -34,6 +34,10 @@ bool chat_template_marks_answers(const struct chat_template *t, bool has_tools);
 bool chat_template_mentions(const struct chat_template *t, bool has_tools, const char *word);
 bool chat_template_reads(const struct chat_template *t, bool has_tools, const char *variable);
 
+/* Whether messages of this role are the model's answers, or tell it how to answer. */
+bool chat_template_is_answer_role(const char *role);
+bool chat_template_is_system_role(const char *role);
+
 /* Whether messages of this role carry what a tool returned. */
 bool chat_template_is_tool_role(const char *role);
 

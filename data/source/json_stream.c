@@ -4,6 +4,8 @@
  * errors: no UTF-8 expresses them. */
 #include "data/source/json_stream.h"
 
+#include "formats/eight.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,6 +241,72 @@ cz_status json_stream_skip(struct text_source *in, struct text_buf *scratch, int
         if (type == JSON_OBJECT) TRY(json_stream_key(in, scratch));
         TRY(json_stream_skip(in, scratch, depth + 1));
         TRY(json_stream_separator(in, close, &done));
+    }
+    return CZ_OK;
+}
+
+/* Where the scan of an object is. */
+struct object_scan {
+    size_t depth;
+    bool in_string, escaped, done;
+};
+
+/* Bytes of s that belong to the object: all n, or up to its end. One thread does this for all. */
+static size_t scan_object(struct object_scan *o, const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !o->done) {
+        if (o->escaped) {
+            o->escaped = false;
+            i++;
+            continue;
+        }
+        if (o->in_string) {
+            for (uint64_t v; n - i >= 8; i += 8) {
+                v = eight_at(s + i);
+                if (eight_have(v, '"') || eight_have(v, '\\')) break;
+            }
+            while (i < n && s[i] != '"' && s[i] != '\\') i++;
+        }
+        if (i == n) break;
+        const char c = s[i++];
+        if (o->in_string) {
+            o->in_string = c != '"';
+            o->escaped = c == '\\';
+        } else if (c == '"') {
+            o->in_string = true;
+        } else if (c == '{' || c == '[') {
+            o->depth++;
+        } else if (c == '}' || c == ']') {
+            o->done = --o->depth == 0;
+        }
+    }
+    return i;
+}
+
+cz_status json_stream_object(struct text_source *in, size_t nbytes_max, struct text_buf *out)
+{
+    struct object_scan scan = {0};
+    const size_t before = out->n;
+    const uint64_t first_line = in->line;
+    while (!scan.done) {
+        if (text_source_peek(in) < 0) {
+            if (in->status != CZ_OK) return in->status;
+            in->line = first_line;
+            return text_source_fail(in, CZ_CORRUPT,
+                                    "a row does not end: is a quote or a brace missing?");
+        }
+        const char *s = in->block + in->at, *line_end = s;
+        const size_t n = scan_object(&scan, s, in->n - in->at);
+        if (n > nbytes_max - (out->n - before))
+            return text_source_fail(in, CZ_CORRUPT, "a row has more than %zu MiB",
+                                    nbytes_max >> 20);
+        while ((line_end = memchr(line_end, '\n', n - (size_t)(line_end - s)))) {
+            in->line++;
+            line_end++;
+        }
+        TRY(text_buf_put(out, s, n));
+        in->at += n;
     }
     return CZ_OK;
 }

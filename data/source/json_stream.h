@@ -27,4 +27,8 @@ cz_status json_stream_separator(struct text_source *in, char close, bool *done);
 /* Reads over a value that is not needed, `depth` levels below the document. */
 cz_status json_stream_skip(struct text_source *in, struct text_buf *scratch, int depth);
 
+/* Appends an object, or a list, as it stands in the file; its grammar is not checked. CZ_CORRUPT:
+ * it does not end (the line is the one where it begins), or has more than nbytes_max bytes. */
+cz_status json_stream_object(struct text_source *in, size_t nbytes_max, struct text_buf *out);
+
 #endif

@@ -124,6 +124,9 @@ for model in bert-tiny qwen3-tiny; do
   [ "$(cat few-$model/checkpoints/latest)" = global_step69 ] || fail "batches of 8 rows: $(cat few-$model/checkpoints/latest)"
   grep -o '"eval_accuracy": [0-9.]*' out | awk '$2 > best { best = $2 } END { exit !(best >= 0.9) }' || fail "200 rows teach $model nothing"
 done
+# a folder that has a preset's name, and no config.json, does not stand for the preset
+(mkdir named && cd named && "$czero" init --model bert-tiny --data ../few.csv --host-memory 2GB --yes -o bert-tiny/ds.json >../out 2>../err &&
+  sh bert-tiny/train.sh --set scheduler.params.warmup_min_lr=0 --quiet --dry-run-lr >../out 2>../err) || fail "a folder named as the preset"
 # the config of docs/classification.md reaches its rate in a short run, too
 "$czero" train --config "$source_dir"/configs/classification.json --model bert-tiny --task classification --data few.csv --tokenizer bytes --epochs 3 \
   --warmup-ratio 0.1 --dry-run-lr --quiet >out 2>err || fail "configs/classification.json"

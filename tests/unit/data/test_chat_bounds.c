@@ -2,6 +2,8 @@
  * in the row: long conversations, texts that repeat themselves, parts in any order. A kept file
  * that is longer than its rows can need is neither read nor written. */
 #include "data/chat/chat_set.h"
+#include "data/source/json_stream.h"
+#include "formats/file_io.h"
 #include "tests/support/chat_show.h"
 
 #include <dirent.h>
@@ -277,6 +279,47 @@ START_TEST(a_kept_file_is_no_longer_than_its_rows_need)
 }
 END_TEST
 
-TEST_MAIN("data/chat_bounds", many_answers_are_found_up_to_a_bound,
-          what_repeats_itself_is_found_once, a_call_ends_where_it_does_within_the_conversation,
-          parts_are_found_in_any_order, a_kept_file_is_no_longer_than_its_rows_need)
+static cz_status take_object(const char *json, size_t nbytes_max, struct text_buf *out,
+                             uint64_t *line)
+{
+    const char *tmp = test_tmp_make();
+    char path[200];
+    struct text_source in = {0};
+    snprintf(path, sizeof path, "%s/rows.jsonl", tmp);
+    ck_ok(file_save(path, json, strlen(json)));
+    ck_ok(text_source_open(&in, NULL, path, "rows", NULL));
+    cz_status st = json_stream_object(&in, nbytes_max, out);
+    *line = in.line;
+    text_source_close(&in);
+    test_tmp_remove(tmp);
+    return st;
+}
+
+START_TEST(an_object_is_no_longer_than_its_bound)
+{
+    static const char object[] = "{\"a}\": [1,\n{\"\\\"]\": 2}],\n\"b\": \"\\\\\"}";
+    const size_t n = sizeof object - 1;
+    char more[100];
+    struct text_buf out = {0};
+    uint64_t line;
+    snprintf(more, sizeof more, "%s, {", object);
+    ck_ok(text_buf_put(&out, "xy", 2)); /* does not count */
+    ck_ok(take_object(more, n, &out, &line));
+    ck_assert_uint_eq(out.n, n + 2);
+    ck_assert_mem_eq(out.s + 2, object, n);
+    ck_assert_uint_eq(line, 3);
+    ck_fails(take_object(more, n - 1, &out, &line), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "rows:1: a row has more than 0 MiB"));
+    ck_fails(take_object("{\"a\":\n", n, &out, &line), CZ_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "rows:1: a row does not end"));
+    out.n = 0;
+    ck_ok(take_object("[{}] ", 4, &out, &line));
+    ck_assert_uint_eq(out.n, 4);
+    text_buf_free(&out);
+}
+END_TEST
+
+TEST_MAIN("data/chat_bounds", an_object_is_no_longer_than_its_bound,
+          many_answers_are_found_up_to_a_bound, what_repeats_itself_is_found_once,
+          a_call_ends_where_it_does_within_the_conversation, parts_are_found_in_any_order,
+          a_kept_file_is_no_longer_than_its_rows_need)

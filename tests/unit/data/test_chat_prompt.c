@@ -179,6 +179,8 @@ START_TEST(what_is_no_conversation_is_refused)
                 "rows.json:2");
     check_error("[" USER("a"), CZ_CORRUPT, "rows.json:1");
     check_error("[1]", CZ_INVALID, "rows.json:1: the row is no object");
+    check_error("\n\n[1]", CZ_INVALID, "rows.json:3: the row is no object");
+    check_error("[" USER("a") "]\n]", CZ_CORRUPT, "rows.json:2: expected the end of the file");
     check_error("[" USER("a") ", 7]", CZ_INVALID, "message 2 is");
     check_error("{\"question\": \"a\"}", CZ_INVALID, "rows.json:1: no messages");
     check_error("{\"messages\": []}", CZ_INVALID, "rows.json:1: the conversation has no message");

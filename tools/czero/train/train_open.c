@@ -236,10 +236,10 @@ static cz_status open_tokenizer(struct run *r)
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-static bool is_folder(const char *path)
+/* As cz_model_open_ex() decides: a folder without config.json may have a preset's name. */
+static bool is_model_folder(const char *path)
 {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    return beneath_is_there(path, "config.json");
 }
 
 /* With --init or --resume only config.json is read: the weights come from elsewhere. */
@@ -259,7 +259,7 @@ static cz_status model_make(struct run *r)
         options.has_padding_id = true;
         options.padding_id = cz_tokenizer_padding_id(r->tokenizer);
     }
-    if (!is_folder(o->model) && strcmp(cz_tokenizer_name(r->tokenizer), "bytes") != 0)
+    if (!is_model_folder(o->model) && strcmp(cz_tokenizer_name(r->tokenizer), "bytes") != 0)
         options.vocab_size = cz_tokenizer_vocab_size(r->tokenizer);
     r->model = cz_model_open_ex(o->model, &options);
     if (!r->model) return cz_last_status();
@@ -278,7 +278,7 @@ static cz_status open_model(struct run *r)
     bool random = o->init && strcmp(o->init, "random") == 0;
     const bool resumes = r->resume.dir != NULL;
     if (o->init && !random) TRY(find_checkpoint(o->init, &r->init_from_checkpoint));
-    if (!o->init && !resumes && access(o->model, F_OK) == 0 && !cz_model_has_weights(r->model))
+    if (!o->init && !resumes && is_model_folder(o->model) && !cz_model_has_weights(r->model))
         return err_set(CZ_NOTFOUND, 0, "%s has no weights; --init random starts without", o->model);
     const bool lacks_weights = !cz_model_has_weights(r->model);
     r->is_random = !resumes && (random || (!o->init && lacks_weights));
@@ -343,7 +343,7 @@ static cz_status open_base(struct run *r)
                        "writes one of the checkpoint",
                        o->init);
     if (!r->resume.dir) return CZ_OK;
-    if (r->adapts && !o->init && is_folder(o->model))
+    if (r->adapts && !o->init && is_model_folder(o->model))
         TRY(cz_model_init_from(r->model, o->model, r->seed));
     model_trained_come_later(r->model);
     return CZ_OK;
