@@ -412,10 +412,11 @@ static struct {
 
 static cz_status watched_move(struct comm *c, const struct comm_move *a, struct comm_ticket *ticket)
 {
-    ticket->id = ++moves.n;
-    ck_assert_uint_lt(moves.n, CZ_ARRAY_LEN(moves.is_shared));
-    moves.is_shared[moves.n] = a->src == a->dst && a->dst == moves.window;
-    moves.n_shared += moves.is_shared[moves.n];
+    const bool is_shared = a->src == a->dst && a->dst == moves.window;
+    ticket->id = is_shared ? ++moves.n_shared : 500 + ++moves.n; /* the first is 1 */
+    ck_assert_uint_lt(ticket->id, CZ_ARRAY_LEN(moves.is_shared));
+    moves.is_shared[ticket->id] = is_shared;
+    moves.has_arrived[ticket->id] = false;
     struct comm_ticket none;
     return moves.sound->move(c, a, &none);
 }
@@ -440,14 +441,17 @@ static void late_boundary(struct world *w, uint64_t t)
     zero_grads_drop(w->z);
 }
 
-START_TEST(a_visit_has_what_other_ranks_send)
+/* With `freeze` the first unit has nothing to share. */
+static void check_shares(bool freeze)
 {
     struct world_setting s = plain;
+    const size_t n_all = freeze ? 1 : N_UNITS;
     struct world w;
     s.stage = 3;
     s.world_size = 3;
     s.dtype = s.grad_dtype = DTYPE_BF16;
     s.late = true;
+    s.freeze = freeze;
     s.stage3.param_persistence_threshold = OF(9); /* one in each unit */
     s.stage3.model_persistence_threshold = SIZE_MAX;
     s.swap = (struct zero_swap){.optimizer = true};
@@ -461,18 +465,24 @@ START_TEST(a_visit_has_what_other_ranks_send)
     for (uint64_t t = 1; t <= 3; t++) {
         fill_grads(&w, (uint32_t)t, s.dtype);
         late_boundary(&w, t);
-        moves.n_shared = moves.n_arrived = 0;
+        moves.n = moves.n_shared = moves.n_arrived = 0;
         ck_ok(zero_pass_begin(w.z, ZERO_PASS_TRAIN));
         for (size_t v = 0; v < N_UNITS; v++) {
             ck_ok(zero_unit_acquire(w.z, v));
-            ck_assert_uint_eq(moves.n_shared, N_UNITS); /* the next visit's, too */
-            ck_assert_uint_eq(moves.n_arrived, v + 1);
+            ck_assert_uint_eq(moves.n_shared, n_all); /* the next visit's, too */
+            ck_assert_uint_eq(moves.n_arrived, freeze ? v : v + 1);
             ck_ok(zero_unit_release(w.z, v));
         }
     }
     w.comm->ops = moves.sound;
     world_free(&w);
     ck_assert_int_eq(rmdir(s.swap_dir), 0);
+}
+
+START_TEST(a_visit_has_what_other_ranks_send)
+{
+    check_shares(false);
+    check_shares(true);
 }
 END_TEST
 
