@@ -11,7 +11,7 @@
 
 #define GIB ((size_t)1 << 30)
 
-/* ---- searches without a model ------------------------------------------------------------------------ */
+/* ---- searches without a model ---------------------------------------------------------------- */
 
 static struct tune t;
 static struct tune_offer offers[4];
