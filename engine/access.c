@@ -85,6 +85,8 @@ static cz_status find_target(const struct cz_engine *e, const char *name, const 
                              size_t numel, struct target *t)
 {
     const struct param_table *table = model_params(e->desc.model);
+    if (!name || !what)
+        return err_set(CZ_INVALID, 0, "a parameter's name, and what of it, are needed");
     *t = (struct target){.what = ZERO_WEIGHT};
     TRY(param_table_find(table, name, &t->param_idx));
     const struct param_info *info = &table->params[t->param_idx];

@@ -7,7 +7,10 @@
 #include "engine/state/save_impl.h"
 
 #include "base/cpu.h"
+#include "base/host/proc.h"
 #include "base/log.h"
+#include "base/size.h"
+#include "base/text/unread.h"
 #include "base/threads.h"
 #include "engine/machine/machine.h"
 #include "optim/onebit.h"
@@ -15,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* ---- the config ------------------------------------------------------------------------------ */
 
@@ -109,7 +113,7 @@ static cz_status load_config(struct description *d, const struct cz_engine_optio
     c.total_steps = o->total_steps > 0 ? o->total_steps : d->request ? CONFIG_ANY_STEPS : 0;
     c.sets = o->set_values;
     c.n_sets = count(o->set_values);
-    c.strict = o->strict;
+    c.strict = o->strict || unread_is_strict();
     c.on_gpu = kind == DEVICE_CUDA;
     TRY(read_config(d, o, &c));
     TRY(config_check(d->config));
@@ -339,6 +343,27 @@ static cz_status open_kernels(struct description *d, const char *device)
     return ops_create(d->device, &d->ops); /* says which kernels it chose */
 }
 
+/* What kernels' library, threads and loader take of the address space before a plan can count them,
+ * and in the first step: there a call that gets none ends the process instead of failing. */
+#define FLOOR_NBYTES        ((size_t)32 << 20)
+#define THREAD_FLOOR_NBYTES ((size_t)10 << 20) /* stack and guard of a thread of the pool */
+
+static cz_status check_address_space(void)
+{
+    struct rlimit limit;
+    const size_t used = proc_nbytes("/proc/self/status", "VmSize:");
+    const size_t floor =
+        FLOOR_NBYTES + (size_t)(threads_allowed_cores(NULL) - 1) * THREAD_FLOOR_NBYTES;
+    char have[24], want[24];
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return CZ_OK;
+    const size_t left = limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
+    if (left >= floor) return CZ_OK;
+    return err_set(CZ_NOMEM, 0,
+                   "address space (ulimit -v): %s are left, and a run takes at least %s beside its "
+                   "plan",
+                   size_human(left, have, sizeof have), size_human(floor, want, sizeof want));
+}
+
 /* The order is forced: kernels fix the layers' sizes, the chain fixes the visits, zero needs both,
  * and the plan adds up what all of them want. Nothing large is allocated. */
 cz_status description_make(struct description *d, const struct cz_engine_options *options,
@@ -353,6 +378,7 @@ cz_status description_make(struct description *d, const struct cz_engine_options
         TRY(comm_self_create(0, 1, &d->comm));
         d->owns_comm = true;
     }
+    if (!d->request) TRY(check_address_space());
     threads_init(d->comm->n_ranks_host);
     log_set_rank(d->comm->rank, d->comm->world_size);
     log_set_common(true);

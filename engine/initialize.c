@@ -332,6 +332,10 @@ struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
         err_set(CZ_INVALID, 0, "engine_initialize needs a model and options");
         return NULL;
     }
+    if (model_is_taken(model)) {
+        err_set(CZ_INVALID, 0, "another engine owns this model: open it once more");
+        return NULL;
+    }
     if (OPTIONS_TAKE(cz_engine_options, &ours, options) != CZ_OK) return NULL;
     if (!ours.world && !world_has_been_made() && launchers_check_alone() != CZ_OK) return NULL;
     if (ours.world &&
@@ -344,7 +348,10 @@ struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
     }
     e->generation = entry_generation();
     e->desc.n_steps = &e->run.global_steps;
-    if (start(e, &ours, model) == CZ_OK) return e;
+    if (start(e, &ours, model) == CZ_OK) {
+        model_take(model);
+        return e;
+    }
     release(e);
     return NULL;
 }

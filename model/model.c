@@ -168,9 +168,20 @@ void cz_model_destroy(struct cz_model *m)
 
 /* A longer context than the model was made for works where positions are computed, not learned;
  * t_max_limit says how far. */
+bool model_is_taken(const struct cz_model *m)
+{
+    return m->is_taken;
+}
+
+void model_take(struct cz_model *m)
+{
+    m->is_taken = true;
+}
+
 cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 {
     API_ENTRY;
+    if (!m) return err_set(CZ_INVALID, 0, "cz_model_set_shape needs a model");
     if (t_max < 1 || t_max > m->t_max_limit)
         return err_set(CZ_INVALID, 0,
                        "%s: a sequence length of %lld is outside 1…%lld, the model's context",

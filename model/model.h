@@ -61,6 +61,10 @@ void model_count_positions(const struct cz_model *m, const int32_t *ids, int64_t
 /* Whether batches may come without padding. */
 bool model_unpads(const struct cz_model *m);
 
+/* Whether an engine owns it; and that one does from now on. */
+bool model_is_taken(const struct cz_model *m);
+void model_take(struct cz_model *m);
+
 /* How many labels a batch of B rows of T tokens has: one per row, one per token, or none. */
 size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T);
 

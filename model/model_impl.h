@@ -65,9 +65,10 @@ struct model_family {
     FAMILY(qwen3)                                                                                  \
     FAMILY(qwen3_moe)                                                                              \
     FAMILY(olmo2)                                                                                  \
-    FAMILY(granite) FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2)  \
-        FAMILY(gemma3) FAMILY(bert) FAMILY(megatron_bert) FAMILY(distilbert) FAMILY(roberta)       \
-            FAMILY(xlm_roberta) FAMILY(electra) FAMILY(modernbert) FAMILY(mpnet) FAMILY(deberta)
+    FAMILY(granite)                                                                                \
+    FAMILY(smollm3) FAMILY(phi3) FAMILY(mistral) FAMILY(ministral) FAMILY(gemma2) FAMILY(gemma3)   \
+        FAMILY(bert) FAMILY(megatron_bert) FAMILY(distilbert) FAMILY(roberta) FAMILY(xlm_roberta)  \
+            FAMILY(electra) FAMILY(modernbert) FAMILY(mpnet) FAMILY(deberta)
 
 #define MODEL_FAMILY_DECLARE(family) extern const struct model_family model_family_##family;
 MODEL_FAMILIES(MODEL_FAMILY_DECLARE)
@@ -95,15 +96,16 @@ struct cz_model {
     struct weight_source weights;
     void *block;             /* of model_desc */
     struct model_lora *lora; /* NULL: no adapter */
+    bool is_taken;           /* model_take() */
 
     /* Hugging Face models only: */
     const struct model_family *family;
     enum cz_task task;
     struct json_doc *config; /* config.json with the options in it, or as made for a preset */
     struct json_doc
-        *generation;   /* generation_config.json of its folder, for exports; may be NULL */
+        *generation;            /* generation_config.json of its folder, for exports; may be NULL */
     struct model_ends new_ends; /* model_add_end() */
-    bool labels_given; /* the caller named the classes: files may have a head for others */
+    bool labels_given;          /* the caller named the classes: files may have a head for others */
 };
 
 /* model_create() with the error as status. */

@@ -302,6 +302,7 @@ cz_status cz_generate_all(struct cz_model *model, const struct cz_generate_optio
     API_ENTRY;
     struct generator g = {0};
     struct cz_generate_options ours;
+    if (!emit) return err_set(CZ_INVALID, 0, "cz_generate_all needs an `emit`");
     TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
     TRY(check(model, &ours, prompts, n_prompts));
     if (n_prompts == 0) return CZ_OK;
@@ -403,6 +404,7 @@ cz_status cz_generate(struct cz_model *model, const struct cz_generate_options *
                       const int32_t *prompt, size_t n_prompt, cz_generate_emit emit, void *user)
 {
     API_ENTRY;
+    if (!emit) return err_set(CZ_INVALID, 0, "cz_generate needs an `emit`");
     const struct cz_prompt only = {prompt, n_prompt};
     struct receiver receiver = {emit, user};
     return cz_generate_all(model, options, &only, 1, pass_on, &receiver);

@@ -53,6 +53,10 @@ static void wake_pool(void)
     (void)n;
 }
 
+/* What oneDNN allocates in the first steps (7 MiB were seen) and the rounding of what is mapped: a
+ * limit that leaves less would end the process there. */
+#define FIRST_STEP_NBYTES (((size_t)16 << 20) + ARENA_PAGE_BYTES)
+
 /* The tightest limit is remembered by name: a refusal must say which one to raise. */
 static void take_limit(struct cz_plan *p, size_t left, const char *what)
 {
@@ -134,8 +138,8 @@ static cz_status measure_host(struct description *d)
     take_limit(p, available / n_ranks,
                n_ranks > 1 ? "memory that is available, divided by the ranks of this host,"
                            : "memory that is available");
-    take_rlimit(p, RLIMIT_AS, now.size + ARENA_PAGE_BYTES, "address space (ulimit -v)");
-    take_rlimit(p, RLIMIT_DATA, now.data + ARENA_PAGE_BYTES, "data size (ulimit -d)");
+    take_rlimit(p, RLIMIT_AS, now.size + FIRST_STEP_NBYTES, "address space (ulimit -v)");
+    take_rlimit(p, RLIMIT_DATA, now.data + FIRST_STEP_NBYTES, "data size (ulimit -d)");
     return measure_disk(d);
 }
 

@@ -106,6 +106,7 @@ static cz_status export_hf(struct whole *w, void *user)
 cz_status engine_export_hf(struct cz_engine *e, const char *dir, enum cz_dtype dtype)
 {
     ENGINE_ENTRY(e);
+    if (!dir) return err_set(CZ_INVALID, 0, "engine_export_hf needs a folder");
     struct export_target t = {.dir = dir, .dtype = dtype};
     return write_whole(e, "export", export_hf, &t);
 }

@@ -30,7 +30,8 @@ struct cz_plan;   /* opaque: czero/plan.h */
 
 /* A parameter group: the parameters whose name matches `name_regex` (as in cz_model_freeze()); the
  * first matching group wins. NAN keeps the config's value. n_groups 0: one group of all parameters,
- * as in DeepSpeed's plain call. Parameters without a group are CZ_INVALID. */
+ * as in DeepSpeed's plain call. Parameters that no group matches form one more group, with the
+ * config's values. */
 struct cz_engine_group {
     size_t size; /* sizeof(struct cz_engine_group), in every element */
     const char *name_regex;
@@ -195,17 +196,19 @@ struct cz_swap_traffic {
 CZ_API cz_status engine_get_swap_traffic(const struct cz_engine *engine,
                                          struct cz_swap_traffic *out);
 
-/* Owned by the engine. */
+/* Owned by the engine. The weights of this model are still those of its source: engine_export_hf()
+ * writes the trained ones, for cz_generate() and cz_infer_create(). */
 CZ_API const struct cz_plan *engine_get_plan(const struct cz_engine *engine);
 CZ_API const struct cz_model *engine_get_model(const struct cz_engine *engine);
 
 /* ---- single tensors -------------------------------------------------------------------------- */
 
 /* A whole tensor by parameter name (or alias), gathered from all ranks, fp32. what: "weight" (the
- * master), "grad" (accumulated so far, loss scale divided out; between backward and the boundary's
- * step), or an optimizer state by its name ("exp_avg"). numel must be the parameter's. Setting a
- * weight also sets its 16-bit copy. CZ_NOTFOUND: no such parameter or state. CZ_INVALID: another
- * numel; between engine_forward and engine_backward, setting anything or reading gradients. */
+ * master), "grad" (accumulated so far: of each micro-batch divided by the accumulation steps,
+ * without the loss scale, not clipped; between backward and the boundary's step), or an optimizer
+ * state by its name ("exp_avg"). numel must be the parameter's. Setting a weight also sets its
+ * 16-bit copy. CZ_NOTFOUND: no such parameter or state. CZ_INVALID: another numel; between
+ * engine_forward and engine_backward, setting anything or reading gradients. */
 CZ_API cz_status engine_param_get(struct cz_engine *engine, const char *name, const char *what,
                                   float *dst, size_t numel);
 CZ_API cz_status engine_param_set(struct cz_engine *engine, const char *name, const char *what,
@@ -310,8 +313,8 @@ struct cz_load_result {
  * of czero or of DeepSpeed (0.16, 0.19), of any stage, precision and world size. Weights come from
  * the saved fp32 masters where there are any. Checksums are compared first (a flipped bit is
  * CZ_CORRUPT). Errors: CZ_NOTFOUND (no such folder, tag or `latest`: nothing to load), CZ_INVALID
- * (a missing parameter, another shape, another optimizer's states),
- * CZ_CORRUPT, CZ_UNSUPPORTED, CZ_IO. After an error while tensors are being read, weights are a
+ * (a missing parameter, another shape), CZ_CORRUPT, CZ_UNSUPPORTED, CZ_IO. States of another
+ * optimizer are dropped with a warning. After an error while tensors are being read, weights are a
  * mixture: load again or stop. A step that has begun is forgotten. options and result may be NULL;
  * cz_load_result_free() releases what the result holds. */
 CZ_API cz_status engine_load_checkpoint_ex(struct cz_engine *engine, const char *dir,

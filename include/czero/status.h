@@ -112,8 +112,9 @@ CZ_API void cz_log_set_sink(cz_log_sink sink, void *user);
 /* Drop lines above `level`; default CZ_LOG_INFO. CZ_LOG_ASKED drops warnings, too. Any thread. */
 CZ_API void cz_log_set_level(enum cz_log_level level);
 
-/* Files may hold members, keys or tensors that czero does not use. Each reader names them once, as
- * a warning; after cz_set_strict(true) as CZ_INVALID. Default false; process-wide; any thread. */
+/* Files and configs may hold members, keys or tensors that czero does not use. Each reader names
+ * them once, as a warning; after cz_set_strict(true) as CZ_INVALID. Default false; process-wide;
+ * any thread. */
 CZ_API void cz_set_strict(bool strict);
 
 /* ---- element types ----------------------------------------------------------------------------

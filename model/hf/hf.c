@@ -378,7 +378,8 @@ struct cz_model *cz_model_from_hf_ex(const char *dir, const struct cz_model_opti
     API_ENTRY;
     struct cz_model_options ours;
     struct cz_model *m;
-    if (OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
+    if (!dir) err_set(CZ_INVALID, 0, "a model's folder is needed");
+    if (!dir || OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
     return hf_open(dir, &ours, &m) == CZ_OK ? m : NULL;
 }
 

@@ -6,8 +6,11 @@
 #include <czero/czero.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static const char config[] =
     "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\"}}";
@@ -211,6 +214,75 @@ START_TEST(an_error_of_a_callback_is_the_callers)
 }
 END_TEST
 
-TEST_MAIN("api/calls", options_without_a_size_are_refused_by_name,
+/* Pointers that a program forgot are errors, not crashes. */
+START_TEST(what_is_missing_is_refused)
+{
+    struct cz_model *model = cz_model_open("gpt2-tiny");
+    const struct cz_generate_options generate = {
+        .size = sizeof generate, .max_new_tokens = 1, .end_id = -1};
+    const int32_t prompt[] = {72};
+    float x;
+    ck_fails(cz_generate(model, &generate, prompt, 1, NULL, NULL), CZ_INVALID);
+    ck_fails(cz_generate_all(model, &generate, NULL, 0, NULL, NULL), CZ_INVALID);
+    ck_fails(cz_model_set_shape(NULL, 16), CZ_INVALID);
+    ck_assert_ptr_null(cz_model_from_hf(NULL));
+    ck_assert_int_eq(cz_last_status(), CZ_INVALID);
+    ck_ok(cz_model_set_shape(model, 16));
+    const struct cz_engine_options options = {.size = sizeof options, .config_json = config};
+    struct cz_engine *e = engine_initialize_ex(&options, model);
+    ck_assert_ptr_nonnull(e);
+    ck_fails(engine_export_hf(e, NULL, CZ_DTYPE_F32), CZ_INVALID);
+    ck_fails(engine_param_get(e, NULL, "weight", &x, 1), CZ_INVALID);
+    ck_fails(engine_param_get(e, "wte.weight", NULL, &x, 1), CZ_INVALID);
+    ck_assert_ptr_null(engine_initialize_ex(&options, model)); /* two would free it twice */
+    ck_assert_int_eq(cz_last_status(), CZ_INVALID);
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "another engine owns this model"));
+    engine_destroy(e);
+}
+END_TEST
+
+START_TEST(a_strict_process_refuses_unknown_keys_of_configs)
+{
+    struct cz_model *model = cz_model_open("gpt2-tiny");
+    ck_ok(cz_model_set_shape(model, 16));
+    const struct cz_engine_options options = {
+        .size = sizeof options,
+        .config_json = "{\"train_batch_size\": 1, \"optimiser\": {\"type\": \"Adam\"}}"};
+    cz_set_strict(true);
+    ck_assert_ptr_null(engine_initialize_ex(&options, model));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "optimiser"));
+    cz_set_strict(false);
+    struct cz_engine *e = engine_initialize_ex(&options, model);
+    ck_assert_ptr_nonnull(e);
+    engine_destroy(e);
+}
+END_TEST
+
+/* oneDNN and the pool of threads end the process where they get none. */
+START_TEST(too_little_address_space_is_an_error)
+{
+    struct cz_model *model = cz_model_open("gpt2-tiny");
+    ck_ok(cz_model_set_shape(model, 16));
+    const struct cz_engine_options options = {.size = sizeof options, .config_json = config};
+    char line[64];
+    FILE *f = fopen("/proc/self/statm", "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+    fclose(f);
+    const rlim_t now = strtoull(line, NULL, 10) * (rlim_t)sysconf(_SC_PAGESIZE);
+    for (rlim_t more = 0; more <= 24; more += 8) {
+        const struct rlimit limit = {now + (more << 20), RLIM_INFINITY};
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+        ck_assert_ptr_null(engine_initialize_ex(&options, model));
+        ck_assert_int_eq(cz_last_status(), CZ_NOMEM);
+    }
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+    cz_model_destroy(model);
+}
+END_TEST
+
+TEST_MAIN("api/calls", what_is_missing_is_refused, a_strict_process_refuses_unknown_keys_of_configs,
+          too_little_address_space_is_an_error, options_without_a_size_are_refused_by_name,
           a_batch_without_a_size_is_refused, parameters_are_described, a_plan_knows_its_bytes,
           tuning_offers_configs, an_error_of_a_callback_is_the_callers)
