@@ -54,7 +54,17 @@ works '^# Keys of ds_config.json' reference
 works '^Usage' --help
 fails 'bad:1:56: zero_optimization.stage: 7 is outside 0..3' show "$tmp/bad"
 fails 'not supported: sequence parallelism' check "$tmp/later"
-fails '"auto" must be filled in; give --auto train_batch_size=VALUE' show "$tmp/auto"
+# An "auto" that DeepSpeed cannot read is filled in, as `check` does; for diff, in both files.
+for action in check show; do works '1 x 1 acc|"lr": 5e-05' $action "$tmp/auto"; done
+grep -q "filled in as Hugging Face's Trainer does: train_batch_size 1, optimizer.params.lr 5e-05" "$tmp/err" ||
+    { echo "show is silent about what it filled in: $(cat "$tmp/err")"; n_failed=$((n_failed + 1)); }
+works '"train_batch_size": 2,' show "$tmp/auto" --micro-batch 2
+echo '{"train_batch_size": 1, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}' >"$tmp/half"
+"$czero" config diff "$tmp/auto" "$tmp/half" --exit-code >"$tmp/out" 2>&1 ||
+    { echo "equal once filled in, but they differ: $(cat "$tmp/out")"; n_failed=$((n_failed + 1)); }
+echo '{"train_batch_size": "auto", "zero_optimization": {"stage": 7}}' >"$tmp/worse"
+fails '7 is outside 0..3' show "$tmp/worse"
+fails '7 is outside 0..3' diff "$tmp/auto" "$tmp/worse"
 works "can train: batch 4 = 4 x 1 accumulated x 1 rank, fp32, ZeRO stage 0, optimizer adamw, schedule linear" \
     check "$tmp/auto" --auto train_batch_size=4
 grep -q "filled in as Hugging Face's Trainer does: optimizer.params.lr 5e-05, scheduler linear" "$tmp/err" ||

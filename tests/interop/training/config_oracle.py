@@ -388,6 +388,8 @@ def main():
             if "sequence_parallel_size" in text:
                 continue  # DeepSpeed looks for it in the file's name (docs/deepspeed-behaviour.md)
             want = resolve(path, world_size)
+            if isinstance(want, Exception) and '"auto"' in text:
+                continue  # show fills in what DeepSpeed cannot read, as a trainer does
             problem = judge(text, world_size, result, want)
             n_accepted += result.returncode == 0
             n_decided += not isinstance(want, Exception) and result.returncode == 2

@@ -44,7 +44,7 @@ static const struct arg_spec show_specs[] = {
      "print one line per key, with the source of its value and its meaning"},
     {"--json", ARG_FLAG, FIELD(json), NULL, "print JSON, as without this option"},
     {"--filled", ARG_FLAG, FIELD(trains), NULL,
-     "with the values that czero train fills in; otherwise the file as DeepSpeed reads it"},
+     "fill in all that czero train does (default: only if \"auto\" cannot be read)"},
     {"--steps", ARG_INT, FIELD(steps), "N", "--filled: steps of the run", .min = 1},
     {"--world-size", ARG_INT, FIELD(world_size), "N", "number of ranks (default: 1)", .min = 1},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print no notes to stderr"},
@@ -88,8 +88,8 @@ const struct arg_command config_command = {
                 "  czero config show ds_config.json --explain",
 };
 
-/* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. A disk
- * that fails is none. */
+/* A config that cannot be used is a mistake of the caller's, whatever is wrong with the file. A
+ * disk that fails is none. */
 static int fail(void)
 {
     if (cz_last_status() == CZ_IO) return tool_fail();
@@ -109,16 +109,36 @@ static void print_notes(const struct config_words *o, const struct ds_config *co
             printable_print(stderr, "czero: %s\n", config_note(config, i)->text);
 }
 
-static cz_status load(const struct config_words *o, const char *file, struct ds_config **out)
+static cz_status load_as(const struct config_words *o, const char *file, bool trains,
+                         struct ds_config **out)
 {
     struct config_wanted wanted;
     TRY(config_args_wanted(&o->values, &wanted));
     struct config_options options = config_args_options(&o->values, &wanted);
     options.world_size = o->world_size;
-    options.trainer = o->trains;
+    options.trainer = trains;
     options.strict_autos = o->trains;
-    options.total_steps = o->steps > 0 ? o->steps : o->trains ? CONFIG_ANY_STEPS : 0;
+    options.total_steps = o->steps > 0 ? o->steps : trains ? CONFIG_ANY_STEPS : 0;
     return config_load(file, &options, out);
+}
+
+/* The files as DeepSpeed reads them. If an "auto" keeps one from being read, all of them have the
+ * values that czero train fills in: only then can they be compared. */
+static cz_status load(const struct config_words *o, const char *const *files, size_t n,
+                      struct ds_config **out)
+{
+    cz_status st = CZ_INVALID;
+    for (int trains = o->trains; trains <= 1 && st == CZ_INVALID; trains++) {
+        err_clear();
+        st = CZ_OK;
+        for (size_t i = 0; i < n && st == CZ_OK; i++)
+            st = load_as(o, files[i], trains != 0, &out[i]);
+        for (size_t i = 0; i < n && st != CZ_OK; i++) {
+            config_free(out[i]);
+            out[i] = NULL;
+        }
+    }
+    return st;
 }
 
 static int put_text(cz_status st, char *text)
@@ -132,13 +152,13 @@ static int put_text(cz_status st, char *text)
 /* A config that cannot train is shown too: seeing why is the purpose. */
 static int show(const struct config_words *o)
 {
-    struct ds_config *config;
+    struct ds_config *config = NULL;
     char *text = NULL;
     if (o->json && o->explain) {
         tool_complain("czero config show", "--explain prints lines, --json JSON: give one");
         return EXIT_USAGE;
     }
-    if (load(o, o->file, &config) != CZ_OK) return fail();
+    if (load(o, &o->file, 1, &config) != CZ_OK) return fail();
     print_notes(o, config, true);
     cz_status st = o->explain ? config_explain(config, &text) : config_json(config, &text);
     int code = put_text(st, text);
@@ -206,7 +226,7 @@ static void put_numbers(const char *file, const struct ds_config *config)
 static int check(const struct config_words *o)
 {
     struct ds_config *config = NULL;
-    cz_status st = load(o, o->file, &config);
+    cz_status st = load(o, &o->file, 1, &config);
     if (st == CZ_OK && !o->json) print_notes(o, config, false);
     if (st == CZ_OK) st = config_check(config);
     if (st == CZ_OK && !o->json) put_numbers(o->file, config);
@@ -219,19 +239,20 @@ static int check(const struct config_words *o)
 /* Both are resolved first: two spellings of the same config are equal. */
 static int diff(const struct config_words *o)
 {
-    struct ds_config *a = NULL, *b = NULL;
+    const char *const files[] = {o->file, o->other};
+    struct ds_config *both[] = {NULL, NULL};
     char *text = NULL;
     size_t n = 0;
     int code = EXIT_USAGE;
-    if (load(o, o->file, &a) != CZ_OK || load(o, o->other, &b) != CZ_OK) {
+    if (load(o, files, 2, both) != CZ_OK) {
         fail();
     } else {
-        cz_status st = (o->json ? config_diff_json : config_diff)(a, b, &text, &n);
+        cz_status st = (o->json ? config_diff_json : config_diff)(both[0], both[1], &text, &n);
         code = put_text(st, text);
         if (code == EXIT_OK && o->exit_code && n > 0) code = EXIT_RUNTIME;
     }
-    config_free(a);
-    config_free(b);
+    config_free(both[0]);
+    config_free(both[1]);
     return code;
 }
 
