@@ -46,6 +46,19 @@ else()
   endif()
 endif()
 
+# Only tests and an example use cJSON: those whose sources are named *_cjson.c.
+cz_choice(CZ_CJSON "Build the tests and the example with cJSON: ON, OFF, or AUTO where libcjson is found")
+if(CZ_CJSON STREQUAL "OFF")
+  message(STATUS "cJSON: left out (CZ_CJSON=OFF)")
+else()
+  pkg_check_modules(CJSON QUIET IMPORTED_TARGET libcjson)
+  if(NOT CJSON_FOUND AND CZ_CJSON STREQUAL "ON")
+    message(FATAL_ERROR "CZ_CJSON=ON, but libcjson was not found: install libcjson-dev, or use CZ_CJSON=OFF")
+  elseif(NOT CJSON_FOUND)
+    message(STATUS "cJSON: left out (libcjson not found: the tests that compare with it are skipped)")
+  endif()
+endif()
+
 # Parquet is a plug-in (data/source/parquet) over Arrow's C++ libraries, which Debian does not have: those that pkg-config or CMake
 # finds, or CZ_ARROW_DIR, a folder with include/ and the libraries, such as that of Python's pyarrow.
 cz_choice(CZ_PARQUET "Build the Parquet plug-in: ON, OFF, or AUTO where Arrow's C++ libraries are found")

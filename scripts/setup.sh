@@ -9,6 +9,7 @@ packages=(
   libhwloc-dev liburing-dev libdnnl-dev libutf8proc-dev libdeflate-dev
   zlib1g-dev libzstd-dev
   libopenmpi-dev openmpi-bin iproute2 check python3 python3-numpy
+  libcjson-dev # tests: what our JSON reader accepts
   libjansson-dev libuv1-dev # tests: czero's headers compile after theirs
 )
 

@@ -31,6 +31,7 @@ diff -r "$source_dir/include/czero" "$prefix/include/czero" || fail "other heade
 
 # The examples as installed, and a program with names of its own that czero uses inside, too.
 cp -r "$docdir/examples" "$work/examples"
+rm "$work"/examples/*_cjson.c # another library's headers are not seen here
 cat >"$work/examples/own_names.c" <<'END'
 #include <czero/czero.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Claim: with --json, each command that reports prints one JSON document on stdout and nothing else, with keys that
-# docs/json.md lists for it; exit codes stay; config check and fsck print one for a failure, too.
+# docs/json.md lists for it; exit codes stay; config check and fsck print one for a failure, too. cJSON reads each one as
+# our reader does, and the lines of train, generate and predict, and the JSON files that commands write.
 set -uo pipefail
 build=$(cd "$1" && pwd)
 export PATH=$build:$PATH
@@ -28,6 +29,17 @@ for key, value in document.items():
 if not used <= known:
     sys.exit(f"docs/json.md, {section}: no " + ", ".join(sorted(used - known)))
 PY
+judge=$build/tests/formats/test_json_cjson # made where cJSON is found
+[ -x "$judge" ] || echo "cJSON is not asked: install libcjson-dev"
+judged() { # files
+  [ ! -x "$judge" ] || "$judge" "$@" >"$work/verdict" 2>&1 || complain "cJSON: $(cat "$work/verdict")"
+}
+judged_lines() { # command…: each line of stdout is a document
+  rm -f "$work"/line.*
+  "$@" 2>"$work/err" | split -a 4 -l 1 - "$work/line."
+  [ -e "$work/line.aaaa" ] || complain "$*: no line: $(cat "$work/err")"
+  judged "$work"/line.*
+}
 json() { # exit code, section of docs/json.md, members with names of users, command…
   local code=$1 section=$2 free=$3
   shift 3
@@ -35,6 +47,7 @@ json() { # exit code, section of docs/json.md, members with names of users, comm
   local got=$?
   [ $got = "$code" ] || complain "$*: exit $got, not $code: $(cat "$work/err")"
   python3 "$work/check.py" "$section" "$work/out" "$free" || complain "$*: $(head -c 300 "$work/out")"
+  judged "$work/out"
 }
 models=$build/fixtures/models
 checkpoint=$build/fixtures/runs/s0-bf16-adamw/ckpt
@@ -44,6 +57,8 @@ echo '{"zero_optimization": {"stage": 9}}' >"$work/bad.json"
 json 2 'czero config check' '' czero config check "$work/bad.json"
 grep -q '"can_train": false' "$work/out" || complain "a bad config can train"
 grep -q 'stage: 9 is outside' "$work/out" || complain "the error is not in the document"
+czero config show configs/quickstart.json --json >"$work/out" || complain "config show fails"
+judged "$work/out"
 json 0 'czero config diff' '' czero config diff configs/quickstart.json configs/classification.json
 json 1 'czero config diff' '' czero config diff configs/quickstart.json configs/classification.json --exit-code
 echo '{"text": "abc"}' >"$work/rows.jsonl"
@@ -78,5 +93,12 @@ if [ -d "$work/classifier" ]; then
   json 0 'czero predict' 'probabilities' czero predict --model "$work/classifier" --text 'a good day' --tokenizer bytes
   json 0 'czero export' '' czero export "$work/run" "$work/exported"
 fi
+judged_lines czero train --config configs/quickstart.json --model gpt2-tiny --data "$work/text.txt" --seq-len 16 --steps 2 --log-json --quiet
+judged_lines czero generate --model "$work/lm" --tokenizer bytes --prompt 'a "\
+' --max-new-tokens 4 --json
+judged_lines czero predict --model "$work/classifier" --text 'a "good" day' --text 'ü' --tokenizer bytes --json
+find "$work" -name '*.json' ! -name bad.json >"$work/written"
+mapfile -t written <"$work/written"
+judged "${written[@]}"
 [ $failed = 0 ] && echo "documents are as docs/json.md says"
 exit $failed
