@@ -123,6 +123,9 @@ cz_status model_export_hf(const struct cz_model *m, const char *dir, enum cz_dty
  * the result. Errors: CZ_INVALID (no adapter), those of reading. */
 cz_status model_base_hash(struct cz_model *m, uint64_t *out);
 
+/* Such a hash from the 16 hexadecimal digits that files hold; false: it is none. */
+bool model_base_hash_parse(const char *text, uint64_t *out);
+
 /* The model that an adapter's folder names as its own (base_model_name_or_path): *name as it stands
  * there, *folder where it is a model's folder, seen from the working folder, the adapter's or the
  * one above; both to free(), NULL where there is none. Errors: CZ_NOTFOUND (dir is no adapter's
@@ -132,10 +135,18 @@ cz_status model_adapter_base(const char *dir, char **folder, char **name);
 /* Only the adapter_config.json of the folder below. */
 cz_status model_export_adapter_config(const struct cz_model *m, const struct out_folder *in);
 
+/* CZ_NOTFOUND, with what to do: the folder is a run's (or one of its checkpoints) that trains an
+ * adapter, and no adapter's. */
+cz_status model_refuse_adapter_run(const char *dir);
+
+/* Begins an adapter_model.safetensors; base_hash (NULL: not known) is of the frozen weights. */
+cz_status model_create_adapter(const char *path, const struct safetensors_decl *decls, size_t n,
+                               const uint64_t *base_hash, struct safetensors_writer **out);
+
 /* Write the model's adapter as PEFT does: adapter_config.json and adapter_model.safetensors in
  * `dtype`, both durable, the config last. `fetch` as above. Errors: the same; CZ_INVALID without an
  * adapter. */
-cz_status model_export_adapter(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+cz_status model_export_adapter(struct cz_model *m, const char *dir, enum cz_dtype dtype,
                                model_fetch fetch, void *user);
 
 /* Write a Hugging Face folder of the model with its adapter added into the weights. `fetch` as

@@ -136,14 +136,11 @@ static cz_status read_base(const struct json_node *root, struct run_state *s)
 {
     const struct json_node *node = json_get(root, "adapter_base");
     const char *text;
-    char *end, where[256];
+    char where[256];
     s->has_base = node != NULL;
     if (!node) return CZ_OK;
     TRY(json_as_string(node, &text));
-    if (strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16) {
-        s->base_hash = strtoull(text, &end, 16);
-        return CZ_OK;
-    }
+    if (model_base_hash_parse(text, &s->base_hash)) return CZ_OK;
     return err_set(CZ_CORRUPT, 0, "%s: 16 hexadecimal digits are expected",
                    json_where(node, where, sizeof where));
 }

@@ -75,6 +75,7 @@ static bool is_hub_name(const char *name)
 /* A folder that is there holds something else. */
 static cz_status refuse_folder(const char *dir)
 {
+    TRY(model_refuse_adapter_run(dir));
     if (beneath_is_there(dir, "adapter_config.json")) {
         char *base = NULL, *name = NULL;
         TRY(model_adapter_base(dir, &base, &name));

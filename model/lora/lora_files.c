@@ -9,9 +9,9 @@
 #include "base/text/regex.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
-#include "formats/output.h"
 #include "formats/json/json_unread.h"
 #include "formats/json/json_write.h"
+#include "formats/output.h"
 #include "model/lora/lora_impl.h"
 
 #include <math.h>
@@ -418,48 +418,9 @@ static cz_status open_config(const char *dir, struct model_lora *lora)
     return st;
 }
 
-/* PEFT looks in the working folder; adapters that were moved stand beside their base, or above it.
- */
-static cz_status find_folder(const char *dir, const char *name, char **out)
-{
-    static const char *const from[] = {"", "/", "/../"}; /* behind dir, but for the first */
-    *out = NULL;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(from) && (i == 0 || name[0] != '/'); i++) {
-        const size_t nbytes = strlen(dir) + strlen(from[i]) + strlen(name) + 1;
-        char *path = malloc(nbytes);
-        if (!path) return err_set(CZ_NOMEM, 0, "no memory for a path");
-        snprintf(path, nbytes, "%s%s%s", i ? dir : "", from[i], name);
-        if (beneath_is_there(path, "config.json")) {
-            *out = path;
-            return CZ_OK;
-        }
-        free(path);
-    }
-    return CZ_OK;
-}
-
-cz_status model_adapter_base(const char *dir, char **folder, char **name)
-{
-    struct json_doc *config;
-    const char *text = NULL;
-    *folder = *name = NULL;
-    if (!beneath_is_there(dir, config_name))
-        return err_set(CZ_NOTFOUND, 0, "%s has no %s: it is no adapter's folder", dir, config_name);
-    TRY(json_load_in(dir, config_name, JSON_STRICT, &config));
-    cz_status st = json_opt_string(json_root(config), "base_model_name_or_path", NULL, &text);
-    if (st == CZ_OK && text && *text) {
-        *name = strdup(text);
-        st = *name ? find_folder(dir, text, folder) : err_set(CZ_NOMEM, 0, "no memory for a path");
-    }
-    json_free(config);
-    if (st == CZ_OK) return CZ_OK;
-    free(*name);
-    *name = NULL;
-    return st;
-}
-
 static cz_status open_files(const char *dir, struct model_lora *lora)
 {
+    TRY(model_refuse_adapter_run(dir));
     if (!beneath_is_there(dir, config_name))
         return err_set(CZ_NOTFOUND, 0, "%s has no %s: it is no adapter's folder", dir, config_name);
     TRY(open_config(dir, lora));
@@ -494,6 +455,7 @@ cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained
     }
     TRY_GOTO(find_alphas(lora, dir, targets, n), done);
     TRY_GOTO(warn_of_zeros(lora, targets, n, dir), done);
+    TRY_GOTO(lora_check_base(m, lora, dir), done);
     lora = NULL;
     TRY_GOTO(lora_attach(m, made, targets, n), done);
     TRY_GOTO(bind_sources(m, made, &n_used), done);
@@ -571,7 +533,7 @@ static bool is_in_out(const struct cz_model *m)
     return false;
 }
 
-static const char *task_type(const struct cz_model *m)
+const char *lora_task_type(const struct cz_model *m)
 {
     switch (m->task) {
     case CZ_TASK_CAUSAL_LM: return "CAUSAL_LM";
@@ -604,7 +566,7 @@ cz_status model_export_adapter_config(const struct cz_model *m, const struct out
     json_put_int(&w, "r", lora->rank);
     put_own(&w, m, false);
     put_targets(&w, m);
-    json_put_string(&w, "task_type", task_type(m));
+    json_put_string(&w, "task_type", lora_task_type(m));
     json_put_bool(&w, "use_dora", lora->dora);
     json_put_bool(&w, "use_rslora", lora->rslora);
     json_end_object(&w);
@@ -621,36 +583,21 @@ static bool is_stored(const struct cz_model *m, const struct param_info *p)
     return p->is_adapter || lora_names_hold(&m->lora->saved, p->name);
 }
 
-/* In pieces, each hashed under the hash of those before it. */
-cz_status model_base_hash(struct cz_model *m, uint64_t *out)
+/* With the base's hash, unless its files cannot be read any more: the adapter is worth more. */
+static cz_status create(struct cz_model *m, const char *path, const struct safetensors_decl *decls,
+                        size_t n, struct safetensors_writer **w)
 {
-    struct model_lora *lora = m->lora;
-    uint64_t h = 0;
-    cz_status st = CZ_OK;
-    if (!lora) return err_set(CZ_INVALID, 0, "%s has no adapter", m->name);
-    *out = lora->hash;
-    if (lora->has_hash) return CZ_OK;
-    float *piece = malloc(EXPORT_PIECE_NUMEL * sizeof *piece);
-    if (!piece) return err_set(CZ_NOMEM, 0, "no memory to hash a model");
-    for (size_t i = 0; i < m->params.n_params && st == CZ_OK; i++) {
-        const struct param_info *p = &m->params.params[i];
-        if (is_stored(m, p)) continue;
-        h = hash_sip(1, 3, h, i, p->name, strlen(p->name));
-        h = hash_sip(1, 3, h, (uint64_t)p->ndim, p->shape, (size_t)p->ndim * sizeof *p->shape);
-        for (size_t off = 0, n; off < p->numel && st == CZ_OK; off += n) {
-            n = p->numel - off < EXPORT_PIECE_NUMEL ? p->numel - off : EXPORT_PIECE_NUMEL;
-            st = model_read_weights(m, i, off, n, piece);
-            h = hash_sip(1, 3, h, off, piece, st == CZ_OK ? n * sizeof *piece : 0);
-        }
+    uint64_t hash = 0;
+    const cz_status st = model_base_hash(m, &hash);
+    if (st != CZ_OK) {
+        LOGV(LOG_WARN, SUB_MODEL, "%s: does not say which weights it was trained on: %s", path,
+             cz_last_error());
+        err_clear();
     }
-    free(piece);
-    if (st != CZ_OK) return st;
-    lora->hash = *out = h;
-    lora->has_hash = true;
-    return CZ_OK;
+    return model_create_adapter(path, decls, n, st == CZ_OK ? &hash : NULL, w);
 }
 
-static cz_status tensors_write(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+static cz_status tensors_write(struct cz_model *m, const char *dir, enum cz_dtype dtype,
                                model_fetch fetch, void *user)
 {
     const struct param_table *t = &m->params;
@@ -676,7 +623,7 @@ static cz_status tensors_write(const struct cz_model *m, const char *dir, enum c
         lora_stored_name(p->name, at, sizeof LORA_PREFIX + strlen(p->name));
         at += strlen(at) + 1;
     }
-    TRY_GOTO(safetensors_create(path, decls, n, NULL, 0, &w), done);
+    TRY_GOTO(create(m, path, decls, n, &w), done);
     for (size_t i = 0; i < t->n_params; i++)
         if (is_stored(m, &t->params[i]))
             TRY_GOTO(export_tensor(w, n_at++, i, &t->params[i], dtype, fetch, user, piece), done);
@@ -690,7 +637,7 @@ done:
     return st;
 }
 
-cz_status model_export_adapter(const struct cz_model *m, const char *dir, enum cz_dtype dtype,
+cz_status model_export_adapter(struct cz_model *m, const char *dir, enum cz_dtype dtype,
                                model_fetch fetch, void *user)
 {
     if (!m->lora) return err_set(CZ_INVALID, 0, "%s has no adapter to export", m->name);

@@ -61,6 +61,14 @@ const char *lora_stored_name(const char *name, char *buf, size_t nbytes);
 cz_status lora_read(const struct model_lora *lora, size_t idx, size_t elem_off, size_t numel,
                     float *dst);
 
+/* task_type in PEFT's config; NULL: it has no name for the model's. */
+const char *lora_task_type(const struct cz_model *m);
+
+/* Warns of an adapter that was trained on other weights than the model's: by the hash in its files,
+ * or else by the folder that it names. The adapter is not the model's yet. Errors: CZ_INVALID
+ * instead of the warning where the process is strict, those of reading. */
+cz_status lora_check_base(struct cz_model *m, struct model_lora *lora, const char *dir);
+
 /* ---- targets: lora.c ------------------------------------------------------------------------ */
 
 /* A linear map that may have a branch. */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define HELP_COLUMNS  80 /* the longest line of a help text */
 #define ASCII_COLUMNS 76 /* before "…" becomes "...", twice */
@@ -455,6 +456,18 @@ static enum args_result common_option(const struct arg_command *c, const char *w
     return help || version ? ARGS_HELP : ARGS_OK;
 }
 
+/* Commands take their model and their data by options. */
+static void complain_word(const struct arg_command *c, const char *word)
+{
+    struct stat info;
+    const bool is_there = stat(word, &info) == 0;
+    const char *option = !is_there ? NULL : S_ISDIR(info.st_mode) ? "--model" : "--data";
+    if (option && find_option(c, option, strlen(option)))
+        COMPLAIN(c, "unexpected word \"%s\"; did you mean %s %s?", word, option, word);
+    else
+        COMPLAIN(c, "unexpected word \"%s\"", word);
+}
+
 /* Options and positionals may come in any order. Required ones are checked at the end, so that
  * --help works without them. */
 enum args_result args_parse(const struct arg_command *c, int argc, char **argv, void *options)
@@ -492,7 +505,7 @@ enum args_result args_parse(const struct arg_command *c, int argc, char **argv, 
         }
         n_positional++;
         if (!s) {
-            COMPLAIN(c, "unexpected word \"%s\"", argv[i]);
+            complain_word(c, argv[i]);
             return ARGS_BAD;
         }
         if (!store_value(c, s, argv[i++], options)) return ARGS_BAD;

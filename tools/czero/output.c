@@ -1,6 +1,7 @@
 /* All options check their output files here, so that they refuse the same files. */
 #include "tools/czero/output.h"
 
+#include "formats/beneath.h"
 #include "formats/output.h"
 
 #include <dirent.h>
@@ -281,4 +282,33 @@ cz_status output_check_folder(const char *option, const char *path)
                            option, path, (int)(n - n_suffix), path);
     }
     return CZ_OK;
+}
+
+bool output_is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+bool output_holds_model(const char *dir)
+{
+    static const char *const names[] = {
+        "adapter_model.safetensors",    "adapter_model.bin", "model.safetensors",
+        "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
+        if (beneath_is_there(dir, names[i])) return true;
+    return false;
+}
+
+cz_status output_check_model(const struct output_model *out)
+{
+    if (out->force || !output_holds_model(out->dir)) return CZ_OK;
+    const char *what = output_is_same(out->dir, out->model)     ? "is the folder of --model"
+                       : output_is_same(out->dir, out->adapter) ? "is the folder of the adapter"
+                                                                : "holds a model already";
+    return err_set(CZ_INVALID, 0,
+                   "%s %s: %s, which would be replaced; name another folder, or replace it with "
+                   "--force",
+                   out->option, out->dir, what);
 }

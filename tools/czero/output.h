@@ -58,4 +58,19 @@ cz_status output_close(struct output_file *f, cz_status st);
  * model.safetensors. CZ_INVALID. */
 cz_status output_check_folder(const char *option, const char *path);
 
+/* Whether two names are of one folder; a missing one (or NULL) is none. */
+bool output_is_same(const char *a, const char *b);
+
+/* Whether a folder holds weights that transformers, or czero, would load. */
+bool output_holds_model(const char *dir);
+
+/* A folder that a model, or an adapter, may be written into: it holds none, or `force`.
+ * CZ_INVALID. */
+struct output_model {
+    const char *option, *dir;
+    const char *model, *adapter; /* what the command reads, for the sentence; may be NULL */
+    bool force;
+};
+cz_status output_check_model(const struct output_model *out);
+
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/host/launchers.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -104,6 +105,9 @@ int main(int argc, char **argv)
     if (launchers_rank() > 0) return EXIT_OK; /* rank 0 does it for all */
     tool_log_init(o.quiet);
     if (output_check_folder("OUTPUT_DIR", o.out_dir) != CZ_OK) return tool_fail();
+    if (output_holds_model(o.out_dir)) /* as DeepSpeed's script, which scripts call again */
+        LOGV(LOG_WARN, SUB_CKPT, "%s: holds a model already; its weights are replaced, or mixed",
+             o.out_dir);
     allow_many_files();
     return tool_finish_stdout(run(&o));
 }

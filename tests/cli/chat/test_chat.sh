@@ -37,6 +37,8 @@ grep -qF "the conversation is empty" err || fail "/clear says nothing"
 says 'one two three' 'hi\n' --system count
 says 'good day\none two three\ngood day' 'hi\n/clear\n/system count\nhi\n/clear\n/system\nhi\n'
 says 'good day' 'hi\n/exit\nmore\n'
+says 'good day' 'hi\n/quit\nmore\n'
+refused 2 'unexpected word "x"; did you mean --model x?' chat x
 says '' ''
 CZERO_LOG=step "$czero" chat --model x >out 2>err < <(printf 'hi\nmore\n') || fail "the log"
 # the second prompt begins with the first one and its answer, all of which is kept
@@ -125,7 +127,11 @@ until(b"> ")
 os.write(fd, b"/nosuch\n")
 until(b"/nosuch is no command; /help lists them")
 until(b"> ")
-os.write(fd, b"more\n")
+os.write(fd, b"/sav x\n")
+until(b"did you mean /save?")
+until(b"> ")
+os.write(fd, b"more\x1b[D\x1bOH\x1b[1;5C\x01\n")  # keys: left, Home, Ctrl-right, Ctrl-A
+until(b"arrows and other keys")
 until(b"see you")
 until(b"> ")
 os.write(fd, b"\x04")

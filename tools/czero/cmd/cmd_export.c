@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
+#include "checkpoint/read/names.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/folder_lock.h"
@@ -34,7 +35,7 @@
 
 struct export_options {
     const char *dir, *out_dir, *model, *tag, *dtype, *max_shard_size, *adapter_config;
-    bool verify, quiet, json, merge, adapter;
+    bool verify, quiet, json, merge, adapter, force;
 };
 
 enum { ADAPTER_PIECE = 1 << 20 };
@@ -64,6 +65,7 @@ static const struct arg_spec specs[] = {
      "write the adapter (LoRA) that the checkpoint holds, as PEFT saves it", 0, false},
     {"--adapter-config", ARG_STRING, FIELD(adapter_config), "FILE",
      "its adapter_config.json (default: the one beside the checkpoints)", 0, false},
+    {"--force", ARG_FLAG, FIELD(force), NULL, "replace the model that OUT_DIR holds", 0, false},
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
      "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
@@ -138,16 +140,37 @@ static cz_status check_tensors(const struct ckpt *ck, const struct cz_model *m)
     return CZ_OK;
 }
 
+/* Branches are no model: --adapter writes them, --merge adds them to one. */
+static cz_status refuse_adapter(const struct export_options *o, const struct ckpt *ck)
+{
+    for (size_t i = 0; i < ckpt_count(ck); i++)
+        if (ckpt_at(ck, i)->kind == CKPT_TRAINED && strstr(ckpt_at(ck, i)->name, ".lora_A."))
+            return err_set(CZ_INVALID, 0,
+                           "%s holds an adapter's checkpoint: write the adapter first, with czero "
+                           "export --adapter %s DIR; czero export DIR OUT_DIR --merge then adds it "
+                           "to its model",
+                           o->dir, o->dir);
+    return CZ_OK;
+}
+
 /* Both directions: no parameter without a tensor, no trained tensor without a parameter. */
 static cz_status check_model(const struct export_options *o, const struct cz_model *m)
 {
     struct ckpt *ck;
     const struct ckpt_open_options open = {.dir = o->dir, .tag = o->tag, .weights_only = true};
     TRY(ckpt_open(&open, &ck));
-    cz_status st = check_params(ck, m);
+    cz_status st = refuse_adapter(o, ck);
+    if (st == CZ_OK) st = check_params(ck, m);
     if (st == CZ_OK) st = check_tensors(ck, m);
     ckpt_close(ck);
     return st;
+}
+
+/* Before anything is written. */
+static cz_status check_out(const struct export_options *o, const char *model, const char *adapter)
+{
+    const struct output_model out = {"OUT_DIR", o->out_dir, model, adapter, o->force};
+    return output_check_model(&out);
 }
 
 /* Streams shard by shard; the memory needed does not depend on the model. */
@@ -191,6 +214,7 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     struct cz_consolidate_result result = {.size = sizeof result};
     const int64_t begin = clock_now_ns();
     TRY(check_model(o, m));
+    TRY(check_out(o, o->model, NULL));
     TRY(write_weights(o, &result));
     struct out_folder folder;
     TRY(out_folder_open(o->out_dir, &folder));
@@ -277,6 +301,23 @@ static cz_status write_adapter_tensor(struct safetensors_writer *w, size_t decl,
     return CZ_OK;
 }
 
+/* What a run of czero wrote down of the weights that it had frozen. */
+static bool read_base_hash(const struct ckpt *ck, uint64_t *out)
+{
+    struct json_doc *doc;
+    const char *text = NULL, *dir = ckpt_get_info(ck)->tag_dir;
+    bool is_there = false;
+    if (!beneath_is_there(dir, CKPT_STATE)) return false;
+    cz_status st = json_load_in(dir, CKPT_STATE, JSON_STRICT, &doc);
+    if (st == CZ_OK) {
+        st = json_opt_string(json_root(doc), "adapter_base", NULL, &text);
+        is_there = st == CZ_OK && text && model_base_hash_parse(text, out);
+        json_free(doc);
+    }
+    if (st != CZ_OK) err_clear();
+    return is_there;
+}
+
 /* The trained tensors of a run whose others are frozen: its adapter. */
 static cz_status write_adapter(const struct export_options *o, struct ckpt *ck, const char *path,
                                size_t *n_written)
@@ -288,7 +329,8 @@ static cz_status write_adapter(const struct export_options *o, struct ckpt *ck, 
     size_t *from = calloc(n_all + 1, sizeof *from), n = 0;
     float *piece = malloc(ADAPTER_PIECE * sizeof *piece);
     struct safetensors_writer *w = NULL;
-    bool has_branch = false;
+    uint64_t hash = 0;
+    bool has_branch = false, has_hash = false;
     cz_status st = decls && names && from && piece
                        ? CZ_OK
                        : err_set(CZ_NOMEM, 0, "no memory to export an adapter");
@@ -308,7 +350,8 @@ static cz_status write_adapter(const struct export_options *o, struct ckpt *ck, 
                      "model's checkpoint",
                      ckpt_get_info(ck)->tag_dir);
     if (st == CZ_OK) st = file_make_dirs(o->out_dir);
-    if (st == CZ_OK) st = safetensors_create(path, decls, n, NULL, 0, &w);
+    if (st == CZ_OK) has_hash = read_base_hash(ck, &hash);
+    if (st == CZ_OK) st = model_create_adapter(path, decls, n, has_hash ? &hash : NULL, &w);
     for (size_t k = 0; k < n && st == CZ_OK; k++)
         st = write_adapter_tensor(w, k, ck, from[k], dtype, piece);
     if (st == CZ_OK) st = safetensors_finish(w);
@@ -379,6 +422,7 @@ static cz_status export_adapter(const struct export_options *o)
         return err_set(
             CZ_INVALID, 0,
             "--adapter takes no --model, --merge, --verify, --max-shard-size and --json");
+    TRY_GOTO(check_out(o, NULL, NULL), done);
     TRY_GOTO(read_adapter_config(o, &text, &nbytes), done);
     TRY_GOTO(ckpt_open(&open, &ck), done);
     path = file_join(o->out_dir, "adapter_model.safetensors");
@@ -420,6 +464,7 @@ static cz_status merge(struct export_options *o)
     if (o->tag || o->verify || o->max_shard_size || o->json)
         return err_set(CZ_INVALID, 0,
                        "--merge takes no --tag, --verify, --max-shard-size and --json");
+    TRY(check_out(o, o->model, o->dir));
     struct cz_model *m = adapter_open(o->model, o->dir);
     if (!m) return cz_last_status();
     cz_status st = model_read_ends(o->dir, "generation_config.json", &ends);

@@ -4,13 +4,14 @@
  * Each turn renders the whole conversation again: templates write earlier turns as they like. The
  * session keeps what the new prompt and the one before begin with, so that only the rest is
  * computed. */
-#include "formats/output.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "base/text/encoding.h"
+#include "base/text/nearest.h"
 #include "data/chat/chat_prompt.h"
 #include "engine/infer/generate.h"
+#include "formats/output.h"
 #include "tools/czero/args.h"
 #include "tools/czero/commands.h"
 #include "tools/czero/infer/answer.h"
@@ -63,7 +64,7 @@ static const struct arg_spec specs[] = {
     "  /clear         forget the conversation\n"                                                   \
     "  /system TEXT   set the system message; without TEXT, remove it\n"                           \
     "  /save FILE     append the conversation to FILE, as a line of JSON\n"                        \
-    "  /exit          leave, as Ctrl-D does\n"
+    "  /exit, /quit   leave, as Ctrl-D does\n"
 
 const struct arg_command chat_command = {
     .name = "czero chat",
@@ -126,7 +127,7 @@ static bool wait_for_line(void)
 
 struct talk {
     const struct chat_cli *o;
-    bool on_terminal;
+    bool on_terminal, keys_told;
     struct cz_model *model;
     struct cz_tokenizer *tokenizer;
     struct chat_encoder encoder;
@@ -307,12 +308,23 @@ static cz_status set_system(struct talk *t, const char *text)
     return CZ_OK;
 }
 
+static cz_status refuse_command(const char *name)
+{
+    static const char *const names[] = {"exit", "quit", "clear", "system", "save", "help"};
+    struct nearest search = nearest_begin(name + 1);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) nearest_consider(&search, names[i]);
+    if (search.best)
+        return err_set(CZ_INVALID, 0, "%s is no command; did you mean /%s? (/help lists them)",
+                       name, search.best);
+    return err_set(CZ_INVALID, 0, "%s is no command; /help lists them", name);
+}
+
 /* A line that begins with "/". */
 static cz_status obey(struct talk *t, char *line, bool *leaves)
 {
     const size_t n = strcspn(line, " \t");
     const char *rest = line + n + strspn(line + n, " \t");
-    if (n == 5 && strncmp(line, "/exit", n) == 0) {
+    if (n == 5 && (strncmp(line, "/exit", n) == 0 || strncmp(line, "/quit", n) == 0)) {
         *leaves = true;
     } else if (n == 6 && strncmp(line, "/clear", n) == 0) {
         forget(t, 0);
@@ -325,12 +337,44 @@ static cz_status obey(struct talk *t, char *line, bool *leaves)
         terminal_put(stderr, CHAT_COMMANDS);
     } else {
         line[n] = '\0';
-        return err_set(CZ_INVALID, 0, "%s is no command; /help lists them", line);
+        return refuse_command(line);
     }
     return CZ_OK;
 }
 
 /* ---- lines ---------------------------------------------------------------------------------- */
+
+/* Bytes of the sequence that an Esc at s begins, as a terminal sends it for a key: Esc [ … letter
+ * (arrows, Home, pasted text's marks), Esc O letter, or Esc and a character. */
+static size_t key_nbytes(const char *s, size_t n)
+{
+    size_t i = 2;
+    if (n < 2) return n;
+    if (s[1] == '[') {
+        while (i < n && s[i] >= 0x20 && s[i] < 0x40) i++;
+        return i < n ? i + 1 : n;
+    }
+    return s[1] == 'O' && n > 2 ? 3 : 2;
+}
+
+/* Keys that a terminal's line does not know send bytes, which are no part of a message. */
+static void drop_keys(struct talk *t, struct text_buf *line)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < line->n;) {
+        const unsigned char c = (unsigned char)line->s[i];
+        const bool is_key = (c > 0 && c < ' ' && c != '\t' && c != '\r') || c == 0x7f;
+        if (is_key)
+            i += c == 0x1b ? key_nbytes(line->s + i, line->n - i) : 1;
+        else
+            line->s[n++] = line->s[i++];
+    }
+    if (n < line->n && !t->keys_told)
+        printable_print(stderr, "czero: arrows and other keys do not edit the line and are left "
+                                "out of the message\n");
+    t->keys_told = t->keys_told || n < line->n;
+    line->n = n;
+}
 
 /* Up to the line feed, or the end of the input. A byte order mark is no part of the first line. */
 static cz_status take_line(struct talk *t, struct text_buf *line, bool *ended)
@@ -345,6 +389,7 @@ static cz_status take_line(struct talk *t, struct text_buf *line, bool *ended)
         return err_set(CZ_INVALID, 0, "standard input:%zu: the line is longer than %d MiB",
                        t->n_lines, LINE_NBYTES_MAX >> 20);
     *ended = c == EOF && line->n == 0;
+    if (t->on_terminal) drop_keys(t, line);
     while (line->n > 0 && line->s[line->n - 1] == '\r') line->n--;
     const size_t n_mark = sizeof MARK - 1;
     if (t->n_lines == 1 && line->n >= n_mark && memcmp(line->s, MARK, n_mark) == 0) {
@@ -457,8 +502,9 @@ static cz_status run(const struct chat_cli *o)
              o->model);
     if (st == CZ_OK && t.on_terminal) st = catch_interrupts();
     if (st == CZ_OK && t.on_terminal)
-        printable_print(stderr, "czero: chat with %s; /help lists commands, Ctrl-D leaves\n",
-                        o->model);
+        printable_print(stderr, "czero: chat with %s%s%s; /help lists commands, Ctrl-D leaves\n",
+                        o->model, o->adapter ? " and its adapter " : "",
+                        o->adapter ? o->adapter : "");
     if (st == CZ_OK) st = talk_on(&t);
     forget(&t, 0);
     free(t.messages);

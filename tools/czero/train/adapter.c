@@ -112,6 +112,7 @@ cz_status adapter_find_base(const char **model, const char **adapter)
     static char base[PATH_MAX];
     const char *dir = *model;
     char *folder, *name;
+    if (dir) TRY(model_refuse_adapter_run(dir));
     if (!dir || !beneath_is_there(dir, "adapter_config.json")) return CZ_OK;
     if (beneath_is_there(dir, "config.json")) return *adapter ? CZ_OK : say_model_alone(dir);
     if (*adapter)

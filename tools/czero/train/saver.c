@@ -8,6 +8,7 @@
 #include "checkpoint/read/names.h"
 #include "checkpoint/store/store.h"
 #include "data/tokenizer/tokenizer_export.h"
+#include "tools/czero/output.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,13 +25,21 @@ cz_status saver_check(const struct saver *s)
     return err_prefix("--save");
 }
 
+/* The config and the tokenizer of saver_describe() would replace those of a model. */
+static cz_status check_described(const struct saver *s)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/" SAVER_MODEL_FOLDER, s->dir) >= PATH_MAX) return CZ_OK;
+    return output_check_model(&(struct output_model){"--save", path, .force = false});
+}
+
 cz_status saver_check_unused(const struct saver *s)
 {
     char *tag_dir, *tag;
     if (!s->dir) return CZ_OK;
     if (ckpt_locate(s->dir, NULL, &tag_dir, &tag) != CZ_OK) {
         err_clear();
-        return CZ_OK;
+        return check_described(s);
     }
     err_set(
         CZ_INVALID, 0,

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "formats/beneath.h"
 
 #include <errno.h>
 #include <math.h>
@@ -410,38 +409,16 @@ static cz_status open_inputs(struct run *r)
     return open_rows(r);
 }
 
-/* Whether a folder holds weights that transformers, or czero, would load. */
-static bool holds_model(const char *dir)
-{
-    static const char *const names[] = {"adapter_model.safetensors", "model.safetensors",
-                                        "model.safetensors.index.json", "pytorch_model.bin",
-                                        "pytorch_model.bin.index.json"};
-    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++)
-        if (beneath_is_there(dir, names[i])) return true;
-    return false;
-}
-
-static bool is_same_folder(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* An export replaces a model only when it is meant: a resumed run may write its own again, but not
  * over the model that it began with. */
 static cz_status check_export(const struct run *r)
 {
     const struct train_options *o = r->options;
-    if (o->force || !holds_model(o->export_dir)) return CZ_OK;
-    if (is_same_folder(o->export_dir, o->model))
-        return err_set(CZ_INVALID, 0,
-                       "--export %s: is the folder of --model, which would be replaced; --force "
-                       "does so",
-                       o->export_dir);
-    if (r->resume.dir) return CZ_OK;
-    return err_set(CZ_INVALID, 0,
-                   "--export %s: holds a model already, which would be replaced; --force does so",
-                   o->export_dir);
+    const bool begins_here =
+        output_is_same(o->export_dir, o->model) || output_is_same(o->export_dir, o->adapter);
+    const struct output_model out = {"--export", o->export_dir, o->model, o->adapter,
+                                     .force = o->force || (r->resume.dir && !begins_here)};
+    return output_check_model(&out);
 }
 
 /* Find out now, not after hours of training, that a checkpoint or the export has nowhere to go, or
@@ -465,7 +442,7 @@ static cz_status claim_folders(struct run *r)
     if (!o->export_dir) return CZ_OK;
     if (stat(o->export_dir, &info) == 0 && !S_ISDIR(info.st_mode))
         return err_set(CZ_INVALID, 0, "--export %s: is a file; a folder is needed", o->export_dir);
-    if (o->save && is_same_folder(o->save, o->export_dir)) return check_export(r);
+    if (output_is_same(o->save, o->export_dir)) return check_export(r);
     if (folder_lock_take(&r->export_lock, o->export_dir) != CZ_OK) return err_prefix("--export");
     return check_export(r);
 }
