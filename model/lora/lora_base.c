@@ -147,13 +147,19 @@ cz_status model_create_adapter(const char *path, const struct safetensors_decl *
 
 /* ---- are these they? ------------------------------------------------------------------------- */
 
+/* By the inode of their configs: both are models' folders. */
 static bool is_same_folder(const char *a, const char *b)
 {
     struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    if (!beneath_is_there(a, "config.json") || !beneath_is_there(b, "config.json")) return false;
+    const bool same = beneath_stat(a, "config.json", &x) == CZ_OK &&
+                      beneath_stat(b, "config.json", &y) == CZ_OK && x.st_dev == y.st_dev &&
+                      x.st_ino == y.st_ino;
+    err_clear();
+    return same;
 }
 
-/* Two tensors of one name; elements are read until some differ. pieces: room for two. */
+/* Two tensors of one name; elements are read until some differ. pieces: space for two. */
 static cz_status compare(const struct cz_model *m, const struct tensor_entry *own,
                          const struct tensor_files *files, const struct tensor_entry *other,
                          float *pieces, bool *differs)

@@ -225,10 +225,10 @@ cp -r "$work/run" "$work/again" && mkdir "$work/private" && mv "$work/again/mode
 ln -s ../private/model "$work/again/model"
 expect 4 'model/config.json: a link leads out' czero export "$work/again" "$work/exported"
 expect 4 'model/config.json: a link leads out' czero export "$work/again/global_step1" "$work/exported"
-expect 0 wrote czero export "$work/again" "$work/exported" --model "$work/again/model"
+expect 0 wrote czero export "$work/again" "$work/exported" --model "$work/again/model" --force
 rm "$work/again/model" && mkdir "$work/again/inside" && mv "$work/private/model" "$work/again/inside"
 ln -s inside/model "$work/again/model"
-expect 0 wrote czero export "$work/again" "$work/exported"
+expect 0 wrote czero export "$work/again" "$work/exported" --force
 for name in czero_state.json czero_manifest.json mp_rank_00_model_states.pt latest; do
   rm -rf "$work/again" && cp -r "$work/run" "$work/again"
   folder=$work/again/global_step1

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "formats/beneath.h"
 
 #include <errno.h>
 #include <math.h>
