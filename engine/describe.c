@@ -71,14 +71,14 @@ static cz_status check_run_length(const struct ds_config *c, int64_t total_steps
                    (long long)p->torch.total_steps, (long long)total_steps);
 }
 
-/* Unknown and deprecated keys are warnings, and a run says what was filled in. What has no effect
- * here, defaults and choices are shown on request (`czero config check`, -v). */
+/* Unknown and deprecated keys and surprising rates are warnings, and a run says what was filled in.
+ * What has no effect here, defaults and choices are shown on request (`czero config check`, -v). */
 static enum cz_log_level level_of(enum config_note_kind kind)
 {
     switch (kind) {
     case CONFIG_NOTE_UNKNOWN:
-    case CONFIG_NOTE_DEPRECATED: return LOG_WARN;
-    case CONFIG_NOTE_UNEXPECTED:
+    case CONFIG_NOTE_DEPRECATED:
+    case CONFIG_NOTE_UNEXPECTED: return LOG_WARN;
     case CONFIG_NOTE_FILLED: return LOG_INFO;
     default: return LOG_STEP;
     }

@@ -86,6 +86,46 @@ void texts_note_unread(struct texts_reader *r, const char *name, size_t nbytes)
     unread_add(&r->unread, text, "%s:%" PRIu64, r->in.path, r->in.line);
 }
 
+/* ---- rows without a label -------------------------------------------------------------------- */
+
+cz_status texts_miss_label(struct texts_reader *r, cz_status why)
+{
+    char *places = r->unlabelled.places;
+    const size_t used = strlen(places);
+    if (r->in.status != CZ_OK) return why;
+    if (r->unlabelled.n == 0) err_capture(&r->unlabelled.first);
+    err_clear();
+    if (r->unlabelled.n < TEXT_PLACES_MAX) {
+        snprintf(places + used, TEXT_PLACES_NBYTES - used, "%s%.80s:%" PRIu64, used ? ", " : "",
+                 r->in.path, r->in.line);
+        if (r->in.item > 0)
+            snprintf(places + strlen(places), TEXT_PLACES_NBYTES - strlen(places), " item %" PRIu64,
+                     (uint64_t)r->in.item);
+    }
+    r->unlabelled.n++;
+    for (size_t k = 0; k < r->o->n_keep; k++) r->kept[k].is_there = false;
+    return CZ_OK;
+}
+
+/* Where no row has a label, or one alone has none, the first one's sentence says more. */
+cz_status texts_report_unlabelled(struct texts_reader *r)
+{
+    const uint64_t n = r->unlabelled.n;
+    const char *more = n > TEXT_PLACES_MAX ? ", …" : "";
+    if (n == 0) return CZ_OK;
+    if (r->t->n == 0 || (n == 1 && !r->o->skip_unlabelled))
+        return err_restore(&r->unlabelled.first);
+    if (!r->o->skip_unlabelled)
+        return err_set(CZ_INVALID, 0,
+                       "%s: %" PRIu64
+                       " rows have no label: %s%s: give them one, remove them, or leave "
+                       "them out with --skip-unlabelled",
+                       r->o->paths[0], n, r->unlabelled.places, more);
+    LOGV(LOG_WARN, SUB_DATA, "data: %" PRIu64 " row%s without a label %s left out: %s%s", n,
+         n == 1 ? "" : "s", n == 1 ? "is" : "are", r->unlabelled.places, more);
+    return CZ_OK;
+}
+
 /* ---- examples -------------------------------------------------------------------------------- */
 
 /* Space for nbytes in the blocks; a text is never split over two. NULL: no memory. */
@@ -208,8 +248,10 @@ cz_status texts_take_row(struct texts_reader *r)
     size_t entry_idx;
     if (r->o->labels_ignored) row->label_kind = LABEL_NONE;
     if (row->label_kind == LABEL_NONE && !r->o->labels_optional)
-        return text_source_fail(&r->in, CZ_INVALID,
-                                "the example has no label: give it one, or remove the row");
+        return texts_miss_label(
+            r, text_source_fail(&r->in, CZ_INVALID,
+                                "the example has no label: give it one, remove the row, or leave "
+                                "it out with --skip-unlabelled"));
     TRY(texts_take_example(r, &e));
     if (r->o->words) return texts_take_raw_words(r, e);
     const bool is_set = row->label_kind == LABEL_SET;

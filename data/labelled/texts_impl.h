@@ -102,6 +102,9 @@ struct kept_value {
     bool was_met;  /* … and in any */
 };
 
+#define TEXT_PLACES_NBYTES 512
+#define TEXT_PLACES_MAX    5
+
 struct texts_reader {
     struct cz_texts *t;
     const struct cz_texts_options *o;
@@ -117,13 +120,27 @@ struct texts_reader {
     struct unread unread;      /* members and columns that nothing uses */
     size_t n_columns;          /* of CoNLL's lines; 0: none yet */
     size_t n_words;            /* of t->words that belong to examples */
+    bool lacks_class;          /* a word of CoNLL's open sentence */
     size_t n_hot;              /* classes of sets of zeros and ones; 0: sets of names */
     bool has_sets, has_singles;
+    /* Rows without a label, where one is needed. */
+    struct {
+        uint64_t n;
+        char places[TEXT_PLACES_NBYTES]; /* of the first ones, with ", " between them */
+        struct err first;
+    } unlabelled;
 };
 
 /* A member or column that has no role and is not kept. One that says which row it is, or where it
  * came from, is harmless; a program that does not learn from rows has no use for others. */
 void texts_note_unread(struct texts_reader *r, const char *name, size_t nbytes);
+
+/* A row lacks its label: `why` is the error of that. The row is left out and counted. Errors: those
+ * of reading. */
+cz_status texts_miss_label(struct texts_reader *r, cz_status why);
+
+/* Once all is read: one error, or with options.skip_unlabelled a warning. */
+cz_status texts_report_unlabelled(struct texts_reader *r);
 
 /* r->row becomes an example. Errors: CZ_INVALID (no label, or label_table_intern()'s), CZ_NOMEM. */
 cz_status texts_take_row(struct texts_reader *r);

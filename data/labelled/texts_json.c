@@ -181,7 +181,7 @@ static cz_status take_words(struct texts_reader *r, const struct found found[TEX
     const bool has_labels = label->rank != SIZE_MAX && !r->o->labels_ignored;
     if (text->rank == SIZE_MAX) return texts_fail_missing(r, TEXT_ROLE_TEXT, "member");
     if (!has_labels && !r->o->labels_optional)
-        return texts_fail_missing(r, TEXT_ROLE_LABEL, "member");
+        return texts_miss_label(r, texts_fail_missing(r, TEXT_ROLE_LABEL, "member"));
     if (has_labels && label->type != JSON_ARRAY)
         return text_source_fail(&r->in, CZ_INVALID,
                                 "the label is %s: a list is needed, with a class for each word",
@@ -210,7 +210,7 @@ static cz_status take_object(struct texts_reader *r, const struct found found[TE
     r->row.has_pair = pair->rank != SIZE_MAX && (pair_is_given || pair->type == JSON_STRING);
     if (r->row.has_pair) TRY(need_string(r, TEXT_ROLE_PAIR, pair->type));
     if (label->rank == SIZE_MAX && !label->was_null && !r->o->labels_optional)
-        return texts_fail_missing(r, TEXT_ROLE_LABEL, "member");
+        return texts_miss_label(r, texts_fail_missing(r, TEXT_ROLE_LABEL, "member"));
     TRY(texts_set_label(r, label->rank == SIZE_MAX ? JSON_NULL : label->type));
     return texts_take_row(r);
 }

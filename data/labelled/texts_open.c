@@ -92,6 +92,12 @@ static cz_status number_examples(struct texts_reader *r)
     return CZ_OK;
 }
 
+/* The files of a split are read for each part: the first one says what is in them. */
+static bool is_second_part(const struct cz_texts_options *o)
+{
+    return o->split_share > 0 && o->split_part == 1;
+}
+
 /* The array of examples is cut to its size at the end. */
 static cz_status read_all(struct texts_reader *r)
 {
@@ -105,10 +111,11 @@ static cz_status read_all(struct texts_reader *r)
         cz_status st = text_source_open(&r->in, path->dir, path->name, path->shown, o->encoding);
         if (st == CZ_OK) st = read_open_file(r);
         text_source_close(&r->in);
-        if (st == CZ_OK)
+        if (st == CZ_OK && !is_second_part(o))
             LOGV(LOG_INFO, SUB_DATA, "data: %s: %zu texts", path->shown, r->t->n - before);
         TRY(st);
     }
+    if (!is_second_part(o) || !o->skip_unlabelled) TRY(texts_report_unlabelled(r));
     for (size_t k = 0; k < o->n_keep && t->n > 0; k++)
         if (!r->kept[k].was_met)
             return err_set(CZ_INVALID, 0, "%s: no row has \"%s\", which is to be kept", o->paths[0],
@@ -157,7 +164,7 @@ cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts 
     r.t->has_words = o->words;
     cz_status st = read_all(&r);
     if (st == CZ_OK) st = texts_take_part(&r);
-    if (st == CZ_OK) st = unread_report(&r.unread, o->paths[0]);
+    if (st == CZ_OK && !is_second_part(o)) st = unread_report(&r.unread, o->paths[0]);
     text_buf_free(&r.row.text);
     text_buf_free(&r.row.pair);
     text_buf_free(&r.row.label);

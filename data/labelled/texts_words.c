@@ -64,6 +64,12 @@ static cz_status end_words(struct texts_reader *r)
 {
     struct text_example *e;
     r->row.has_pair = false;
+    if (r->lacks_class) { /* of a line of CoNLL: the sentence is left out */
+        r->lacks_class = false;
+        r->t->n_words = r->n_words;
+        r->row.text.n = 0;
+        return CZ_OK;
+    }
     TRY(texts_take_example(r, &e));
     e->first_word = r->n_words;
     e->n_words = (uint32_t)(r->t->n_words - r->n_words);
@@ -377,8 +383,11 @@ static cz_status take_line(struct texts_reader *r, size_t word_at, size_t label_
         TRY(text_buf_put(&r->row.label, line->s + label.begin, label.end - label.begin));
         r->row.label_kind = LABEL_CELL;
     } else if (!r->o->labels_optional) {
-        return text_source_fail(&r->in, CZ_CORRUPT,
-                                "a word without a class: expected columns such as \"Paris B-LOC\"");
+        if (!r->lacks_class)
+            TRY(texts_miss_label(r, text_source_fail(&r->in, CZ_CORRUPT,
+                                                     "a word without a class: expected columns "
+                                                     "such as \"Paris B-LOC\"")));
+        r->lacks_class = true;
     }
     return add_word(r, line->s + word.begin, word.end - word.begin);
 }

@@ -334,7 +334,7 @@ enum config_note_kind {
     CONFIG_NOTE_DEPRECATED,     /* accepted under an old name */
     CONFIG_NOTE_DEFAULT,        /* a default that changed between DeepSpeed versions is in force */
     CONFIG_NOTE_CHOICE,         /* a decision worth a line (compatibility.md) */
-    CONFIG_NOTE_UNEXPECTED,     /* a default that differs from what another key suggests */
+    CONFIG_NOTE_UNEXPECTED,     /* a value in effect that differs from what another key suggests */
     CONFIG_NOTE_FILLED          /* the values that `trainer` filled in, in one line */
 };
 

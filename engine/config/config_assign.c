@@ -118,13 +118,27 @@ static bool says_the_same(const char *path, const struct cv *old, const struct c
     return cv_equal(old, value);
 }
 
+static const char lr_path[] = "optimizer.params.lr", peak_path[] = "scheduler.params.warmup_max_lr";
+
+/* A number here is a rate that replaces the optimizer's. */
+static bool has_peak(struct config_impl *c)
+{
+    const struct cv *peak = config_at(c->given, peak_path);
+    return peak && cv_is_number(peak);
+}
+
 static void refuse_other(struct config_impl *c, const char *path, const struct cv *old,
                          const struct cv *value)
 {
+    const bool is_rate = strcmp(path, lr_path) == 0 || strcmp(path, peak_path) == 0;
+    const char *new = cv_show(&c->pool, value), *both = "";
+    if (is_rate && has_peak(c))
+        both = cv_text(&c->pool, " --set %s=%s", strcmp(path, lr_path) == 0 ? peak_path : lr_path,
+                       new);
     config_error(c, old, path,
-                 "the config says %s, and %s asks for %s: leave the option out, or "
-                 "write \"auto\" in the config",
-                 cv_show(&c->pool, old), config_place(c, value, path), cv_show(&c->pool, value));
+                 "the config says %s, and %s asks for %s: write \"auto\" in the config, or replace "
+                 "the option by --set %s=%s%s",
+                 cv_show(&c->pool, old), config_place(c, value, path), new, path, new, both);
 }
 
 /* An option that asks for a precision switches the other one off: that says nothing to a file that
@@ -165,7 +179,6 @@ static cz_status want_ratio(struct config_impl *c, const char *text)
 /* A schedule's own peak replaces the optimizer's lr: --lr has to agree with both. */
 cz_status config_apply_wanted(struct config_impl *c, const struct config_options *options)
 {
-    static const char lr[] = "optimizer.params.lr", peak[] = "scheduler.params.warmup_max_lr";
     for (size_t i = 0; i < options->n_wanted; i++) {
         const char *path = NULL, *text = NULL;
         TRY(split(c, "an option", options->wanted[i], &path, &text));
@@ -175,8 +188,8 @@ cz_status config_apply_wanted(struct config_impl *c, const struct config_options
         }
         struct cv *value = parse_value(c, path, text, CV_OPTION);
         want(c, path, value);
-        if (strcmp(path, lr) == 0 && config_at(c->given, peak))
-            want(c, peak, cv_copy(&c->pool, value));
+        if (strcmp(path, lr_path) == 0 && config_at(c->given, peak_path))
+            want(c, peak_path, cv_copy(&c->pool, value));
     }
     return CZ_OK;
 }

@@ -304,6 +304,39 @@ static void say_default_rate(struct ds_config *config)
                peak->v[0], s->type, lr);
 }
 
+static bool is_asked_for(const struct cv *value)
+{
+    return value &&
+           (value->origin == CV_SET || value->origin == CV_OPTION || value->origin == CV_AUTO);
+}
+
+/* These schedules have rates of their own, so an lr that was asked for changes nothing. */
+static void say_replaced_rate(struct ds_config *config)
+{
+    static const char *const own[] = {"warmup_max_lr", "cycle_max_lr", "lr_range_test_min_lr"};
+    struct config_impl *c = config->impl;
+    const struct schedule_params *p = &config->scheduler.params;
+    const struct setting_table *table = schedule_settings(p);
+    const double lr = config->optimizer.hyper.lr;
+    if (!config->scheduler.usable || !config->optimizer.usable) return;
+    if (!is_asked_for(at(config, "optimizer.params.lr"))) return;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(own); i++) {
+        const char *path = cv_text(&c->pool, "scheduler.params.%s", own[i]);
+        const struct cv *rate = at(config, path);
+        const int k = settings_find(table, own[i]);
+        if (k < 0 || !(p->given >> k & 1) || !rate || rate->kind == CV_NULL) continue;
+        const struct setting_list *list =
+            (const struct setting_list *)((const char *)p + table->settings[k].offset);
+        bool differs = false;
+        for (size_t j = 0; j < list->n; j++) differs = differs || list->v[j] != lr;
+        if (differs)
+            config_say(c, CONFIG_NOTE_UNEXPECTED, rate, path,
+                       "%s of the scheduler replaces optimizer.params.lr %g: give both the same "
+                       "value, or write \"auto\" for %s",
+                       cv_show(&c->pool, rate), lr, own[i]);
+    }
+}
+
 /* Order: the optimizer needs the offload section (dialect), state dtypes need the optimizer, and
  * the last check needs everything. */
 void config_fill(struct ds_config *config)
@@ -332,5 +365,6 @@ void config_fill(struct ds_config *config)
     config_fill_state_dtypes(config);
     config_fill_scheduler(config);
     say_default_rate(config);
+    say_replaced_rate(config);
     config_check_support(config);
 }

@@ -210,9 +210,10 @@ static uint64_t hash_words(const char *text)
     return h;
 }
 
-/* Whether no lower rank has this rank's message: each distinct message is printed once. If the
- * ranks cannot be asked any more, every rank prints its own. */
-static bool is_first_to_say(struct comm *world)
+/* Whether no lower rank has this rank's message: each distinct message is printed once, and one
+ * that `repeats` another rank's not at all. If the ranks cannot be asked any more, every rank
+ * prints its own. */
+static bool is_first_to_say(struct comm *world, bool repeats)
 {
     uint64_t *hashes = calloc((size_t)world->world_size, sizeof *hashes), mine;
     struct err error;
@@ -223,9 +224,11 @@ static bool is_first_to_say(struct comm *world)
     hashes[world->rank] = mine;
     if (comm_all_gather(world, &hashes[world->rank], hashes, sizeof *hashes) == CZ_OK)
         for (int r = 0; r < world->rank; r++) is_first = is_first && hashes[r] != mine;
+    else
+        repeats = false;
     err_restore(&error);
     free(hashes);
-    return is_first;
+    return is_first && !repeats;
 }
 
 cz_status engine_world_same(struct cz_world *world, const char *what, const char *text)
@@ -245,6 +248,8 @@ cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *repor
     if (world) TRY(entry_check_process(world_comm(world)->generation, "this world"));
     cz_status st = world ? comm_agree(world_comm(world), mine) : mine;
     if (!reports) return st;
-    if (st != CZ_OK && engine_world_size(world) > 1) *reports = is_first_to_say(world_comm(world));
+    if (st != CZ_OK && engine_world_size(world) > 1)
+        *reports = is_first_to_say(world_comm(world),
+                                   mine == CZ_OK && st == CZ_PEER && engine_world_rank(world) > 0);
     return st;
 }

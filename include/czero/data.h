@@ -329,6 +329,9 @@ struct cz_texts_options {
     /* Of the files, a name of iconv(3) such as "gb18030", "latin-1" or "utf-16", borrowed during
      * cz_texts_open(). NULL means UTF-8. Bytes that are not of the encoding are CZ_CORRUPT. */
     const char *encoding;
+    /* Leave out rows without a label, with one warning that counts them. false: they are one
+     * CZ_INVALID, which counts them and names the first. */
+    bool skip_unlabelled;
 };
 
 /* *out is released by cz_texts_close(); NULL on error. Errors: CZ_NOTFOUND, CZ_IO; CZ_CORRUPT (not

@@ -353,7 +353,7 @@ CZ_API int engine_world_size(const struct cz_world *world); /* NULL: 1 */
 /* Combine the local results of all ranks; collective. CZ_OK when all ranks pass CZ_OK; otherwise
  * the failed ranks keep their own error and the others get CZ_PEER with the sentence of the lowest
  * failed one. *reports (all ranks pass it, or none): false if a lower rank has the same sentence to
- * report, numbers aside. */
+ * report, numbers aside; rank 0 alone repeats that of another rank. */
 CZ_API cz_status engine_world_agree(struct cz_world *world, cz_status mine, bool *reports);
 
 /* All ranks must pass the same text (lines, such as "rows 100\n", of what each has read).

@@ -64,6 +64,12 @@ enum args_result { ARGS_OK = 0, ARGS_HELP = 1, ARGS_BAD = 2 };
             "encoding of the data, such as gb18030, latin-1, utf-16 (default: utf-8)", 0, false    \
     }
 
+#define SKIP_UNLABELLED_OPTION(field_offset)                                                       \
+    {                                                                                              \
+        "--skip-unlabelled", ARG_FLAG, (field_offset), NULL,                                       \
+            "leave out rows without a label (default: they are an error)", 0, false                \
+    }
+
 /* The dtype of an option "fp32|bf16|fp16"; NULL (not given): otherwise. */
 enum cz_dtype args_dtype(const char *value, enum cz_dtype otherwise);
 

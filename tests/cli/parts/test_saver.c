@@ -138,7 +138,7 @@ START_TEST(saves_come_at_their_interval_and_at_the_end)
     for (int step = 1; step <= 5; step++)
         ck_assert(has_tag(dir, step) == (step % 2 == 0 || step == 5));
     ck_fails(saver_check_unused(&s), CZ_INVALID);
-    ck_assert_ptr_nonnull(strstr(cz_last_error(), "run: holds checkpoints of another run (the "
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "run: holds checkpoints already (the "
                                                   "latest is global_step5): --resume"));
     /* A step that is saved is not saved again. */
     char latest[160];

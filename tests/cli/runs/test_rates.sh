@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Claim: a schedule that ends before its run, or has a rate of 0, is reported with numbers; a peak that is WarmupDecayLR's default
-# and not the optimizer's rate is named by config check, config show and train.
+# and not the optimizer's rate is named by config check, config show and train. An lr that was asked for and that the schedule replaces is
+# named by config check, train and --dry-run-lr.
 . "$(dirname "$0")/../../support/command.sh"
 
 head -c 3000 "$source_dir/examples/data/fortunes.txt" >text.txt
@@ -65,3 +66,27 @@ done
 config '{"type": "WarmupLR", "params": {"warmup_num_steps": 2}}'
 "$czero" config check ds.json >out 2>err || fail "config check"
 ! grep -q "goes to" err || fail "WarmupLR goes to the optimizer's rate"
+
+# A schedule with rates of its own replaces an lr that was asked for.
+replaces() { # CONFIG_SCHEDULER SENTENCE OPTION…
+  config "$1"
+  local sentence=$2
+  shift 2
+  for action in "config check ds.json" "train --config ds.json --model gpt2-tiny --data text.txt --tokenizer bytes --seq-len 16 --steps 2 --dry-run-lr --quiet"; do
+    "$czero" $action "$@" >out 2>err || fail "$action $*: $(cat err)"
+    [ "$(grep -cF "$sentence" err)" = 1 ] || fail "$action $*: not once \"$sentence\": $(cat err)"
+  done
+}
+warmup='{"type": "WarmupDecayLR", "params": {"warmup_num_steps": 1, "total_num_steps": 5, "warmup_max_lr": 5e-05}}'
+replaces "$warmup" 'warmup_max_lr: 5e-05 of the scheduler replaces optimizer.params.lr 0.002' --set optimizer.params.lr=2e-3
+replaces '{"type": "OneCycle", "params": {"cycle_min_lr": 1e-05, "cycle_max_lr": 0.01}}' \
+  'cycle_max_lr: 0.01 of the scheduler replaces optimizer.params.lr 0.002' --set optimizer.params.lr=2e-3
+replaces '{"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 0.01}}' \
+  'lr_range_test_min_lr: 0.01 of the scheduler replaces optimizer.params.lr 0.002' --set optimizer.params.lr=2e-3
+config "$warmup"
+for quiet in "" "--set optimizer.params.lr=5e-5" "--set optimizer.params.lr=2e-3 --set scheduler.params.warmup_max_lr=2e-3" \
+  "--set optimizer.params.lr=2e-3 --set scheduler.params.warmup_max_lr=auto"; do
+  "$czero" train --config ds.json --model gpt2-tiny --data text.txt --tokenizer bytes --seq-len 16 --steps 2 --dry-run-lr $quiet >out 2>err || fail "$quiet: $(cat err)"
+  ! grep -q "replaces optimizer" err || fail "nothing is replaced: $quiet: $(cat err)"
+done
+refused 2 'replace the option by --set optimizer.params.lr=0.002 --set scheduler.params.warmup_max_lr=0.002' train --config ds.json --model gpt2-tiny --data text.txt --tokenizer bytes --seq-len 16 --steps 2 --lr 2e-3

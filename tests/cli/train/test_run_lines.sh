@@ -58,7 +58,7 @@ awk -F, 'NR == 2 && $2 != 0 || NR == 4 && $2 != 0.001 || NR == 11 && $2 > 0.0001
 # Resuming
 grep -q . runs/a/latest
 ! "${train[@]}" --config bare.json --steps 9 --save runs/a >out 2>err || fail "another run's folder was taken"
-says 'runs/a: holds checkpoints of another run \(the latest is global_step6\)'
+says 'runs/a: holds checkpoints already \(the latest is global_step6\)'
 "${train[@]}" --config bare.json --steps 9 --save runs/a --resume >out 2>err || fail "--resume alone"
 says '^czero: resumed runs/a at step 6$'
 [ -d runs/a/global_step9 ] || fail "no step 9"

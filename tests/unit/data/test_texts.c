@@ -758,6 +758,65 @@ START_TEST(labels_may_be_missing_when_allowed)
 }
 END_TEST
 
+/* Every reader: counted in one error, or left out. */
+START_TEST(rows_without_a_label_are_counted_or_left_out)
+{
+    static const struct {
+        const char *name, *text, *sentence;
+        size_t n;
+        bool words;
+    } cases[] = {
+        {"a.csv", "text,label\nx,1\ny,\n\"z\nz\",\nw,0\n", "2 rows have no label: ", 2, false},
+        {"b.tsv", "text\tlabel\nx\t\ny\t1\nz\t0\nv\t \n", "2 rows have no label: ", 2, false},
+        {"c.jsonl",
+         "{\"text\":\"x\"}\n{\"text\":\"y\",\"label\":1}\n{\"text\":\"z\",\"label\":null}\n"
+         "{\"text\":\"w\",\"label\":0}\n",
+         "2 rows have no label: ", 2, false},
+        {"d.json", "[[\"p\",1],[\"q\"],[\"r\",null],[\"s\",0]]", "d.json:1 item 2, ", 2, false},
+        {"e.conll", "a X\nb\nc\n\nd Y\n\ne\n\nf X\n", "2 rows have no label: ", 2, true},
+        {"f.jsonl",
+         "{\"tokens\":[\"x\"]}\n{\"tokens\":[\"y\"],\"ner_tags\":[\"A\"]}\n{\"tokens\":[\"z\"]}\n"
+         "{\"tokens\":[\"z\"],\"ner_tags\":[\"B\"]}\n",
+         "2 rows have no label: ", 2, true},
+    };
+    setup();
+    for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++) {
+        struct cz_texts_options o = {.size = sizeof o, .words = cases[i].words};
+        refused_with(o, cases[i].name, cases[i].text, CZ_INVALID, cases[i].sentence);
+        ck_assert_ptr_nonnull(strstr(cz_last_error(), "with --skip-unlabelled"));
+        o.skip_unlabelled = true;
+        struct cz_texts *t = open_with(o, write_text(cases[i].name, cases[i].text));
+        ck_assert_msg(cz_texts_count(t) == cases[i].n, "%s: %zu", cases[i].name, cz_texts_count(t));
+        ck_assert_uint_eq(cz_texts_n_labels(t), 2);
+        cz_texts_close(t);
+    }
+    /* The first five places; a file without any label says what it lacks. */
+    refused("five.csv", "text,label\na,\na,\na,\na,\na,\nb,1\nc,2\n", CZ_INVALID,
+            "five.csv:6: give");
+    refused("six.csv", "text,label\na,\na,\na,\na,\na,\na,\nb,1\nc,2\n", CZ_INVALID,
+            "six.csv:6, …: give");
+    struct cz_texts_options skip = {.size = sizeof skip, .skip_unlabelled = true};
+    refused_with(skip, "none.csv", "text,label\nx,\ny,\n", CZ_INVALID,
+                 "none.csv:2: the example has no label");
+    refused_with(skip, "none.jsonl", "{\"text\":\"x\"}\n{\"text\":\"y\"}\n", CZ_INVALID,
+                 "found: text");
+    /* What is kept of a row that is left out is no other row's. */
+    const char *const keep[] = {"id"};
+    skip.keep = keep;
+    skip.n_keep = 1;
+    size_t n;
+    bool is_json;
+    struct cz_texts *t = open_with(
+        skip, write_text("kept.jsonl", "{\"text\":\"x\",\"id\":7}\n{\"text\":\"y\",\"label\":1}\n"
+                                       "{\"text\":\"z\",\"label\":0,\"id\":8}\n"));
+    ck_assert_uint_eq(cz_texts_count(t), 2);
+    ck_assert_ptr_null(cz_texts_kept(t, 0, 0, &n, &is_json));
+    ck_assert_str_eq(cz_texts_kept(t, 1, 0, &n, &is_json), "8");
+    cz_texts_close(t);
+    teardown();
+}
+END_TEST
+
 /* ---- bad input --------------------------------------------------------------------------------
  */
 
@@ -956,6 +1015,7 @@ TEST_MAIN("data/texts", every_form_gives_the_same_examples, pairs_are_read_from_
           bytes_that_are_not_utf8_are_refused_or_converted, white_space_can_be_dropped,
           blocks_do_not_show, large_texts_are_whole, classes_are_numbered_in_order,
           labels_are_of_one_kind, known_names_are_matched, labels_may_be_missing_when_allowed,
-          damage_is_told_with_its_place, memory_is_about_the_size_of_the_texts,
-          the_posts_of_the_fixture_are_read, a_nul_is_a_character, room_grows_and_has_a_limit,
+          rows_without_a_label_are_counted_or_left_out, damage_is_told_with_its_place,
+          memory_is_about_the_size_of_the_texts, the_posts_of_the_fixture_are_read,
+          a_nul_is_a_character, room_grows_and_has_a_limit,
           files_are_logged_with_their_number_of_texts)

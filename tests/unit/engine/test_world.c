@@ -42,6 +42,10 @@ static int role_agree(struct cz_world *world)
     EXPECT((rank == 1) != (strstr(cz_last_error(), "rank 1 of 3 failed") != NULL));
     EXPECT(speaks == (rank <= 1));
 
+    /* Rank 0's own sentence is not repeated */
+    st = engine_world_agree(world, rank == 0 ? err_set(CZ_IO, 0, "no space") : CZ_OK, &speaks);
+    EXPECT(st == (rank == 0 ? CZ_IO : CZ_PEER) && speaks == (rank == 0));
+
     /* All fail alike: one says it */
     st = engine_world_agree(world, err_set(CZ_NOTFOUND, 0, "no such file"), &speaks);
     EXPECT(st == CZ_NOTFOUND && speaks == (rank == 0));

@@ -29,7 +29,7 @@ struct eval_options {
     struct arg_list data;
     int64_t digits;
     double mask_probability;
-    bool strip_spaces, per_document, json, no_matrix;
+    bool strip_spaces, skip_unlabelled, per_document, json, no_matrix;
 };
 
 #define FIELD(member) offsetof(struct eval_options, member)
@@ -58,6 +58,7 @@ static const struct arg_spec specs[] = {
     {"--label-column", ARG_STRING, FIELD(label_column), "NAME",
      "column or member with the label (default: label)"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
+    SKIP_UNLABELLED_OPTION(FIELD(skip_unlabelled)),
     {"", ARG_HEADING, 0, NULL, "Language models:"},
     {"--per-document", ARG_FLAG, FIELD(per_document), NULL,
      "causal ones: attention and positions stay within a document"},
@@ -183,6 +184,7 @@ static cz_status eval_texts(const struct eval_options *o, struct scorer *s)
         .text_column = o->text_column,
         .pair_column = o->pair_column,
         .label_column = o->label_column,
+        .skip_unlabelled = o->skip_unlabelled,
         .strip_spaces = o->strip_spaces,
         .labels = s->labels,
         .n_labels = n,
@@ -288,6 +290,7 @@ static cz_status eval_targets(const struct eval_options *o, struct scorer *s)
         .text_column = o->text_column,
         .pair_column = o->pair_column,
         .label_column = o->label_column,
+        .skip_unlabelled = o->skip_unlabelled,
         .strip_spaces = o->strip_spaces,
         .labels = values ? NULL : s->labels,
         .n_labels = values ? 0 : K,
@@ -427,6 +430,7 @@ static cz_status eval_words(const struct eval_options *o, struct scorer *s)
                                              .encoding = o->encoding,
                                              .text_column = o->text_column,
                                              .label_column = o->label_column,
+                                             .skip_unlabelled = o->skip_unlabelled,
                                              .labels = s->labels,
                                              .n_labels = n,
                                              .words = true};
@@ -630,14 +634,15 @@ static cz_status check_options(const struct eval_options *o, enum cz_labels labe
                             : o->strip_spaces ? "--strip-spaces"
                             : o->no_matrix    ? "--no-matrix"
                                               : NULL;
-    const char *for_classes = o->text_column    ? "--text-column"
-                              : o->pair_column  ? "--pair-column"
-                              : o->label_column ? "--label-column"
-                              : o->strip_spaces ? "--strip-spaces"
-                              : o->no_matrix    ? "--no-matrix"
-                              : o->digits > 0   ? "--digits"
-                              : o->picture      ? "--confusion"
-                                                : NULL;
+    const char *for_classes = o->text_column       ? "--text-column"
+                              : o->pair_column     ? "--pair-column"
+                              : o->label_column    ? "--label-column"
+                              : o->strip_spaces    ? "--strip-spaces"
+                              : o->skip_unlabelled ? "--skip-unlabelled"
+                              : o->no_matrix       ? "--no-matrix"
+                              : o->digits > 0      ? "--digits"
+                              : o->picture         ? "--confusion"
+                                                   : NULL;
     if (!is_classifier && for_classes)
         return err_set(CZ_INVALID, 0, "%s applies to classifiers only; %s is a language model",
                        for_classes, o->score.model);

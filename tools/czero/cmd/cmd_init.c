@@ -66,6 +66,7 @@ static const struct arg_spec specs[] = {
      "column or member with the label (default: label)"},
     ENCODING_OPTION(FIELD(encoding)),
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
+    SKIP_UNLABELLED_OPTION(FIELD(skip_unlabelled)),
     {"", ARG_HEADING, 0, NULL, "Output:"},
     {"-o", ARG_STRING, FIELD(out), "FILE", "config file (default: ds_config.json)"},
     {"--script", ARG_STRING, FIELD(script), "FILE",
@@ -307,6 +308,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_option(out, "--label-column", in->flags->label_column);
     put_option(out, "--encoding", in->flags->encoding);
     if (in->flags->strip_spaces) fprintf(out, " \\\n  --strip-spaces");
+    if (in->flags->skip_unlabelled) fprintf(out, " \\\n  --skip-unlabelled");
     if (in->flags->packing) fprintf(out, " \\\n  --packing");
     if (in->on_gpu) put_option(out, "--device", "cuda");
     put_number(out, "--seq-len", in->seq_len);

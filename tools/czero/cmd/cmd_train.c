@@ -82,6 +82,7 @@ static const struct arg_spec train_specs[] = {
      "names of the classes that integer labels number from 0; FILE: one per line"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL,
      "remove white space inside texts (of corpora segmented into words)"},
+    SKIP_UNLABELLED_OPTION(FIELD(skip_unlabelled)),
     {"--bucket", ARG_CHOICE, FIELD(bucket), "on|off",
      "put rows of similar length into one batch (default: on)"},
     {"", ARG_HEADING, 0, NULL, "Evaluation:"},

@@ -19,7 +19,7 @@ struct init_flags { /* as given; numbers are read as answers are */
     const char *encoding, *lora;
     const char *nvme, *nvme_path, *text_column, *pair_column, *label_column, *out, *script;
     struct arg_list data, eval_data;
-    bool strip_spaces, packing, force, yes;
+    bool strip_spaces, skip_unlabelled, packing, force, yes;
 };
 
 /* What a row is. */

@@ -194,6 +194,7 @@ static cz_status read_texts(struct init *in)
                                              .pair_column = f->pair_column,
                                              .label_column = f->label_column,
                                              .strip_spaces = f->strip_spaces,
+                                             .skip_unlabelled = f->skip_unlabelled,
                                              .encoding = f->encoding,
                                              .words = in->task == CZ_TASK_TOKEN_CLASSIFICATION};
     cz_texts_close(in->texts);

@@ -43,8 +43,8 @@ cz_status saver_check_unused(const struct saver *s)
     }
     err_set(
         CZ_INVALID, 0,
-        "--save %s: holds checkpoints of another run (the latest is %s): --resume continues it, "
-        "--force saves this one beside them",
+        "--save %s: holds checkpoints already (the latest is %s): --resume continues their run, "
+        "--force starts a new one and saves it next to them",
         s->dir, tag);
     free(tag_dir);
     free(tag);

@@ -38,6 +38,7 @@ static cz_status texts_read(const struct run *r, const struct arg_list *paths,
         .split_share = splits ? o->eval_split : 0,
         .split_seed = r->seed,
         .split_part = split_part,
+        .skip_unlabelled = o->skip_unlabelled,
     };
     return cz_texts_open(&options, out);
 }

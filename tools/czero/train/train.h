@@ -43,7 +43,8 @@ struct train_options {
     struct arg_list data, eval_data, test_data, renames;
     int64_t seq_len, steps, seed, save_interval, save_keep, best_keep, early_stopping;
     double epochs, mask_probability, eval_split; /* NAN: not given */
-    bool log_json, quiet, strip_spaces, packing, per_document, drop_last, dry_run_lr, force;
+    bool log_json, quiet, strip_spaces, skip_unlabelled, packing, per_document, drop_last,
+        dry_run_lr, force;
     bool save_weights_only;
 };
 

@@ -145,6 +145,9 @@ cz_status config_print_rates(const struct run *r)
     struct ds_config *config;
     if (!run_is_first_rank(r)) return CZ_OK;
     TRY(open_config(r, &config));
+    for (size_t i = 0; i < config_n_notes(config); i++)
+        if (config_note(config, i)->kind == CONFIG_NOTE_UNEXPECTED)
+            LOGV(LOG_WARN, SUB_CONFIG, "%s", config_note(config, i)->text);
     cz_status st = print_rates(config, r->steps);
     config_free(config);
     return st;

@@ -209,6 +209,7 @@ static cz_status check_task_options(const struct run *r)
         {"--pair-column", o->pair_column != NULL, &train_task_classes, NULL},
         {"--label-column", o->label_column != NULL, &train_task_classes, &train_task_words},
         {"--strip-spaces", o->strip_spaces, &train_task_classes, NULL},
+        {"--skip-unlabelled", o->skip_unlabelled, &train_task_classes, &train_task_words},
         {"--class-names", o->class_names != NULL, &train_task_classes, &train_task_words},
         {"--bucket", o->bucket != NULL, &train_task_classes, &train_task_words},
         {"--chat-template", o->chat_template != NULL, &train_task_sft, NULL},

@@ -116,7 +116,9 @@ void run_say_start(const struct run *r)
 static void say_use(const struct run *r, bool adapts)
 {
     const struct train_options *o = r->options;
-    const char *data = o->eval_data.n > 0 ? o->eval_data.items[0] : o->data.items[0];
+    const char *data = o->test_data.n > 0   ? o->test_data.items[0]
+                       : o->eval_data.n > 0 ? o->eval_data.items[0]
+                                            : o->data.items[0];
     const bool is_bytes = strcmp(cz_tokenizer_name(r->tokenizer), "bytes") == 0;
     const bool predicts = r->texts != NULL;
     const bool chats = r->task == &train_task_sft, writes = r->task == &train_task_tokens;
@@ -131,6 +133,7 @@ static void say_use(const struct run *r, bool adapts)
         printable_print(stderr, " --data %s", data);
         if (o->text_column) printable_print(stderr, " --text-column \"%s\"", o->text_column);
         if (o->pair_column) printable_print(stderr, " --pair-column \"%s\"", o->pair_column);
+        printable_print(stderr, r->scheme ? "" : " -o predictions.csv");
     } else if (chats) {
         if (o->chat_template) printable_print(stderr, " --chat-template %s", o->chat_template);
         printable_print(stderr, " --chat \"…\"");
@@ -150,8 +153,8 @@ static void say_next(const struct run *r)
     if (o->export_dir)
         say_use(r, adapts);
     else if (o->save)
-        printable_print(stderr, "czero: next: czero export %s%s exported",
-                        adapts ? "--adapter " : "", o->save);
+        printable_print(stderr, "czero: next: czero export %s%s%s exported",
+                        adapts ? "--adapter " : "", o->save, r->best.n_kept > 0 ? "/best" : "");
     else
         return;
     fputc('\n', stderr);

@@ -13,6 +13,7 @@ static void check_preset(const char *file)
     options.world_size = 2;
     static const char *const filled[] = {"scheduler.params.total_num_steps=1000", /* as by train */
                                          "scheduler.params.warmup_num_steps=100",
+                                         "optimizer.params.lr=5e-5",
                                          "scheduler.params.warmup_max_lr=5e-5"};
     options.autos = filled;
     options.n_autos = CZ_ARRAY_LEN(filled);
