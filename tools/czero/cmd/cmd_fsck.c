@@ -42,7 +42,7 @@ const struct arg_command fsck_command = {
                 "tensor and location.",
     .examples = "  czero fsck runs/a\n"
                 "  czero fsck runs/a --all --json",
-    .exits = "0 no damage, 4 damage found, 1 or 2 something could not be read or checked.",
+    .exits = "0 no damage, 4 damage found, 1 or 2 what cannot be read.",
 };
 
 struct session {
