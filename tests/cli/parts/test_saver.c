@@ -8,6 +8,13 @@
 #include <czero/data.h>
 #include <czero/model.h>
 
+/* Which models are not replaced is tested on the command line. */
+cz_status output_check_model(const struct output_model *out)
+{
+    (void)out;
+    return CZ_OK;
+}
+
 static struct cz_engine *open_engine(void)
 {
     struct cz_model *m = cz_model_open("gpt2-tiny");
