@@ -455,12 +455,13 @@ cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained
     }
     TRY_GOTO(find_alphas(lora, dir, targets, n), done);
     TRY_GOTO(warn_of_zeros(lora, targets, n, dir), done);
-    TRY_GOTO(lora_check_base(m, lora, dir), done);
     lora = NULL;
     TRY_GOTO(lora_attach(m, made, targets, n), done);
     TRY_GOTO(bind_sources(m, made, &n_used), done);
     if (n_used != safetensors_count(made->files)) TRY_GOTO(report_unused(m, made), done);
-    st = check_saved(m, made, dir);
+    TRY_GOTO(check_saved(m, made, dir), done);
+    st =
+        lora_check_base(m, made, dir); /* reads the base: the head that comes here is not missing */
 done:
     free(targets);
     lora_free(lora);

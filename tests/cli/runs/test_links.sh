@@ -108,7 +108,7 @@ held '--save-keep beside a tag with links'
 # Adapters: in the model beside a run, and in an export.
 for name in adapter_config.json adapter_model.safetensors config.json tokenizer.json; do
   link model/$name "$work/victim/config.json"
-  train --lora rank=2 --save run || fail "an adapter's --save with a link at model/$name"
+  train --lora rank=2 --force --save run || fail "an adapter's --save with a link at model/$name"
   held "an adapter's --save with a link at model/$name"
   link "$name" "$work/victim/config.json"
   train --lora rank=2 --force --export run || fail "an adapter's --export with a link at $name"

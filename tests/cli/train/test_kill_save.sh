@@ -88,6 +88,10 @@ while [ $hit -lt "$kills" ] && [ $n -lt $((kills * 4)) ]; do
   fi
   kill -KILL -- "$victim" || fail "there is nothing to kill"
   wait "$running" 2>/dev/null && fail "a killed run ends well"
+  for ((tries = 0; tries < 400; tries++)); do # ranks may end after their launcher, and hold the folder's lock until then
+    pgrep -g "$running" >/dev/null || break
+    sleep 0.005
+  done
   running=
   is_saving && hit=$((hit + 1))
   n=$((n + 1))

@@ -506,7 +506,9 @@ END_TEST
 static void lines_with(const char *dir, const char *adapter, bool resumes)
 {
     struct cz_model *m = open_as(dir, NULL);
+    cz_log_set_sink(keep_line, NULL);
     if (adapter) ck_ok(cz_model_add_adapter(m, adapter, true));
+    cz_log_set_sink(NULL, NULL);
     if (resumes) {
         ck_ok(cz_model_init_from(m, dir, 5)); /* as a resumed run opens its base again */
         model_trained_come_later(m);
