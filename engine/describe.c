@@ -279,7 +279,7 @@ static cz_status make_zero(struct description *d)
     const struct ds_config *c = d->config;
     TRY(tiers_find_in_place(d));
     int64_t bucket = c->zero.stage == 0 ? 500000000 : c->zero.reduce_bucket_size;
-    /* One rank with a GPU updates beside the backward then, which is longer than the forward. */
+    /* A single rank with a GPU updates beside the backward, which takes longer than the forward. */
     bool beside = d->plan.on_cuda && d->comm->world_size == 1 && description_updates_first(d);
     const struct zero_options options = {.table = model_params(d->model),
                                          .units = d->units,
@@ -343,17 +343,20 @@ static cz_status open_kernels(struct description *d, const char *device)
     return ops_create(d->device, &d->ops); /* says which kernels it chose */
 }
 
-/* What kernels' library, threads and loader take of the address space before a plan can count them,
- * and in the first step: there a call that gets none ends the process instead of failing. */
+/* oneDNN, the pool's threads and the loader take address space before a plan can count it, and
+ * again in the first step. Where they get none they end the process, so a run asks beforehand. */
 #define FLOOR_NBYTES        ((size_t)32 << 20)
 #define THREAD_FLOOR_NBYTES ((size_t)10 << 20) /* stack and guard of a thread of the pool */
 
-static cz_status check_address_space(void)
+/* Before threads_init(), as threads_count() starts the pool. */
+static cz_status check_address_space(int n_ranks_host)
 {
     struct rlimit limit;
+    const int asked = threads_asked();
+    const int n_threads = asked > 0 ? asked : threads_allowed_cores(NULL) / n_ranks_host;
     const size_t used = proc_nbytes("/proc/self/status", "VmSize:");
     const size_t floor =
-        FLOOR_NBYTES + (size_t)(threads_allowed_cores(NULL) - 1) * THREAD_FLOOR_NBYTES;
+        FLOOR_NBYTES + (n_threads > 1 ? (size_t)(n_threads - 1) * THREAD_FLOOR_NBYTES : 0);
     char have[24], want[24];
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return CZ_OK;
     const size_t left = limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
@@ -378,7 +381,7 @@ cz_status description_make(struct description *d, const struct cz_engine_options
         TRY(comm_self_create(0, 1, &d->comm));
         d->owns_comm = true;
     }
-    if (!d->request) TRY(check_address_space());
+    if (!d->request) TRY(check_address_space(d->comm->n_ranks_host));
     threads_init(d->comm->n_ranks_host);
     log_set_rank(d->comm->rank, d->comm->world_size);
     log_set_common(true);

@@ -41,7 +41,7 @@ struct run {
     struct save *save;     /* a checkpoint that is being written; NULL: none (save_impl.h) */
     struct err save_error; /* of the last one, until engine_save_wait() has told */
 
-    /* What is reported of it. */
+    /* For reports. */
     struct monitor *monitor;   /* of rank 0 */
     struct profiler *profiler; /* NULL: not asked for, or not rank 0 */
     struct engine_timers timers;

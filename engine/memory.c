@@ -46,8 +46,8 @@ static void touch_array(void *user, const struct zero_array *array)
     if (block) host_memory_touch(block + array->off, array->nbytes, array->tile_nbytes);
 }
 
-/* What all threads use in ways of many kinds goes round the rank's nodes, huge page by huge page:
- * half of it after the other would have all of them at one node's memory at a time. */
+/* Memory that all threads use is spread over the rank's nodes, one huge page on each in turn. With
+ * one half on each node, all threads would read from a single node's memory at a time. */
 static size_t shared_tile(const struct memory *m)
 {
     size_t n_nodes = m->affinity ? affinity_nodes(m->affinity, NULL, 0) : 1;

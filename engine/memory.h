@@ -1,5 +1,5 @@
-/* What an engine allocates, by its description's plan: the memory of all rows, the swap file, and
- * the micro-batches' places in them. Nothing is allocated after memory_allocate(). */
+/* An engine allocates what its plan says: the memory of all rows, the swap file, and places for the
+ * micro-batches. memory_allocate() does all of it; a step allocates nothing. */
 #ifndef CZ_ENGINE_MEMORY_H
 #define CZ_ENGINE_MEMORY_H
 
@@ -28,8 +28,8 @@ struct memory {
     double *metrics;            /* (world_size, METRICS_CHUNK) of engine_gather_metrics() */
 };
 
-/* Memory of all places and the swap file, by the plan; what was not to be had is reported.
- * m->affinity is set. Errors: CZ_NOMEM, CZ_IO. */
+/* Allocate the memory of all places and open the swap file. Memory that cannot be page-locked stays
+ * pageable, with a line in the log. The caller has set m->affinity. Errors: CZ_NOMEM, CZ_IO. */
 cz_status memory_allocate(struct memory *m, const struct description *d);
 
 /* At a boundary: what the step behind it has moved to and from the swap file. */

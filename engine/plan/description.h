@@ -1,5 +1,5 @@
-/* What the config and the model say about a run: everything about it that is known before memory is
- * allocated, the plan included. An engine owns one beside its memory and its counters
+/* A run as config and model describe it, with its plan: all that is known before memory is
+ * allocated. An engine owns a description beside its memory and its counters
  * (engine_impl.h); plans and `tune` make one alone. Ownership: docs/design.md, "An engine's
  * three parts". Not thread-safe. */
 #ifndef CZ_ENGINE_PLAN_DESCRIPTION_H
@@ -24,7 +24,7 @@ enum engine_block {
 };
 
 struct description {
-    /* What the caller sets before description_make(); all borrowed. */
+    /* The caller sets these before description_make(). All are borrowed. */
     const struct plan_request *request; /* only a plan is wanted; NULL: a run */
     const enum plan_order *order;       /* that is to be planned; NULL: it is chosen */
     const int64_t *n_steps;             /* of the run until now; NULL: there is none */
@@ -35,7 +35,7 @@ struct description {
     struct dev_stream *stream; /* of the layers; the host's only one */
     struct dev_stream *copies; /* on a GPU: of inputs that wait in the host */
     struct ops *ops;
-    struct device *host;    /* the CPU, beside a GPU; NULL: the device is the CPU */
+    struct device *host;    /* the CPU of a run on a GPU; NULL: the device is the CPU */
     struct ops *host_ops;   /* its kernels; NULL likewise */
     struct comm *comm;      /* of the GPUs, once there are several ranks with one */
     struct comm *host_comm; /* what that wraps; NULL: comm is the host's */
@@ -78,9 +78,8 @@ void description_end_work(struct description *d);
 /* Release all of it but the model. Accepts zeroed. */
 void description_free(struct description *d);
 
-/* Whether an update depends on nothing that all gradients have to be there for (overflow check,
- * clipping): it may begin with those that have left a GPU, beside the rest of the backward. They
- * are looked at afterwards. */
+/* Whether an update may begin before all gradients are there: nothing (overflow check, clipping)
+ * has to look at all of them first. It then runs beside the rest of the backward. */
 bool description_updates_first(const struct description *d);
 
 /* Whether gradients that are not finite stop the update (bf16.check_grad_overflow false: they do

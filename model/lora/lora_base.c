@@ -207,10 +207,9 @@ static cz_status differ(const struct cz_model *m, const char *dir, const char *n
     char text[1024];
     snprintf(text, sizeof text,
              "%s: the adapter was trained on other weights than those of %s: its results are not "
-             "those of its training; %s%s%s",
+             "those of its training; %s%s",
              dir, m->weights.place,
-             named ? "use its base, " : "use the model that it was trained on", named ? named : "",
-             named ? "" : "");
+             named ? "use its base, " : "use the model that it was trained on", named ? named : "");
     if (unread_is_strict()) return err_set(CZ_INVALID, 0, "%s", text);
     LOGV(LOG_WARN, SUB_MODEL, "%s", text);
     return CZ_OK;

@@ -276,6 +276,12 @@ START_TEST(too_little_address_space_is_an_error)
         ck_assert_ptr_null(engine_initialize_ex(&options, model));
         ck_assert_int_eq(cz_last_status(), CZ_NOMEM);
     }
+    /* A run of one thread needs no stacks for others, however many cores there are. */
+    ck_assert_int_eq(setenv("OMP_NUM_THREADS", "1", 1), 0);
+    const struct rlimit little = {now + ((rlim_t)16 << 20), RLIM_INFINITY};
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &little), 0);
+    ck_assert_ptr_null(engine_initialize_ex(&options, model));
+    ck_assert_ptr_nonnull(strstr(cz_last_error(), "at least 32.00 MiB"));
     const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
     cz_model_destroy(model);
