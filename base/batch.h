@@ -74,6 +74,27 @@ static inline struct batch batch_of(const struct cz_batch *b)
     return own;
 }
 
+/* Back to what a caller reads, of a batch as it was given (no texts) and for the host. */
+static inline struct cz_batch batch_given(const struct batch *b)
+{
+    struct cz_batch theirs;
+    memset(&theirs, 0, sizeof theirs);
+    theirs.size = sizeof theirs;
+    theirs.B = b->B;
+    theirs.T = b->T;
+    theirs.ids = b->ids;
+    theirs.labels = b->labels;
+    theirs.types = b->types;
+    theirs.positions = b->positions;
+    theirs.key_mask = b->key_mask;
+    theirs.documents = b->documents;
+    theirs.loss_weights = b->loss_weights;
+    theirs.loss_divisor = b->loss_divisor;
+    theirs.targets = b->targets;
+    theirs.sample = b->sample;
+    return theirs;
+}
+
 /* The caller's rows, and where row b begins and how many tokens it has: with texts, its padding
  * does not count. */
 static inline int64_t batch_n_rows(const struct batch *b)

@@ -12,7 +12,7 @@
 
 /* Losses of training passes before it are collected as well: their stream is waited for anyway. */
 static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, float *loss,
-                          float *hits, float *logits, float *hidden)
+                          float *hits, const float **log_probs, float *logits, float *hidden)
 {
     if (e->run.phase == PHASE_FORWARD)
         return err_set(CZ_INVALID, 0,
@@ -28,6 +28,8 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
                                   .mode = LAYER_EVAL,
                                   .loss = loss ? e->mem.stages->loss : NULL,
                                   .hits = hits ? e->mem.stages->loss + 1 : NULL,
+                                  .log_probs = log_probs ? e->mem.stages->log_probs : NULL,
+                                  .no_branches = e->run.adapter_is_off,
                                   .logits = logits,
                                   .hidden = hidden};
     TRY(zero_pass_begin(e->desc.zero, ZERO_PASS_EVAL));
@@ -36,6 +38,7 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
     TRY(micro_batches_take_losses(e)); /* of training passes before it */
     if (loss) TRY(batch_stage_loss(e->mem.stages, loss, NULL));
     if (hits) TRY(batch_stage_hits(e->mem.stages, hits));
+    if (log_probs) TRY(batch_stage_log_probs(e->mem.stages, log_probs));
     return e->desc.device->ops->stream_sync(e->desc.device, e->desc.stream);
 }
 
@@ -43,7 +46,7 @@ cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *
 {
     ENGINE_ENTRY(e);
     if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
-    return evaluate(e, batch, loss, NULL, NULL, NULL);
+    return evaluate(e, batch, loss, NULL, NULL, NULL, NULL);
 }
 
 cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, float *loss,
@@ -54,8 +57,42 @@ cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, 
     if (!loss || !n_right)
         return err_set(CZ_INVALID, 0, "engine_eval_tokens has nowhere to put its results");
     TRY(model_check_counts_hits(e->desc.model));
-    TRY(evaluate(e, batch, loss, &hits, NULL, NULL));
+    TRY(evaluate(e, batch, loss, &hits, NULL, NULL, NULL));
     *n_right = (int64_t)hits;
+    return CZ_OK;
+}
+
+/* *out is the stage's, until the next pass. */
+static cz_status eval_log_probs(struct cz_engine *e, const char *call, const struct cz_batch *batch,
+                                const void *dst, const float **out)
+{
+    float loss;
+    if (!dst) return err_set(CZ_INVALID, 0, "%s has nowhere to put its results", call);
+    TRY(own_loss_check_head(e->desc.model, call));
+    if (cz_model_n_classes(e->desc.model) > 0)
+        return err_set(CZ_UNSUPPORTED, 0,
+                       "%s is for language models; engine_predict has a classifier's logits", call);
+    return evaluate(e, batch, &loss, NULL, out, NULL, NULL);
+}
+
+cz_status engine_eval_log_probs(struct cz_engine *e, const struct cz_batch *batch, float *log_probs)
+{
+    ENGINE_ENTRY(e);
+    const float *values;
+    TRY(eval_log_probs(e, "engine_eval_log_probs", batch, log_probs, &values));
+    memcpy(log_probs, values, (size_t)(batch->B * batch->T) * sizeof *log_probs);
+    return CZ_OK;
+}
+
+cz_status engine_eval_rows(struct cz_engine *e, const struct cz_batch *batch, double *sums)
+{
+    ENGINE_ENTRY(e);
+    const float *values;
+    TRY(eval_log_probs(e, "engine_eval_rows", batch, sums, &values));
+    for (int64_t b = 0; b < batch->B; b++) {
+        sums[b] = 0;
+        for (int64_t t = 0; t < batch->T; t++) sums[b] += (double)values[b * batch->T + t];
+    }
     return CZ_OK;
 }
 
@@ -63,14 +100,35 @@ cz_status engine_predict(struct cz_engine *e, const struct cz_batch *batch, floa
 {
     ENGINE_ENTRY(e);
     if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
-    return evaluate(e, batch, NULL, NULL, logits, NULL);
+    return evaluate(e, batch, NULL, NULL, NULL, logits, NULL);
 }
 
 cz_status engine_hidden(struct cz_engine *e, const struct cz_batch *batch, float *hidden)
 {
     ENGINE_ENTRY(e);
     if (!hidden) return err_set(CZ_INVALID, 0, "engine_hidden has nowhere to put the states");
-    return evaluate(e, batch, NULL, NULL, NULL, hidden);
+    return evaluate(e, batch, NULL, NULL, NULL, NULL, hidden);
+}
+
+/* ---- what passes compute ----------------------------------------------------------------------
+ */
+
+cz_status engine_use_adapter(struct cz_engine *e, bool on)
+{
+    ENGINE_ENTRY(e);
+    TRY(model_check_keeps_base(e->desc.model));
+    e->run.adapter_is_off = !on;
+    return CZ_OK;
+}
+
+cz_status engine_set_loss(struct cz_engine *e, cz_loss loss, void *user)
+{
+    ENGINE_ENTRY(e);
+    if (loss) TRY(own_loss_check_head(e->desc.model, "engine_set_loss"));
+    if (e->run.phase != PHASE_IDLE)
+        return err_set(CZ_INVALID, 0, "a micro-batch is under way: set the loss after its step");
+    own_loss_set(&e->run.own_loss, loss, user, e->mem.stages->values);
+    return CZ_OK;
 }
 
 /* ---- single tensors -------------------------------------------------------------------------- */

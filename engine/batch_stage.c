@@ -30,16 +30,32 @@ static size_t arrays_nbytes(enum device_kind kind, const struct cz_model *model,
            2 * piece((size_t)B + 1, sizeof(int32_t));
 }
 
+/* A classifier's head has logits instead. */
+static size_t n_log_probs(const struct cz_model *model, int64_t B, int64_t T)
+{
+    return cz_model_n_classes(model) > 0 ? 0 : 2 * (size_t)B * (size_t)T;
+}
+
 size_t batch_stage_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B, int64_t T)
 {
-    return arrays_nbytes(kind, model, B, T) + CHAIN_ALIGN; /* and loss and hits */
+    return arrays_nbytes(kind, model, B, T) + CHAIN_ALIGN + /* loss and hits */
+           piece(n_log_probs(model, B, T), sizeof(float));
+}
+
+/* What an objective reads of a batch: log-probabilities of positions, or logits. */
+static size_t n_values(const struct cz_model *model, int64_t B, int64_t T)
+{
+    const int64_t K = cz_model_n_classes(model);
+    const bool of_tokens = K == 0 || cz_model_labels(model) == CZ_LABELS_TOKEN_CLASS;
+    return (size_t)(B * (of_tokens ? T : 1) * (K == 0 ? 1 : K));
 }
 
 size_t batch_stage_host_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
                                int64_t T)
 {
     if (kind == DEVICE_HOST) return 0;
-    return 2 * arrays_nbytes(kind, model, B, T) + piece(STAGE_LOSSES_MAX, sizeof(float));
+    return 2 * arrays_nbytes(kind, model, B, T) + piece(STAGE_LOSSES_MAX, sizeof(float)) +
+           piece(2 * n_values(model, B, T), sizeof(float));
 }
 
 cz_status batch_stage_bind(struct batch_stage *s, const struct cz_model *model, int64_t B,
@@ -55,10 +71,13 @@ cz_status batch_stage_bind(struct batch_stage *s, const struct cz_model *model, 
     s->stream = stream;
     s->memory = memory;
     s->loss = (float *)(void *)(s->memory + nbytes);
+    if (n_log_probs(model, B, T) > 0)
+        s->log_probs = (float *)(void *)(s->memory + nbytes + CHAIN_ALIGN);
     if (kind == DEVICE_HOST) return CZ_OK;
     s->host[0] = host_memory;
     s->host[1] = s->host[0] + nbytes;
     s->losses = (float *)(void *)(s->host[1] + nbytes);
+    s->values = (float *)(void *)(s->host[1] + nbytes + piece(STAGE_LOSSES_MAX, sizeof(float)));
     for (int i = 0; i < 2; i++) {
         TRY(device->ops->event_create(device, &s->copied[i]));
         TRY(device->ops->event_record(device, s->copied[i], stream));
@@ -134,7 +153,8 @@ static bool pads_count(const struct cz_model *model, const struct cz_batch *b)
 static bool may_unpad(const struct batch_stage *s, const struct cz_model *model,
                       const struct cz_batch *b, unsigned results)
 {
-    return s->unpads && b->key_mask && !b->documents && !(results & BATCH_EVAL) &&
+    return s->unpads && b->key_mask && !b->documents &&
+           !(results & (BATCH_EVAL | BATCH_AS_GIVEN)) &&
            (is_by_row(model) || !(results & BATCH_LOGITS)) && !pads_count(model, b);
 }
 
@@ -399,4 +419,14 @@ cz_status batch_stage_hits(struct batch_stage *s, float *hits)
     TRY(device->ops->stream_sync(device, s->stream));
     *hits = s->losses[0];
     return CZ_OK;
+}
+
+cz_status batch_stage_log_probs(struct batch_stage *s, const float **out)
+{
+    *out = s->log_probs;
+    if (s->device->ops->kind == DEVICE_HOST) return CZ_OK;
+    *out = s->values;
+    const size_t n = (size_t)s->batch.B * (size_t)s->batch.T;
+    TRY(s->device->ops->copy(s->device, s->stream, s->values, s->log_probs, n * sizeof **out));
+    return s->device->ops->stream_sync(s->device, s->stream);
 }

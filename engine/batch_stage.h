@@ -29,8 +29,12 @@ struct batch_stage {
     unsigned char *host[2];      /* a GPU's: what is copied there, in turn */
     struct dev_event *copied[2]; /* and has been */
     int turn;
-    float *loss;   /* device: where the chain puts the mean loss, and hits behind it */
-    float *losses; /* (STAGE_LOSSES_MAX) of passes that are not read yet; a GPU's */
+    float *loss; /* device: where the chain puts the mean loss, and hits behind it */
+    float
+        *log_probs; /* device: (2,B,T) for layer_args.log_probs; NULL: the model is a classifier */
+    float *values;  /* space for 2·n values of objectives (model/objective.h), and for log_probs on
+                       their way to a caller; a GPU's, in page-locked memory */
+    float *losses;  /* (STAGE_LOSSES_MAX) of passes that are not read yet; a GPU's */
     size_t n_losses;
     struct batch batch, host_batch;
     struct batch_labelled labelled;
@@ -42,9 +46,10 @@ struct batch_stage {
 
 /* What a pass over a batch gives back. */
 enum batch_results {
-    BATCH_LOSS = 1 << 0,   /* the loss, or gradients: labels are needed */
-    BATCH_LOGITS = 1 << 1, /* logits: where each position has its own, padding stays */
-    BATCH_EVAL = 1 << 2    /* figures to the bit those of cz_infer, which computes padding */
+    BATCH_LOSS = 1 << 0,    /* the loss, or gradients: labels are needed */
+    BATCH_LOGITS = 1 << 1,  /* logits: where each position has its own, padding stays */
+    BATCH_EVAL = 1 << 2,    /* figures to the bit those of cz_infer, which computes padding */
+    BATCH_AS_GIVEN = 1 << 3 /* the program looks at it once more: padding stays */
 };
 
 /* Bytes for batches of up to B×T tokens: on the device, and, for a GPU, of page-locked host memory.
@@ -77,6 +82,9 @@ cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum);
 
 /* After batch_stage_loss() with a place for the loss: what the pass put behind s->loss. */
 cz_status batch_stage_hits(struct batch_stage *s, float *hits);
+
+/* What a pass put at s->log_probs, (B,T), for the host to read until the next pass. */
+cz_status batch_stage_log_probs(struct batch_stage *s, const float **out);
 
 /* Add the losses that are still on their way, in the order of their passes. */
 cz_status batch_stage_losses(struct batch_stage *s, double *sum);

@@ -7,6 +7,7 @@
 #include "base/host/entry.h"
 #include "engine/batch_stage.h"
 #include "engine/memory.h"
+#include "engine/own_loss.h"
 #include "engine/plan/description.h"
 #include "engine/report/monitor.h"
 #include "engine/report/profiler.h"
@@ -35,6 +36,8 @@ struct run {
     bool was_applied;
     double loss_sum, boundary_loss, grad_norm;
     int64_t n_skipped_in_a_row;
+    struct own_loss own_loss;
+    bool adapter_is_off; /* of evaluations; training needs it */
     bool has_warned_labels, has_warned_eval_labels; /* that a micro-batch had none */
     double scale_history[SCALE_HISTORY];            /* scales of the last boundaries, a ring */
     int64_t n_scales;

@@ -60,6 +60,7 @@ static cz_status walk_forward(struct cz_engine *e, const struct chain_run *runs,
 static struct chain_run run_of(struct cz_engine *e, size_t stage, float *logits)
 {
     const struct batch *batch = &e->mem.stages[stage].batch;
+    const struct objective *objective = own_loss_objective(&e->run.own_loss);
     double seed = e->run.scale.scale / (double)e->desc.config->gradient_accumulation_steps;
     return (struct chain_run){.stream = e->desc.stream,
                               .batch = batch,
@@ -69,9 +70,27 @@ static struct chain_run run_of(struct cz_engine *e, size_t stage, float *logits)
                                       .sample = batch->sample},
                               .dloss = (float)seed,
                               .loss = e->mem.stages[stage].loss,
+                              .log_probs = objective ? e->mem.stages[stage].log_probs : NULL,
+                              .objective = objective,
                               .logits = logits,
                               .accumulate =
                                   e->run.n_backward > 0 && zero_accumulates(e->desc.zero)};
+}
+
+/* A classifier's own loss need not have labels. */
+cz_status micro_batches_stage(struct cz_engine *e, size_t stage, const struct cz_batch *batch,
+                              bool wants_logits)
+{
+    const bool is_own = e->run.own_loss.loss != NULL;
+    const bool reads_labels = !is_own || cz_model_n_classes(e->desc.model) == 0;
+    if (e->run.adapter_is_off)
+        return err_set(CZ_INVALID, 0,
+                       "the adapter is off: call engine_use_adapter(engine, true) before training");
+    TRY(batch_stage_copy(&e->mem.stages[stage], e->desc.model, batch,
+                         (reads_labels ? BATCH_LOSS : 0u) | (wants_logits ? BATCH_LOGITS : 0u) |
+                             (is_own ? BATCH_AS_GIVEN : 0u)));
+    micro_batches_warn_labels(e, stage, false);
+    return CZ_OK;
 }
 
 /* The first n staged micro-batches through the layers. Logits of each begin `stride` behind those
@@ -107,9 +126,7 @@ static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, floa
     if (e->run.phase == PHASE_BACKWARD && e->desc.config->managed_gradient_accumulation)
         return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
     report_memory(e, "Engine before forward");
-    TRY(batch_stage_copy(e->mem.stages, e->desc.model, batch,
-                         BATCH_LOSS | (logits ? BATCH_LOGITS : 0u)));
-    micro_batches_warn_labels(e, 0, false);
+    TRY(micro_batches_stage(e, 0, batch, logits != NULL));
     return micro_batches_forward(e, 1, loss, logits, 0);
 }
 

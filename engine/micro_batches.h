@@ -4,6 +4,10 @@
 
 #include "engine/engine_impl.h"
 
+/* Stage a micro-batch of a training pass at mem.stages[stage]. */
+cz_status micro_batches_stage(struct cz_engine *e, size_t stage, const struct cz_batch *batch,
+                              bool wants_logits);
+
 /* The first n staged micro-batches through the layers. Logits of each (NULL: none) begin `stride`
  * elements behind those of the one before. */
 cz_status micro_batches_forward(struct cz_engine *e, size_t n, float *loss, float *logits,

@@ -253,10 +253,7 @@ static cz_status take_batch(struct cz_engine *e, const struct batch_source *sour
 {
     struct cz_batch batch = {.size = sizeof batch};
     TRY(source->next(source->user, &batch));
-    TRY(batch_stage_copy(&e->mem.stages[stage], e->desc.model, &batch,
-                         BATCH_LOSS | (source->logits ? BATCH_LOGITS : 0u)));
-    micro_batches_warn_labels(e, stage, false);
-    return CZ_OK;
+    return micro_batches_stage(e, stage, &batch, source->logits != NULL);
 }
 
 /* All micro-batches through each layer. A rank without data says so before any layer runs. */

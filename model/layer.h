@@ -75,6 +75,8 @@ enum layer_mode {
     LAYER_RECOMPUTE  /* repeat a TRAIN forward during backward: same rng, fills `saved` again */
 };
 
+struct objective; /* model/objective.h */
+
 /* Gradient of one parameter: dp NULL when frozen. */
 struct param_grad {
     void *dp;
@@ -112,9 +114,13 @@ struct layer_args {
 
     /* Loss layers only (flag LAYER_LOSS). A TRAIN forward already computes the gradients: dparams
      * are given there, and dloss; `saved` keeps din, which backward hands on. */
-    float *loss;   /* device fp32: mean loss of the micro-batch; NULL: none wanted */
-    float *hits;   /* device fp32, EVAL only: labels whose logit is their row's largest; NULL: not
-                      wanted. Language models' heads */
+    float *loss; /* device fp32: mean loss of the micro-batch; NULL: none wanted */
+    float *hits; /* device fp32, EVAL only: labels whose logit is their row's largest; NULL: not
+                    wanted. Language models' heads */
+    float *log_probs; /* device fp32: of each position's label, (B,T), 0 where there is none, where
+                         the head is a language model's; NULL: not wanted. With an objective in
+                         TRAIN (2,B,T): the layer's weights stand behind them between its calls */
+    const struct objective *objective; /* TRAIN: model/objective.h; NULL: the layer's own loss */
     float *logits; /* host or device fp32 (B,T,V), EVAL only; or a classifier's, TRAIN too; NULL:
                       none wanted. On a GPU they are there after a wait for the stream */
     float dloss;   /* gradient of the loss: loss scale / accumulation steps */
@@ -135,6 +141,7 @@ struct layer_args {
  * model/parts/blocks_impl.h and may have branches;
  * LAYER_MAPS_IN_OUT: the same, stored (in,out).
  * LAYER_INDEXED: hyper-parameters begin with an int, the layer's number, on which no size depends.
+ * LAYER_OBJECTIVE: a loss layer that heeds layer_args.objective and log_probs.
  * LAYER_HEAD: part of the head, as a loss layer is: what the first of them reads is the last hidden
  * state. */
 enum {
@@ -142,7 +149,8 @@ enum {
     LAYER_MAPS = 1 << 1,
     LAYER_MAPS_IN_OUT = 1 << 2,
     LAYER_INDEXED = 1 << 3,
-    LAYER_HEAD = 1 << 4
+    LAYER_HEAD = 1 << 4,
+    LAYER_OBJECTIVE = 1 << 5
 };
 
 /* Sites of branches' dropout; a layer with maps draws at sites below. */

@@ -84,6 +84,10 @@ bool model_padding_agrees(const struct cz_model *m);
  * trained. */
 bool model_has_lora(const struct cz_model *m, const struct cz_lora_options *options);
 
+/* CZ_UNSUPPORTED unless an adapter's branches are all that is trained: the model without them then
+ * stays what it was. */
+cz_status model_check_keeps_base(const struct cz_model *m);
+
 /* The chain, for the engine: classes, hyper-parameters and parameter indices in call order. */
 struct model_layer {
     const struct layer_class *cls;

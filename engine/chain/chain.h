@@ -112,7 +112,10 @@ struct chain_run {
     float dloss;               /* TRAIN: gradient of the loss */
     float *loss;               /* one fp32 in device memory, or NULL */
     float *hits;               /* the same, EVAL only: labels that have the largest logit */
-    float *logits;   /* fp32 (B,T,V), EVAL only, or a classifier's; or NULL. Host or device
+    float *log_probs; /* device fp32 (B,T), or NULL: as in layer_args, and so is the next */
+    const struct objective *objective;
+    bool no_branches; /* EVAL: the model without its adapter */
+    float *logits;    /* fp32 (B,T,V), EVAL only, or a classifier's; or NULL. Host or device
                         memory, filled in the stream's order */
     float *hidden;   /* fp32 (B,T,C), EVAL only: the last hidden state, which the head reads (behind
                         its norm, if it has one); or NULL. If it is the only result requested, the

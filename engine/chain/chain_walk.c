@@ -129,10 +129,14 @@ static struct layer_args layer_args(struct chain *c, size_t i, size_t set,
                            .rng = run->rng,
                            .params = node->params,
                            .branches = node->layer.branches,
-                           .n_branches = node->layer.n_branches,
+                           .n_branches = run->no_branches ? 0 : node->layer.n_branches,
                            .workspace = c->memory.workspace,
                            .workspace_nbytes = c->sizes.workspace};
     a.rng.site = (uint32_t)i * RNG_SITES_PER_LAYER;
+    if (node->layer.cls->flags & LAYER_LOSS) {
+        a.log_probs = run->log_probs;
+        a.objective = run->objective;
+    }
     if (mode != LAYER_EVAL) a.saved = saved_of(c, i, set);
     if (c->shared_nbytes > 0) a.shared = shared_of(c, set);
     return a;

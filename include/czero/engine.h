@@ -132,6 +132,31 @@ CZ_API cz_status engine_train_batch(struct cz_engine *engine, cz_next_batch next
 CZ_API cz_status engine_train_batch_logits(struct cz_engine *engine, cz_next_batch next, void *user,
                                            float *loss, float *logits);
 
+/* A loss of the program's own. The engine calls it once for each training micro-batch, in the
+ * thread that trains, before the gradients of that micro-batch are made. Arrays are borrowed until
+ * it returns; gradients begin as zeros. */
+struct cz_loss_call {
+    size_t size;                  /* sizeof(struct cz_loss_call) in the library */
+    const struct cz_batch *batch; /* the micro-batch, as it was given */
+    int64_t n, k;
+    const float *values; /* (n,k). A language model: log p(label) of each position, n = B·T, k = 1,
+                            0 where the label is CZ_IGNORE_LABEL. A classifier: its logits, n = B
+                            rows (of tokens B·T), k = n_classes */
+    float *gradients; /* (n,k): d loss / d value. Those of positions without a label are not used */
+    float loss;       /* what engine_forward() gives, and the boundary's mean is taken of */
+};
+typedef cz_status (*cz_loss)(void *user, struct cz_loss_call *call);
+
+/* Train with `loss` in the place of the model's own from the next micro-batch on; NULL: the model's
+ * own again. Logits of a whole batch never exist: the gradient of the logits z of a position with
+ * label y is gradients·(onehot(y) − softmax(z)), and their head is computed once more. A
+ * language model's batches need labels, a classifier's do not. Evaluations keep the model's own
+ * loss. The divisor and weights of a batch are for `loss` to heed. A status other than CZ_OK ends
+ * the training call with it (cz_error() sets the sentence). `loss` must not call this engine.
+ * Collective. CZ_INVALID: a micro-batch has begun; CZ_UNSUPPORTED: a loss layer of the program's
+ * own. */
+CZ_API cz_status engine_set_loss(struct cz_engine *engine, cz_loss loss, void *user);
+
 /* Mean loss without dropout, gradients or any change of state. */
 CZ_API cz_status engine_eval(struct cz_engine *engine, const struct cz_batch *batch, float *loss);
 
@@ -140,6 +165,21 @@ CZ_API cz_status engine_eval(struct cz_engine *engine, const struct cz_batch *ba
  */
 CZ_API cz_status engine_eval_tokens(struct cz_engine *engine, const struct cz_batch *batch,
                                     float *loss, int64_t *n_right);
+
+/* log p(label) of each position of a language model, fp32 (B,T), 0 where the label is
+ * CZ_IGNORE_LABEL; and their sums over each row, (B). Loss weights have no influence. What
+ * preference training and the ranking of answers compare. CZ_UNSUPPORTED: a classifier (use
+ * engine_predict()), or a loss layer of the program's own. */
+CZ_API cz_status engine_eval_log_probs(struct cz_engine *engine, const struct cz_batch *batch,
+                                       float *log_probs);
+CZ_API cz_status engine_eval_rows(struct cz_engine *engine, const struct cz_batch *batch,
+                                  double *sums);
+
+/* Whether the calls above and below that evaluate compute the model's adapter. Off, they see the
+ * model that the adapter began with: the reference of preference training. Training needs it on
+ * (CZ_INVALID). On at first. CZ_UNSUPPORTED: no adapter, or more than its low-rank matrices is
+ * trained (modules_to_save). */
+CZ_API cz_status engine_use_adapter(struct cz_engine *engine, bool on);
 
 /* The fp32 logits (B,T,V), (B,n_classes) or (B,T,n_classes) into the caller's memory; labels may be
  * absent. */

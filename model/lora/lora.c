@@ -62,6 +62,32 @@ bool model_has_lora(const struct cz_model *m, const struct cz_lora_options *o)
            lora->rslora == o->rslora && lora->dora == o->dora;
 }
 
+static bool is_of_branch(const struct cz_model *m, size_t param_idx)
+{
+    for (size_t i = 0; i < m->n_layers; i++) {
+        const struct model_layer *layer = model_layer_at(m, i);
+        for (size_t b = 0; b < layer->n_branches; b++) {
+            const struct layer_branch *branch = &layer->branches[b];
+            if (layer->param_idx[branch->a] == param_idx ||
+                layer->param_idx[branch->b] == param_idx ||
+                (branch->is_dora && layer->param_idx[branch->m] == param_idx))
+                return true;
+        }
+    }
+    return false;
+}
+
+cz_status model_check_keeps_base(const struct cz_model *m)
+{
+    if (!m->lora) return err_set(CZ_UNSUPPORTED, 0, "%s has no adapter", cz_model_name(m));
+    for (size_t i = 0; i < m->params.n_params; i++)
+        if (m->params.params[i].trainable && !is_of_branch(m, i))
+            return err_set(CZ_UNSUPPORTED, 0,
+                           "%s is trained, too: the model without its adapter is not what it was",
+                           m->params.params[i].name);
+    return CZ_OK;
+}
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 cz_status lora_names_take(struct lora_names *names, const char *text)

@@ -5,6 +5,7 @@
  * is fp32 in every dtype. A TRAIN forward differentiates at once, as the language-model head does;
  * `saved` is the gradient of x (n,C), and backward puts it into zeros. */
 #include "model/parts/class_head.h"
+#include "model/objective.h"
 #include "model/parts/blocks_impl.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/elementwise/elementwise.h"
@@ -250,62 +251,25 @@ static cz_status make_logits(const struct class_head_hp *hp, const struct layer_
     return a->logits && s->z != a->logits ? logits_copy_out(a, s->z, 0, n, hp->K) : CZ_OK;
 }
 
-/* The loss of one target and its derivative. */
-static double target_loss(enum head_loss loss, double z, double t, double *d)
-{
-    if (loss == HEAD_SQUARED_ERROR) {
-        *d = 2.0 * (z - t);
-        return (z - t) * (z - t);
-    }
-    const double e = exp(-fabs(z)); /* no overflow */
-    *d = (z >= 0 ? 1.0 : e) / (1.0 + e) - t;
-    return fmax(z, 0) - z * t + log1p(e);
-}
-
-static double weight_of(const struct batch *batch, int64_t K, int64_t b)
-{
-    if (isnan(batch->targets[b * K])) return 0;
-    return batch->loss_weights ? (double)batch->loss_weights[b] : 1.0;
-}
-
-/* Few numbers, in fp64 and one order: the same on any number of threads. */
-static void make_target_loss(const struct class_head_hp *hp, const struct layer_args *a,
-                             const struct head_space *s)
-{
-    const struct batch *batch = a->batch;
-    const int64_t K = hp->K, n = batch_n_rows(batch);
-    double divisor = (double)batch->loss_divisor, sum = 0;
-    for (int64_t b = 0; b < n && batch->loss_divisor == 0; b++) divisor += weight_of(batch, K, b);
-    for (int64_t b = 0; b < n; b++) {
-        const double weight = weight_of(batch, K, b);
-        const double part = weight > 0 && divisor > 0 ? weight / (divisor * (double)K) : 0;
-        for (int64_t i = b * K; i < (b + 1) * K; i++) {
-            double d = 0;
-            if (part > 0)
-                sum += part * target_loss(hp->loss, (double)s->z[i], (double)batch->targets[i], &d);
-            if (s->dz) s->dz[i] = (float)((double)a->dloss * part * d);
-        }
-    }
-    *(a->loss ? a->loss : s->loss) = (float)sum;
-}
-
 /* Rows without a label count nothing; the divisor is the batch's (docs/design.md, decision 14). */
 static cz_status make_loss(const struct class_head_hp *hp, const struct layer_args *a,
                            const struct head_space *s)
 {
+    static const struct objective *const of_targets[] = {
+        [HEAD_SQUARED_ERROR] = &objective_squared_error, [HEAD_BINARY] = &objective_binary};
+    const struct objective *objective = a->objective ? a->objective : of_targets[hp->loss];
+    float *loss = a->loss ? a->loss : s->loss;
+    if (objective)
+        return objective_ask(objective, a, n_rows_of(hp, a->batch), hp->K, s->z, s->dz, loss);
     const struct cross_entropy_args args = {.N = n_rows_of(hp, a->batch),
                                             .V = hp->K,
                                             .logits = s->z,
                                             .labels = a->batch->labels,
                                             .loss_weights = a->batch->loss_weights,
                                             .divisor = a->batch->loss_divisor,
-                                            .loss = a->loss ? a->loss : s->loss,
+                                            .loss = loss,
                                             .dloss = a->dloss,
                                             .dlogits = s->dz};
-    if (hp->loss != HEAD_CROSS_ENTROPY) {
-        make_target_loss(hp, a, s);
-        return CZ_OK;
-    }
     return ops_cross_entropy(a->ops, a->stream, &args);
 }
 
@@ -369,7 +333,7 @@ static cz_status head_train(const struct class_head_hp *hp, const struct layer_a
     struct head_space s = layout_space(hp, n, a->dtype, true, a->workspace);
     const struct op_space space = scratch_rest(&s.own, a);
     const void *p = NULL;
-    if (!has_labels(hp, a->batch))
+    if (!a->objective && !has_labels(hp, a->batch))
         return err_set(CZ_INVALID, 0, "the batch has no labels: training needs them");
     if (a->logits && host_reads(a->ops)) s.z = a->logits;
     TRY(make_logits(hp, a, &s, space, &p));
@@ -430,7 +394,7 @@ static const char *class_head_map_name(const void *hp)
 
 const struct layer_class class_head_class = {
     .name = "class_head",
-    .flags = LAYER_LOSS,
+    .flags = LAYER_LOSS | LAYER_OBJECTIVE,
     .declare = head_declare,
     .size = head_size,
     .forward = head_forward,

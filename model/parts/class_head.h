@@ -17,10 +17,8 @@ enum head_rows {
     HEAD_EACH       /* every position has a class of its own */
 };
 
-/* What the loss is: of the class of each row, or over B rows of K targets t
- *   (z − t)²                                  HEAD_SQUARED_ERROR
- *   log(1 + exp(z)) − t·z                     HEAD_BINARY
- * the mean over K, then over rows; a row whose first target is NaN has none. On the host only. */
+/* What the loss is: of the class of each row, or over B rows of K targets (model/objective.h). The
+ * latter on the host only. */
 enum head_loss { HEAD_CROSS_ENTROPY = 0, HEAD_SQUARED_ERROR, HEAD_BINARY };
 
 /* z (n,K) = dropout(act(norm(x)·Wᵀ + b))·Uᵀ + c of the rows x that are read, and the loss of z.

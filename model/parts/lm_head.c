@@ -4,6 +4,7 @@
  * Parameters: norm weight (C) [, norm bias (C)], w (V,C), in the order of declaration. A TRAIN
  * forward spends each block of logits on the gradients at once (ops ce_head) and continues through
  * the norm, so that `saved` is din. */
+#include "model/objective.h"
 #include "model/parts/blocks_impl.h"
 #include "model/parts/parts.h"
 #include "ops/cross_entropy/cross_entropy.h"
@@ -209,7 +210,7 @@ static cz_status head_train(const struct model_lm_head_hp *hp, const struct laye
     ce.dz_given = a->put_off && a->no_din;
     ce.workspace = space.p;
     ce.workspace_nbytes = space.nbytes;
-    TRY(ops_ce_head(a->ops, a->stream, &ce));
+    TRY(objective_ce_head(a, &ce));
     if (ce.dz_given) return CZ_OK;
     TRY(add_balance(hp, a, ce.loss));
     if (ce.dx_unwanted) return CZ_OK;
@@ -273,7 +274,7 @@ static cz_status head_eval(const struct model_lm_head_hp *hp, const struct layer
     ce.loss_weights = a->batch->loss_weights;
     ce.divisor = a->batch->loss_divisor;
     if (direct) ce.logits = a->logits;
-    TRY(ops_ce_head(a->ops, a->stream, &ce));
+    TRY(objective_ce_head(a, &ce));
     return wants_loss ? add_balance(hp, a, ce.loss) : CZ_OK;
 }
 
@@ -324,7 +325,7 @@ static cz_status lm_head_hidden(const void *hp_, const struct layer_args *a, boo
 
 const struct layer_class model_lm_head_class = {
     .name = "lm_head",
-    .flags = LAYER_LOSS,
+    .flags = LAYER_LOSS | LAYER_OBJECTIVE,
     .declare = lm_head_declare,
     .size = lm_head_size,
     .forward = lm_head_forward,

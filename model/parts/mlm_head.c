@@ -9,6 +9,7 @@
  * A TRAIN forward differentiates at once (ops ce_head), as the language-model head does; `saved` is
  * the gradient of the rows that took part, which backward puts into zeros. */
 #include "model/bert/encoder_impl.h"
+#include "model/objective.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/embedding/embedding.h"
 
@@ -220,10 +221,12 @@ static int64_t round_rows(int64_t n, int64_t N)
     return blocks * unit < N ? blocks * unit : N;
 }
 
-/* Rows that take part, labelled ones in front; backward asks again and finds the same. */
+/* Rows that take part, labelled ones in front; all where log-probabilities are wanted, which are a
+ * position's. Backward asks again and finds the same. */
 static int64_t n_rows_of(const struct layer_args *a)
 {
     const int64_t N = a->batch->B * a->batch->T;
+    if (a->log_probs) return N;
     if (host_reads(a->ops)) return round_rows(count_labelled(a->batch, N), N);
     return a->batch->labelled ? round_rows(a->batch->labelled->n, N) : N;
 }
@@ -364,7 +367,7 @@ static cz_status head_train(const struct mlm_head_hp *hp, const struct layer_arg
     }
     ce.dz = a->put_off;
     ce.dz_given = a->put_off && a->no_din;
-    TRY(ops_ce_head(a->ops, a->stream, &ce));
+    TRY(objective_ce_head(a, &ce));
     if (ce.dz_given) return CZ_OK;
     const struct norm_grad_io io = {
         .x = s.s, .dy = s.dy, .mean = s.mean, .rstd = s.rstd, .dx = s.dy};
@@ -408,7 +411,7 @@ static cz_status head_eval(const struct mlm_head_hp *hp, const struct layer_args
     struct ce_head_args ce = ce_over(hp, a, &s, &r, s.s, space);
     if (direct) ce.logits = a->logits;
     if (!wants_loss) ce.labels = NULL;
-    return ops_ce_head(a->ops, a->stream, &ce);
+    return objective_ce_head(a, &ce);
 }
 
 static cz_status head_forward(const void *hp, const struct layer_args *a)
@@ -455,7 +458,7 @@ static const char *mlm_head_map_name(const void *hp)
 
 const struct layer_class mlm_head_class = {
     .name = "mlm_head",
-    .flags = LAYER_LOSS,
+    .flags = LAYER_LOSS | LAYER_OBJECTIVE,
     .declare = head_declare,
     .size = head_size,
     .forward = head_forward,

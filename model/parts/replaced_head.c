@@ -5,6 +5,7 @@
  * fp32 in every dtype. A TRAIN forward differentiates at once, as the language-model head does;
  * `saved` is the gradient of x. */
 #include "model/bert/encoder_impl.h"
+#include "model/objective.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/matmul.h"
@@ -179,7 +180,7 @@ static cz_status head_train(const struct replaced_head_hp *hp, const struct laye
     ce.dx = s.dp;
     ce.dw = s.dw;
     ce.dbias = s.db;
-    TRY(ops_ce_head(a->ops, a->stream, &ce));
+    TRY(objective_ce_head(a, &ce));
     TRY(take_grad(a, s.dw, (size_t)hp->C, &g[OUT_W]));
     TRY(take_grad(a, s.db, 1, &g[OUT_B]));
     TRY(activation_grad(a, hp->act, (size_t)(N * hp->C), s.h, s.dp, s.dp));
@@ -208,8 +209,8 @@ static cz_status head_eval(const struct replaced_head_hp *hp, const struct layer
         if (!direct) TRY(logits_copy_out(a, s.z, 0, N, 1));
     }
     if (!wants_loss) return CZ_OK;
-    const struct ce_head_args ce = ce_over(hp, a, &s, space);
-    return ops_ce_head(a->ops, a->stream, &ce);
+    struct ce_head_args ce = ce_over(hp, a, &s, space);
+    return objective_ce_head(a, &ce);
 }
 
 static cz_status head_forward(const void *hp, const struct layer_args *a)
@@ -231,7 +232,7 @@ static const char *replaced_head_map_name(const void *hp)
 
 const struct layer_class replaced_head_class = {
     .name = "replaced_head",
-    .flags = LAYER_LOSS,
+    .flags = LAYER_LOSS | LAYER_OBJECTIVE,
     .declare = head_declare,
     .size = head_size,
     .forward = head_forward,

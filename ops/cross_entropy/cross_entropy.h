@@ -34,10 +34,11 @@ struct ce_head_args {
     float divisor;             /* of the sum of losses; 0: Σω */
     float *loss;               /* one fp32: the mean loss */
     float *hits;               /* one fp32: rows whose label has the largest logit; or NULL */
-    float *logits;             /* (N,V) fp32, or NULL: never stored whole */
-    float dloss;               /* gradient of the loss (loss scale / accumulation steps) */
-    void *dx;                  /* (N,C), or NULL: loss only, no gradient at all */
-    bool dx_unwanted;          /* dx is scratch: on the CPU it is not made, with no other effect */
+    float *log_probs; /* (N) z[label] − lse(z), 0 of a row that does not count; or NULL */
+    float *logits;    /* (N,V) fp32, or NULL: never stored whole */
+    float dloss;      /* gradient of the loss (loss scale / accumulation steps) */
+    void *dx;         /* (N,C), or NULL: loss only, no gradient at all */
+    bool dx_unwanted; /* dx is scratch: on the CPU it is not made, with no other effect */
     enum cz_dtype grad_dtype;
     void *dw;    /* (V,C) or NULL (frozen) */
     void *dbias; /* (V) or NULL */

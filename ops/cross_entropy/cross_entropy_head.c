@@ -409,10 +409,14 @@ static cz_status block_run(struct block *b)
         panel_statistics(b, &p);
     }
     for (int64_t n = 0; n < b->n; n++) {
+        float *log_prob = b->a->log_probs ? &b->a->log_probs[b->first + n] : NULL;
         b->losses[n] = 0;
+        if (log_prob) *log_prob = 0;
         if (label_of(b, n) == CZ_IGNORE_LABEL) continue;
         b->lse[n] = combine(b, n);
-        b->losses[n] = weight_of(b, n) * ((double)b->lse[n] - (double)b->z_label[n]);
+        const double loss = (double)b->lse[n] - (double)b->z_label[n];
+        b->losses[n] = weight_of(b, n) * loss;
+        if (log_prob) *log_prob = (float)-loss;
         if (b->a->hits) b->n_hits += b->z_label[n] == b->z_max[n];
     }
     return ce_head_has_gradients(b->a) ? block_gradients(b) : CZ_OK;

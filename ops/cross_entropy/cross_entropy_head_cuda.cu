@@ -108,6 +108,7 @@ template <typename Z, typename T> struct row_args {
     struct head_sums *sums;
     T *dz; /* NULL: loss alone */
     double *losses;
+    float *log_probs;  /* or NULL */
     float cap_inverse; /* of the cap that z has passed, whose slope dz takes; 0: none */
 };
 
@@ -291,6 +292,7 @@ __global__ void __launch_bounds__(ROW_BLOCK<Z>, 1024 / ROW_BLOCK<Z>)
     T *dz = a.dz ? a.dz + n * a.ld_dz : NULL;
     if (label == CZ_IGNORE_LABEL) {
         if (threadIdx.x == 0) a.losses[n] = 0;
+        if (threadIdx.x == 0 && a.log_probs) a.log_probs[n] = 0;
         if (dz) row_zeros(&a, dz);
         return;
     }
@@ -300,7 +302,9 @@ __global__ void __launch_bounds__(ROW_BLOCK<Z>, 1024 / ROW_BLOCK<Z>)
         z_label = to_f32(z[label]) + (a.bias ? to_f32(a.bias[label]) : 0.0f);
     /* z_label is read when this is over */
     const float lse = row_log_sum_exp<ALIGNED>(z, a.bias, a.V, room, &largest);
-    if (threadIdx.x == 0) a.losses[n] = weight * ((double)lse - (double)z_label);
+    const double loss = (double)lse - (double)z_label;
+    if (threadIdx.x == 0) a.losses[n] = weight * loss;
+    if (threadIdx.x == 0 && a.log_probs) a.log_probs[n] = (float)-loss;
     if (threadIdx.x == 0 && z_label == largest) atomicAdd(&a.sums->n_hits, 1u);
     if (!dz) return;
     const float factor = (float)(a.sums->scale * weight);
@@ -551,6 +555,7 @@ static cz_status launch_rows(const struct call *c, int64_t first, int64_t n)
     r.sums = sums_of(c);
     r.dz = ce_head_has_gradients(a) ? (T *)at(c, c->l->z) : NULL;
     r.losses = (double *)at(c, c->l->losses) + first;
+    r.log_probs = a->log_probs ? a->log_probs + first : NULL;
     r.cap_inverse = a->softcap > 0 ? 1.0f / a->softcap : 0.0f;
     const bool aligned = cuda_is_aligned(r.z, 16) && r.ldz % CUDA_LANES<Z> == 0;
     return cuda_launch("cross-entropy of rows",

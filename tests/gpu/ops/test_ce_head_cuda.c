@@ -1,9 +1,9 @@
-/* Claims: the fused head on a CUDA device agrees with the scalar row: loss, dx, dw and dbias, for
- * and labels that have the largest logit, for all dtypes, vocabularies that are whole units and
- * that are not, rows in one block and in several, ignored labels, weights, a divisor, a soft
- * cap, gradients that accumulate, logits given away; it writes nothing else; a label outside the
- * vocabulary makes the loss NaN and touches nothing; calls repeat to the bit; a workspace for the
- * largest batch serves every smaller one. */
+/* Claims: the fused head on a CUDA device agrees with the scalar row: loss, dx, dw, dbias,
+ * log-probabilities and labels that have the largest logit, for all dtypes, vocabularies that are
+ * whole units and that are not, rows in one block and in several, ignored labels, weights, a
+ * divisor, a soft cap, gradients that accumulate, logits given away; it writes nothing else; a
+ * label outside the vocabulary makes the loss NaN and touches nothing; calls repeat to the bit; a
+ * workspace for the largest batch serves every smaller one. */
 #include "ops/cross_entropy/cross_entropy_impl.h"
 #include "ops/matmul/matmul_impl.h"
 #include "tests/support/gpu/cuda_orders.h"
@@ -16,6 +16,7 @@ struct head {
     struct agree_buf x, w, bias, labels, weights; /* in */
     struct agree_buf loss, logits, dx, dw, dbias; /* out, hits behind the loss: row 0's … */
     struct agree_buf got_loss, got_logits, got_dx, got_dw, got_dbias; /* … and the device's */
+    struct agree_buf log_probs, got_log_probs;
 };
 
 enum {
@@ -72,16 +73,18 @@ static struct head head_make(const struct ce_head_args *args, unsigned with)
     if (with & WITH_WEIGHTS)
         for (int64_t n = 0; n < a->N; n++) agree_set(&h.weights, (size_t)n, 0.5f + (float)(n % 3));
     outputs_make(a, with, &h.loss, &h.logits, &h.dx, &h.dw, &h.dbias);
+    h.log_probs = filled(true, DTYPE_F32, a->N, 11, 1.0f);
+    h.got_log_probs = filled(true, DTYPE_F32, a->N, 12, 1.0f);
     outputs_make(a, with, &h.got_loss, &h.got_logits, &h.got_dx, &h.got_dw, &h.got_dbias);
     return h;
 }
 
 static void head_free(struct head *h)
 {
-    struct agree_buf *const all[] = {&h->x,       &h->w,      &h->bias,     &h->labels,
-                                     &h->weights, &h->loss,   &h->logits,   &h->dx,
-                                     &h->dw,      &h->dbias,  &h->got_loss, &h->got_logits,
-                                     &h->got_dx,  &h->got_dw, &h->got_dbias};
+    struct agree_buf *const all[] = {
+        &h->x,      &h->w,      &h->bias,      &h->labels,    &h->weights,      &h->loss,
+        &h->logits, &h->dx,     &h->dw,        &h->dbias,     &h->got_loss,     &h->got_logits,
+        &h->got_dx, &h->got_dw, &h->got_dbias, &h->log_probs, &h->got_log_probs};
     for (size_t i = 0; i < CZ_ARRAY_LEN(all); i++) agree_buf_free(all[i]);
 }
 
@@ -96,6 +99,7 @@ static void run_scalar(struct head *h)
     a.labels = h->labels.p, a.loss_weights = h->weights.p;
     a.loss = h->loss.p, a.logits = h->logits.p;
     a.hits = h->loss.numel > 1 ? a.loss + 1 : NULL;
+    a.log_probs = h->log_probs.p;
     a.dx = h->dx.p, a.dw = h->dw.p, a.dbias = h->dbias.p;
     ck_ok(ops_ce_head_workspace(&ops, &a, &a.workspace_nbytes));
     struct agree_buf workspace = agree_buf_make(DTYPE_U8, a.workspace_nbytes, 0);
@@ -128,14 +132,15 @@ static void with_space(const struct cuda_rig *rig, void (*claim)(const struct cu
 static void run_device(const struct cuda_rig *rig, struct head *h)
 {
     struct ce_head_args a = h->args;
-    const struct agree_buf *const host[] = {&h->x,       &h->w,        &h->bias,   &h->labels,
-                                            &h->weights, &h->got_loss, &h->got_dx, &h->got_logits,
-                                            &h->got_dw,  &h->got_dbias};
+    const struct agree_buf *const host[] = {
+        &h->x,      &h->w,          &h->bias,   &h->labels,    &h->weights,      &h->got_loss,
+        &h->got_dx, &h->got_logits, &h->got_dw, &h->got_dbias, &h->got_log_probs};
     struct rig_buf d[CZ_ARRAY_LEN(host)];
     for (size_t i = 0; i < CZ_ARRAY_LEN(host); i++) d[i] = rig_put(rig, host[i]);
     a.x = d[0].p, a.w = d[1].p, a.bias = d[2].p, a.labels = d[3].p, a.loss_weights = d[4].p;
     a.loss = d[5].p, a.dx = d[6].p, a.logits = d[7].p, a.dw = d[8].p, a.dbias = d[9].p;
     a.hits = h->loss.numel > 1 ? a.loss + 1 : NULL;
+    a.log_probs = d[10].p;
     ck_ok(ops_ce_head_workspace(rig->ops, &a, &a.workspace_nbytes));
     space_raise(rig, a.workspace_nbytes);
     a.workspace = space.p;
@@ -179,6 +184,7 @@ static void compare(const struct cuda_rig *rig, const struct ce_head_args *args,
     const enum closeness how = rounds ? ROUNDED : args->dtype != DTYPE_F32 ? NARROW : CLOSE;
     const enum closeness grads = how == CLOSE && args->grad_dtype != DTYPE_F32 ? NARROW : how;
     check(&h.got_loss, &h.loss, rounds ? ROUNDED : CLOSE, what);
+    check(&h.got_log_probs, &h.log_probs, rounds ? ROUNDED : CLOSE, what);
     check(&h.got_logits, &h.logits, CLOSE, what);
     check(&h.got_dx, &h.dx, how, what);
     check(&h.got_dw, &h.dw, grads, what);

@@ -72,7 +72,7 @@ struct problem {
     struct agree_buf x, w, bias;
     int32_t *labels;
     float *weights;
-    double loss, *dx, *dw, *dbias;
+    double loss, *log_probs, *dx, *dw, *dbias;
     float dloss, softcap;
 };
 
@@ -96,7 +96,8 @@ static void solve_row(struct problem *p, int64_t n, double weight, double total)
     }
     for (int64_t v = 0; v < p->V; v++) sum += exp(z[v] - max);
     double lse = max + log(sum);
-    p->loss += weight * (lse - z[p->labels[n]]) / total;
+    p->log_probs[n] = z[p->labels[n]] - lse;
+    p->loss -= weight * p->log_probs[n] / total;
     for (int64_t v = 0; v < p->V; v++) {
         double dz =
             (double)p->dloss * weight / total * (exp(z[v] - lse) - (v == p->labels[n] ? 1.0 : 0.0));
@@ -125,6 +126,7 @@ static struct problem problem_make(int64_t N, int64_t C, int64_t V, enum cz_dtyp
     p.dx = calloc((size_t)(N * C), sizeof *p.dx);
     p.dw = calloc((size_t)(V * C), sizeof *p.dw);
     p.dbias = calloc((size_t)V, sizeof *p.dbias);
+    p.log_probs = calloc((size_t)N, sizeof *p.log_probs);
     p.dloss = 3.0f;
     p.softcap = next_softcap;
     double total = 0;
@@ -148,6 +150,7 @@ static void problem_free(struct problem *p)
     free(p->dx);
     free(p->dw);
     free(p->dbias);
+    free(p->log_probs);
 }
 
 static void near(const struct agree_buf *got, const double *want, double rtol, const char *what)
@@ -172,6 +175,7 @@ static void check_problem(struct ops *ops, struct problem *p, bool accumulate)
         memset(dbias.p, 0, dbias.nbytes);
     }
     float loss = NAN;
+    struct agree_buf log_probs = agree_buf_make(DTYPE_F32, (size_t)p->N, 0);
     struct ce_head_args a = {.N = p->N,
                              .C = p->C,
                              .V = p->V,
@@ -183,6 +187,7 @@ static void check_problem(struct ops *ops, struct problem *p, bool accumulate)
                              .labels = p->labels,
                              .loss_weights = p->weights,
                              .loss = &loss,
+                             .log_probs = log_probs.p,
                              .dloss = p->dloss,
                              .dx = dx.p,
                              .grad_dtype = p->grad_dtype,
@@ -197,6 +202,8 @@ static void check_problem(struct ops *ops, struct problem *p, bool accumulate)
     agree_guards(&space, "workspace");
     const bool wide = p->dtype == DTYPE_F32;
     ck_assert_double_le(fabs((double)loss - p->loss), (wide ? 4e-6 : 2e-5) * fabs(p->loss) + 1e-6);
+    near(&log_probs, p->log_probs, wide ? 4e-6 : 2e-5, "log_probs");
+    agree_buf_free(&log_probs);
     /* 16-bit models: dz is rounded to 8 or 11 bits before the products. */
     const double sums = 1e-10 * (double)p->V; /* row 0 sums the vocabulary one after another */
     const double rtol = wide ? 1e-5 + sums : p->dtype == DTYPE_BF16 ? 1.2e-2 : 2e-3;
