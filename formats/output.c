@@ -174,6 +174,12 @@ bool out_is_there(const struct out_folder *in, const char *name)
     return fstatat(in->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+cz_status out_rename(const char *from, const char *to)
+{
+    if (rename(from, to) == 0) return CZ_OK;
+    return err_set(CZ_IO, errno, "%s: cannot be renamed to %s", from, to);
+}
+
 FILE *out_fopen(const char *path, const char *mode)
 {
     return fopen(path, mode);

@@ -69,6 +69,9 @@ void out_remove_left(const struct out_folder *in, const char *name);
 /* Whether anything has this name, a link included. */
 bool out_is_there(const struct out_folder *in, const char *name);
 
+/* Give a file that the user named another name. Errors: CZ_IO. */
+cz_status out_rename(const char *from, const char *to);
+
 /* fopen() of a file that the user named. NULL: errno says why. */
 FILE *out_fopen(const char *path, const char *mode);
 

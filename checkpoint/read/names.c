@@ -165,14 +165,19 @@ static cz_status find_tag_files(const char *dir, bool *found)
     return CZ_OK;
 }
 
+bool ckpt_is_tag_folder(const char *path)
+{
+    bool yes = false;
+    if (find_tag_files(path, &yes) != CZ_OK) err_clear();
+    return yes;
+}
+
 /* Hidden folders are those of a save under way. */
 static bool holds_tag(const char *dir, const char *name)
 {
     char *path = file_join(dir, name);
-    bool yes = false;
-    if (path && name[0] != '.' && beneath_is_folder(dir, name) &&
-        find_tag_files(path, &yes) != CZ_OK)
-        err_clear();
+    const bool yes =
+        path && name[0] != '.' && beneath_is_folder(dir, name) && ckpt_is_tag_folder(path);
     free(path);
     return yes;
 }

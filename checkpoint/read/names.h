@@ -47,6 +47,9 @@ cz_status ckpt_check_trainer(const char *dir);
  * file), CZ_NOTFOUND (with the tags that are there), CZ_CORRUPT, CZ_IO. */
 cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out);
 
+/* Whether a folder holds the files of a tag; one that cannot be read holds none. */
+bool ckpt_is_tag_folder(const char *path);
+
 /* Names in a folder that end in `suffix` ("" for all), in natural order (digit runs as numbers).
  * Release with ckpt_list_free(). Errors: CZ_NOTFOUND, CZ_IO, CZ_NOMEM. */
 struct ckpt_list {

@@ -64,5 +64,17 @@ cz_status store_prune(const char *dir, int64_t keep, size_t *n_removed);
 /* The same, but only the tags `names` (ends with NULL) stay, and the one that `latest` names. */
 cz_status store_prune_others(const char *dir, const char *const *names, size_t *n_removed);
 
+/* The names in DIR that a run's checkpoints have: folders of tags, `latest`, `latest_universal`,
+ * and those of `others` (ends with NULL) that are there. Release with ckpt_list_free(). A missing
+ * DIR has none. Errors: CZ_IO, CZ_NOMEM. */
+cz_status store_find_run(const char *dir, const char *const *others, struct ckpt_list *out);
+
+#define STORE_EARLIER "earlier-"
+
+/* Move these names into a new folder of DIR, whose name is returned ("earlier-1", or the next
+ * number that is free), so that a new run in DIR neither replaces nor removes them. Errors: CZ_IO,
+ * CZ_NOMEM. */
+cz_status store_set_aside(const char *dir, const struct ckpt_list *run, char name[32]);
+
 CZ_EXTERN_C_END
 #endif

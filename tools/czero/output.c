@@ -1,12 +1,15 @@
 /* All options check their output files here, so that they refuse the same files. */
 #include "tools/czero/output.h"
 
+#include "base/log.h"
+#include "base/size.h"
 #include "formats/beneath.h"
 #include "formats/output.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,6 +223,73 @@ cz_status output_check_file(const char *option, const char *path, enum output_ki
                    "%s: %s exists and is not %s: czero does not overwrite it; name another file, "
                    "or remove it",
                    option, path, kinds[kind].name);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+/* Complete lines after the first. */
+static cz_status count_rows(const char *path, uint64_t *n)
+{
+    char block[HEAD_NBYTES];
+    struct stat info;
+    ssize_t got = 0;
+    uint64_t n_lines = 0;
+    *n = 0;
+    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return CZ_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && (got = read(fd, block, sizeof block)) > 0)
+        for (ssize_t i = 0; i < got; i++) n_lines += block[i] == '\n';
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    if (fd < 0 || got < 0) return err_set(CZ_IO, error, "%s: cannot be read", path);
+    *n = n_lines > 1 ? n_lines - 1 : 0;
+    return CZ_OK;
+}
+
+cz_status output_check_rows(const char *option, const char *path)
+{
+    uint64_t n;
+    TRY(count_rows(path, &n));
+    if (n == 0) return CZ_OK;
+    return err_set(CZ_INVALID, 0,
+                   "%s %s: holds %" PRIu64
+                   " row%s of another run, which would be lost; continue that "
+                   "run with --resume, name another file, or replace them with --force",
+                   option, path, n, plural(n));
+}
+
+cz_status output_check_events(const char *option, const char *path)
+{
+    static const char events[] = "events.out.tfevents.";
+    DIR *dir = path ? opendir(path) : NULL;
+    bool found = false;
+    if (!dir) return CZ_OK;
+    for (struct dirent *e; !found && (e = readdir(dir));)
+        found = strncmp(e->d_name, events, sizeof events - 1) == 0;
+    closedir(dir);
+    if (!found) return CZ_OK;
+    return err_set(
+        CZ_INVALID, 0,
+        "%s %s: holds events of another run, which TensorBoard would mix with this one's; "
+        "continue that run with --resume, name another folder, or mix them with --force",
+        option, path);
+}
+
+cz_status output_set_rows_aside(const char *option, const char *path)
+{
+    char to[PATH_MAX];
+    uint64_t n;
+    struct stat info;
+    TRY(count_rows(path, &n));
+    if (n == 0) return CZ_OK;
+    for (int i = 1;; i++) {
+        if (snprintf(to, sizeof to, "%s.earlier-%d", path, i) >= (int)sizeof to)
+            return err_set(CZ_INVALID, 0, "%s: the path is too long", option);
+        if (lstat(to, &info) != 0) break;
+    }
+    TRY(out_rename(path, to));
+    LOGV(LOG_INFO, SUB_ENGINE, "%s %s: the rows of an earlier run are in %s now", option, path, to);
+    return CZ_OK;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */

@@ -41,6 +41,17 @@ cz_status output_check_inputs(const char *option, const char *path,
 cz_status output_check_file(const char *option, const char *path, enum output_kind kind,
                             const struct output_inputs *inputs);
 
+/* A table that a run began: CZ_INVALID where it has rows, of another run; NULL and files that are
+ * not there have none. `option` is for the sentence. */
+cz_status output_check_rows(const char *option, const char *path);
+
+/* The same of a folder of TensorBoard's events. */
+cz_status output_check_events(const char *option, const char *dir);
+
+/* Such a table gets the name FILE.earlier-N, the first that is free, and a line of the log says so.
+ * Errors: CZ_IO. */
+cz_status output_set_rows_aside(const char *option, const char *path);
+
 /* Standard output (path NULL), or a file that keeps its content until all is written. Pipes and
  * devices are written directly. */
 struct output_file {

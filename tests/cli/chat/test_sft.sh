@@ -49,7 +49,7 @@ for packing in "" --packing; do
   "$czero" "${train[@]}" --config one.json --data chat.jsonl --steps 7 $packing --resume run --curve rest.csv >out 2>err ||
     fail "resuming $packing"
   cmp <(tail -n 3 one.csv) <(tail -n 3 rest.csv) || fail "a resumed run differs $packing"
-  rm -r run
+  rm -r run one.csv two.csv rest.csv
 done
 
 for run in kept found; do

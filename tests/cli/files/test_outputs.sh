@@ -31,7 +31,8 @@ for option in --curve --metrics; do
   refused 2 "is a folder" "${train[@]}" $option cls
   : >empty.csv
   written "${train[@]}" $option empty.csv
-  written "${train[@]}" $option empty.csv
+  kept 2 empty.csv "${train[@]}" $option empty.csv
+  written "${train[@]}" $option empty.csv --force
 done
 kept 4 metrics.csv "${train[@]}" --curve metrics.csv
 kept 4 curve.csv "${train[@]}" --metrics curve.csv

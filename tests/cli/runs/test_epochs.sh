@@ -35,17 +35,20 @@ while read -r name data rest; do
   for accumulation in 1 5 30; do
     run=("${train[@]}" --set gradient_accumulation_steps=$accumulation --epochs 3 --eval-interval epoch)
     "$czero" "${run[@]}" --save $name-$accumulation --metrics m.csv --curve whole.csv >out 2>err || fail "$name: training failed"
+    rm whole.csv
     passes "$name, accumulation $accumulation" 3 $name-$accumulation
     awk -F, '$3 == "train" { t = $2 } $3 == "eval" { e = $2; n++ }
              END { exit !(t == 3 && e == 3 && n >= 1 && n <= 3) }' m.csv || fail "$name: epochs of metrics, accumulation $accumulation"
     # once per epoch, unless one step is more than an epoch
     [ $accumulation = 30 ] || [ "$(grep -c ,eval, m.csv)" = 3 ] || fail "$name: $(grep -c ,eval, m.csv) evaluations"
+    rm m.csv
   done
   run=("${train[@]}" --set gradient_accumulation_steps=5)
   "$czero" "${run[@]}" --epochs 3 --save $name-w --curve whole.csv >out 2>err || fail "$name"
   "$czero" "${run[@]}" --steps 4 --save $name-cut --curve cut.csv >out 2>err || fail "$name: cut"
   "$czero" "${run[@]}" --epochs 3 --save $name-cut --resume --curve cut.csv >out 2>err || fail "$name: resumed"
   cmp whole.csv cut.csv || fail "$name: a resumed run is another"
+  rm whole.csv cut.csv
   "$czero" "${train[@]}" --set gradient_accumulation_steps=2 --epochs 4 --save $name-cut --resume >out 2>err || fail "$name: longer"
   passes "$name, longer, in other steps" 4 $name-cut
   "$czero" launch -n 3 "${run[@]}" --epochs 2 --save $name-3 >out 2>err || fail "$name: three ranks"

@@ -89,7 +89,7 @@ for name in .global_step2.saving .global_step2.saving.by .global_step1.saving.by
   done
 done
 
-# A tag of a stranger whose files and folders are links: it is replaced whole, and pruned.
+# A tag of a stranger whose files and folders are links: it is moved aside as it is, and pruned.
 rm -rf run
 train --save run || fail 'a run to be changed'
 for name in run/global_step2/*; do
@@ -102,7 +102,7 @@ held '--save over a tag of links'
 cp -a run/global_step2 run/global_step1
 ln -sf "$work/victim/config.json" run/global_step1/czero_state.json
 ln -s "$work/victim" run/global_step1/folder
-train --force --save run --save-keep 1 || fail '--save-keep beside a tag with links'
+train --resume run --save run --steps 3 --save-keep 1 || fail '--save-keep beside a tag with links'
 held '--save-keep beside a tag with links'
 
 # Adapters: in the model beside a run, and in an export.

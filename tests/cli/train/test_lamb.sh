@@ -46,7 +46,7 @@ for precision in bf16 fp16; do
   train 2 3 "$precision" 2 shorter
   [ "$(sum shorter)" != "$want" ] || { echo "$precision: the last step changed nothing" >&2; failed=1; }
   train 3 2 "$precision" 3 elsewhere --resume "$work/${precision}1"
-  train 1 1 "$precision" 3 elsewhere --resume "$work/${precision}3"
+  train 1 1 "$precision" 3 elsewhere --force --resume "$work/${precision}3"
   [ "$(sum elsewhere)" = "$want" ] || { echo "$precision: other weights after resuming elsewhere" >&2; failed=1; }
   rm -rf "$work/elsewhere" "$work/shorter"
 done

@@ -33,6 +33,7 @@ config() { # micro-batch stage [more]
 train() { # model, curve, more arguments
   local model=$1 curve=$2
   shift 2
+  rm -f "$curve"
   "$czero" train --model "$model" --data text --tokenizer bytes --seq-len 48 --shuffle off \
     --steps 10 --curve "$curve" --quiet "$@"
 }
@@ -75,6 +76,7 @@ for stage in 0 1 2 3; do
   config 2 $stage ', "bf16": {"enabled": true}' >two16.json
   train llama-tiny one.csv --config one.json >out 2>err || fail "stage $stage on one rank"
   same llama-tiny.csv one.csv 1e-5 || fail "stage $stage on one rank: another curve"
+  rm -f two.csv two16.csv
   for precision in two two16; do
     "$czero" launch -n 2 -- train --model llama-tiny --data text --tokenizer bytes --seq-len 48 \
       --shuffle off --steps 10 --curve $precision.csv --quiet --config $precision.json \

@@ -103,6 +103,7 @@ striped() { # STAGE CZERO_SECTION: config, in which nvme_path may be missing
 
 for stage in 0 3; do
   striped $stage '"nvme_paths": ["disk0/swap", "disk1", "disk2/"], "nvme_rates": [2, 1, 1.5], "tile_numel": 8192' >ds.json
+  rm -f striped.csv
   run "$czero" launch -n 2 -- "${train[@]}" --config ds.json --steps 5 --curve striped.csv --export striped$stage
   [ $code = 0 ] || fail "several folders: exit code $code"
   cmp s$stage-none-none.csv striped.csv || fail "several folders: another curve"

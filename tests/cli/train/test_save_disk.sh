@@ -42,7 +42,7 @@ for ranks in 1 2; do
   command=("$czero")
   [ $ranks = 1 ] || command+=(launch -n 2 --)
   for kilobytes in 60 200 400; do # no checkpoint fits, one does, two do
-    rm -rf disk/* disk/.[!.]*
+    rm -rf disk/* disk/.[!.]* curve.csv
     mount -o "remount,size=${kilobytes}k" "$disk" || fail "cannot remount"
     run "${command[@]}" "${train[@]}" --steps 6 --curve curve.csv
     [ $code = 1 ] || fail "$kilobytes KB, $ranks ranks: exit code $code"

@@ -480,6 +480,69 @@ START_TEST(older_states_are_known_by_their_step)
 }
 END_TEST
 
+static const char *const best_too[] = {"best", NULL};
+
+/* Two moves get two folders, of which each keeps its own. */
+START_TEST(an_earlier_run_moves_aside_and_what_is_no_checkpoint_stays)
+{
+    const char *dir = test_tmp_make();
+    char name[32];
+    struct ckpt_list run;
+    ck_ok(store_find_run(tags_path(dir, "nothing"), best_too, &run));
+    ck_assert_uint_eq(run.n, 0);
+    ck_ok(store_find_run(dir, best_too, &run));
+    ck_assert_uint_eq(run.n, 0);
+    ck_assert_int_eq(mkdir(tags_path(dir, "logs"), 0777), 0);
+    put(tags_path(dir, "metrics.csv"), "step");
+    put(tags_path(dir, ".czero-run"), "me");
+    for (int round = 1; round <= 2; round++) {
+        ck_ok(tags_save(dir, "global_step2", round, true));
+        ck_ok(tags_save(dir, "global_step10", round, true));
+        ck_ok(tags_save(tags_path(dir, "best"), "global_step2", round + 4, true));
+        ck_assert_int_eq(symlink("global_step2", tags_path(dir, "link")), 0);
+        ck_ok(store_find_run(dir, best_too, &run));
+        ck_assert_uint_eq(run.n, 4);
+        ck_ok(store_set_aside(dir, &run, name));
+        ckpt_list_free(&run);
+        ck_assert_str_eq(name, round == 1 ? "earlier-1" : "earlier-2");
+        ck_assert_int_eq(tags_version(tags_path(dir, name), "global_step2"), round);
+        ck_assert_int_eq(tags_latest_version(tags_path(dir, name)), round);
+        char best[64];
+        snprintf(best, sizeof best, "%s/best", name);
+        ck_assert_int_eq(tags_latest_version(tags_path(dir, best)), round + 4);
+        ck_ok(store_find_run(dir, best_too, &run)); /* earlier-1 is no tag */
+        ck_assert_uint_eq(run.n, 0);
+        ckpt_list_free(&run);
+        ck_assert_int_eq(unlink(tags_path(dir, "link")), 0); /* the user's */
+    }
+    ck_assert(file_exists(tags_path(dir, "logs")) && file_exists(tags_path(dir, "metrics.csv")) &&
+              file_exists(tags_path(dir, ".czero-run")));
+    ck_assert_int_eq(tags_version(tags_path(dir, "earlier-1"), "global_step10"), 1);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Each name alone tells of a run; `others` only where they are asked for. */
+START_TEST(a_run_is_found_by_any_of_its_names)
+{
+    static const char *const none[] = {NULL};
+    static const char *const names[] = {"latest", "latest_universal", "best"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) {
+        const char *dir = test_tmp_make();
+        struct ckpt_list run;
+        put(tags_path(dir, names[i]), "global_step1");
+        ck_ok(store_find_run(dir, best_too, &run));
+        ck_assert_uint_eq(run.n, 1);
+        ck_assert_str_eq(run.names[0], names[i]);
+        ckpt_list_free(&run);
+        ck_ok(store_find_run(dir, none, &run));
+        ck_assert_uint_eq(run.n, i < 2);
+        ckpt_list_free(&run);
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
+
 TEST_MAIN("checkpoint/store", a_tag_appears_and_latest_names_it, an_existing_tag_is_replaced_whole,
           links_are_not_followed, what_crashes_left_goes_and_nothing_else,
           hidden_folders_of_the_user_stay, saves_of_other_hosts_are_left_alone,
@@ -487,4 +550,6 @@ TEST_MAIN("checkpoint/store", a_tag_appears_and_latest_names_it, an_existing_tag
           older_states_are_known_by_their_step, a_discarded_save_leaves_nothing,
           what_is_not_there_is_not_published, what_stands_in_the_way_is_said_first,
           another_process_s_save_is_left_alone, old_tags_go_newest_first_stays,
-          all_but_the_named_tags_go, the_last_good_tag_is_never_removed)
+          all_but_the_named_tags_go, the_last_good_tag_is_never_removed,
+          an_earlier_run_moves_aside_and_what_is_no_checkpoint_stays,
+          a_run_is_found_by_any_of_its_names)

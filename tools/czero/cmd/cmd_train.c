@@ -135,7 +135,7 @@ static const struct arg_spec train_specs[] = {
     {"--rename", ARG_LIST, FIELD(renames), "s/REGEX/REPL/",
      "change the checkpoint's tensor names, as sed -E does; repeatable"},
     {"--force", ARG_FLAG, FIELD(force), NULL,
-     "save into a folder with checkpoints of another run, and export over another model"},
+     "move another run's checkpoints in --save aside, replace its --curve, --metrics and --export"},
     CONFIG_ARGS_VALUES(VALUE),
 };
 

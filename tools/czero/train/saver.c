@@ -33,22 +33,63 @@ static cz_status check_described(const struct saver *s)
     return output_check_model(&(struct output_model){"--save", path, .force = false});
 }
 
-cz_status saver_check_unused(const struct saver *s)
+/* The best evaluations of a run that was killed before its first save are checkpoints, too. */
+static cz_status find_earlier(const struct saver *s, struct ckpt_list *run)
 {
-    char *tag_dir, *tag;
-    if (!s->dir) return CZ_OK;
-    if (ckpt_locate(s->dir, NULL, &tag_dir, &tag) != CZ_OK) {
-        err_clear();
-        return check_described(s);
-    }
-    err_set(
-        CZ_INVALID, 0,
-        "--save %s: holds checkpoints already (the latest is %s): --resume continues their run, "
-        "--force starts a new one and saves it next to them",
-        s->dir, tag);
+    static const char *const others[] = {SAVER_BEST_FOLDER, NULL};
+    return store_find_run(s->dir, others, run);
+}
+
+/* What --resume needs to continue the run that has left this: the newest state, or the best. */
+static cz_status refuse(const struct saver *s)
+{
+    char *tag_dir = NULL, *tag = NULL;
+    const bool has_latest = ckpt_locate(s->dir, NULL, &tag_dir, &tag) == CZ_OK;
+    err_clear();
+    if (has_latest)
+        err_set(CZ_INVALID, 0,
+                "--save %s: holds checkpoints already (the latest is %s): --resume continues their "
+                "run, --force moves them to a folder %s/earlier-N and starts a new one",
+                s->dir, tag, s->dir);
+    else
+        err_set(CZ_INVALID, 0,
+                "--save %s: holds checkpoints of a run already, but none is named as the latest: "
+                "--resume %s:TAG or %s/" SAVER_BEST_FOLDER
+                " continues it, --force moves them to a folder %s/earlier-N and starts a new one",
+                s->dir, s->dir, s->dir, s->dir);
     free(tag_dir);
     free(tag);
     return CZ_INVALID;
+}
+
+cz_status saver_check_unused(const struct saver *s)
+{
+    struct ckpt_list run;
+    if (!s->dir) return CZ_OK;
+    TRY(find_earlier(s, &run));
+    const bool is_used = run.n > 0;
+    ckpt_list_free(&run);
+    return is_used ? refuse(s) : check_described(s);
+}
+
+cz_status saver_set_aside(const struct saver *s)
+{
+    static const char *const all[] = {SAVER_BEST_FOLDER, SAVER_MODEL_FOLDER, NULL};
+    struct ckpt_list run;
+    char name[32];
+    if (!s->dir) return CZ_OK;
+    TRY(find_earlier(s, &run));
+    bool is_used = run.n > 0 || check_described(s) != CZ_OK;
+    err_clear();
+    ckpt_list_free(&run);
+    if (!is_used) return CZ_OK;
+    TRY(store_find_run(s->dir, all, &run));
+    cz_status st = store_set_aside(s->dir, &run, name);
+    ckpt_list_free(&run);
+    if (st != CZ_OK) return err_prefix("--save");
+    LOGV(LOG_INFO, SUB_CKPT, "--save %s: the checkpoints of the earlier run are in %s/%s now",
+         s->dir, s->dir, name);
+    return CZ_OK;
 }
 
 /* config.json and tokenizer next to the checkpoints: DeepSpeed's files hold neither, and `czero

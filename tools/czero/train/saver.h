@@ -18,9 +18,14 @@ struct saver {
 /* Find out now, not after hours of training, that checkpoints have nowhere to go. */
 cz_status saver_check(const struct saver *s);
 
-/* CZ_INVALID when the folder holds checkpoints: those of another run, which this one would mix with
- * its own. */
+#define SAVER_BEST_FOLDER "best" /* DIR/best: checkpoints of the best evaluations */
+
+/* CZ_INVALID when the folder holds checkpoints: those of another run, which this one would replace
+ * and remove. */
 cz_status saver_check_unused(const struct saver *s);
+
+/* Moves them, with their best and their model, into a folder of their own, DIR/earlier-N. */
+cz_status saver_set_aside(const struct saver *s);
 
 /* DIR/model: what shards do not tell, the model's config.json (heads, names of classes), its
  * tokenizer, and the template of its chats (NULL: none), so that czero export needs no more than

@@ -48,7 +48,7 @@ int run_place_best(struct run *r, const struct evaluation *e)
 
 static cz_status best_dir(const struct run *r, char path[PATH_MAX])
 {
-    if (snprintf(path, PATH_MAX, "%s/best", r->options->save) >= PATH_MAX)
+    if (snprintf(path, PATH_MAX, "%s/" SAVER_BEST_FOLDER, r->options->save) >= PATH_MAX)
         return err_set(CZ_INVALID, 0, "--save: the path is too long");
     return CZ_OK;
 }
@@ -58,7 +58,7 @@ cz_status run_check_best(const struct run *r)
 {
     struct out_folder save, best;
     TRY(out_folder_open(r->options->save, &save));
-    cz_status st = out_folder_below(&save, "best", false, &best);
+    cz_status st = out_folder_below(&save, SAVER_BEST_FOLDER, false, &best);
     out_folder_close(&best);
     out_folder_close(&save);
     if (st != CZ_NOTFOUND) return st == CZ_OK ? CZ_OK : err_prefix("--save");

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint/store/store.h"
 #include "formats/beneath.h"
 
 #include <errno.h>
@@ -423,6 +424,34 @@ static cz_status check_export(const struct run *r)
     return output_check_model(&out);
 }
 
+/* Whether --save holds the run that this one continues: --resume names the folder, or its best or
+ * a tag in it, and not an earlier run that was moved aside there. */
+static bool continues_here(const struct run *r)
+{
+    static const char aside[] = "/" STORE_EARLIER;
+    char save[PATH_MAX], from[PATH_MAX];
+    if (!r->resume.dir || !realpath(r->options->save, save) || !realpath(r->resume.dir, from))
+        return false;
+    const char *below = from + strlen(save);
+    if (strncmp(from, save, strlen(save)) != 0 || (*below && *below != '/')) return false;
+    return strncmp(below, aside, sizeof aside - 1) != 0;
+}
+
+/* --resume auto without a state begins a run, also where one was killed before its first save. */
+static bool takes_over(const struct run *r)
+{
+    const bool is_new = r->options->resume && !r->resume.dir;
+    return is_new || continues_here(r);
+}
+
+/* Files that a resumed run continues hold rows of another run when this one begins. */
+static cz_status check_logs(const struct train_options *o)
+{
+    TRY(output_check_rows("--curve", o->curve));
+    TRY(output_check_rows("--metrics", o->metrics));
+    return output_check_events("--tensorboard", o->tensorboard);
+}
+
 /* Find out now, not after hours of training, that a checkpoint or the export has nowhere to go, or
  * that another run writes there. */
 static cz_status claim_folders(struct run *r)
@@ -434,11 +463,12 @@ static cz_status claim_folders(struct run *r)
                               .weights_only = o->save_weights_only,
                               .saved_step = -1};
     if (!run_is_first_rank(r)) return CZ_OK;
+    if (!o->force && !o->resume) TRY(check_logs(o));
     if (o->save) {
         if (folder_lock_take(&r->save_lock, o->save) != CZ_OK) return err_prefix("--save");
         TRY(saver_check(&r->saver));
         if (o->best_metric) TRY(run_check_best(r));
-        if (!o->force && !r->resume.dir) TRY(saver_check_unused(&r->saver));
+        if (!o->force && !takes_over(r)) TRY(saver_check_unused(&r->saver));
     }
     struct stat info;
     if (!o->export_dir) return CZ_OK;
@@ -447,13 +477,6 @@ static cz_status claim_folders(struct run *r)
     if (output_is_same(o->save, o->export_dir)) return check_export(r);
     if (folder_lock_take(&r->export_lock, o->export_dir) != CZ_OK) return err_prefix("--export");
     return check_export(r);
-}
-
-static cz_status open_run(struct run *r)
-{
-    TRY(open_engine(r));
-    if (!run_is_first_rank(r)) return CZ_OK;
-    return saver_describe(&r->saver, run_model(r), r->tokenizer, r->chat.chat);
 }
 
 /* DeepSpeed's checkpoints say how many samples they have seen once they are loaded. */
@@ -484,6 +507,14 @@ static cz_status resume(struct run *r)
     return st;
 }
 
+/* After resume, which may read what is moved aside. */
+static cz_status begin_saving(struct run *r)
+{
+    if (!run_is_first_rank(r)) return CZ_OK;
+    if (!continues_here(r)) TRY(saver_set_aside(&r->saver));
+    return saver_describe(&r->saver, run_model(r), r->tokenizer, r->chat.chat);
+}
+
 /* After resume, since the files continue at the checkpoint's step. */
 static cz_status open_logs(struct run *r)
 {
@@ -491,6 +522,11 @@ static cz_status open_logs(struct run *r)
     const int64_t step = engine_get_global_steps(r->engine);
     r->start_ns = clock_now_ns();
     if (!run_is_first_rank(r)) return CZ_OK;
+    if (o->resume && !r->resume.dir &&
+        !o->force) { /* rows of a run that was killed before a save */
+        TRY(output_set_rows_aside("--curve", o->curve));
+        TRY(output_set_rows_aside("--metrics", o->metrics));
+    }
     if (o->curve) TRY(curve_open(o->curve, step, &r->curve));
     if (!o->metrics && !o->tensorboard) return CZ_OK;
     return metrics_open(o->metrics, o->tensorboard, step, &r->metrics);
@@ -506,7 +542,8 @@ cz_status run_open(struct run *r)
     if (r->options->dry_run_lr) return CZ_OK;
     TRY(engine_world_agree(r->world, run_check_same(r), &r->speaks));
     TRY(engine_world_agree(r->world, claim_folders(r), &r->speaks));
-    TRY(engine_world_agree(r->world, open_run(r), &r->speaks));
+    TRY(engine_world_agree(r->world, open_engine(r), &r->speaks));
     TRY(engine_world_agree(r->world, resume(r), &r->speaks));
+    TRY(engine_world_agree(r->world, begin_saving(r), &r->speaks));
     return engine_world_agree(r->world, open_logs(r), &r->speaks);
 }
