@@ -2,10 +2,12 @@
  * run as it was: an evaluation between two training steps changes no later bit of them (weights and
  * states that a caller sets are the exception). */
 #include "base/host/entry.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "engine/micro_batches.h"
 #include "engine/state/save_impl.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
@@ -14,9 +16,7 @@
 static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                           float *hits, const float **log_probs, float *logits, float *hidden)
 {
-    if (e->run.phase == PHASE_FORWARD)
-        return err_set(CZ_INVALID, 0,
-                       "a training forward waits for its engine_backward: evaluate after it");
+    TRY(micro_batches_drop_forward(e, "an evaluation"));
     /* Where a rank stands that is lost meanwhile: at the step whose gradients are being collected,
      * or behind the last one. */
     comm_set_phase(e->desc.comm, e->run.global_steps + (e->run.n_backward > 0), "evaluation");
@@ -126,7 +126,9 @@ cz_status engine_set_loss(struct cz_engine *e, cz_loss loss, void *user)
     ENGINE_ENTRY(e);
     if (loss) TRY(own_loss_check_head(e->desc.model, "engine_set_loss"));
     if (e->run.phase != PHASE_IDLE)
-        return err_set(CZ_INVALID, 0, "a micro-batch is under way: set the loss after its step");
+        return err_set(CZ_INVALID, 0,
+                       "a micro-batch is under way: set the loss after its step, or drop that with "
+                       "engine_discard_step");
     own_loss_set(&e->run.own_loss, loss, user, e->mem.stages->values);
     return CZ_OK;
 }
@@ -187,6 +189,15 @@ cz_status engine_param_get(struct cz_engine *e, const char *name, const char *wh
     return CZ_OK;
 }
 
+static void warn_not_finite(const char *name, const char *what, const float *src, size_t numel)
+{
+    size_t i = 0;
+    while (i < numel && isfinite(src[i])) i++;
+    if (i < numel)
+        LOGV(LOG_WARN, SUB_ENGINE, "%s: element %zu of %s is set to %g", name, i, what,
+             (double)src[i]);
+}
+
 /* A save that is under way would otherwise mix old and new elements: it is settled first. */
 cz_status engine_param_set(struct cz_engine *e, const char *name, const char *what,
                            const float *src, size_t numel)
@@ -196,9 +207,8 @@ cz_status engine_param_set(struct cz_engine *e, const char *name, const char *wh
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD)
         return err_set(CZ_INVALID, 0, "gradients cannot be set; weights and states can");
-    if (e->run.phase == PHASE_FORWARD)
-        return err_set(CZ_INVALID, 0,
-                       "a training forward waits for its engine_backward: set %s after it", name);
+    TRY(micro_batches_drop_forward(e, "engine_param_set"));
+    if (e->desc.comm->rank == 0) warn_not_finite(name, what, src, numel);
     engine_save_settle(e);
     cz_status st = zero_write(e->desc.zero, t.what, t.state_idx, t.param_idx, 0, numel, src);
     return e->mem.swap ? comm_agree(e->desc.comm, st) : st; /* one rank's disk may fail */
@@ -222,9 +232,13 @@ cz_status engine_get_lrs(const struct cz_engine *e, double *lrs, size_t n_lrs)
     return CZ_OK;
 }
 
-void engine_set_lr(struct cz_engine *e, double lr)
+cz_status engine_set_lr(struct cz_engine *e, double lr)
 {
+    ENGINE_ENTRY(e);
+    if (!isfinite(lr) || lr < 0)
+        return err_set(CZ_INVALID, 0, "a learning rate of %g: a number from 0 on is needed", lr);
     for (size_t g = 0; g < e->desc.n_groups; g++) e->desc.groups[g].lr = lr;
+    return CZ_OK;
 }
 
 double engine_get_global_grad_norm(const struct cz_engine *e)

@@ -31,7 +31,10 @@ struct run {
     struct loss_scale scale;
     enum engine_phase phase;
     int64_t micro_steps, global_steps, global_samples, skipped_steps;
-    int64_t n_backward; /* micro-batches whose gradients have been added up */
+    int64_t n_backward;      /* micro-batches whose gradients have been added up */
+    const char *dropped_by;  /* what dropped the last forward, until the next one; NULL: nothing */
+    bool has_warned_forward; /* that a forward without backward was dropped */
+    bool has_dropped_step;   /* since the last boundary, for a forward without engine_step */
     uint64_t n_updates;
     bool was_applied;
     double loss_sum, boundary_loss, grad_norm;

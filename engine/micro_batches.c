@@ -93,6 +93,13 @@ cz_status micro_batches_stage(struct cz_engine *e, size_t stage, const struct cz
     return CZ_OK;
 }
 
+/* Where the step that has begun began. */
+static int64_t first_micro_step(const struct cz_engine *e)
+{
+    if (!e->desc.config->managed_gradient_accumulation) return e->run.micro_steps;
+    return e->run.micro_steps - e->run.micro_steps % e->desc.config->gradient_accumulation_steps;
+}
+
 /* The first n staged micro-batches through the layers. Logits of each begin `stride` behind those
  * of the one before. */
 cz_status micro_batches_forward(struct cz_engine *e, size_t n, float *loss, float *logits,
@@ -110,21 +117,110 @@ cz_status micro_batches_forward(struct cz_engine *e, size_t n, float *loss, floa
         TRY(batch_stage_loss(&e->mem.stages[k], loss, &e->run.loss_sum));
     TRY(micro_batches_settle(e));
     e->run.phase = PHASE_FORWARD;
+    e->run.dropped_by = NULL;
     timers_add(&e->run.timers, TIMER_FORWARD, clock_now_ns() - begin);
     e->run.timers.exposed[EXPOSED_FORWARD] += e->run.comm_ns;
     report_memory(e, "Engine after forward");
     return CZ_OK;
 }
 
+/* ---- a step that is not made ------------------------------------------------------------------
+ */
+
+/* A step that is not made leaves nothing: its micro-batches do not count. */
+void micro_batches_forget(struct cz_engine *e, int64_t micro_steps)
+{
+    zero_grads_drop(e->desc.zero);
+    e->run.micro_steps = micro_steps;
+    e->run.n_backward = 0;
+    e->run.loss_sum = 0;
+    e->run.phase = PHASE_IDLE;
+    for (size_t k = 0; k < e->desc.n_stages; k++) e->mem.stages[k].n_losses = 0;
+}
+
+/* Gathers and reductions of a pass may be under way. */
+static cz_status complete_pass(struct cz_engine *e)
+{
+    comm_set_phase(e->desc.comm, e->run.global_steps + 1, "backward");
+    TRY(chain_backward(e->desc.chain));
+    return zero_pass_end(e->desc.zero);
+}
+
+cz_status micro_batches_drop(struct cz_engine *e)
+{
+    cz_status st = CZ_OK;
+    if (e->run.phase == PHASE_IDLE && e->run.n_backward == 0) return CZ_OK;
+    if (e->run.phase == PHASE_FORWARD) st = complete_pass(e);
+    micro_batches_forget(e, first_micro_step(e));
+    return st;
+}
+
+/* All ranks know the same: one says it. */
+static void warn_dropped(struct cz_engine *e, const char *what, const char *advice)
+{
+    const bool has_gradients = e->run.n_backward > 0;
+    if (!has_gradients && e->run.has_warned_forward) return;
+    if (!has_gradients) e->run.has_warned_forward = true;
+    if (e->desc.comm->rank != 0) return;
+    if (has_gradients)
+        LOGV(LOG_WARN, SUB_ENGINE,
+             "step %lld: %s drops the step, with the gradients of %lld of its micro-batches. %s",
+             (long long)e->run.global_steps + 1, what, (long long)e->run.n_backward, advice);
+    else
+        LOGV(LOG_WARN, SUB_ENGINE,
+             "step %lld: %s drops the training forward before it. %s (logged once)",
+             (long long)e->run.global_steps + 1, what, advice);
+}
+
+cz_status micro_batches_drop_forward(struct cz_engine *e, const char *what)
+{
+    if (e->run.phase != PHASE_FORWARD) return CZ_OK;
+    if (e->run.n_backward > 0)
+        return err_set(CZ_INVALID, 0,
+                       "a training forward waits, and %lld micro-batches of its step have "
+                       "gradients: call engine_backward before %s, or drop the step with "
+                       "engine_discard_step",
+                       (long long)e->run.n_backward, what);
+    warn_dropped(e, what, "Call engine_backward first");
+    e->run.dropped_by = what;
+    return micro_batches_drop(e);
+}
+
+cz_status engine_discard_step(struct cz_engine *e)
+{
+    ENGINE_ENTRY(e);
+    e->run.dropped_by = e->run.phase == PHASE_FORWARD ? "engine_discard_step" : NULL;
+    e->run.has_dropped_step = false;
+    return micro_batches_drop(e);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------- */
+
+/* What was abandoned between two calls, by Ctrl-C or an exception, does not end the run. The loss
+ * layer's gradients come in forward: those of a step's earlier micro-batches cannot be kept apart
+ * from those of a forward that is dropped. */
+static cz_status drop_abandoned(struct cz_engine *e)
+{
+    static const char what[] = "another engine_forward";
+    const bool lacks_step = e->run.phase == PHASE_BACKWARD;
+    if (e->run.phase == PHASE_IDLE) return CZ_OK;
+    if (lacks_step && !e->desc.config->managed_gradient_accumulation) return CZ_OK;
+    if (lacks_step && e->run.has_dropped_step)
+        return err_set(CZ_INVALID, 0,
+                       "engine_step must follow each engine_backward: call it, or drop the step "
+                       "with engine_discard_step");
+    warn_dropped(e, what,
+                 lacks_step ? "Call engine_step after each engine_backward"
+                            : "To look at a loss alone, call engine_eval");
+    if (lacks_step) e->run.has_dropped_step = true;
+    e->run.dropped_by = what;
+    return micro_batches_drop(e);
+}
+
 static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, float *loss,
                          float *logits)
 {
-    if (e->run.phase == PHASE_FORWARD)
-        return err_set(CZ_INVALID, 0,
-                       "engine_forward was called twice without engine_backward between; use "
-                       "engine_eval to look at a loss only");
-    if (e->run.phase == PHASE_BACKWARD && e->desc.config->managed_gradient_accumulation)
-        return err_set(CZ_INVALID, 0, "engine_step must follow each engine_backward");
+    TRY(drop_abandoned(e));
     report_memory(e, "Engine before forward");
     TRY(micro_batches_stage(e, 0, batch, logits != NULL));
     return micro_batches_forward(e, 1, loss, logits, 0);
@@ -186,40 +282,22 @@ cz_status micro_batches_backward(struct cz_engine *e, size_t n)
 cz_status engine_backward(struct cz_engine *e)
 {
     ENGINE_ENTRY(e);
+    if (e->run.phase != PHASE_FORWARD && e->run.dropped_by)
+        return err_set(CZ_INVALID, 0,
+                       "engine_backward needs an engine_forward before it: the last one was "
+                       "dropped for %s",
+                       e->run.dropped_by);
     if (e->run.phase != PHASE_FORWARD)
         return err_set(CZ_INVALID, 0, "engine_backward needs an engine_forward before it");
-    return micro_batches_backward(e, 1);
+    cz_status st = micro_batches_backward(e, 1);
+    /* Half of a gradient is none. */
+    if (st != CZ_OK) micro_batches_forget(e, first_micro_step(e));
+    return st;
 }
 
 cz_status micro_batches_take_losses(struct cz_engine *e)
 {
     for (size_t k = 0; k < e->desc.n_stages; k++)
         TRY(batch_stage_losses(&e->mem.stages[k], &e->run.loss_sum));
-    return CZ_OK;
-}
-
-/* ---- a step that is not made ------------------------------------------------------------------
- */
-
-/* A step that is not made leaves nothing: its micro-batches do not count. */
-void micro_batches_forget(struct cz_engine *e, int64_t micro_steps)
-{
-    zero_grads_drop(e->desc.zero);
-    e->run.micro_steps = micro_steps;
-    e->run.n_backward = 0;
-    e->run.loss_sum = 0;
-    e->run.phase = PHASE_IDLE;
-    for (size_t k = 0; k < e->desc.n_stages; k++) e->mem.stages[k].n_losses = 0;
-}
-
-/* A forward is completed first: gathers and reductions of its pass may be under way. */
-cz_status micro_batches_drop(struct cz_engine *e)
-{
-    int64_t micro_steps = e->run.micro_steps;
-    if (e->run.phase == PHASE_IDLE && e->run.n_backward == 0) return CZ_OK;
-    if (e->run.phase == PHASE_FORWARD) TRY(micro_batches_backward(e, 1));
-    if (e->desc.config->managed_gradient_accumulation)
-        micro_steps -= micro_steps % e->desc.config->gradient_accumulation_steps;
-    micro_batches_forget(e, micro_steps);
     return CZ_OK;
 }

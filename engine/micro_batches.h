@@ -29,6 +29,10 @@ void micro_batches_warn_labels(struct cz_engine *e, size_t stage, bool evaluates
 /* Add the losses of training passes that are still on their way, in the order of micro-batches. */
 cz_status micro_batches_take_losses(struct cz_engine *e);
 
+/* Drop a forward that waits for its backward, before `what` ("an evaluation") uses its memory.
+ * CZ_INVALID: earlier micro-batches of the step have gradients, which would be lost. */
+cz_status micro_batches_drop_forward(struct cz_engine *e, const char *what);
+
 /* Forget the step that has begun, if one has: its gradients and its micro-steps. */
 cz_status micro_batches_drop(struct cz_engine *e);
 

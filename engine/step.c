@@ -142,6 +142,7 @@ static void count_boundary(struct cz_engine *e)
     const struct ds_config *c = e->desc.config;
     int64_t per_backward = c->train_batch_size / c->gradient_accumulation_steps;
     e->run.global_steps++;
+    e->run.has_dropped_step = false;
     e->run.global_samples +=
         c->managed_gradient_accumulation ? c->train_batch_size : e->run.n_backward * per_backward;
     e->run.n_backward = 0;
@@ -290,10 +291,11 @@ static cz_status train_batch(struct cz_engine *e, const struct batch_source *sou
     const int64_t n = e->desc.config->gradient_accumulation_steps, micro_steps = e->run.micro_steps;
     const bool is_managed = e->desc.config->managed_gradient_accumulation;
     if (!source->next) return err_set(CZ_INVALID, 0, "engine_train_batch needs a `next`");
+    TRY(micro_batches_drop_forward(e, "engine_train_batch"));
     if (e->run.phase != PHASE_IDLE || e->run.n_backward > 0 || (is_managed && micro_steps % n != 0))
         return err_set(CZ_INVALID, 0,
                        "engine_train_batch makes a whole step, and one has begun: end it with "
-                       "engine_backward and engine_step");
+                       "engine_backward and engine_step, or drop it with engine_discard_step");
     cz_status st =
         e->desc.n_stages > 1 ? train_by_layer(e, source) : train_by_micro_batch(e, source);
     if (st != CZ_OK) {

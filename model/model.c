@@ -201,12 +201,13 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
     struct regex *re;
     TRY(regex_compile(regex, &work, &re));
     cz_status st = CZ_OK;
-    size_t n_matched = 0, n_left = 0;
-    for (int apply = 0; apply < 2; apply++) { /* first look, then act */
+    size_t n_matched = 0, n_left = 0, n_named = 0; /* named: trained or not */
+    for (int apply = 0; apply < 2; apply++) {      /* first look, then act */
         for (size_t i = 0; i < m->params.n_params && st == CZ_OK; i++) {
             struct param_info *p = &m->params.params[i];
             bool match = false;
             st = regex_match(re, p->name, strlen(p->name), false, &work, &match);
+            n_named += match;
             match = match && p->trainable;
             if (apply) {
                 if (match) p->trainable = false;
@@ -215,10 +216,15 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
                 n_left += p->trainable && !match;
             }
         }
-        if (n_left == 0 || st != CZ_OK) break;
+        if (n_left == 0 || n_named == 0 || st != CZ_OK) break;
     }
     regex_free(re);
     TRY(st);
+    /* Nearly always a mistyped name: training everything instead would go unnoticed. */
+    if (n_named == 0)
+        return err_set(CZ_INVALID, 0,
+                       "freeze \"%s\": no parameter of %s has such a name; the first is %s", regex,
+                       m->name, m->params.n_params > 0 ? m->params.params[0].name : "missing");
     if (n_left == 0)
         return err_set(CZ_INVALID, 0,
                        "%s: \"%s\" freezes every parameter: no trainable parameters remain",

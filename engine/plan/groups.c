@@ -3,6 +3,7 @@
  * out each group's elements together. Groups that no parameter falls into are dropped, as an empty
  * one would have no partition. */
 #include "engine/plan/groups.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/text/regex.h"
 
@@ -96,7 +97,12 @@ static cz_status make_groups(struct description *d, const struct cz_engine_optio
     }
     for (size_t g = 0; g < n_possible; g++) {
         number[g] = d->n_groups;
-        if (used[g]) TRY(make_group(d, options, rules, g));
+        if (used[g])
+            TRY(make_group(d, options, rules, g));
+        else if (g < rules->n && d->comm->rank == 0)
+            LOGV(LOG_WARN, SUB_ENGINE,
+                 "parameter group %zu: \"%s\" matches no parameter that is left", g,
+                 rules->rules[g].name_regex);
     }
     if (d->n_groups == 0) return err_set(CZ_INVALID, 0, "no trainable parameters remain");
     /* From possible groups to those that exist. */

@@ -1,8 +1,8 @@
 /* Whole weights out of a run: a Hugging Face folder, or one file in the model's dtype. Rank 0
  * writes; the others serve the pieces that it asks for, until it is done. */
 #include "engine/engine.h"
-#include "engine/engine_impl.h"
 #include "engine/host_scratch.h"
+#include "engine/micro_batches.h"
 #include "formats/file_io.h"
 #include "formats/pt/pt.h"
 #include <czero/engine.h>
@@ -76,9 +76,7 @@ static cz_status write_or_serve(struct whole *w, whole_writer write, void *user)
 static cz_status write_whole(struct cz_engine *e, const char *phase, whole_writer write, void *user)
 {
     struct whole w = {.e = e};
-    if (e->run.phase == PHASE_FORWARD)
-        return err_set(CZ_INVALID, 0,
-                       "a training forward waits for its engine_backward: %s after it", phase);
+    TRY(micro_batches_drop_forward(e, "an export"));
     /* A rank that is lost meanwhile stands at the step whose gradients are being collected. */
     comm_set_phase(e->desc.comm, e->run.global_steps + (e->run.n_backward > 0), phase);
     cz_status st = host_scratch_take(e, &w.room);

@@ -3,6 +3,7 @@
  * `latest`, so at every moment `latest` names a complete checkpoint (docs/checkpoint-format.md). */
 #include "base/host/entry.h"
 #include "base/options.h"
+#include "engine/micro_batches.h"
 #include "engine/state/save_impl.h"
 
 #include "base/log.h"
@@ -31,16 +32,15 @@ static void save_free(struct save *s)
 /* ---- the tag -------------------------------------------------------------------------------- */
 
 /* Gradients are not saved: between two boundaries a resumed run could not continue. */
-static cz_status check_moment(const struct cz_engine *e)
+static cz_status check_moment(struct cz_engine *e)
 {
-    if (e->run.phase == PHASE_FORWARD)
-        return err_set(CZ_INVALID, 0,
-                       "a training forward waits for its engine_backward: save after the step");
+    TRY(micro_batches_drop_forward(e, "a save"));
     if (e->run.phase == PHASE_BACKWARD || e->run.n_backward > 0)
         return err_set(CZ_INVALID, 0,
                        "%lld of %lld micro-batches of a step have been accumulated, and a "
-                       "checkpoint has no gradients: save after the boundary "
-                       "(engine_is_gradient_accumulation_boundary)",
+                       "checkpoint has no gradients: save after the step that follows "
+                       "engine_is_gradient_accumulation_boundary, or drop the step with "
+                       "engine_discard_step",
                        (long long)e->run.n_backward, (long long)engine_get_accumulation(e));
     return CZ_OK;
 }

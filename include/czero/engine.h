@@ -87,8 +87,10 @@ CZ_API void engine_destroy(struct cz_engine *engine); /* accepts NULL; waits for
 /* ---- training -------------------------------------------------------------------------------- */
 
 /* One micro-batch, B ≤ the config's micro-batch, T ≤ cz_model_t_max(). *loss: mean loss over this
- * rank's micro-batch, unscaled; NULL: do not wait for it. Each engine_forward must be followed by
- * engine_backward before the next one (CZ_INVALID); engine_eval only computes a loss.
+ * rank's micro-batch, unscaled; NULL: do not wait for it. engine_eval only computes a loss.
+ * A forward without engine_backward is dropped by the next one, with a warning. If earlier
+ * micro-batches of its step have gradients, these are dropped as well. The same holds for the first
+ * engine_backward without engine_step; the second is CZ_INVALID.
  * CZ_INVALID: a shape beyond the plan; a token or label outside the vocabulary (names its place).
  */
 CZ_API cz_status engine_forward(struct cz_engine *engine, const struct cz_batch *batch,
@@ -100,14 +102,20 @@ CZ_API cz_status engine_forward(struct cz_engine *engine, const struct cz_batch 
 CZ_API cz_status engine_forward_logits(struct cz_engine *engine, const struct cz_batch *batch,
                                        float *loss, float *logits);
 
-/* Gradients of the last forward's loss, added to those of the step's earlier micro-batches.
- * Errors: CZ_INVALID (no forward before it), CZ_COMM, CZ_PEER, CZ_IO (swap file), CZ_CUDA. */
+/* Gradients of the last forward's loss, added to those of the step's earlier micro-batches. After
+ * an error the step is forgotten, as by engine_discard_step(). Errors: CZ_INVALID (no forward
+ * before it), CZ_COMM, CZ_PEER, CZ_IO (swap file), CZ_CUDA. */
 CZ_API cz_status engine_backward(struct cz_engine *engine);
 
 /* Count a micro-step; at the boundary reduce, clip and apply the gradients. A step that an overflow
  * skips is CZ_OK: see engine_was_step_applied(). CZ_DIVERGED: the loss scale cannot shrink further.
  */
 CZ_API cz_status engine_step(struct cz_engine *engine);
+
+/* Forget the step that has begun: a forward that waits for its backward, and the gradients and
+ * micro-steps of its earlier micro-batches. Without one nothing changes. CZ_COMM, CZ_PEER, CZ_IO.
+ */
+CZ_API cz_status engine_discard_step(struct cz_engine *engine);
 
 /* Gives the next micro-batch of this rank: fills *batch (zeroed, its size set) with arrays that
  * stay unchanged until the call after this one. Any status but CZ_OK, such as CZ_NOTFOUND at the
@@ -121,8 +129,9 @@ typedef cz_status (*cz_next_batch)(void *user, struct cz_batch *batch);
  * may differ in shape.
  * When `next` or a micro-batch fails on a rank, no rank makes the step: that one returns the error,
  * the others CZ_PEER. Micro-batches already taken are lost; otherwise everything is as before.
- * CZ_INVALID: some but not all micro-batches of a step were run by engine_forward. Errors
- * otherwise: those of the three. */
+ * CZ_INVALID: some but not all micro-batches of a step were run by engine_forward. A forward
+ * without engine_backward is dropped, as by engine_forward. Errors otherwise: those of the three.
+ */
 CZ_API cz_status engine_train_batch(struct cz_engine *engine, cz_next_batch next, void *user,
                                     float *loss);
 
@@ -157,7 +166,8 @@ typedef cz_status (*cz_loss)(void *user, struct cz_loss_call *call);
  * own. */
 CZ_API cz_status engine_set_loss(struct cz_engine *engine, cz_loss loss, void *user);
 
-/* Mean loss without dropout, gradients or any change of state. */
+/* Mean loss without dropout, gradients or any change of state. This and the calls below drop a
+ * forward that waits for its backward, with a warning; CZ_INVALID if its step has gradients. */
 CZ_API cz_status engine_eval(struct cz_engine *engine, const struct cz_batch *batch, float *loss);
 
 /* The same, and how many labels of the batch have the largest logit of their position: with the
@@ -197,8 +207,9 @@ CZ_API cz_status engine_hidden(struct cz_engine *engine, const struct cz_batch *
 CZ_API double engine_get_lr(const struct cz_engine *engine); /* of group 0 */
 CZ_API cz_status engine_get_lrs(const struct cz_engine *engine, double *lrs, size_t n_lrs);
 
-/* Set the rate of all groups until the schedule's next step. */
-CZ_API void engine_set_lr(struct cz_engine *engine, double lr);
+/* Set the rate of all groups until the schedule's next step. CZ_INVALID, and nothing changes:
+ * negative or not finite. */
+CZ_API cz_status engine_set_lr(struct cz_engine *engine, double lr);
 
 /* Global gradient norm of the last boundary, unscaled, before clipping. NAN: none yet; infinity:
  * that step was skipped. */
@@ -247,8 +258,9 @@ CZ_API const struct cz_model *engine_get_model(const struct cz_engine *engine);
  * master), "grad" (accumulated so far: of each micro-batch divided by the accumulation steps,
  * without the loss scale, not clipped; between backward and the boundary's step), or an optimizer
  * state by its name ("exp_avg"). numel must be the parameter's. Setting a weight also sets its
- * 16-bit copy. CZ_NOTFOUND: no such parameter or state. CZ_INVALID: another numel; between
- * engine_forward and engine_backward, setting anything or reading gradients. */
+ * 16-bit copy. Values that are not finite are a warning. CZ_NOTFOUND: no such parameter or state.
+ * CZ_INVALID: another numel; between engine_forward and engine_backward, reading gradients. Setting
+ * there drops the forward, as engine_eval() does. */
 CZ_API cz_status engine_param_get(struct cz_engine *engine, const char *name, const char *what,
                                   float *dst, size_t numel);
 CZ_API cz_status engine_param_set(struct cz_engine *engine, const char *name, const char *what,
@@ -257,7 +269,7 @@ CZ_API cz_status engine_param_set(struct cz_engine *engine, const char *name, co
 /* ---- checkpoints -------------------------------------------------------------------------------
  * In DeepSpeed's format, so that DeepSpeed loads what is saved here and the other way round, at any
  * stage and world size. A save happens between steps; inside an accumulation window it is
- * CZ_INVALID. */
+ * CZ_INVALID. A save or export drops a forward that waits, as engine_eval() does. */
 
 /* Save to dir/TAG; durable on return. tag NULL: "global_step{N}". */
 CZ_API cz_status engine_save_checkpoint(struct cz_engine *engine, const char *dir, const char *tag);

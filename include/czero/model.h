@@ -104,7 +104,8 @@ CZ_API bool cz_model_has_weights(const struct cz_model *m);
 
 /* Freeze every parameter whose name contains a match of the regular expression. The dialect is what
  * Python's re and POSIX's extended expressions share: sets, \d \w \s, groups, |, * + ? {m,n},
- * ^ $ \b. n_frozen may be NULL. CZ_INVALID: bad expression, or no parameter left to train.
+ * ^ $ \b. n_frozen may be NULL. CZ_INVALID: bad expression, no name matches, or no parameter left
+ * to train.
  * CZ_UNSUPPORTED: look-ahead, references to groups, flags. */
 CZ_API cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen);
 

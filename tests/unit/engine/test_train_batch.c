@@ -1,11 +1,12 @@
-/* Claims: engine_train_batch() trains to the bit as engine_forward, engine_backward and engine_step
- * do, whichever way micro-batches go through the model, for tied and untied language models,
- * mixtures of experts, classifiers and masked language models with dropout and short micro-batches,
- * at every stage, precision and tier, recomputing or not, on one rank and two (there stages 2 and 3
- * by layer give what stages 0 and 1 give); a call that fails makes no step and the run continues as
- * if it had not been; layers are chosen where that saves traffic. CZ_TRAIN_BATCH_ALL=1: the whole
- * product (test_train_batch_slow.sh). What layers save gives the same bits kept, on NVMe and
- * recomputed, as the machine profile and the memory decide, with the traffic planned. */
+/* Claims: micro-batches that are dropped leave no bit of the run changed; engine_train_batch()
+ * trains to the bit as engine_forward, engine_backward and engine_step do, whichever way
+ * micro-batches go through the model, for tied and untied language models, mixtures of experts,
+ * classifiers and masked language models with dropout and short micro-batches, at every stage,
+ * precision and tier, recomputing or not, on one rank and two (there stages 2 and 3 by layer give
+ * what stages 0 and 1 give); a call that fails makes no step and the run continues as if it had not
+ * been; layers are chosen where that saves traffic. CZ_TRAIN_BATCH_ALL=1: the whole product
+ * (test_train_batch_slow.sh). What layers save gives the same bits kept, on NVMe and recomputed, as
+ * the machine profile and the memory decide, with the traffic planned. */
 #include "base/size.h"
 #include "engine/engine_impl.h"
 #include "engine/machine/machine.h"
@@ -107,7 +108,7 @@ static cz_status next(void *user, struct cz_batch *batch)
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 enum tier { TIER_MEMORY = 0, TIER_STATES, TIER_ALL, TIER_GRADIENTS, N_TIERS };
-enum way { WAY_CALLS = 0, WAY_MICRO_BATCHES, WAY_LAYERS };
+enum way { WAY_CALLS = 0, WAY_MICRO_BATCHES, WAY_LAYERS, WAY_DROPPED };
 
 struct outcome {
     uint64_t weights, states;
@@ -180,9 +181,40 @@ static cz_status make_engine(const struct trial *t, struct comm *comm, struct cz
     return *out ? CZ_OK : cz_last_status();
 }
 
+/* All that a program may leave in the middle: forwards before another one and before an evaluation,
+ * n micro-batches with gradients and one more forward, a backward without its step. */
+static cz_status drop_all(struct cz_engine *e, const struct source *s, int n)
+{
+    struct source other = *s;
+    struct cz_batch batch = {.size = sizeof batch};
+    float loss;
+    const int64_t micro_steps = engine_get_micro_steps(e);
+    other.n_taken += ACCUMULATION; /* other rows */
+    TRY(next(&other, &batch));
+    TRY(engine_forward(e, &batch, &loss));
+    TRY(engine_forward(e, &batch, NULL));
+    TRY(engine_eval(e, &batch, &loss));
+    for (int g = 0; g < n; g++) {
+        TRY(engine_forward(e, &batch, NULL));
+        TRY(engine_backward(e));
+        TRY(engine_step(e));
+        TRY(next(&other, &batch));
+    }
+    TRY(engine_forward(e, &batch, NULL));
+    if (n % 2 == 0) {
+        TRY(engine_discard_step(e));
+        rank_check(engine_get_micro_steps(e) == micro_steps);
+        TRY(engine_forward(e, &batch, NULL));
+    }
+    return engine_backward(e);
+}
+
 static cz_status step(struct cz_engine *e, struct source *s, enum way way, float *loss)
 {
-    if (way != WAY_CALLS) return engine_train_batch(e, next, s, loss);
+    if (way == WAY_DROPPED)
+        TRY(drop_all(e, s, (int)(engine_get_global_steps(e) % ACCUMULATION)));
+    else if (way != WAY_CALLS)
+        return engine_train_batch(e, next, s, loss);
     for (int g = 0; g < ACCUMULATION; g++) {
         struct cz_batch batch = {.size = sizeof batch};
         TRY(next(s, &batch));
@@ -308,9 +340,11 @@ static void check_one(struct trial *t, int kind, int dtype, int tier, int stage,
         expect_same(&want, &have, t);
     }
     t->away = false;
-    t->way = WAY_MICRO_BATCHES;
-    const struct outcome have = run(t);
-    expect_same(&want, &have, t);
+    for (int other = 0; other < 2; other++) {
+        t->way = other ? WAY_DROPPED : WAY_MICRO_BATCHES;
+        const struct outcome have = run(t);
+        expect_same(&want, &have, t);
+    }
 }
 
 START_TEST(one_rank_trains_as_the_three_calls_do)
@@ -360,9 +394,11 @@ static void check_two(struct trial *t, int kind, int dtype, int tier)
         if (!stage_takes(dtype, t->stage)) continue;
         t->way = WAY_CALLS;
         const struct outcome calls = run(t);
-        t->way = WAY_MICRO_BATCHES;
-        const struct outcome have = run(t);
-        expect_same(&calls, &have, t);
+        for (int other = 0; other < 2; other++) {
+            t->way = other ? WAY_DROPPED : WAY_MICRO_BATCHES;
+            const struct outcome have = run(t);
+            expect_same(&calls, &have, t);
+        }
     }
 }
 
@@ -535,15 +571,20 @@ START_TEST(a_step_that_has_begun_is_ended_by_its_own_calls)
             float loss;
             ck_ok(next(&s, &batch));
             ck_ok(engine_forward(e, &batch, &loss));
-            ck_fails(engine_train_batch(e, next, &s, NULL), CZ_INVALID);
+            if (g > 0) ck_fails(engine_train_batch(e, next, &s, NULL), CZ_INVALID);
             ck_ok(engine_backward(e));
             ck_fails(engine_train_batch(e, next, &s, NULL), CZ_INVALID);
             ck_ok(engine_step(e));
             if (g + 1 < ACCUMULATION) ck_fails(engine_train_batch(e, next, &s, NULL), CZ_INVALID);
         }
         ck_assert_int_eq(s.n_taken, ACCUMULATION); /* refused calls took nothing */
-        ck_ok(engine_train_batch(e, next, &s, NULL));
+        struct cz_batch batch = {.size = sizeof batch};
+        struct source other = s;
+        ck_ok(next(&other, &batch));
+        ck_ok(engine_forward(e, &batch, NULL));
         ck_fails(engine_train_batch(e, NULL, NULL, NULL), CZ_INVALID);
+        ck_ok(engine_train_batch(e, next, &s, NULL)); /* a forward alone is no step */
+        ck_fails(engine_backward(e), CZ_INVALID);
         ck_assert_int_eq(engine_get_global_steps(e), 2);
         ck_assert_int_eq(engine_get_micro_steps(e), 2 * ACCUMULATION);
         engine_destroy(e);

@@ -163,7 +163,12 @@ START_TEST(freezing_searches_names)
     ck_ok(cz_model_freeze(m, "^embed", &n));
     ck_assert_uint_eq(n, 1);
     ck_assert(!t->params[0].trainable && t->params[1].trainable);
-    ck_ok(cz_model_freeze(m, "nothing like this", &n));
+    ck_fails(cz_model_freeze(m, "nothing like this", &n), CZ_INVALID);
+    ck_assert_msg(strstr(cz_last_error(), "\"nothing like this\": no parameter of") &&
+                      strstr(cz_last_error(), t->params[0].name),
+                  "%s", cz_last_error());
+    ck_assert_uint_eq(n, 1);
+    ck_ok(cz_model_freeze(m, "^embed", &n)); /* it is frozen already */
     ck_assert_uint_eq(n, 0);
     ck_ok(cz_model_freeze(m, "sc(al|ol)e$", NULL));
     ck_assert(!t->params[2].trainable);

@@ -8,7 +8,6 @@
 #include "tools/czero/commands.h"
 #include "tools/czero/config_args.h"
 #include "tools/czero/tool.h"
-#include "tools/czero/train/freeze.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +112,7 @@ static cz_status plan_model(const struct plan_options *o, struct cz_model *model
                                          .host_nbytes = machine.host_nbytes,
                                          .both_orders = true};
     TRY(cz_model_set_shape(model, tokens_per_row(o, model)));
-    TRY(freeze_matching(model, o->freeze));
+    if (o->freeze) TRY(cz_model_freeze(model, o->freeze, NULL));
     TRY(plan_create_ex(&options, &request, model, &plan));
     cz_status st = show(plan, o->json);
     cz_plan_destroy(plan);

@@ -14,7 +14,6 @@
 #include "tools/czero/output.h"
 #include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
-#include "tools/czero/train/freeze.h"
 #include "tools/czero/tune/tune_presets.h"
 
 #include <math.h>
@@ -123,7 +122,7 @@ static struct cz_model *open_model(const struct tune_command *o)
     struct cz_model *model = cz_model_open(o->model);
     int64_t tokens = model && o->seq_len == 0 ? plan_usual_tokens(model) : o->seq_len;
     if (model && cz_model_set_shape(model, tokens) == CZ_OK &&
-        freeze_matching(model, o->freeze) == CZ_OK)
+        (!o->freeze || cz_model_freeze(model, o->freeze, NULL) == CZ_OK))
         return model;
     cz_model_destroy(model);
     return NULL;

@@ -2,7 +2,6 @@
  * with an agreement of all ranks: one that failed alone (a missing file on its host) would leave
  * the others waiting in the next collective operation. */
 #include "tools/czero/output.h"
-#include "tools/czero/train/freeze.h"
 #include "tools/czero/train/train.h"
 
 #include "base/clock.h"
@@ -298,7 +297,7 @@ static cz_status open_model(struct run *r)
     if (r->T == 0) r->T = t_max < usual ? t_max : usual;
     TRY(cz_model_set_shape(r->model, r->T));
     if (o->adapter) TRY(cz_model_add_adapter(r->model, o->adapter, true));
-    return freeze_matching(r->model, o->freeze);
+    return o->freeze ? cz_model_freeze(r->model, o->freeze, NULL) : CZ_OK;
 }
 
 /* ---- config, data, engine ------------------------------------------------------------------- */
