@@ -1022,7 +1022,7 @@ class Ranks(Folder):
                 engine.backward(engine(ids, ids))
                 engine.step()
         if engine.global_rank == 0:
-            print("sent", engine.global_steps)
+            sys.stdout.write(f"sent {engine.global_steps}\\n")
         engine.save_checkpoint(sys.argv[1])
     """)
 
