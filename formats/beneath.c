@@ -163,7 +163,7 @@ static int open_in_cache(const char *dir, const char *name, int flags)
 {
     char *real = realpath(dir, NULL), *inside = NULL;
     const size_t n = real ? cache_nbytes(real) : 0;
-    int fd = -1, saved = EXDEV;
+    int fd = -1, saved = real ? EXDEV : errno;
     if (n > 0) {
         real[n] = '\0';
         const int root = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -276,7 +276,7 @@ bool beneath_is_there(const char *dir, const char *name)
 {
     if (dir && beneath_fault(name)) return true;
     const int fd = open_in(dir, name, O_PATH | O_CLOEXEC);
-    const bool is_refused = fd < 0 && errno == EXDEV;
-    if (fd >= 0) close(fd);
-    return fd >= 0 || is_refused;
+    if (fd < 0) return errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG;
+    close(fd);
+    return true;
 }

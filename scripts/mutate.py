@@ -25,6 +25,7 @@ DIR/results.tsv. Exit: 0 every module reaches --floor percent (default 85), 1 no
 """
 import argparse
 import concurrent.futures
+import glob
 import json
 import mmap
 import os
@@ -369,14 +370,22 @@ def instrumented(source, mutants):
     return '#include "mutant_switch.h"\n#line 1\n' + text
 
 
+def is_changed(path):
+    with open(path, encoding="utf-8") as f:
+        return f.readline() == '#include "mutant_switch.h"\n'
+
+
 def make_tree(options):
     tree = os.path.join(options.dir, "tree")
+    stale = {name for name in glob.glob("**/*.c", root_dir=tree, recursive=True) if is_changed(os.path.join(tree, name))}
     names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True).stdout.decode().split("\0")[:-1]
     shutil.rmtree(tree, ignore_errors=True)
     for name in names:
         to = os.path.join(tree, name)
         os.makedirs(os.path.dirname(to), exist_ok=True)
         shutil.copy2(os.path.join(ROOT, name), to, follow_symlinks=False)
+        if name in stale:
+            os.utime(to)  # newer than its object, which has the last call's changes
     for name, text in (("mutant_switch.h", SWITCH_H), ("base/mutant_switch.c", SWITCH_C)):
         with open(os.path.join(tree, name), "w", encoding="utf-8") as f:
             f.write(text)

@@ -71,7 +71,7 @@ static cz_status check_manifest(const struct ckpt *ck)
     struct manifest m;
     if (!ck->info.is_ours || ck->info.is_universal) return CZ_OK;
     cz_status st = manifest_load(ck->tag_dir, &m);
-    if (st == CZ_NOMEM) return st;
+    if (st == CZ_NOMEM || st == CZ_IO) return st;
     const bool is_damaged = st != CZ_OK;
     if (is_damaged) err_clear();
     st = CZ_OK;

@@ -67,7 +67,6 @@ cz_status chat_cache_open(const char *dir, const struct chat_encoder *e, struct 
         c ? out_folder_open(dir, &c->dir) : err_set(CZ_NOMEM, 0, "no memory for kept tokens");
     if (st == CZ_OK) {
         const uint64_t of_template = e->chat ? chat_template_hash(e->chat) : 0;
-        hash_both(c->key, MARK, sizeof MARK);
         hash_both(c->key, &of_template, sizeof of_template);
         hash_both(c->key, &e->loss, sizeof e->loss);
         hash_both(c->key, e->end, strlen(e->end) + 1);
@@ -121,9 +120,12 @@ cz_status chat_cache_get(const struct chat_cache *c, const char *rows, size_t n,
         err_clear();
         return CZ_OK;
     }
-    if (n_file >= HEAD_NBYTES) memcpy(&sum, file + 8, sizeof sum);
-    if (n_file < HEAD_NBYTES || memcmp(file, MARK, 8) != 0 ||
-        sum != sum_of(file + HEAD_NBYTES, n_file - HEAD_NBYTES)) {
+    bool is_whole = n_file >= HEAD_NBYTES && memcmp(file, MARK, 8) == 0;
+    if (is_whole) {
+        memcpy(&sum, file + 8, sizeof sum);
+        is_whole = sum == sum_of(file + HEAD_NBYTES, n_file - HEAD_NBYTES);
+    }
+    if (!is_whole) {
         free(file);
         return CZ_OK;
     }

@@ -65,14 +65,15 @@ static int64_t pop(struct packer *p, int64_t space)
     return bin;
 }
 
-/* Examples by length, the longest first, equal ones in their order. */
+/* Examples by length, the longest first, equal ones in their order. One that trains something has
+ * at least one token. */
 static cz_status sort_by_length(const struct chat_set *s, int64_t max_len, uint32_t *sorted)
 {
-    size_t *at = calloc((size_t)max_len + 2, sizeof *at);
+    size_t *at = calloc((size_t)max_len + 1, sizeof *at);
     if (!at) return err_set(CZ_NOMEM, 0, "no memory to sort %zu examples", s->n_examples);
     for (size_t i = 0; i < s->n_examples; i++)
         if (s->examples[i].n_trained > 0) at[(size_t)max_len - s->examples[i].n + 1]++;
-    for (int64_t k = 1; k <= max_len + 1; k++) at[k] += at[k - 1];
+    for (int64_t k = 1; k <= max_len; k++) at[k] += at[k - 1];
     for (size_t i = 0; i < s->n_examples; i++)
         if (s->examples[i].n_trained > 0)
             sorted[at[(size_t)max_len - s->examples[i].n]++] = (uint32_t)i;

@@ -119,8 +119,7 @@ static cz_status find_head(const struct chat_template *t, bool has_tools, struct
         TRY(write_chat(t, has_tools, chats[i], i == 0, &text[i], &written));
     while (written && n < x->n && n < y->n && x->s[n] == y->s[n]) n++;
     const size_t n_head = n > asked->n ? n - asked->n : 0;
-    if (n_head > 0 && n_head < sizeof p->head && x->n - n >= 6 &&
-        memcmp(x->s + n, "Aczero", 6) == 0 &&
+    if (n_head < sizeof p->head && x->n - n >= 6 && memcmp(x->s + n, "Aczero", 6) == 0 &&
         (asked->n == 0 || memcmp(x->s, asked->s, asked->n) == 0))
         memcpy(p->head, x->s + asked->n, n_head);
     p->has_head = true;

@@ -8,6 +8,7 @@
 #include "formats/file_io.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,14 +158,20 @@ static cz_status add_folder(struct search *s)
     if (!beneath_is_folder(s->dir, TEMPLATE_FOLDER)) return CZ_OK;
     TRY(beneath_open_folder(s->dir, TEMPLATE_FOLDER, &fd));
     DIR *dir = fdopendir(fd);
-    if (!dir) close(fd);
-    for (struct dirent *e; dir && n_names < TEMPLATES_MAX && (e = readdir(dir));) {
+    if (!dir) {
+        const int error = errno;
+        close(fd);
+        return err_set(CZ_IO, error, "%s/" TEMPLATE_FOLDER ": cannot be listed", s->dir);
+    }
+    for (struct dirent *e; n_names < TEMPLATES_MAX && (errno = 0, e = readdir(dir));) {
         size_t n = strlen(e->d_name);
         if (n < 7 || n - 6 >= sizeof names[0] || strcmp(e->d_name + n - 6, ".jinja") != 0) continue;
         memcpy(names[n_names], e->d_name, n - 6);
         names[n_names++][n - 6] = '\0';
     }
-    if (dir) closedir(dir);
+    const int error = errno;
+    closedir(dir);
+    if (error) return err_set(CZ_IO, error, "%s/" TEMPLATE_FOLDER ": cannot be listed", s->dir);
     qsort(names, n_names, sizeof names[0], compare_names);
     for (size_t i = 0; i < n_names; i++) {
         snprintf(file, sizeof file, TEMPLATE_FOLDER "/%s.jinja", names[i]);

@@ -805,12 +805,13 @@ cz_status jinja_render(const struct jinja_template *t, const struct jinja_var *v
                        int64_t now, struct jinja_text *out)
 {
     struct jinja_run run = {.t = t, .text = out, .out = &out->text, .now = now, .line = 1};
-    if (!out->block) out->block = malloc(JINJA_BLOCK_NBYTES);
+    out->text.n = 0;
+    out->n_spans = 0;
+    if (!out->block && !(out->block = malloc(JINJA_BLOCK_NBYTES)))
+        return err_set(CZ_NOMEM, 0, "no memory to render a template");
     jinja_pool_begin(&run.pool, out->block, JINJA_NBYTES_MAX);
     run.scope = &run.root;
     run.globals = jinja_take(&run.pool, (t->n_names + 1) * sizeof *run.globals);
-    out->text.n = 0;
-    out->n_spans = 0;
     cz_status st = run.globals ? CZ_OK : run_no_memory(&run);
     for (size_t i = 0; i < n_vars && st == CZ_OK; i++) st = set_given(&run, &vars[i]);
     if (st == CZ_OK) st = exec_list(&run, &t->body);

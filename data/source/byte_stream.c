@@ -135,11 +135,12 @@ cz_status byte_stream_open(int fd, const char *path, struct byte_stream **out)
     }
     s->fd = fd;
     s->path = path;
-    cz_status st;
-    if (parquet_is_file(fd)) {
+    bool is_parquet;
+    cz_status st = parquet_is_file(fd, path, &is_parquet);
+    if (st == CZ_OK && is_parquet) {
         s->packing = BYTES_PARQUET;
         st = parquet_open(fd, path, &s->parquet);
-    } else {
+    } else if (st == CZ_OK) {
         do st = fill(s);
         while (st == CZ_OK && !s->input_ended && s->n < 4 && may_be_packed(s->input, s->n));
         s->packing = byte_packing_of(s->input, s->n);

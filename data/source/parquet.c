@@ -5,6 +5,7 @@
 #include "data/source/parquet_plugin_impl.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,16 +22,26 @@ struct parquet_file {
     void *state;
 };
 
-bool parquet_is_file(int fd)
+static cz_status read_mark(int fd, const char *path, off_t at, char mark[4], bool *is_there)
+{
+    const ssize_t n = pread(fd, mark, 4, at);
+    *is_there = n == 4;
+    return n < 0 ? err_set(CZ_IO, errno, "%s: cannot be read", path) : CZ_OK;
+}
+
+cz_status parquet_is_file(int fd, const char *path, bool *is_it)
 {
     struct stat info;
     char mark[4];
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < NBYTES_LEAST)
-        return false;
-    if (pread(fd, mark, sizeof mark, 0) != sizeof mark || memcmp(mark, MAGIC, sizeof mark) != 0)
-        return false;
-    return pread(fd, mark, sizeof mark, info.st_size - (off_t)sizeof mark) == sizeof mark &&
-           (memcmp(mark, MAGIC, sizeof mark) == 0 || memcmp(mark, "PARE", sizeof mark) == 0);
+    *is_it = false;
+    if (fstat(fd, &info) != 0) return err_set(CZ_IO, errno, "%s: cannot be examined", path);
+    if (!S_ISREG(info.st_mode) || info.st_size < NBYTES_LEAST) return CZ_OK;
+    TRY(read_mark(fd, path, 0, mark, is_it));
+    *is_it = *is_it && memcmp(mark, MAGIC, sizeof mark) == 0;
+    if (!*is_it) return CZ_OK;
+    TRY(read_mark(fd, path, info.st_size - (off_t)sizeof mark, mark, is_it));
+    *is_it = *is_it && (memcmp(mark, MAGIC, sizeof mark) == 0 || memcmp(mark, "PARE", 4) == 0);
+    return CZ_OK;
 }
 
 /* Opened once and kept: Arrow has threads. */

@@ -9,8 +9,8 @@
 
 struct parquet_file; /* opaque */
 
-/* Whether a regular file begins and ends as Parquet files do; its position stays. */
-bool parquet_is_file(int fd);
+/* *is_it: a regular file begins and ends as Parquet files do. Its position stays. CZ_IO. */
+cz_status parquet_is_file(int fd, const char *path, bool *is_it);
 
 /* `fd` and `path` are lent until parquet_close(). *out is NULL on error. Errors: CZ_UNSUPPORTED
  * (built without Arrow, encrypted, …), CZ_CORRUPT, CZ_NOMEM. */

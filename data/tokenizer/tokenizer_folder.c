@@ -94,7 +94,9 @@ static cz_status open_json_doc(const char *dir, const struct json_node *root,
     TRY(tokenizer_json_model_type(root, &type));
     if (strcmp(type, "WordPiece") == 0 && wordpiece_is_bert(root))
         return wordpiece_open_json(dir, root, out);
-    if (strcmp(type, "BPE") == 0 && bpe_is_byte_level(root)) return bpe_open_json(dir, root, out);
+    bool is_byte_level = false;
+    if (strcmp(type, "BPE") == 0) TRY(bpe_is_byte_level(root, &is_byte_level));
+    if (is_byte_level) return bpe_open_json(dir, root, out);
     return pipe_open_json(dir, root, out);
 }
 
@@ -107,18 +109,24 @@ static cz_status open_json(const char *dir, struct cz_tokenizer **out)
     return st;
 }
 
-/* The folder is remembered for cz_tokenizer_export(). A companion that is a link to elsewhere is
- * refused here, not after hours of training. */
+/* A file that is exported, too, if it is there: one that is a link to elsewhere is refused here, not
+ * after hours of training. */
+static cz_status check_companion(const char *dir, const char *name)
+{
+    struct stat info;
+    const cz_status st = beneath_stat(dir, name, &info);
+    if (st != CZ_NOTFOUND) return st;
+    err_clear();
+    return CZ_OK;
+}
+
+/* The folder is remembered for cz_tokenizer_export(). */
 static cz_status open_kind(const char *dir, const struct folder_kind *kind,
                            struct cz_tokenizer **out)
 {
-    struct stat info;
-    for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
-        if (beneath_stat(dir, companions[i], &info) == CZ_CORRUPT) return CZ_CORRUPT;
-    if (beneath_stat(dir, CHAT_TEMPLATE, &info) == CZ_CORRUPT) return CZ_CORRUPT;
-    if (beneath_stat(dir, PIECES, &info) == CZ_CORRUPT) return CZ_CORRUPT;
-    if (beneath_stat(dir, DEBERTA_PIECES, &info) == CZ_CORRUPT) return CZ_CORRUPT;
-    err_clear();
+    static const char *const others[] = {CHAT_TEMPLATE, PIECES, DEBERTA_PIECES};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++) TRY(check_companion(dir, companions[i]));
+    for (size_t i = 0; i < CZ_ARRAY_LEN(others); i++) TRY(check_companion(dir, others[i]));
     TRY(tokenizer_check_companions(dir));
     char *kept = strdup(dir);
     if (!kept) return err_set(CZ_NOMEM, 0, "no memory for a path");

@@ -112,7 +112,7 @@ cz_status wordpiece_open_json(const char *dir, const struct json_node *root,
                               struct cz_tokenizer **out);
 cz_status bpe_open_vocab(const char *dir, struct cz_tokenizer **out); /* vocab.json + merges.txt */
 /* Whether bpe_open_json() reads it: byte-level, with splitting that it knows. */
-bool bpe_is_byte_level(const struct json_node *root);
+cz_status bpe_is_byte_level(const struct json_node *root, bool *is_it); /* CZ_NOMEM */
 /* Whether wordpiece_open_json() reads it: with BERT's normalizer or none, its splitting
  * and its decoder. */
 bool wordpiece_is_bert(const struct json_node *root);

@@ -3,7 +3,8 @@
  *
  *   no_memory_begin();                            in main, before the tests
  *   no_memory_each("fsck", run, path, 1500);      in a case: every allocation of run(path) fails
- * once
+ *                                                 once
+ *   no_memory_must("chat", run, path, 1500);      the same, and CZ_OK is wrong then
  *
  * A sanitizer has an allocator of its own: with one, NO_MEMORY_WORKS is not defined. */
 #ifndef CZ_TESTS_NO_MEMORY_H
@@ -14,6 +15,7 @@
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define NO_MEMORY_WORKS
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <malloc.h>
@@ -140,12 +142,24 @@ static inline bool is_first_of_its_place(long i)
     return true;
 }
 
+/* An allocation's place in the code, for addr2line. */
+static inline const char *place_of(long i)
+{
+    static char text[200];
+    Dl_info info = {0};
+    if (!dladdr((void *)callers[i], &info)) return "?";
+    const char *slash = strrchr(info.dli_fname, '/');
+    snprintf(text, sizeof text, "%s %#zx", slash ? slash + 1 : info.dli_fname,
+             (size_t)(callers[i] - (uintptr_t)info.dli_fbase));
+    return text;
+}
+
 /* The call returns CZ_NOMEM, or CZ_OK without what it did not get, and leaks nothing. Twice without
  * a failure first: what libraries keep for good is allocated, and what a call leaves is known. Of
  * more than `most` allocations, that many fail, evenly spread, and the first of each place in the
  * code. */
-static inline void no_memory_each(const char *name, cz_status (*run)(const char *), const char *arg,
-                                  long most)
+static inline void no_memory_loop(const char *name, cz_status (*run)(const char *), const char *arg,
+                                  long most, bool may_succeed)
 {
     for (int i = 0; i < 2; i++) ck_ok(run(arg));
     long live = n_live;
@@ -166,16 +180,30 @@ static inline void no_memory_each(const char *name, cz_status (*run)(const char 
         fails_at = at;
         cz_status st = run(arg);
         fails_at = -1;
-        if ((st != CZ_OK && st != CZ_NOMEM) || n_live != live) {
+        const bool is_right = st == CZ_NOMEM || (st == CZ_OK && may_succeed);
+        if (!is_right || n_live != live) {
             n_wrong++;
-            fprintf(stderr, "%s, allocation %ld of %ld: %s, %ld blocks leak: %s (%s)\n", name, at,
-                    n, cz_status_name(st), n_live - live, cz_last_error(), cz_last_trace());
+            fprintf(stderr, "%s, allocation %ld of %ld (%s): %s, %ld blocks leak: %s (%s)\n", name,
+                    at, n, place_of(at), cz_status_name(st), n_live - live, cz_last_error(),
+                    cz_last_trace());
         }
         live = n_live;
     }
     ck_ok(run(arg));
     ck_assert_int_eq(n_wrong, 0);
     printf("%s: %d of %ld allocations\n", name, n_failed, n);
+}
+
+static inline void no_memory_each(const char *name, cz_status (*run)(const char *), const char *arg,
+                                  long most)
+{
+    no_memory_loop(name, run, arg, most, true);
+}
+
+static inline void no_memory_must(const char *name, cz_status (*run)(const char *), const char *arg,
+                                  long most)
+{
+    no_memory_loop(name, run, arg, most, false);
 }
 
 #endif

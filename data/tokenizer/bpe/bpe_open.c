@@ -425,16 +425,19 @@ static bool has_affix(const struct json_node *root, const char *key)
     return node && json_type(node) == JSON_STRING && json_as_string(node, &text) == CZ_OK && *text;
 }
 
-bool bpe_is_byte_level(const struct json_node *root)
+cz_status bpe_is_byte_level(const struct json_node *root, bool *is_it)
 {
     struct bpe *b;
+    *is_it = false;
     if (has_affix(root, "continuing_subword_prefix") || has_affix(root, "end_of_word_suffix"))
-        return false;
-    if (bpe_create(&b) != CZ_OK) return true; /* opening it gives the error */
+        return CZ_OK;
+    TRY(bpe_create(&b));
     const cz_status st = bpe_read_steps(b, root);
     cz_tokenizer_close(&b->base);
-    if (st == CZ_UNSUPPORTED) err_clear();
-    return st != CZ_UNSUPPORTED;
+    if (st == CZ_NOMEM) return st;
+    *is_it = st != CZ_UNSUPPORTED; /* opening it gives another error */
+    err_clear();
+    return CZ_OK;
 }
 
 cz_status bpe_open_json(const char *dir, const struct json_node *root, struct cz_tokenizer **out)

@@ -55,6 +55,30 @@ try data show rows.jsonl.gz --tokenizer bytes
 try config check ds.json
 try generate --model hf --tokenizer bytes --prompt a --max-new-tokens 2 --raw --temperature 0
 
+# A resume reads all that it needs: no manifest, state or config that cannot be read is taken for one that is absent.
+resume=(train --config ds.json --data text.txt --tokenizer bytes --seq-len 8 --quiet --model model --resume run --steps 2)
+FAIL_COUNT=count FAIL_READS=1 LD_PRELOAD=$work/fail.so "$czero" "${resume[@]}" >out 2>err || fail 'the resume'
+n=0 n_calls=$(cat count)
+while [ $((n += 1)) -le "$n_calls" ]; do
+  code=0
+  with_fault $n "${resume[@]}" || code=$?
+  [ "$code" = 1 ] && grep -q 'Input/output error' err || fail "a resume with EIO at read $n of $n_calls: exit code $code: $(cat err)"
+done
+
+# The marks of a Parquet file: one that cannot be read is not the mark of a text.
+printf 'PAR1........PAR1' >rows.parquet
+FAIL_COUNT=count FAIL_READS=1 LD_PRELOAD=$work/fail.so "$czero" data show rows.parquet --tokenizer bytes >out 2>whole || :
+n=0 n_faults=0 n_calls=$(cat count)
+while [ $((n += 1)) -le "$n_calls" ]; do
+  with_fault $n data show rows.parquet --tokenizer bytes && fail 'marks alone are read'
+  if grep -q 'rows.parquet.*Input/output error' err; then
+    n_faults=$((n_faults + 1))
+  else
+    cmp -s whole err || fail "a mark with EIO at read $n: $(cat err)"
+  fi
+done
+[ $n_faults -ge 2 ] || fail "$n_faults of two marks that cannot be read are told"
+
 # Damage in one file and a fault at another: both are told, and damage decides.
 states=run/$(cat run/latest)/zero_pp_rank_0_mp_rank_00_optim_states.pt
 printf x | dd of="$states" bs=1 seek=$(($(stat -c %s "$states") / 2)) conv=notrunc status=none

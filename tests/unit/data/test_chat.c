@@ -432,11 +432,104 @@ START_TEST(kept_tokens_are_those_of_the_rows)
 }
 END_TEST
 
+/* Five rows of each fault are named. */
+START_TEST(as_many_rows_are_named_as_are_read)
+{
+    const char *lines[24];
+    setup();
+    cz_log_set_sink(note, NULL);
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    struct chat_set *s;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(lines); i++)
+        lines[i] = i % 3 ? PAIR("") : "{'messages':[{'role':'user','content':'x'}]}";
+    write_lines(lines, CZ_ARRAY_LEN(lines));
+    ck_ok(open_set(&e, 4, false, &s));
+    size_t n_named = 0;
+    for (const char *at = said; (at = strstr(at, "it is left out")); at++) n_named++;
+    ck_assert_uint_eq(n_named, 5);
+    ck_assert_uint_eq(s->n_faults[CHAT_UNTRAINED], 8);
+    cz_log_set_sink(NULL, NULL);
+    chat_set_close(s);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
+START_TEST(files_are_read_in_their_order)
+{
+    static const char *const names[] = {"a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl"};
+    char paths[4][128];
+    const char *list[4];
+    setup();
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%s", dir, names[i]);
+        char text[64];
+        const int n = snprintf(text, sizeof text, "\n{\"text\": \"%c%c\"}\n", 'a' + (int)i, 'z');
+        ck_ok(file_save(paths[i], text, (size_t)n));
+        list[i] = paths[i];
+    }
+    const struct chat_set_options o = {
+        .paths = list, .n_paths = 4, .encoder = e, .max_len = 4, .keeps_all = true};
+    struct chat_set *s;
+    ck_ok(chat_set_open(&o, &s));
+    ck_assert_uint_eq(s->n_files, 4);
+    ck_assert_uint_eq(s->n_examples, 4);
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_str_eq(s->files[i], paths[i]);
+        ck_assert_uint_eq(s->examples[i].file, i);
+        ck_assert_uint_eq(s->examples[i].line, 2);
+        ck_assert_int_eq(s->tokens[s->examples[i].begin] & INT32_MAX, 'a' + (int)i);
+    }
+    chat_set_close(s);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
+/* What nothing is trained of is kept for a look at it, and goes into no bin. */
+START_TEST(bins_have_what_is_trained_alone)
+{
+    static const char *const lines[] = {"{'messages':[{'role':'user','content':'x'}]}", PAIR(""),
+                                        "{'prompt':'abcdefgh','completion':'i'}", PAIR(""),
+                                        "{'messages':[{'role':'user','content':'x'}]}"};
+    setup();
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    for (int packs = 0; packs < 2; packs++) {
+        const char *const path = file;
+        struct chat_set *s;
+        const struct chat_set_options o = {.paths = &path,
+                                           .n_paths = 1,
+                                           .encoder = e,
+                                           .max_len = 4,
+                                           .packs = packs,
+                                           .keeps_all = true};
+        write_lines(lines, CZ_ARRAY_LEN(lines));
+        ck_ok(chat_set_open(&o, &s));
+        ck_assert_uint_eq(s->n_examples, 5);
+        ck_assert_uint_eq(s->n_bins, packs ? 1 : 2);
+        for (size_t i = 0; i < 2; i++) ck_assert_uint_eq(s->order[i], 1 + 2 * i);
+        for (size_t b = 0; b < s->n_bins; b++) {
+            ck_assert_uint_eq(s->bins[b].begin, b);
+            ck_assert_uint_eq(s->bins[b].n, packs ? 2 : 1);
+            ck_assert_uint_eq(s->bins[b].n_tokens, packs ? 4 : 2);
+            ck_assert_uint_eq(s->bins[b].n_trained, packs ? 2 : 1);
+        }
+        ck_assert_uint_eq(s->n_left_out, 3);
+        ck_assert_uint_eq(s->left_out[1].example, 2);
+        ck_assert_uint_eq(s->examples[2].n_full, 9);
+        chat_set_close(s);
+    }
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
 /* What a file of kept tokens holds of a row, as chat_set.c writes it. */
 struct kept_row {
     uint32_t n, flags, n_unread;
     int32_t tokens[2];
-    char unread[4];
+    char unread[4], more[100];
 };
 
 /* A file that is whole by its sum, but not what a run writes. */
@@ -449,17 +542,10 @@ START_TEST(forged_tokens_are_not_taken)
         char last;
         bool takes;
     } table[] = {
-        {2, 0, 8, 0, true},
-        {2, 4, 12, 0, true},
-        {3, 0, 8, 0, false},
-        {2, 5, 12, 0, false},
-        {2, 3, 12, 0, false},
-        {2, 4, 12, 'x', false},
-        {2, 0, 9, 0, false},
-        {2, 0, 7, 0, false},
-        {1u << 30, 0, 8, 0, false},
-        {2, 1u << 31, 8, 0, false},
-        {UINT32_MAX - 1, 0, 8, 0, false},
+        {2, 0, 8, 0, true},         {2, 4, 12, 0, true},        {3, 0, 8, 0, false},
+        {2, 5, 12, 0, false},       {2, 3, 12, 0, false},       {2, 4, 12, 'x', false},
+        {2, 60, 12, 0, false},      {2, 0, 9, 0, false},        {2, 0, 7, 0, false},
+        {1u << 30, 0, 8, 0, false}, {2, 1u << 31, 8, 0, false}, {UINT32_MAX - 1, 0, 8, 0, false},
         {0, 0, 8, 0, false},
     };
     setup();
@@ -470,7 +556,8 @@ START_TEST(forged_tokens_are_not_taken)
     struct chat_encoder e = encoder_of(PLAIN, NULL);
     struct chat_set *plain = open_kept(&e, NULL);
     for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++) {
-        struct kept_row kept = {table[i].n, 0, table[i].n_unread, {'p', 'c' | CHAT_TRAINED}, "abc"};
+        struct kept_row kept = {table[i].n, 0, table[i].n_unread, {'p', 'c' | CHAT_TRAINED},
+                                "abc",      ""};
         kept.unread[3] = table[i].last;
         ck_ok(chat_cache_open(cache, &e, &c));
         chat_cache_put(c, row, sizeof row - 1, 1, (const char *)&kept, 12 + table[i].n_extra);
@@ -481,6 +568,43 @@ START_TEST(forged_tokens_are_not_taken)
         chat_set_close(s);
     }
     chat_set_close(plain);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
+START_TEST(flags_of_kept_rows_are_theirs)
+{
+    static const char row[] = "{\"prompt\": \"p\", \"completion\": \"c\"}";
+    const char *const path = file;
+    char cache[96];
+    struct chat_cache *c;
+    setup();
+    snprintf(cache, sizeof cache, "%s/cache", dir);
+    ck_ok(file_save(file, row, sizeof row - 1));
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    const struct chat_set_options o = {.paths = &path,
+                                       .n_paths = 1,
+                                       .encoder = e,
+                                       .max_len = 4,
+                                       .cache_dir = cache,
+                                       .keeps_all = true};
+    for (uint32_t flags = 0; flags < 8; flags++) {
+        const bool is_excluded = flags & 4;
+        const int32_t last = is_excluded ? 'c' : 'c' | CHAT_TRAINED;
+        const struct kept_row kept = {2, flags, 0, {'p', last}, "", ""};
+        ck_ok(chat_cache_open(cache, &e, &c));
+        chat_cache_put(c, row, sizeof row - 1, 1, (const char *)&kept, 12 + 8);
+        chat_cache_close(c);
+        struct chat_set *s;
+        ck_ok(chat_set_open(&o, &s));
+        ck_assert_uint_eq(s->n_kept, 1);
+        ck_assert_uint_eq(s->n_without_end, flags & 1);
+        ck_assert_int_eq(s->examples[0].has_empty, (flags & 2) != 0);
+        ck_assert_uint_eq(s->n_empty, (flags & 2) && !is_excluded);
+        ck_assert_uint_eq(s->n_excluded, is_excluded);
+        chat_set_close(s);
+    }
     chat_encoder_close(&e);
     teardown();
 }
@@ -697,6 +821,80 @@ START_TEST(a_resumed_loader_gives_the_same_batches)
 }
 END_TEST
 
+START_TEST(places_are_of_the_same_run)
+{
+    setup();
+    write_rows(7); /* three steps of 3 rows, or two and one left over */
+    struct chat_encoder e = encoder_of(PLAIN, NULL);
+    struct chat_set *s;
+    struct chat_loader *l;
+    struct cz_data_cursor here, c;
+    struct cz_batch b;
+    ck_ok(open_set(&e, 16, false, &s));
+    struct chat_loader_options o = {
+        .set = s, .max_len = 16, .micro_batch = 3, .accumulation = 1, .world_size = 1, .seed = 7};
+    for (int shuffles = 0; shuffles < 2; shuffles++) {
+        o.shuffle = shuffles;
+        ck_ok(chat_loader_open(&o, &l));
+        ck_assert_uint_eq(chat_loader_steps_per_epoch(l), 3);
+        ck_assert_uint_eq(chat_loader_rows_per_epoch(l), 7);
+        chat_loader_tell(l, &here);
+        ck_assert(here.epoch == 0 && here.sample == 0 && here.n_rows == 7 && here.seed == 7);
+        c = here;
+        c.shuffle = !shuffles;
+        ck_fails(chat_loader_seek(l, &c), CZ_INVALID);
+        c = here;
+        c.seed++;
+        ck_assert_int_eq(chat_loader_seek(l, &c), shuffles ? CZ_INVALID : CZ_OK);
+        c = here;
+        c.sample = 6;
+        ck_ok(chat_loader_seek(l, &c));
+        chat_loader_tell(l, &c);
+        ck_assert(c.epoch == 0 && c.sample == 6);
+        chat_loader_next(l, &b);
+        ck_assert_int_eq(b.B, 1);
+        ck_assert_uint_eq(b.sample, 6);
+        chat_loader_tell(l, &c);
+        ck_assert(c.epoch == 1 && c.sample == 0);
+        c.sample = 7;
+        ck_fails(chat_loader_seek(l, &c), CZ_INVALID);
+        /* the number of a sample does not overflow */
+        c.sample = 0;
+        c.epoch = (uint64_t)INT64_MAX / 3 / 3;
+        ck_ok(chat_loader_seek(l, &c));
+        c.epoch++;
+        ck_fails(chat_loader_seek(l, &c), CZ_INVALID);
+        c.epoch = UINT64_MAX;
+        ck_fails(chat_loader_seek(l, &c), CZ_INVALID);
+        c = (struct cz_data_cursor){0};
+        ck_ok(chat_loader_seek(l, &c));
+        chat_loader_tell(l, &c);
+        ck_assert(c.epoch == 0 && c.sample == 0);
+        chat_loader_close(l);
+    }
+    o.drop_last = o.once = true;
+    ck_ok(chat_loader_open(&o, &l));
+    ck_assert_uint_eq(chat_loader_rows_per_epoch(l), 6);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(chat_loader_is_done(l), i == 2);
+        chat_loader_next(l, &b);
+        ck_assert_int_eq(b.B, i < 2 ? 3 : 0);
+    }
+    chat_loader_close(l);
+    o.micro_batch = 7;
+    ck_ok(chat_loader_open(&o, &l));
+    chat_loader_close(l);
+    o.micro_batch = 8;
+    ck_fails(chat_loader_open(&o, &l), CZ_INVALID);
+    ck_assert_ptr_null(l);
+    ck_assert_msg(strstr(cz_last_error(), "7 rows do not fill one step of 8"), "%s",
+                  cz_last_error());
+    chat_set_close(s);
+    chat_encoder_close(&e);
+    teardown();
+}
+END_TEST
+
 START_TEST(templates_of_a_folder_are_found)
 {
     static const char config[] =
@@ -806,11 +1004,14 @@ START_TEST(templates_of_the_further_folder_are_found_by_their_names)
 }
 END_TEST
 
-TEST_MAIN("data/chat", rows_of_every_form_are_read, answers_without_marks_are_found_or_refused,
-          examples_without_a_trained_token_are_left_out, rows_that_are_left_out_have_their_reasons,
-          unread_members_and_empty_answers_are_said, a_share_is_held_out_as_a_set_of_its_own,
-          kept_tokens_are_those_of_the_rows, bins_are_the_best_fit_of_the_longest,
-          a_step_has_one_mean_over_its_trained_tokens, a_resumed_loader_gives_the_same_batches,
-          templates_of_a_folder_are_found, forged_tokens_are_not_taken,
-          a_rank_without_a_row_trains_nothing, a_folder_has_at_most_64_templates,
+TEST_MAIN("data/chat", as_many_rows_are_named_as_are_read, files_are_read_in_their_order,
+          bins_have_what_is_trained_alone, flags_of_kept_rows_are_theirs,
+          places_are_of_the_same_run, rows_of_every_form_are_read,
+          answers_without_marks_are_found_or_refused, examples_without_a_trained_token_are_left_out,
+          rows_that_are_left_out_have_their_reasons, unread_members_and_empty_answers_are_said,
+          a_share_is_held_out_as_a_set_of_its_own, kept_tokens_are_those_of_the_rows,
+          bins_are_the_best_fit_of_the_longest, a_step_has_one_mean_over_its_trained_tokens,
+          a_resumed_loader_gives_the_same_batches, templates_of_a_folder_are_found,
+          forged_tokens_are_not_taken, a_rank_without_a_row_trains_nothing,
+          a_folder_has_at_most_64_templates,
           templates_of_the_further_folder_are_found_by_their_names)

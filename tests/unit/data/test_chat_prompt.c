@@ -4,6 +4,7 @@
  * by the template, as a token, as a word, or as what begins the next message. */
 #include "data/chat/chat_encode.h"
 #include "data/chat/chat_prompt.h"
+#include "data/tokenizer/tokenizer_impl.h"
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
 #include "tests/support/check_main.h"
@@ -200,8 +201,41 @@ START_TEST(messages_become_a_conversation)
     ck_assert_uint_eq(p.rows[0].n_messages, 2);
     ck_assert_uint_eq(p.rows[1].n_messages, 1);
     ck_assert_uint_eq(chat_n_asked(&p.rows[18]), 2);
+    for (size_t i = 0; i < 20; i++) {
+        const char *role, *content;
+        const struct json_node *last =
+            json_child(p.rows[i].chat.messages, p.rows[i].n_messages - 1);
+        ck_ok(json_need_string(last, "role", &role));
+        ck_ok(json_need_string(last, "content", &content));
+        ck_assert_str_eq(role, "user");
+        ck_assert_str_eq(content, "a");
+    }
     chat_prompts_free(&p);
     chat_prompts_free(&p);
+}
+END_TEST
+
+static char said[1000];
+
+static void note(enum cz_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level == CZ_LOG_WARN)
+        snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
+}
+
+START_TEST(unread_members_of_prompts_are_said_once)
+{
+    setup();
+    cz_log_set_sink(note, NULL);
+    check_prompts("{\"messages\": [" USER("a") "], \"note\": 1}\n{\"messages\": [" USER(
+                      "b") "], \"id\": 1}\n{\"messages\": [" USER("c") "], \"note\": 2}",
+                  "<user>a<assistant>|<user>b<assistant>|<user>c<assistant>|");
+    cz_log_set_sink(NULL, NULL);
+    ck_assert_msg(strstr(said, "rows.json: members of conversations that czero does not use: note "
+                               "(2 times, first: line 1)"),
+                  "%s", said);
+    teardown();
 }
 END_TEST
 
@@ -277,6 +311,49 @@ static void check_lacks(const char *text, bool lacks)
     cz_tokenizer_close(tok);
 }
 
+/* A row's text with what is trained in brackets. */
+static void check_trained(const char *text, const char *want)
+{
+    static const char json[] =
+        "{\"messages\": [" USER("q") ", " ANSWER("a") ", " USER("r") ", " ANSWER("b") "]}";
+    char shown[400] = "", piece[80];
+    struct cz_tokenizer *tok;
+    struct chat_encoder e;
+    struct chat_row row;
+    struct chat_tokens t;
+    open_encoder(test_fixture("tokenizers/qwen2"), text, &tok, &e);
+    const struct chat_reading reading = {.chat = e.chat};
+    ck_ok(chat_row_read(json, sizeof json - 1, "row", &reading, &row));
+    ck_ok(chat_encode(&e, &row, "row", &t));
+    ck_assert_uint_lt(tok->piece_nbytes_max, sizeof piece);
+    for (size_t i = 0; i < t.n; i++) {
+        const size_t n = tok->cls->piece(tok, t.ids[i], i == 0, piece);
+        const bool begins = t.trained[i] && (i == 0 || !t.trained[i - 1]);
+        const bool ends = t.trained[i] && (i + 1 == t.n || !t.trained[i + 1]);
+        snprintf(shown + strlen(shown), sizeof shown - strlen(shown), "%s%.*s%s", begins ? "[" : "",
+                 (int)n, piece, ends ? "]" : "");
+    }
+    ck_assert_str_eq(shown, want);
+    chat_tokens_free(&t);
+    chat_row_free(&row);
+    chat_encoder_close(&e);
+    cz_tokenizer_close(tok);
+}
+
+START_TEST(an_end_token_after_all_messages_ends_no_answer)
+{
+    setup();
+    check_trained("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+                  "{% if add_generation_prompt %}<|im_start|>{% else %}<|im_end|>{% endif %}",
+                  "<|im_start|>q<|im_start|>[a]<|im_start|>r<|im_start|>[b<|im_end|>]");
+    check_trained("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+                  "{% if add_generation_prompt %}<|im_start|>{% endif %}",
+                  "<|im_start|>q<|im_end|><|im_start|>[a<|im_end|>]<|im_start|>r"
+                  "<|im_end|><|im_start|>[b<|im_end|>]");
+    teardown();
+}
+END_TEST
+
 START_TEST(an_end_outside_of_the_marks_is_missed)
 {
     setup();
@@ -291,5 +368,6 @@ END_TEST
 
 TEST_MAIN("data/chat_prompt", prompts_have_the_ids_of_transformers,
           conversations_of_every_form_are_read, what_is_no_conversation_is_refused,
-          messages_become_a_conversation, the_end_of_a_turn_is_found,
+          messages_become_a_conversation, unread_members_of_prompts_are_said_once,
+          an_end_token_after_all_messages_ends_no_answer, the_end_of_a_turn_is_found,
           an_end_outside_of_the_marks_is_missed)

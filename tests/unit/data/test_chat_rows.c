@@ -110,6 +110,20 @@ START_TEST(rows_of_other_kinds_are_refused)
                   CZ_INVALID, "\"system\" and the first of \"messages\" are two system messages");
     check_refused(PLAIN, J("{'dialog':[{'role':'user','content':'q'}]}"), CZ_INVALID,
                   "\"dialog\" is a list of messages: name it messages");
+    check_refused(PLAIN, J("{'a':[],'b':5,'dialog':[{'from':'human','value':'q'}]}"), CZ_INVALID,
+                  "\"dialog\" is a list of messages: name it messages");
+    check_refused(PLAIN, J("{'a':[{'role':'user'}],'b':[{'value':'q'}],'c':[5],'text':5}"),
+                  CZ_INVALID, "there is a, b, c, text (an integer)");
+    check_refused(PLAIN, J("{'dialog':{'x':{'role':'user','content':'q'}}}"), CZ_INVALID,
+                  "or text; there is dialog");
+    check_refused(PLAIN, J("{'instruction':'i','output':5}"), CZ_INVALID,
+                  "\"output\" is an integer, not a text");
+    check_refused(PLAIN, J("{'instruction':'i'}"), CZ_INVALID,
+                  "\"instruction\" and \"output\" have to be texts");
+    check_refused(PLAIN, J("{'instruction':'i','output':'o','history':[['a','b','c']]}"),
+                  CZ_INVALID, "\"history\" is no list of pairs");
+    check_refused(PLAIN, J("{'instruction':'i','output':'o','history':[['a',5]]}"), CZ_INVALID,
+                  "\"history\" is no list of pairs");
     check_refused(PLAIN, J("{'messages':[{'role':'user','text':'q'}]}"), CZ_INVALID,
                   "message 1 has no \"content\" but text: rename it");
     teardown();
@@ -170,6 +184,26 @@ START_TEST(contents_in_parts_are_texts)
                 J("{'messages':[{'role':'user','content':['q','r']},{'role':'tool','content':'t'},"
                   "{'role':'assistant','content':[]}]}"),
                 "[<user>q\nr.<tool>t.<assistant>.]");
+    /* each part has its type; texts stay texts where the template writes both */
+    check_shown("{% for m in messages %}{% for p in m.content %}{{ p.type }}={{ p.text }};"
+                "{% endfor %}{% endfor %}",
+                "all",
+                J("{'messages':[{'role':'user','content':[{'type':'input_text','text':'a'}]},"
+                  "{'role':'user','content':[{'type':'text','text':'b'},{'text':'c'},'d']}]}"),
+                "[text=a;text=b;text=c;text=d;]");
+    check_shown("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}L"
+                "{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}.{% endfor %}",
+                "all",
+                J("{'messages':[{'role':'system','content':'s'},{'role':'user','content':'q'},"
+                  "{'role':'assistant','content':'a'},{'role':'tool','content':'t'}]}"),
+                "[s.q.a.t.]");
+    /* a part that is not written as it is */
+    check_left_out("{% for m in messages %}{% for p in m.content %}{{ p.text | replace('x', '') }}"
+                   "{% endfor %}{% endfor %}",
+                   J("{'messages':[{'role':'user','content':[{'type':'text','text':'ab'},"
+                     "{'type':'text','text':'axb'}]}]}"),
+                   CHAT_REFUSED,
+                   "f:1: the template does not write the content of message 1, a list of parts");
     /* answers in lists, under a template that forgets */
     check_shown("{% for m in messages %}<{{ m.role }}>{% if loop.last %}?{% endif %}"
                 "{% for p in m.content %}{{ p.text }}{% endfor %}.{% endfor %}"

@@ -387,9 +387,34 @@ START_TEST(a_sentence_says_what_to_do)
 }
 END_TEST
 
+/* Only what is certainly absent: anything else is opened, which says why that fails. */
+START_TEST(what_cannot_be_looked_at_may_be_there)
+{
+    char dir[64], longest[300];
+    snprintf(dir, sizeof dir, "%s", test_tmp_make());
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    put(dir, "file", "text");
+    make_link("loop", dir, "loop");
+    make_link("nothing", dir, "dangling");
+    ck_assert(beneath_is_there(dir, "file"));
+    ck_assert(beneath_is_there(dir, "loop"));
+    ck_assert(beneath_is_there(dir, ".."));
+    ck_assert(beneath_is_there(NULL, in(dir, "loop")));
+    ck_assert(!beneath_is_there(dir, "nothing"));
+    ck_assert(!beneath_is_there(dir, "dangling"));
+    ck_assert(!beneath_is_there(dir, "file/below"));
+    ck_assert(!beneath_is_there(dir, longest));
+    ck_assert(!beneath_is_there(in(dir, "nothing"), "file"));
+    ck_assert(!beneath_is_there(in(dir, "file"), "file"));
+    test_tmp_remove(dir);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const cases[] = {names_do_not_lead_out,
+                                  what_cannot_be_looked_at_may_be_there,
                                   names_do_not_lead_out_in_kernels_without_openat2,
                                   names_do_not_lead_out_in_sandboxes,
                                   the_walk_has_a_depth,
