@@ -185,6 +185,16 @@ static cz_status chain_place_all(struct chain *c)
     return size_add(s->activations, CHAIN_FILE_ALIGN, &s->activations); /* see chain_bind() */
 }
 
+/* Half of all addresses is more than there is, and less than what rounding up overflows. */
+static cz_status check_sizes(const struct chain *c, size_t i, const struct layer_sizes *s)
+{
+    const size_t any = s->out_nbytes | s->saved_nbytes | s->workspace_nbytes | s->cache_nbytes |
+                       s->shared_nbytes | s->put_off_nbytes;
+    if (any <= SIZE_MAX / 2) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "layer %zu (%s) needs more memory than there are addresses", i,
+                   c->nodes[i].layer.cls->name);
+}
+
 /* A layer's sizes for the largest batch; where batches may come without padding, for all of its
  * tokens in one row, too. */
 static cz_status measure_layer(struct chain *c, size_t i, struct layer_sizes *sizes)
@@ -192,6 +202,7 @@ static cz_status measure_layer(struct chain *c, size_t i, struct layer_sizes *si
     const struct chain_options *o = &c->options;
     struct layer_sizes one;
     TRY(chain_layer_size(c, i, (struct chain_shape){o->B, o->T, 0}, sizes));
+    TRY(check_sizes(c, i, sizes));
     if (!o->unpads) return CZ_OK;
     TRY(chain_layer_size(c, i, (struct chain_shape){1, o->B * o->T, o->B}, &one));
     size_raise(&sizes->out_nbytes, one.out_nbytes);

@@ -86,40 +86,39 @@ static int base64_digit(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* *n bytes for free(); NULL: not base64, or no memory. */
-static char *base64_read(const char *text, size_t *n)
+/* *out: *n bytes for free(), NULL on errors. CZ_CORRUPT, CZ_NOMEM. */
+static cz_status base64_read(const char *text, char **out, size_t *n)
 {
     size_t len = strlen(text);
     while (len > 0 && text[len - 1] == '=') len--;
     const size_t cap = len - len / 4 - (len % 4 > 0); /* three bytes in four digits */
-    char *out = malloc(cap + 1);
+    char *bytes = *out = malloc(cap + 1);
     uint32_t bits = 0;
     int n_bits = 0;
     *n = 0;
-    for (size_t i = 0; out && i < len; i++) {
+    if (!bytes) return err_set(CZ_NOMEM, 0, "no memory for its character map");
+    for (size_t i = 0; i < len; i++) {
         const int digit = base64_digit(text[i]);
         bits = bits << 6 | (uint32_t)(digit & 63);
         n_bits += 6;
         if (digit < 0 || (n_bits >= 8 && *n == cap)) {
-            free(out);
-            return NULL;
+            free(bytes);
+            *out = NULL;
+            return err_set(CZ_CORRUPT, 0, "its character map is not base64");
         }
-        if (n_bits >= 8) out[(*n)++] = (char)(bits >> (n_bits -= 8));
+        if (n_bits >= 8) bytes[(*n)++] = (char)(bits >> (n_bits -= 8));
     }
-    return out;
+    return CZ_OK;
 }
 
 static cz_status read_precompiled(const struct json_node *node, struct pipe_norm *out)
 {
     const char *text;
-    char where[512];
+    char where[512], *blob;
     size_t n;
     TRY(json_need_string(node, "precompiled_charsmap", &text));
-    char *blob = base64_read(text, &n);
-    if (!blob)
-        return err_set(CZ_CORRUPT, 0, "%s: its character map is not base64",
-                       json_where(node, where, sizeof where));
-    cz_status st = charsmap_init(&out->map, blob, n);
+    cz_status st = base64_read(text, &blob, &n);
+    if (st == CZ_OK) st = charsmap_init(&out->map, blob, n);
     free(blob);
     if (st != CZ_OK) (void)err_prefix("%s", json_where(node, where, sizeof where));
     return st;

@@ -4,6 +4,7 @@
  * kept, waits in a file or is recomputed; smaller batches fit the planned memory; walks refuse what
  * they cannot do. */
 #include "engine/chain/chain.h"
+#include "tests/support/guarded_memory.h"
 #include "tests/support/toy_layers.h"
 
 enum { B_MAX = 3, T_MAX = 5, N_SCALE = 6, N_LAYERS = N_SCALE + 2 };
@@ -26,8 +27,16 @@ struct toy {
 
 static bool or_apart;
 
+/* Where set, scale layer k has the number k, so that no two are alike. */
+static bool is_numbered;
+static const struct scale_hp numbers[N_LAYERS] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static const size_t numels[N_PARAMS] = {V * C, C, C, C, C, C, C, C, C, C, C, C, C, C};
+
 static void toy_make(struct toy *t, struct chain_options options)
 {
+    static bool is_guarded;
+    if (!is_guarded) guarded_begin();
+    is_guarded = true;
     memset(t, 0, sizeof *t);
     const struct rng_key key = {.seed = 7};
     for (int i = 0; i < V * C; i++) t->table[i] = rng_normal(&key, (uint64_t)i);
@@ -50,6 +59,8 @@ static void toy_make(struct toy *t, struct chain_options options)
                                                           : &scale_class,
                                             .param_idx = t->idx[i],
                                             .n_params = edge ? 1 : 2};
+        if (is_numbered && !edge)
+            t->layers[i].hp = &numbers[i], t->layers[i].hp_nbytes = sizeof numbers[i];
     }
     for (int i = 0; i < B_MAX * T_MAX; i++) t->ids[i] = (i * 5) % V, t->labels[i] = (i * 3 + 1) % V;
     t->batch = (struct batch){.B = B_MAX, .T = T_MAX, .ids = t->ids, .labels = t->labels};
@@ -483,6 +494,253 @@ START_TEST(a_chain_for_several_takes_one)
 }
 END_TEST
 
+/* Those of the last pass: each of its micro-batches has to use a parameter. */
+START_TEST(parameters_without_a_gradient_are_found_and_zero)
+{
+    struct toy t;
+    struct micro micro[N_MICRO];
+    struct chain_run runs[N_MICRO];
+    struct device *device;
+    struct ops *ops;
+    float losses[N_MICRO];
+    ck_ok(device_open("cpu", 0, &device));
+    ck_ok(ops_create(device, &ops));
+    or_apart = is_numbered = true;
+    for (int n = 1; n <= N_MICRO; n += N_MICRO - 1) {
+        toy_make(&t, (struct chain_options){
+                         .training = true, .n_together = n, .ops = ops, .grad_dtype = DTYPE_F32});
+        for (int k = 0; k < n; k++) {
+            micro_make(&micro[k], k);
+            runs[k] = micro[k].run;
+            runs[k].accumulate = false;
+            runs[k].loss = &losses[k];
+        }
+        struct chain_memory memory = {.activations = t.blocks[0],
+                                      .workspace = t.blocks[1],
+                                      .gradients = t.blocks[2],
+                                      .params = t.params,
+                                      .grads = t.grads};
+        chain_bind(t.chain, &memory);
+        toy_unused = 3;
+        ck_ok(chain_forward_all(t.chain, runs, (size_t)n));
+        ck_fails(chain_backward(t.chain), CZ_UNSUPPORTED);
+        ck_assert_str_eq(cz_last_error(), "layer 3 (scale) gives no gradient of a parameter");
+        memory.grad_numel = numels;
+        chain_bind(t.chain, &memory);
+        for (int pass = 0; pass < 4; pass++) {
+            toy_unused = pass % 2 ? 3 : -1;
+            memset(t.d_w, 0x55, sizeof t.d_w);
+            ck_ok(chain_forward_all(t.chain, runs, (size_t)n));
+            ck_ok(chain_backward(t.chain));
+            ck_assert_uint_eq(chain_param_unused(t.chain), pass % 2 ? P_FIRST + 2 : SIZE_MAX);
+            for (int c = 0; c < C; c++) {
+                ck_assert(pass % 2 == 0 || t.d_w[2][c] == 0);
+                ck_assert(fabsf(t.d_w[1][c]) < 100 && fabsf(t.d_w[3][c]) < 100);
+            }
+        }
+        t.grads[P_FIRST + 2] = NULL; /* frozen: it needs none */
+        ck_ok(chain_forward_all(t.chain, runs, (size_t)n));
+        ck_ok(chain_backward(t.chain));
+        ck_assert_uint_eq(chain_param_unused(t.chain), SIZE_MAX);
+        toy_free(&t);
+    }
+    toy_unused = -1;
+    or_apart = is_numbered = false;
+    ops_destroy(ops);
+    device_close(device);
+}
+END_TEST
+
+/* ---- what a walk refuses ---- */
+
+static cz_status fails(const void *hp, const struct layer_args *a)
+{
+    (void)hp, (void)a;
+    return err_set(CZ_UNSUPPORTED, 0, "no");
+}
+
+START_TEST(an_error_names_its_layer)
+{
+    struct toy t;
+    for (int backward = 0; backward < 2; backward++)
+        for (int mode = LAYER_TRAIN; mode <= LAYER_EVAL; mode++) {
+            struct layer_class broken = scale_class;
+            broken.name = "broken";
+            *(backward ? &broken.backward : &broken.forward) = fails;
+            toy_make(&t, (struct chain_options){.training = true});
+            t.layers[3].cls = &broken;
+            struct chain *chain;
+            const struct chain_options options = {.B = B_MAX, .T = T_MAX, .training = true};
+            ck_ok(chain_create_layers(t.layers, N_LAYERS, N_PARAMS, &options, &chain));
+            const struct chain_memory memory = {.activations = t.blocks[0],
+                                                .workspace = t.blocks[1],
+                                                .gradients = t.blocks[2],
+                                                .params = t.params,
+                                                .grads = t.grads};
+            chain_bind(chain, &memory);
+            float loss;
+            const struct chain_run run = {
+                .batch = &t.batch, .mode = (enum layer_mode)mode, .dloss = 1, .loss = &loss};
+            if (mode == LAYER_RECOMPUTE) {
+                ck_fails(chain_forward(chain, &run), CZ_INVALID);
+            } else if (!backward) {
+                ck_fails(chain_forward(chain, &run), CZ_UNSUPPORTED);
+                ck_assert_str_eq(cz_last_error(), "layer 3 (broken): no");
+                ck_fails(chain_backward(chain), CZ_INVALID);
+            } else {
+                ck_ok(chain_forward(chain, &run));
+                if (mode == LAYER_TRAIN) {
+                    ck_fails(chain_backward(chain), CZ_UNSUPPORTED);
+                    ck_assert_str_eq(cz_last_error(), "layer 3 (broken): no");
+                }
+                ck_fails(chain_backward(chain), CZ_INVALID); /* once */
+            }
+            chain_destroy(chain);
+            toy_free(&t);
+        }
+}
+END_TEST
+
+static cz_status decodes(const void *hp, const struct layer_args *a)
+{
+    (void)hp;
+    ck_assert(a->cache && a->cache_T == T_MAX && a->position < T_MAX);
+    ck_assert(a->position + a->batch->T <= T_MAX);
+    return CZ_OK;
+}
+
+START_TEST(batches_have_the_bounds_of_the_chain)
+{
+    static const struct {
+        int64_t B, T, position;
+        bool runs, decodes; /* at that position */
+    } table[] = {
+        {B_MAX, T_MAX, 0, true, true},
+        {1, 1, 0, true, true},
+        {B_MAX + 1, T_MAX, 0, false, false},
+        {B_MAX, T_MAX + 1, 0, false, false},
+        {0, 1, 0, false, false},
+        {1, 0, 0, false, false},
+        {1, 1, T_MAX - 1, true, true},
+        {1, 1, T_MAX, true, false},
+        {1, 2, T_MAX - 2, true, true},
+        {1, 2, T_MAX - 1, true, false},
+        {1, 1, -1, true, false},
+    };
+    struct toy t;
+    struct layer_class classes[3] = {rows_class, scale_class, dot_class};
+    for (int i = 0; i < 3; i++) classes[i].decode = decodes;
+    toy_make(&t, (struct chain_options){.training = true});
+    for (int i = 0; i < N_LAYERS; i++)
+        t.layers[i].cls = i == 0 ? &classes[0] : i == N_LAYERS - 1 ? &classes[2] : &classes[1];
+    struct chain *chain;
+    const struct chain_options options = {.B = B_MAX, .T = T_MAX, .cache = true};
+    ck_ok(chain_create_layers(t.layers, N_LAYERS, N_PARAMS, &options, &chain));
+    const struct chain_sizes sizes = chain_sizes(chain);
+    ck_assert_uint_eq(sizes.cache, N_SCALE * CHAIN_ALIGN); /* of 64 bytes each */
+    ck_assert(chain_can_decode(chain));
+    const struct chain_memory memory = {.activations = malloc(sizes.activations),
+                                        .workspace = malloc(sizes.workspace),
+                                        .cache = malloc(sizes.cache),
+                                        .params = t.params};
+    chain_bind(chain, &memory);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++) {
+        float loss;
+        t.batch.B = table[i].B, t.batch.T = table[i].T;
+        const struct chain_run run = {.batch = &t.batch, .mode = LAYER_EVAL, .loss = &loss};
+        ck_assert_msg(chain_forward(chain, &run) == (table[i].runs ? CZ_OK : CZ_INVALID), "%zu", i);
+        ck_assert_msg(chain_decode(chain, NULL, &t.batch, table[i].position, NULL) ==
+                          (table[i].decodes ? CZ_OK : CZ_INVALID),
+                      "%zu", i);
+        const struct chain_run train = {
+            .batch = &t.batch, .mode = LAYER_TRAIN, .dloss = 1, .loss = &loss};
+        ck_assert_msg(chain_forward(t.chain, &train) == (table[i].runs ? CZ_OK : CZ_INVALID), "%zu",
+                      i);
+    }
+    ck_fails(chain_forward_all(t.chain, NULL, 0), CZ_INVALID);
+    free(memory.activations);
+    free(memory.workspace);
+    free(memory.cache);
+    chain_destroy(chain);
+    toy_free(&t);
+}
+END_TEST
+
+/* ---- sizes that no memory has ---- */
+
+static struct layer_sizes huge;
+
+static cz_status huge_size(const void *hp, const struct batch_shape *s, struct layer_sizes *out)
+{
+    (void)hp, (void)s;
+    *out = huge;
+    return CZ_OK;
+}
+
+START_TEST(sizes_do_not_overflow)
+{
+    static const struct chain_options ways[] = {
+        {.training = true},
+        {.training = true, .checkpoint_every = 1},
+        {.training = true, .checkpoint_every = 1, .keep_on_host = true},
+        {.training = true, .checkpoint_every = 2, .n_together = 1},
+        {.training = true, .n_together = 3},
+        {.training = true, .n_together = 3, .checkpoint_every = 1},
+        {.training = true, .n_together = 3, .checkpoint_every = 1, .keep_on_host = true},
+        {.training = true, .n_together = 3, .checkpoint_every = 1, .keep_in_file = true},
+        {.training = true, .n_together = 3, .unpads = true},
+        {.cache = true},
+        {.cache = true, .training = true},
+    };
+    static const size_t sizes[] = {SIZE_MAX / 2 + 1, SIZE_MAX / 2, SIZE_MAX / 3};
+    struct toy t;
+    struct device *device;
+    struct ops *ops;
+    ck_ok(device_open("cpu", 0, &device));
+    ck_ok(ops_create(device, &ops));
+    or_apart = true;
+    toy_make(&t, (struct chain_options){.training = true});
+    struct layer_class cls = scale_class;
+    cls.size = huge_size;
+    for (int i = 1; i < N_LAYERS - 1; i++) t.layers[i].cls = &cls;
+    for (size_t way = 0; way < CZ_ARRAY_LEN(ways); way++)
+        for (size_t k = 0; k < CZ_ARRAY_LEN(sizes); k++)
+            for (int field = 0; field < 6; field++) {
+                struct chain_options options = ways[way];
+                struct chain *chain = NULL;
+                options.B = options.T = 1;
+                options.ops = ops;
+                huge = (struct layer_sizes){.out_nbytes = 64};
+                size_t *const fields[] = {&huge.out_nbytes,     &huge.saved_nbytes,
+                                          &huge.cache_nbytes,   &huge.shared_nbytes,
+                                          &huge.put_off_nbytes, &huge.workspace_nbytes};
+                *fields[field] = sizes[k];
+                /* what every micro-batch and segment keeps of six layers */
+                const size_t n_sets = options.n_together > 1 ? (size_t)options.n_together : 1;
+                const size_t every = (size_t)options.checkpoint_every;
+                const size_t n_saved = every == 0 ? N_SCALE : n_sets == 1 ? every : 0;
+                const size_t times[] = {options.training ? 3 : 2,
+                                        options.training ? n_saved * n_sets : 0,
+                                        options.cache ? N_SCALE : 0,
+                                        n_sets,
+                                        0,
+                                        0};
+                const bool fits =
+                    k > 0 && (times[field] == 0 || sizes[k] <= SIZE_MAX / times[field]);
+                const cz_status st =
+                    chain_create_layers(t.layers, N_LAYERS, N_PARAMS, &options, &chain);
+                if (!fits)
+                    ck_assert_msg(st != CZ_OK && st != CZ_NOMEM, "way %zu, field %d, size %zu: %d",
+                                  way, field, k, (int)st);
+                chain_destroy(chain);
+            }
+    toy_free(&t);
+    or_apart = false;
+    ops_destroy(ops);
+    device_close(device);
+}
+END_TEST
+
 START_TEST(layers_that_share_parameters_do_not_go_together)
 {
     struct toy t;
@@ -515,4 +773,5 @@ TEST_MAIN("engine/chain", gradients_match_finite_differences,
           smaller_batches_run_and_larger_ones_are_refused, evaluation_needs_two_outputs_only,
           hooks_surround_every_layer, micro_batches_together_give_the_sums_of_one_after_the_other,
           a_chain_for_several_takes_one, layers_that_share_parameters_do_not_go_together,
-          a_chain_ends_in_its_only_loss_layer)
+          a_chain_ends_in_its_only_loss_layer, parameters_without_a_gradient_are_found_and_zero,
+          an_error_names_its_layer, batches_have_the_bounds_of_the_chain, sizes_do_not_overflow)
