@@ -50,7 +50,7 @@ OWN_TESTS = {
     "data/jinja": r"data\.test_(jinja|chat)|fuzz\.(jinja|chat)",
     "data/tokenizer": r"data\.test_(bpe|encoding|pieces|pipes|steps|text_bounds|tokenizer|vocab|wordpiece)"
                       r"|fuzz\.(bpe|pieces|tokenizer|wordpiece)|cli\.test_vocab_sh",
-    "engine/chain": r"engine\.test_(chain|infer|offload_late)",
+    "engine/chain": r"engine\.test_(chain|infer|generate|offload_late)",
     "engine/machine": r"engine\.test_machine|fuzz\.machine",
     "engine/tune": r"engine\.test_tune|cli\.test_tune_sh",
     "model/decoder": r"model\.test_(decoder|families|options)|engine\.test_family_stages_sh",
