@@ -21,10 +21,10 @@ const struct cross_entropy_row *const *cross_entropy_rows(size_t *n)
 /* 0 only if no row counts; the loss is then 0 and there are no gradients. */
 double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_t N, float divisor)
 {
-    double sum = 0;
-    for (int64_t n = 0; n < N; n++)
+    double sum = (double)divisor;
+    for (int64_t n = 0; n < N && divisor == 0; n++)
         if (labels[n] != CZ_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
-    return sum != 0 && divisor != 0 ? (double)divisor : sum;
+    return sum;
 }
 
 /* Loss of row n; its gradient to dz unless NULL. */

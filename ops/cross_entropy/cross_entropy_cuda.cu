@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(ONE_BLOCK)
 #pragma unroll 4
     for (int64_t n = threadIdx.x; n < a.N; n += ONE_BLOCK) sum += weight_of(&a, n);
     sum = sum_of_block(sum);
-    if (threadIdx.x == 0) scratch->divisor = sum != 0 && a.divisor != 0 ? (double)a.divisor : sum;
+    if (threadIdx.x == 0) scratch->divisor = a.divisor != 0 ? (double)a.divisor : sum;
 }
 
 /* loss = Σ of the groups' sums over the divisor. One block. */

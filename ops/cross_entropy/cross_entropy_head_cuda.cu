@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(SUM_BLOCK)
         if (labels[n] != CZ_IGNORE_LABEL) sum += weights ? (double)weights[n] : 1.0;
     sum = block_sum(sum, room);
     if (threadIdx.x > 0) return;
-    const double by = sum != 0 && divisor != 0 ? (double)divisor : sum;
+    const double by = divisor != 0 ? (double)divisor : sum;
     out->divisor = by;
     out->scale = by != 0 ? (double)dloss / by : 0;
     out->n_hits = 0;

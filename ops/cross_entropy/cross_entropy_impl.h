@@ -29,7 +29,7 @@ extern const struct cross_entropy_row cross_entropy_scalar, cross_entropy_avx2,
 const struct cross_entropy_row *const *cross_entropy_rows(size_t *n);
 
 /* What the sum of losses is divided by: `divisor`, or Σω in row order over rows that count when
- * that is 0. 0 when no row counts. */
+ * that is 0; 0 when no row counts, or signed weights add up to 0. */
 double cross_entropy_divisor(const int32_t *labels, const float *weights, int64_t N, float divisor);
 
 CZ_EXTERN_C_BEGIN

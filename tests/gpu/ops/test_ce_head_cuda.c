@@ -28,7 +28,8 @@ enum {
     WITHOUT_GRADIENTS = 32,
     WITHOUT_DW = 64,
     ALL_IGNORED = 128,
-    WITH_CAP = 256
+    WITH_CAP = 256,
+    SIGNED_WEIGHTS = 512 /* adding up to 0 */
 };
 
 /* Absent tensors are empty structs. */
@@ -72,6 +73,9 @@ static struct head head_make(const struct ce_head_args *args, unsigned with)
                                          : (int32_t)((n * 7919 + a->V - 1) % a->V);
     if (with & WITH_WEIGHTS)
         for (int64_t n = 0; n < a->N; n++) agree_set(&h.weights, (size_t)n, 0.5f + (float)(n % 3));
+    if (with & SIGNED_WEIGHTS)
+        for (int64_t n = 0; n < a->N; n++)
+            agree_set(&h.weights, (size_t)n, n % 4 > 1 ? 0 : n % 4 ? -1.0f : 1.0f);
     outputs_make(a, with, &h.loss, &h.logits, &h.dx, &h.dw, &h.dbias);
     h.log_probs = filled(true, DTYPE_F32, a->N, 11, 1.0f);
     h.got_log_probs = filled(true, DTYPE_F32, a->N, 12, 1.0f);
@@ -212,6 +216,7 @@ static void small(const struct cuda_rig *rig)
                                      WITH_BIAS,
                                      WITH_WEIGHTS | ACCUMULATED | WITH_BIAS,
                                      WITH_DIVISOR | WITHOUT_DW,
+                                     WITH_WEIGHTS | SIGNED_WEIGHTS | WITH_DIVISOR,
                                      WITH_LOGITS | WITH_BIAS,
                                      WITHOUT_GRADIENTS | WITH_BIAS,
                                      WITHOUT_GRADIENTS | WITH_LOGITS,

@@ -470,6 +470,50 @@ START_TEST(gradients_are_finite_differences_of_the_loss)
 }
 END_TEST
 
+/* A row's gradient does not depend on the others' weights where a divisor is given, also if all
+ * weights add up to 0. */
+START_TEST(signed_weights_may_add_up_to_nothing)
+{
+    struct ops *ops = host_ops();
+    const float x[] = {1, 2, -1, 0.5f}, w[] = {0.3f, -0.2f, 0.1f, 0.4f, -0.5f, 0.2f};
+    const float weights[][2] = {{1, -1}, {1, 2}};
+    const int32_t labels[] = {2, 0};
+    float dx[2][4], plain[2][6], loss;
+    for (int k = 0; k < 2; k++) {
+        struct ce_head_args a = {.N = 2,
+                                 .C = 2,
+                                 .V = 3,
+                                 .x = x,
+                                 .w = w,
+                                 .labels = labels,
+                                 .loss_weights = weights[k],
+                                 .divisor = 1,
+                                 .loss = &loss,
+                                 .dloss = 1,
+                                 .dx = dx[k]};
+        const struct cross_entropy_args b = {.N = 2,
+                                             .V = 3,
+                                             .logits = w,
+                                             .labels = labels,
+                                             .loss_weights = weights[k],
+                                             .divisor = 1,
+                                             .loss = &loss,
+                                             .dloss = 1,
+                                             .dlogits = plain[k]};
+        ck_ok(ops_ce_head_workspace(ops, &a, &a.workspace_nbytes));
+        a.workspace = malloc(a.workspace_nbytes);
+        ck_ok(ops_ce_head(ops, NULL, &a));
+        free(a.workspace);
+        ck_ok(ops_cross_entropy(ops, NULL, &b));
+    }
+    ck_assert(fabsf(dx[0][0]) > 0.01f && fabsf(plain[0][0]) > 0.01f);
+    ck_assert_mem_eq(dx[0], dx[1], 2 * sizeof(float));
+    ck_assert_mem_eq(plain[0], plain[1], 3 * sizeof(float));
+    for (int c = 0; c < 2; c++) ck_assert_float_eq_tol(dx[1][2 + c], -2 * dx[0][2 + c], 1e-6f);
+    host_ops_free(ops);
+}
+END_TEST
+
 START_TEST(infinite_and_nan_logits_show_in_the_loss)
 {
     struct ops *ops = host_ops();
@@ -620,6 +664,7 @@ int main(void)
                                   gradients_in_two_halves_have_the_same_bits,
                                   labels_with_the_largest_logit_are_counted,
                                   gradients_are_finite_differences_of_the_loss,
+                                  signed_weights_may_add_up_to_nothing,
                                   infinite_and_nan_logits_show_in_the_loss,
                                   a_workspace_for_the_largest_batch_serves_smaller_ones,
                                   threads_do_not_show,
