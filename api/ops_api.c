@@ -18,6 +18,8 @@
 #include "ops/norm/norm.h"
 #include "ops/rope/rope.h"
 
+#include <math.h>
+
 /* ---- taking arguments ------------------------------------------------------------------------ */
 
 static cz_status take(const struct cz_ops *ops, void *ours, size_t nbytes, const void *theirs,
@@ -57,6 +59,7 @@ bool cz_ops_on_host(const struct cz_ops *ops)
 
 float cz_rng_uniform(const struct cz_rng_key *key, uint64_t idx)
 {
+    NEED_OR(key, NAN);
     const struct rng_key own = rng_key_in(*key);
     return rng_uniform(&own, idx);
 }

@@ -20,11 +20,13 @@ cz_status cz_plan_create(const struct cz_engine_options *options, const struct c
                          struct cz_model *model, struct cz_plan **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     struct cz_engine_options engine;
     struct cz_plan_options ours;
     struct machine_profile profile;
     *out = NULL;
-    if (!model) return err_set(CZ_INVALID, 0, "cz_plan_create needs a model");
+    NEED(options, "options");
+    NEED(model, "model");
     TRY(OPTIONS_TAKE(cz_engine_options, &engine, options));
     TRY(OPTIONS_TAKE(cz_plan_options, &ours, how));
     if (ours.world_size < 0)
@@ -38,6 +40,7 @@ cz_status cz_plan_create(const struct cz_engine_options *options, const struct c
 
 size_t cz_plan_nbytes(const struct cz_plan *plan, enum cz_place place)
 {
+    NEED_OR(plan, 0);
     switch (place) {
     case CZ_PLACE_HOST: return plan->host_peak_nbytes;
     case CZ_PLACE_DEVICE: return plan->device_peak_nbytes;
@@ -49,11 +52,13 @@ size_t cz_plan_nbytes(const struct cz_plan *plan, enum cz_place place)
 
 size_t cz_plan_sent_nbytes(const struct cz_plan *plan)
 {
+    NEED_OR(plan, 0);
     return plan->sent_nbytes_per_step;
 }
 
 double cz_plan_step_s(const struct cz_plan *plan)
 {
+    NEED_OR(plan, NAN);
     return plan->step_s;
 }
 
@@ -103,9 +108,11 @@ cz_status cz_tune_create(const struct cz_tune_options *options, struct cz_model 
                          struct cz_tune **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     struct cz_tune_options ours;
     *out = NULL;
-    if (!model) return err_set(CZ_INVALID, 0, "cz_tune_create needs a model");
+    NEED(options, "options");
+    NEED(model, "model");
     TRY(OPTIONS_TAKE(cz_tune_options, &ours, options));
     struct cz_tune *t = calloc(1, sizeof *t);
     if (!t) return err_set(CZ_NOMEM, 0, "no memory to tune");
@@ -127,21 +134,25 @@ void cz_tune_destroy(struct cz_tune *t)
 
 size_t cz_tune_n_offers(const struct cz_tune *t)
 {
+    NEED_OR(t, 0);
     return tune_n_offers(t->tune);
 }
 
 bool cz_tune_offer_fits(const struct cz_tune *t, size_t idx)
 {
+    NEED_OR(t, false);
     return idx < tune_n_offers(t->tune) && tune_offer(t->tune, idx)->fits;
 }
 
 double cz_tune_offer_tokens_per_s(const struct cz_tune *t, size_t idx)
 {
+    NEED_OR(t, NAN);
     return idx < tune_n_offers(t->tune) ? tune_offer(t->tune, idx)->tokens_per_s : NAN;
 }
 
 const char *cz_tune_missing(const struct cz_tune *t)
 {
+    NEED_OR(t, "");
     const char *missing = tune_best(t->tune) ? NULL : tune_missing(t->tune);
     return missing ? missing : "";
 }
@@ -149,6 +160,8 @@ const char *cz_tune_missing(const struct cz_tune *t)
 cz_status cz_tune_config(const struct cz_tune *t, size_t idx, char **out)
 {
     API_ENTRY;
+    NEED(t, "tune");
+    NEED(out, "out");
     *out = NULL;
     if (idx >= tune_n_offers(t->tune))
         return err_set(CZ_INVALID, 0, "offer %zu of %zu", idx, tune_n_offers(t->tune));
@@ -158,12 +171,16 @@ cz_status cz_tune_config(const struct cz_tune *t, size_t idx, char **out)
 cz_status cz_tune_table(const struct cz_tune *t, size_t n_max, char **out)
 {
     API_ENTRY;
+    NEED(t, "tune");
+    NEED(out, "out");
     return tune_table(t->tune, n_max, out);
 }
 
 cz_status cz_tune_json(const struct cz_tune *t, char **out)
 {
     API_ENTRY;
+    NEED(t, "tune");
+    NEED(out, "out");
     char verdict[TUNE_VERDICT_NBYTES];
     return tune_json(t->tune, tune_verdict(t->tune, NULL, "", verdict, sizeof verdict), out);
 }

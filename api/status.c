@@ -1,8 +1,8 @@
 /* Public names of what the library calls by shorter ones (base/). */
+#include "base/status.h"
 #include "base/dtype.h"
 #include "base/host/entry.h"
 #include "base/log.h"
-#include "base/status.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ cz_status cz_error(cz_status status, const char *fmt, ...)
     API_ENTRY;
     va_list args;
     va_start(args, fmt);
-    err_vset(status, fmt, args);
+    err_vset(status, fmt ? fmt : "", args);
     va_end(args);
     return status;
 }

@@ -34,6 +34,7 @@ cz_status options_take(void *ours, size_t nbytes, const void *theirs, const char
 cz_status options_give(void *theirs, const void *ours, size_t nbytes, const char *name)
 {
     size_t size;
+    if (!theirs) return err_set(CZ_INVALID, 0, "NULL was given in the place of a struct %s", name);
     memcpy(&size, theirs, sizeof size);
     TRY(check_size(size, name));
     const size_t n = size < nbytes ? size : nbytes;

@@ -238,6 +238,10 @@ function(cz_tests)
     if(name MATCHES "_cjson$")
       target_link_libraries(${module}.${name} PRIVATE PkgConfig::CJSON)
     endif()
+    if(name STREQUAL test_nulls) # looks up every public name
+      target_link_options(${module}.${name} PRIVATE -rdynamic
+        LINKER:--whole-archive $<TARGET_FILE:czero_static> LINKER:--no-whole-archive)
+    endif()
     add_dependencies(${module}.${name} unpack_fixtures)
     target_compile_definitions(${module}.${name} PRIVATE
       CZ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" CZ_BINARY_DIR="${CMAKE_BINARY_DIR}")

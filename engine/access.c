@@ -45,7 +45,7 @@ static cz_status evaluate(struct cz_engine *e, const struct cz_batch *batch, flo
 cz_status engine_eval(struct cz_engine *e, const struct cz_batch *batch, float *loss)
 {
     ENGINE_ENTRY(e);
-    if (!loss) return err_set(CZ_INVALID, 0, "engine_eval has nowhere to put the loss");
+    NEED(loss, "loss");
     return evaluate(e, batch, loss, NULL, NULL, NULL, NULL);
 }
 
@@ -53,9 +53,9 @@ cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, 
                              int64_t *n_right)
 {
     ENGINE_ENTRY(e);
+    NEED(loss, "loss");
+    NEED(n_right, "n_right");
     float hits;
-    if (!loss || !n_right)
-        return err_set(CZ_INVALID, 0, "engine_eval_tokens has nowhere to put its results");
     TRY(model_check_counts_hits(e->desc.model));
     TRY(evaluate(e, batch, loss, &hits, NULL, NULL, NULL));
     *n_right = (int64_t)hits;
@@ -64,10 +64,9 @@ cz_status engine_eval_tokens(struct cz_engine *e, const struct cz_batch *batch, 
 
 /* *out is the stage's, until the next pass. */
 static cz_status eval_log_probs(struct cz_engine *e, const char *call, const struct cz_batch *batch,
-                                const void *dst, const float **out)
+                                const float **out)
 {
     float loss;
-    if (!dst) return err_set(CZ_INVALID, 0, "%s has nowhere to put its results", call);
     TRY(own_loss_check_head(e->desc.model, call));
     if (cz_model_n_classes(e->desc.model) > 0)
         return err_set(CZ_UNSUPPORTED, 0,
@@ -78,8 +77,10 @@ static cz_status eval_log_probs(struct cz_engine *e, const char *call, const str
 cz_status engine_eval_log_probs(struct cz_engine *e, const struct cz_batch *batch, float *log_probs)
 {
     ENGINE_ENTRY(e);
+    NEED(batch, "batch");
+    NEED(log_probs, "log_probs");
     const float *values;
-    TRY(eval_log_probs(e, "engine_eval_log_probs", batch, log_probs, &values));
+    TRY(eval_log_probs(e, "engine_eval_log_probs", batch, &values));
     memcpy(log_probs, values, (size_t)(batch->B * batch->T) * sizeof *log_probs);
     return CZ_OK;
 }
@@ -87,8 +88,10 @@ cz_status engine_eval_log_probs(struct cz_engine *e, const struct cz_batch *batc
 cz_status engine_eval_rows(struct cz_engine *e, const struct cz_batch *batch, double *sums)
 {
     ENGINE_ENTRY(e);
+    NEED(batch, "batch");
+    NEED(sums, "sums");
     const float *values;
-    TRY(eval_log_probs(e, "engine_eval_rows", batch, sums, &values));
+    TRY(eval_log_probs(e, "engine_eval_rows", batch, &values));
     for (int64_t b = 0; b < batch->B; b++) {
         sums[b] = 0;
         for (int64_t t = 0; t < batch->T; t++) sums[b] += (double)values[b * batch->T + t];
@@ -99,14 +102,14 @@ cz_status engine_eval_rows(struct cz_engine *e, const struct cz_batch *batch, do
 cz_status engine_predict(struct cz_engine *e, const struct cz_batch *batch, float *logits)
 {
     ENGINE_ENTRY(e);
-    if (!logits) return err_set(CZ_INVALID, 0, "engine_predict has nowhere to put the logits");
+    NEED(logits, "logits");
     return evaluate(e, batch, NULL, NULL, NULL, logits, NULL);
 }
 
 cz_status engine_hidden(struct cz_engine *e, const struct cz_batch *batch, float *hidden)
 {
     ENGINE_ENTRY(e);
-    if (!hidden) return err_set(CZ_INVALID, 0, "engine_hidden has nowhere to put the states");
+    NEED(hidden, "hidden");
     return evaluate(e, batch, NULL, NULL, NULL, NULL, hidden);
 }
 
@@ -145,8 +148,6 @@ static cz_status find_target(const struct cz_engine *e, const char *name, const 
                              size_t numel, struct target *t)
 {
     const struct param_table *table = model_params(e->desc.model);
-    if (!name || !what)
-        return err_set(CZ_INVALID, 0, "a parameter's name, and what of it, are needed");
     *t = (struct target){.what = ZERO_WEIGHT};
     TRY(param_table_find(table, name, &t->param_idx));
     const struct param_info *info = &table->params[t->param_idx];
@@ -179,6 +180,9 @@ cz_status engine_param_get(struct cz_engine *e, const char *name, const char *wh
                            size_t numel)
 {
     ENGINE_ENTRY(e);
+    NEED(name, "name");
+    NEED(what, "what");
+    NEED(dst, "dst");
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD && (e->run.n_backward == 0 || e->run.phase == PHASE_FORWARD))
@@ -203,6 +207,9 @@ cz_status engine_param_set(struct cz_engine *e, const char *name, const char *wh
                            const float *src, size_t numel)
 {
     ENGINE_ENTRY(e);
+    NEED(name, "name");
+    NEED(what, "what");
+    NEED(src, "src");
     struct target t;
     TRY(find_target(e, name, what, numel, &t));
     if (t.what == ZERO_GRAD)
@@ -219,12 +226,14 @@ cz_status engine_param_set(struct cz_engine *e, const char *name, const char *wh
 /* The first group's, as DeepSpeed's get_lr()[0]. */
 double engine_get_lr(const struct cz_engine *e)
 {
+    NEED_OR(e, NAN);
     return e->desc.groups[0].lr;
 }
 
 cz_status engine_get_lrs(const struct cz_engine *e, double *lrs, size_t n_lrs)
 {
     ENGINE_ENTRY(e);
+    NEED(lrs, "lrs");
     if (n_lrs != e->desc.n_groups)
         return err_set(CZ_INVALID, 0, "there are %zu parameter groups, not %zu", e->desc.n_groups,
                        n_lrs);
@@ -243,81 +252,97 @@ cz_status engine_set_lr(struct cz_engine *e, double lr)
 
 double engine_get_global_grad_norm(const struct cz_engine *e)
 {
+    NEED_OR(e, NAN);
     return e->run.grad_norm;
 }
 
 double engine_get_loss_scale(const struct cz_engine *e)
 {
+    NEED_OR(e, NAN);
     return e->run.scale.scale;
 }
 
 int64_t engine_get_global_steps(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->run.global_steps;
 }
 
 int64_t engine_get_global_samples(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->run.global_samples;
 }
 
 int64_t engine_get_sent_bytes(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return (int64_t)e->run.sent_nbytes;
 }
 
 int64_t engine_get_skipped_steps(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->run.skipped_steps;
 }
 
 int64_t engine_get_micro_steps(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->run.micro_steps;
 }
 
 bool engine_was_step_applied(const struct cz_engine *e)
 {
+    NEED_OR(e, false);
     return e->run.was_applied;
 }
 
 double engine_get_boundary_loss(const struct cz_engine *e)
 {
+    NEED_OR(e, NAN);
     return e->run.boundary_loss;
 }
 
 int64_t engine_get_micro_batch(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->desc.config->train_micro_batch_size_per_gpu;
 }
 
 int64_t engine_get_accumulation(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->desc.config->gradient_accumulation_steps;
 }
 
 int64_t engine_get_train_batch(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->desc.config->train_batch_size;
 }
 
 int64_t engine_get_world_size(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->desc.comm->world_size;
 }
 
 int64_t engine_get_rank(const struct cz_engine *e)
 {
+    NEED_OR(e, 0);
     return e->desc.comm->rank;
 }
 
 const struct cz_plan *engine_get_plan(const struct cz_engine *e)
 {
+    NEED_OR(e, NULL);
     return &e->desc.plan;
 }
 
 const struct cz_model *engine_get_model(const struct cz_engine *e)
 {
+    NEED_OR(e, NULL);
     return e->desc.model;
 }
 
@@ -328,6 +353,8 @@ struct ops *engine_get_ops(struct cz_engine *e)
 
 cz_status engine_get_swap_traffic(const struct cz_engine *e, struct cz_swap_traffic *out)
 {
+    NEED(e, "engine");
+    NEED(out, "out");
     return OPTIONS_GIVE(cz_swap_traffic, out, &e->mem.swap_traffic);
 }
 

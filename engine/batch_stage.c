@@ -2,6 +2,7 @@
  * layers may trust every id. On a GPU all arrays travel in one asynchronous copy out of two
  * page-locked places in turn: the host waits only when both are still in use. */
 #include "engine/batch_stage.h"
+#include "base/host/entry.h"
 #include "base/options.h"
 
 #include "base/size.h"
@@ -344,6 +345,7 @@ cz_status batch_stage_copy(struct batch_stage *s, const struct cz_model *model,
                            const struct cz_batch *batch, unsigned results)
 {
     struct cz_batch ours, *b = &ours;
+    NEED(batch, "batch");
     TRY(OPTIONS_TAKE(cz_batch, b, batch));
     /* What was planned may be less than what the model takes. */
     if (b->B > s->B)

@@ -22,6 +22,7 @@ enum engine_phase { PHASE_IDLE = 0, PHASE_FORWARD, PHASE_BACKWARD };
 /* The first line of exported calls on an engine. */
 #define ENGINE_ENTRY(e)                                                                            \
     API_ENTRY;                                                                                     \
+    NEED(e, "engine");                                                                             \
     TRY(entry_check_process((e)->generation, "this engine"))
 
 /* Where the run stands: what a checkpoint keeps, what the step in work has come to, and what the
@@ -40,7 +41,7 @@ struct run {
     double loss_sum, boundary_loss, grad_norm;
     int64_t n_skipped_in_a_row;
     struct own_loss own_loss;
-    bool adapter_is_off; /* of evaluations; training needs it */
+    bool adapter_is_off;                            /* of evaluations; training needs it */
     bool has_warned_labels, has_warned_eval_labels; /* that a micro-batch had none */
     double scale_history[SCALE_HISTORY];            /* scales of the last boundaries, a ring */
     int64_t n_scales;

@@ -328,10 +328,7 @@ struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
 {
     API_ENTRY;
     struct cz_engine_options ours;
-    if (!model || !options) {
-        err_set(CZ_INVALID, 0, "engine_initialize needs a model and options");
-        return NULL;
-    }
+    if (entry_need(options, "options") != CZ_OK || entry_need(model, "model") != CZ_OK) return NULL;
     if (model_is_taken(model)) {
         err_set(CZ_INVALID, 0, "another engine owns this model: open it once more");
         return NULL;
@@ -358,7 +355,9 @@ struct cz_engine *engine_initialize_ex(const struct cz_engine_options *options,
 
 struct cz_engine *engine_initialize(const char *config_path, struct cz_model *model)
 {
+    API_ENTRY;
     const struct cz_engine_options options = {.size = sizeof options, .config_path = config_path};
+    if (entry_need(config_path, "config_path") != CZ_OK) return NULL;
     return engine_initialize_ex(&options, model);
 }
 

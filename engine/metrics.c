@@ -25,6 +25,8 @@ static cz_status gather_chunk(struct cz_engine *e, const double *mine, size_t n,
 cz_status engine_gather_metrics(struct cz_engine *e, const double *mine, size_t n, double *sums)
 {
     ENGINE_ENTRY(e);
+    NEED(mine || n == 0, "mine");
+    NEED(sums || n == 0, "sums");
     for (size_t at = 0; at < n; at += METRICS_CHUNK) {
         size_t n_chunk = n - at < METRICS_CHUNK ? n - at : METRICS_CHUNK;
         TRY(gather_chunk(e, mine + at, n_chunk, sums + at));

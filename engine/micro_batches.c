@@ -10,6 +10,7 @@
 bool engine_is_gradient_accumulation_boundary(const struct cz_engine *e)
 {
     API_ENTRY;
+    NEED_OR(e, false);
     if (!e->desc.config->managed_gradient_accumulation) return true; /* every step() is one */
     return (e->run.micro_steps + 1) % e->desc.config->gradient_accumulation_steps == 0;
 }
@@ -229,6 +230,7 @@ static cz_status forward(struct cz_engine *e, const struct cz_batch *batch, floa
 cz_status engine_forward(struct cz_engine *e, const struct cz_batch *batch, float *loss)
 {
     ENGINE_ENTRY(e);
+    NEED(batch, "batch");
     return forward(e, batch, loss, NULL);
 }
 
@@ -245,6 +247,8 @@ cz_status engine_forward_logits(struct cz_engine *e, const struct cz_batch *batc
                                 float *logits)
 {
     ENGINE_ENTRY(e);
+    NEED(batch, "batch");
+    NEED(logits, "logits");
     TRY(micro_batches_check_classifier(e, "engine_forward_logits"));
     return forward(e, batch, loss, logits);
 }

@@ -290,7 +290,6 @@ static cz_status train_batch(struct cz_engine *e, const struct batch_source *sou
 {
     const int64_t n = e->desc.config->gradient_accumulation_steps, micro_steps = e->run.micro_steps;
     const bool is_managed = e->desc.config->managed_gradient_accumulation;
-    if (!source->next) return err_set(CZ_INVALID, 0, "engine_train_batch needs a `next`");
     TRY(micro_batches_drop_forward(e, "engine_train_batch"));
     if (e->run.phase != PHASE_IDLE || e->run.n_backward > 0 || (is_managed && micro_steps % n != 0))
         return err_set(CZ_INVALID, 0,
@@ -310,6 +309,7 @@ static cz_status train_batch(struct cz_engine *e, const struct batch_source *sou
 cz_status engine_train_batch(struct cz_engine *e, cz_next_batch next, void *user, float *loss)
 {
     ENGINE_ENTRY(e);
+    NEED(next, "next");
     const struct batch_source source = {.next = next, .user = user};
     return train_batch(e, &source, loss);
 }
@@ -318,6 +318,8 @@ cz_status engine_train_batch_logits(struct cz_engine *e, cz_next_batch next, voi
                                     float *loss, float *logits)
 {
     ENGINE_ENTRY(e);
+    NEED(next, "next");
+    NEED(logits, "logits");
     TRY(micro_batches_check_classifier(e, "engine_train_batch_logits"));
     const bool of_tokens = cz_model_labels(e->desc.model) == CZ_LABELS_TOKEN_CLASS;
     const size_t n_rows = (size_t)(e->desc.plan.B * (of_tokens ? e->desc.plan.T : 1));

@@ -181,7 +181,7 @@ void model_take(struct cz_model *m)
 cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 {
     API_ENTRY;
-    if (!m) return err_set(CZ_INVALID, 0, "cz_model_set_shape needs a model");
+    NEED(m, "model");
     if (t_max < 1 || t_max > m->t_max_limit)
         return err_set(CZ_INVALID, 0,
                        "%s: a sequence length of %lld is outside 1…%lld, the model's context",
@@ -197,6 +197,8 @@ cz_status cz_model_set_shape(struct cz_model *m, int64_t t_max)
 cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_frozen)
 {
     API_ENTRY;
+    NEED(m, "model");
+    NEED(regex, "regex");
     uint64_t work = REGEX_WORK_MAX;
     struct regex *re;
     TRY(regex_compile(regex, &work, &re));
@@ -237,36 +239,43 @@ cz_status cz_model_freeze(struct cz_model *m, const char *regex, size_t *n_froze
 
 const char *cz_model_name(const struct cz_model *m)
 {
+    NEED_OR(m, "");
     return m->name;
 }
 
 int64_t cz_model_vocab_size(const struct cz_model *m)
 {
+    NEED_OR(m, 0);
     return m->vocab_size;
 }
 
 int64_t cz_model_hidden_size(const struct cz_model *m)
 {
+    NEED_OR(m, 0);
     return m->hidden_size;
 }
 
 int64_t cz_model_t_max(const struct cz_model *m)
 {
+    NEED_OR(m, 0);
     return m->t_max;
 }
 
 int64_t cz_model_n_classes(const struct cz_model *m)
 {
+    NEED_OR(m, 0);
     return m->n_classes;
 }
 
 int64_t cz_model_n_types(const struct cz_model *m)
 {
+    NEED_OR(m, 0);
     return m->n_types;
 }
 
 enum cz_labels cz_model_labels(const struct cz_model *m)
 {
+    NEED_OR(m, CZ_LABELS_NEXT);
     return m->labels;
 }
 

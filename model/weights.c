@@ -525,12 +525,14 @@ enum cz_dtype model_weights_dtype(const struct cz_model *m)
 
 bool cz_model_has_weights(const struct cz_model *m)
 {
+    NEED_OR(m, false);
     return m->weights.files != NULL;
 }
 
 /* Pieces that are made by a rule follow from the seed. */
 void cz_model_set_seed(struct cz_model *m, uint64_t seed)
 {
+    if (!m) return;
     m->weights.seed = seed;
     if (m->lora) m->lora->has_hash = false;
 }
@@ -539,6 +541,7 @@ void cz_model_set_seed(struct cz_model *m, uint64_t seed)
 cz_status cz_model_init_from(struct cz_model *m, const char *dir, uint64_t seed)
 {
     API_ENTRY;
+    NEED(m, "model");
     struct tensor_files *files;
     bool head_is_foreign = false;
     if (!dir) {

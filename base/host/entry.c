@@ -10,6 +10,7 @@
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum workers { WORKERS_UNSEEN = 0, WORKERS_PLAIN, WORKERS_DIFFER };
 
@@ -140,6 +141,25 @@ cz_status entry_check_process(unsigned made_in, const char *what)
                    "%s belongs to the process that this one was forked from: make one here, or "
                    "start a new program instead of a fork",
                    what);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+cz_status entry_need(bool given, const char *name)
+{
+    static const struct {
+        const char *name, *maker;
+    } makers[] = {{"engine", "engine_initialize"},    {"world", "engine_world_create"},
+                  {"model", "cz_model_open"},         {"loader", "cz_data_open"},
+                  {"texts", "cz_texts_open"},         {"text loader", "cz_text_loader_open"},
+                  {"tokenizer", "cz_tokenizer_open"}, {"decoder", "cz_tokenizer_decoder_create"},
+                  {"infer", "cz_infer_create"},       {"weights", "cz_weights_open"},
+                  {"plan", "cz_plan_create"},         {"tune", "cz_tune_create"}};
+    if (given) return CZ_OK;
+    for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
+        if (strcmp(name, makers[i].name) == 0)
+            return err_set(CZ_INVALID, 0, "%s is NULL: did %s() fail?", name, makers[i].maker);
+    return err_set(CZ_INVALID, 0, "%s is NULL", name);
 }
 
 /* ---- locale, and the whole ------------------------------------------------------------------ */

@@ -42,6 +42,16 @@ void entry_end(const struct entry *entry);
 #define API_ENTRY                                                                                  \
     const struct entry api_entry __attribute__((cleanup(entry_end), unused)) = entry_begin()
 
+/* Pointers that an exported call needs. NEED ends a call that has a status: CZ_INVALID names what
+ * is NULL as the header does, and the call that should have made it. NEED_OR gives `otherwise`, for
+ * calls without a status. */
+#define NEED(given, name) TRY(entry_need((given), (name)))
+#define NEED_OR(given, otherwise)                                                                  \
+    do {                                                                                           \
+        if (!(given)) return otherwise;                                                            \
+    } while (0)
+cz_status entry_need(bool given, const char *name);
+
 /* For a thread that the library starts. The settings last until the thread ends. */
 void entry_begin_thread(void);
 

@@ -8,7 +8,6 @@
  * does. */
 #include <czero/checkpoint.h>
 
-#include "formats/output.h"
 #include "base/host/entry.h"
 #include "base/host/thread.h"
 #include "base/log.h"
@@ -16,6 +15,7 @@
 #include "checkpoint/consolidate/consolidate_impl.h"
 #include "checkpoint/read/checkpoint.h"
 #include "formats/file_io.h"
+#include "formats/output.h"
 #include "formats/pt/pt.h"
 
 #include <ctype.h>
@@ -48,6 +48,8 @@ static bool unit_factor(const char *unit, double *factor)
 cz_status cz_parse_size(const char *text, uint64_t *nbytes)
 {
     API_ENTRY;
+    NEED(text, "text");
+    NEED(nbytes, "nbytes");
     char word[64], *end;
     double factor;
     while (isspace((unsigned char)*text)) text++;
@@ -458,6 +460,7 @@ cz_status cz_consolidate(const struct cz_consolidate_options *options,
                          struct cz_consolidate_result *result)
 {
     API_ENTRY;
+    NEED(options, "options");
     struct cz_consolidate_options ours;
     struct cz_consolidate_result done = {0};
     TRY(OPTIONS_TAKE(cz_consolidate_options, &ours, options));

@@ -43,8 +43,10 @@ static cz_status weights_open(struct cz_weights *w, const struct cz_weights_opti
 cz_status cz_weights_open(const struct cz_weights_options *options, struct cz_weights **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     struct cz_weights_options ours;
     *out = NULL;
+    NEED(options, "options");
     TRY(OPTIONS_TAKE(cz_weights_options, &ours, options));
     struct cz_weights *w = calloc(1, sizeof *w);
     if (!w) return err_set(CZ_NOMEM, 0, "no memory to read weights");
@@ -69,6 +71,7 @@ void cz_weights_close(struct cz_weights *w)
 cz_status cz_weights_check(const struct cz_weights *w)
 {
     API_ENTRY;
+    NEED(w, "weights");
     struct cons_check *check = NULL;
     cz_status begun = cons_check_begin(&w->plan, &check);
     cz_status st = cons_check_end(check);
@@ -77,12 +80,15 @@ cz_status cz_weights_check(const struct cz_weights *w)
 
 size_t cz_weights_count(const struct cz_weights *w)
 {
+    NEED_OR(w, 0);
     return w->plan.n;
 }
 
 cz_status cz_weights_at(const struct cz_weights *w, size_t idx, struct cz_weight_info *out)
 {
     API_ENTRY;
+    NEED(w, "weights");
+    NEED(out, "out");
     if (idx >= w->plan.n) return err_set(CZ_INVALID, 0, "weight %zu of %zu", idx, w->plan.n);
     const struct cons_tensor *planned = &w->plan.tensors[idx];
     const struct ckpt_tensor *t = planned->tensor;
@@ -99,6 +105,8 @@ cz_status cz_weights_at(const struct cz_weights *w, size_t idx, struct cz_weight
 cz_status cz_weights_read(const struct cz_weights *w, size_t idx, void *dst, size_t nbytes)
 {
     API_ENTRY;
+    NEED(w, "weights");
+    NEED(dst, "dst");
     if (idx >= w->plan.n) return err_set(CZ_INVALID, 0, "weight %zu of %zu", idx, w->plan.n);
     const struct cons_tensor *t = &w->plan.tensors[idx];
     if (nbytes != t->nbytes)

@@ -410,6 +410,8 @@ static cz_status fsck(const struct cz_fsck_options *options, struct cz_fsck_repo
 cz_status cz_fsck(const struct cz_fsck_options *options, struct cz_fsck_report *report)
 {
     API_ENTRY;
+    NEED(options, "options");
+    NEED(report, "report");
     struct cz_fsck_options ours;
     struct cz_fsck_report found = {0};
     TRY(OPTIONS_TAKE(cz_fsck_options, &ours, options));
@@ -421,6 +423,7 @@ cz_status cz_fsck(const struct cz_fsck_options *options, struct cz_fsck_report *
 
 void cz_fsck_report_free(struct cz_fsck_report *report)
 {
+    if (!report) return;
     free(report->tag_dir);
     report->tag_dir = NULL;
 }

@@ -137,6 +137,8 @@ static cz_status inspect_folder(struct inspect *in)
 cz_status cz_inspect(const struct cz_inspect_options *options, FILE *out)
 {
     API_ENTRY;
+    NEED(options, "options");
+    NEED(out, "out");
     struct stat info;
     struct cz_inspect_options ours;
     struct inspect in = {.options = &ours};

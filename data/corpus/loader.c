@@ -128,11 +128,13 @@ static cz_status alloc_batch(struct cz_data_loader *l)
 cz_status cz_data_open(const struct cz_data_options *options, struct cz_data_loader **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     struct cz_data_options ours, *o = &ours;
     struct cz_masking masking;
     char name[512];
     cz_status st;
     *out = NULL;
+    NEED(options, "options");
     TRY(OPTIONS_TAKE(cz_data_options, o, options));
     TRY(OPTIONS_TAKE(cz_masking, &masking, o->masking));
     o->masking = &masking;
@@ -218,6 +220,7 @@ void cz_data_close(struct cz_data_loader *l)
 cz_status cz_data_check_vocab(struct cz_data_loader *l, int64_t vocab_size)
 {
     API_ENTRY;
+    NEED(l, "loader");
     if (vocab_size < 1 || vocab_size > VOCAB_ANY)
         return err_set(CZ_INVALID, 0, "a vocabulary of %" PRId64 " is impossible", vocab_size);
     if (store_id_max(&l->store) >= vocab_size) {
@@ -315,6 +318,8 @@ static cz_status fill_dealt(struct cz_data_loader *l, uint64_t begin, struct cz_
 cz_status cz_data_next(struct cz_data_loader *l, struct cz_batch *batch)
 {
     API_ENTRY;
+    NEED(l, "loader");
+    NEED(batch, "batch");
     const uint64_t begin = l->next - l->in_step * samples_per_batch(l);
     const uint64_t step_size = l->accumulation * samples_per_batch(l);
     const bool is_cut = l->end < UINT64_MAX && begin < l->end && l->end - begin < step_size;
@@ -342,6 +347,7 @@ cz_status cz_data_next(struct cz_data_loader *l, struct cz_batch *batch)
 
 bool cz_data_is_done(const struct cz_data_loader *l)
 {
+    NEED_OR(l, true);
     if (l->once) return l->next >= l->rows_per_epoch;
     return l->next - l->in_step * samples_per_batch(l) >= l->end;
 }
@@ -350,6 +356,7 @@ bool cz_data_is_done(const struct cz_data_loader *l)
 
 void cz_data_tell(const struct cz_data_loader *l, struct cz_data_cursor *out)
 {
+    if (!l || !out) return;
     *out = (struct cz_data_cursor){.epoch = l->next / l->rows_per_epoch,
                                    .sample = l->next % l->rows_per_epoch,
                                    .n_rows = l->n_rows,
@@ -362,6 +369,8 @@ void cz_data_tell(const struct cz_data_loader *l, struct cz_data_cursor *out)
 cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
 {
     API_ENTRY;
+    NEED(l, "loader");
+    NEED(c, "cursor");
     uint64_t next;
     bool is_start = c->n_rows == 0 && c->epoch == 0 && c->sample == 0;
     if (!is_start && c->n_rows != l->n_rows)
@@ -394,6 +403,8 @@ cz_status cz_data_seek(struct cz_data_loader *l, const struct cz_data_cursor *c)
 cz_status cz_data_hash(struct cz_data_loader *l, uint64_t *hash)
 {
     API_ENTRY;
+    NEED(l, "loader");
+    NEED(hash, "hash");
     const uint64_t n = l->store.n_tokens, n_pieces = (n + HASH_PIECE - 1) / HASH_PIECE;
     const uint64_t n_taken = n_pieces < HASH_N_PIECES ? n_pieces : HASH_N_PIECES;
     int32_t *tokens = malloc(HASH_PIECE * sizeof *tokens);
@@ -413,21 +424,25 @@ cz_status cz_data_hash(struct cz_data_loader *l, uint64_t *hash)
 
 uint64_t cz_data_n_tokens(const struct cz_data_loader *l)
 {
+    NEED_OR(l, 0);
     return l->store.n_tokens;
 }
 
 uint64_t cz_data_n_rows(const struct cz_data_loader *l)
 {
+    NEED_OR(l, 0);
     return l->n_rows;
 }
 
 uint64_t cz_data_rows_per_epoch(const struct cz_data_loader *l)
 {
+    NEED_OR(l, 0);
     return l->rows_per_epoch;
 }
 
 uint64_t cz_data_n_batches(const struct cz_data_loader *l)
 {
+    NEED_OR(l, 0);
     uint64_t batch = samples_per_batch(l);
     return l->rows_per_epoch / batch + (l->rows_per_epoch % batch != 0);
 }

@@ -17,6 +17,8 @@
 cz_status cz_masking_init(struct cz_masking *out, const struct cz_tokenizer *tok, float probability)
 {
     API_ENTRY;
+    NEED(out, "masking");
+    NEED(tok, "tokenizer");
     int64_t mask = cz_tokenizer_special_id(tok, CZ_SPECIAL_MASK);
     int64_t first = cz_tokenizer_special_id(tok, CZ_SPECIAL_CLS);
     int64_t last = cz_tokenizer_special_id(tok, CZ_SPECIAL_SEP);

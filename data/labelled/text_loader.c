@@ -305,9 +305,11 @@ cz_status cz_text_loader_open(const struct cz_text_loader_options *options,
                               struct cz_text_loader **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     struct cz_text_loader_options o;
     cz_status st;
     *out = NULL;
+    NEED(options, "options");
     TRY(OPTIONS_TAKE(cz_text_loader_options, &o, options));
     if (o.world_size == 0) o.world_size = 1;
     if (o.once) o.accumulation = 1;
@@ -379,6 +381,8 @@ void cz_text_loader_close(struct cz_text_loader *l)
 cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch)
 {
     API_ENTRY;
+    NEED(l, "text loader");
+    NEED(batch, "batch");
     const struct cz_batch none = {0};
     TRY(entry_check_process(l->process, "this loader"));
     TRY(OPTIONS_GIVE(cz_batch, batch, &none));
@@ -404,42 +408,50 @@ cz_status cz_text_loader_next(struct cz_text_loader *l, struct cz_batch *batch)
 
 const size_t *cz_text_loader_rows(const struct cz_text_loader *l)
 {
+    NEED_OR(l, NULL);
     return l->n_given > 0 ? l->slots[(l->n_given - 1) % N_SLOTS].rows : NULL;
 }
 
 const int32_t *cz_text_loader_words(const struct cz_text_loader *l)
 {
+    NEED_OR(l, NULL);
     return l->n_given > 0 ? l->slots[(l->n_given - 1) % N_SLOTS].words : NULL;
 }
 
 bool cz_text_loader_is_done(const struct cz_text_loader *l)
 {
+    NEED_OR(l, true);
     return is_past_end(l, l->next);
 }
 
 uint64_t cz_text_loader_steps_per_epoch(const struct cz_text_loader *l)
 {
+    NEED_OR(l, 0);
     return l->order.n_steps;
 }
 
 uint64_t cz_text_loader_n_examples(const struct cz_text_loader *l)
 {
+    NEED_OR(l, 0);
     return l->order.n;
 }
 
 uint64_t cz_text_loader_rows_per_epoch(const struct cz_text_loader *l)
 {
+    NEED_OR(l, 0);
     const uint64_t n = l->order.n_steps * l->order.step_size;
     return n < l->order.n ? n : l->order.n;
 }
 
 uint64_t cz_text_loader_n_cut(const struct cz_text_loader *l)
 {
+    NEED_OR(l, 0);
     return l->n_cut;
 }
 
 double cz_text_loader_waited_s(const struct cz_text_loader *l)
 {
+    NEED_OR(l, NAN);
     return (double)l->waited_ns / 1e9;
 }
 
@@ -448,6 +460,7 @@ double cz_text_loader_waited_s(const struct cz_text_loader *l)
 /* A cursor is at the beginning of a step: a step that was begun counts as done. */
 void cz_text_loader_tell(const struct cz_text_loader *l, struct cz_data_cursor *out)
 {
+    if (!l || !out) return;
     uint64_t A = (uint64_t)l->accumulation, steps = l->next / A + (l->next % A != 0);
     *out = (struct cz_data_cursor){.epoch = steps / l->order.n_steps,
                                    .sample = steps % l->order.n_steps * l->order.step_size,
@@ -482,6 +495,8 @@ static cz_status check_cursor(const struct text_order *o, const struct cz_data_c
 cz_status cz_text_loader_seek(struct cz_text_loader *l, const struct cz_data_cursor *cursor)
 {
     API_ENTRY;
+    NEED(l, "text loader");
+    NEED(cursor, "cursor");
     uint64_t step;
     TRY(entry_check_process(l->process, "this loader"));
     TRY(check_cursor(&l->order, cursor));

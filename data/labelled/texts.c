@@ -276,6 +276,7 @@ cz_status texts_take_row(struct texts_reader *r)
 const char *cz_texts_kept(const struct cz_texts *t, size_t i, size_t k, size_t *nbytes,
                           bool *is_json)
 {
+    NEED_OR(t && nbytes && is_json && i < t->n && k < t->n_keep, NULL);
     const struct text_kept *kept = &t->kept[i * t->n_keep + k];
     *nbytes = kept->s ? kept->n : 0;
     *is_json = kept->is_json;
@@ -305,11 +306,13 @@ void cz_texts_close(struct cz_texts *t)
 
 size_t cz_texts_count(const struct cz_texts *t)
 {
+    NEED_OR(t, 0);
     return t->n;
 }
 
 struct cz_tokenizer_input cz_texts_at(const struct cz_texts *t, size_t i)
 {
+    NEED_OR(t && i < t->n, (struct cz_tokenizer_input){0});
     const struct text_example *e = &t->examples[i];
     return (struct cz_tokenizer_input){.text = e->text,
                                        .nbytes = e->nbytes,
@@ -319,11 +322,13 @@ struct cz_tokenizer_input cz_texts_at(const struct cz_texts *t, size_t i)
 
 int32_t cz_texts_label(const struct cz_texts *t, size_t i)
 {
+    NEED_OR(t && i < t->n, -1);
     return t->examples[i].label;
 }
 
 const struct cz_text_word *cz_texts_words(const struct cz_texts *t, size_t i, size_t *n)
 {
+    NEED_OR(t && n && i < t->n, NULL);
     static const struct cz_text_word none;
     const struct text_example *e = &t->examples[i];
     *n = e->n_words;
@@ -333,11 +338,13 @@ const struct cz_text_word *cz_texts_words(const struct cz_texts *t, size_t i, si
 
 size_t cz_texts_n_labels(const struct cz_texts *t)
 {
+    NEED_OR(t, 0);
     return t->n_labels;
 }
 
 const char *const *cz_texts_labels(const struct cz_texts *t)
 {
+    NEED_OR(t, NULL);
     return (const char *const *)t->names;
 }
 
@@ -354,6 +361,7 @@ static uint64_t hash_part(uint64_t h, const char *text, size_t nbytes, bool whol
 uint64_t cz_texts_hash(const struct cz_texts *t)
 {
     API_ENTRY;
+    NEED_OR(t, 0);
     const bool whole = t->nbytes <= HASH_NBYTES_MAX;
     uint64_t h = hash_fixed(HASH_FIXED_BEGIN, &t->n, sizeof t->n);
     for (size_t k = 0; k < t->n_labels; k++)
@@ -373,5 +381,6 @@ uint64_t cz_texts_hash(const struct cz_texts *t)
 
 size_t cz_texts_n_of_label(const struct cz_texts *t, size_t k)
 {
+    NEED_OR(t && k < t->n_labels, 0);
     return t->n_of_label[k];
 }

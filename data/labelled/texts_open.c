@@ -133,9 +133,11 @@ static cz_status read_all(struct texts_reader *r)
 cz_status cz_texts_open(const struct cz_texts_options *options, struct cz_texts **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     struct cz_texts_options ours, *o = &ours;
     struct texts_reader r = {.o = o, .unread = {.what = "members and columns"}};
     *out = NULL;
+    NEED(options, "options");
     TRY(OPTIONS_TAKE(cz_texts_options, o, options));
     if (!(o->split_share >= 0 && o->split_share < 1) || o->split_part < 0 || o->split_part > 1)
         return err_set(CZ_INVALID, 0, "a split of %g: a share between 0 and 1 is needed",

@@ -234,12 +234,14 @@ cz_status texts_take_values(struct texts_reader *r)
 
 enum cz_problem cz_texts_problem(const struct cz_texts *t)
 {
+    NEED_OR(t, CZ_PROBLEM_AUTO);
     return t->problem;
 }
 
 void cz_texts_targets(const struct cz_texts *t, size_t i, float *targets)
 {
     API_ENTRY;
+    if (!t || !targets || i >= t->n) return;
     const struct text_example *e = &t->examples[i];
     if (t->values) {
         targets[0] = t->values[i];

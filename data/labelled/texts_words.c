@@ -147,6 +147,9 @@ cz_status cz_text_split(const char *text, size_t nbytes, struct cz_text_word **w
                         size_t *n_words)
 {
     API_ENTRY;
+    NEED(text || nbytes == 0, "text");
+    NEED(words, "words");
+    NEED(n_words, "n_words");
     struct word_list l = {0};
     *words = NULL;
     *n_words = 0;

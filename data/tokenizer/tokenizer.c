@@ -119,7 +119,9 @@ static cz_status find_spaces(struct cz_tokenizer *tok)
 cz_status cz_tokenizer_open(const char *name, struct cz_tokenizer **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     *out = NULL;
+    NEED(name, "name");
     cz_status st =
         strcmp(name, "bytes") == 0 ? tokenizer_bytes_open(out) : tokenizer_folder_open(name, out);
     if (st == CZ_OK) st = find_spaces(*out);
@@ -140,11 +142,13 @@ void cz_tokenizer_close(struct cz_tokenizer *tok)
 
 const char *cz_tokenizer_name(const struct cz_tokenizer *tok)
 {
+    NEED_OR(tok, "");
     return tok->cls->name;
 }
 
 int64_t cz_tokenizer_vocab_size(const struct cz_tokenizer *tok)
 {
+    NEED_OR(tok, 0);
     return tok->vocab_size;
 }
 
@@ -152,6 +156,8 @@ cz_status cz_tokenizer_check_vocab(const struct cz_tokenizer *tok, int64_t vocab
                                    const char *model)
 {
     API_ENTRY;
+    NEED(tok, "tokenizer");
+    NEED(model, "model");
     if (tok->vocab_size <= vocab_size) return CZ_OK;
     return err_set(CZ_INVALID, 0, "the tokenizer has %lld tokens, %s a vocabulary of %lld",
                    (long long)tok->vocab_size, model, (long long)vocab_size);
@@ -159,17 +165,20 @@ cz_status cz_tokenizer_check_vocab(const struct cz_tokenizer *tok, int64_t vocab
 
 int64_t cz_tokenizer_special_id(const struct cz_tokenizer *tok, enum cz_special which)
 {
+    NEED_OR(tok && (unsigned)which < CZ_SPECIAL_COUNT, -1);
     return tok->special[which];
 }
 
 int64_t cz_tokenizer_end_id(const struct cz_tokenizer *tok)
 {
+    NEED_OR(tok, -1);
     return tok->special[CZ_SPECIAL_EOS];
 }
 
 /* Any token would do where a mask hides it; one that texts do not hold can also be found by id. */
 int32_t cz_tokenizer_padding_id(const struct cz_tokenizer *tok)
 {
+    NEED_OR(tok, 0);
     int64_t id = cz_tokenizer_special_id(tok, CZ_SPECIAL_PAD);
     if (id < 0) id = cz_tokenizer_end_id(tok);
     return id >= 0 ? (int32_t)id : 0;
@@ -187,6 +196,10 @@ cz_status cz_tokenizer_encode(const struct cz_tokenizer *tok, const char *text, 
                               int32_t **ids, size_t *n_ids)
 {
     API_ENTRY;
+    NEED(tok, "tokenizer");
+    NEED(text || nbytes == 0, "text");
+    NEED(ids, "ids");
+    NEED(n_ids, "n_ids");
     struct id_list list = {0};
     *ids = NULL;
     *n_ids = 0;
@@ -265,6 +278,11 @@ cz_status cz_tokenizer_encode_input(const struct cz_tokenizer *tok,
                                     int32_t *ids, int32_t *types, int64_t *n_ids, size_t *n_cut)
 {
     API_ENTRY;
+    NEED(tok, "tokenizer");
+    NEED(input, "input");
+    NEED(input->text || input->nbytes == 0, "input->text");
+    NEED(ids, "ids");
+    NEED(n_ids, "n_ids");
     const struct tokenizer_frame *f = input->pair ? &tok->two : &tok->one;
     const struct tokenizer_frame *frame = f->n > 0 ? f : input->pair ? &bare_two : &bare_one;
     size_t n_specials;
@@ -367,6 +385,12 @@ cz_status cz_tokenizer_encode_words(const struct cz_tokenizer *tok, const char *
                                     int64_t *n_ids, size_t *n_cut)
 {
     API_ENTRY;
+    NEED(tok, "tokenizer");
+    NEED(text || n_words == 0, "text");
+    NEED(words || n_words == 0, "words");
+    NEED(ids, "ids");
+    NEED(starts, "starts");
+    NEED(n_ids, "n_ids");
     const struct tokenizer_frame *frame = tok->one.n > 0 ? &tok->one : &bare_one;
     struct word_row row = {0};
     size_t n_specials, n = 0, n_lost = 0;
@@ -398,9 +422,11 @@ cz_status cz_tokenizer_decoder_create(const struct cz_tokenizer *tok,
                                       struct cz_tokenizer_decoder **out)
 {
     API_ENTRY;
+    NEED(out, "out");
+    *out = NULL;
+    NEED(tok, "tokenizer");
     size_t nbytes_max = sizeof((struct cz_tokenizer_decoder *)0)->held + tok->piece_nbytes_max;
     struct cz_tokenizer_decoder *dec = calloc(1, sizeof *dec);
-    *out = NULL;
     if (dec) {
         dec->tok = tok;
         dec->bytes = malloc(nbytes_max);
@@ -454,6 +480,9 @@ cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id, cons
                               size_t *nbytes)
 {
     API_ENTRY;
+    NEED(dec, "decoder");
+    NEED(text, "text");
+    NEED(nbytes, "nbytes");
     const struct cz_tokenizer *tok = dec->tok;
     *text = "";
     *nbytes = 0;
@@ -473,6 +502,7 @@ cz_status cz_tokenizer_decode(struct cz_tokenizer_decoder *dec, int64_t id, cons
 void cz_tokenizer_decoder_end(struct cz_tokenizer_decoder *dec, const char **text, size_t *nbytes)
 {
     API_ENTRY;
+    if (!dec || !text || !nbytes) return;
     size_t n = dec->n_held;
     if (dec->state) {
         /* Without memory for the last characters they are left out: an end has no status. */

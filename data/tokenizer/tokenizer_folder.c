@@ -7,8 +7,8 @@
 #include "base/host/entry.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "formats/beneath.h"
 #include "data/tokenizer/tokenizer_export.h"
+#include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
 
@@ -81,6 +81,7 @@ static const char *sentencepiece_in(const char *dir)
 bool cz_tokenizer_is_in(const char *dir)
 {
     API_ENTRY;
+    NEED_OR(dir, false);
     return kind_of_folder(dir) || sentencepiece_in(dir);
 }
 
@@ -242,7 +243,8 @@ static cz_status export_json(const char *from_dir, const char *name, const struc
 
 /* The tokenizer works without it, so one that says nothing is left out, and a run does not fail at
  * its end. What names the machine that it comes from stays behind. */
-static cz_status export_companion(const char *from_dir, const char *name, const struct out_folder *to)
+static cz_status export_companion(const char *from_dir, const char *name,
+                                  const struct out_folder *to)
 {
     char *text;
     size_t nbytes;
@@ -351,6 +353,8 @@ cz_status tokenizer_export(const struct cz_tokenizer *tok, const struct out_fold
 cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
 {
     API_ENTRY;
+    NEED(tok, "tokenizer");
+    NEED(dir, "dir");
     struct out_folder folder;
     TRY(out_folder_open(dir, &folder));
     cz_status st = tokenizer_export(tok, &folder);

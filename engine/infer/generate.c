@@ -39,12 +39,13 @@ static float kth_largest(float *x, int64_t n, int64_t k)
     return x[k - 1];
 }
 
-/* A model may have several end tokens; -1 in end_id matches none. */
-static bool ends_text(const struct cz_generate_options *o, int32_t token)
+/* A model may have several end tokens; -1 in end_id matches none, 0 those that its files name. */
+static bool ends_text(const struct cz_model *model, const struct cz_generate_options *o,
+                      int32_t token)
 {
     for (size_t i = 0; i < o->n_end_ids; i++)
         if (token == o->end_ids[i]) return true;
-    return token == o->end_id;
+    return o->end_id == 0 ? model_ends_at(model, token) : token == o->end_id;
 }
 
 /* The first of equal ones: greedy decoding must not depend on the order of threads. */
@@ -141,6 +142,7 @@ cz_status generate_pick(const struct cz_generate_options *o, const float *logits
 /* The tokens in the context; the first n_cached of them are in the cache. */
 struct generator {
     struct cz_infer *infer;
+    const struct cz_model *model;
     const struct cz_generate_options *options;
     int32_t *ids;  /* (the largest T) */
     uint8_t *seen; /* (V) tokens of the whole text */
@@ -173,6 +175,7 @@ static cz_status generator_init(struct generator *g, struct cz_model *model,
                                 const struct cz_generate_options *o, int64_t T)
 {
     g->options = o;
+    g->model = model;
     g->V = cz_model_vocab_size(model);
     g->T = T;
     const struct cz_infer_options options = {.size = sizeof options,
@@ -252,7 +255,7 @@ static cz_status loop(struct generator *g, size_t number, cz_generate_emit_of em
         TRY(look(g, &logits));
         generate_penalize(g->options, g->seen, g->V, logits);
         TRY(generate_pick(g->options, logits, g->V, (uint64_t)i, g->scratch, &token));
-        if (ends_text(g->options, token)) g->ended = true;
+        if (ends_text(g->model, g->options, token)) g->ended = true;
         if (!g->ended) TRY(emit(user, number, token, &g->ended));
         if (g->ended || i + 1 == g->options->max_new_tokens) break;
         keep_half(g, &said);
@@ -275,6 +278,9 @@ static cz_status check(const struct cz_model *model, const struct cz_generate_op
                        cz_model_name(model));
     for (size_t i = 0; i < n_prompts; i++) {
         if (prompts[i].n_ids == 0) return err_set(CZ_INVALID, 0, "the prompt contains no tokens");
+        if (!prompts[i].ids)
+            return err_set(CZ_INVALID, 0, "prompt %zu has %zu tokens, but its ids are NULL", i,
+                           prompts[i].n_ids);
         if (prompts[i].n_ids > (size_t)cz_model_t_max(model))
             return err_set(CZ_INVALID, 0, "the prompt has %zu tokens: the model's context has %lld",
                            prompts[i].n_ids, (long long)cz_model_t_max(model));
@@ -300,9 +306,12 @@ cz_status cz_generate_all(struct cz_model *model, const struct cz_generate_optio
                           cz_generate_emit_of emit, void *user)
 {
     API_ENTRY;
+    NEED(model, "model");
+    NEED(options, "options");
+    NEED(prompts || n_prompts == 0, "prompts");
+    NEED(emit, "emit");
     struct generator g = {0};
     struct cz_generate_options ours;
-    if (!emit) return err_set(CZ_INVALID, 0, "cz_generate_all needs an `emit`");
     TRY(OPTIONS_TAKE(cz_generate_options, &ours, options));
     TRY(check(model, &ours, prompts, n_prompts));
     if (n_prompts == 0) return CZ_OK;
@@ -404,7 +413,10 @@ cz_status cz_generate(struct cz_model *model, const struct cz_generate_options *
                       const int32_t *prompt, size_t n_prompt, cz_generate_emit emit, void *user)
 {
     API_ENTRY;
-    if (!emit) return err_set(CZ_INVALID, 0, "cz_generate needs an `emit`");
+    NEED(model, "model");
+    NEED(options, "options");
+    NEED(prompt, "prompt");
+    NEED(emit, "emit");
     const struct cz_prompt only = {prompt, n_prompt};
     struct receiver receiver = {emit, user};
     return cz_generate_all(model, options, &only, 1, pass_on, &receiver);

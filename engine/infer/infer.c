@@ -264,7 +264,10 @@ cz_status cz_infer_create(struct cz_model *model, const struct cz_infer_options 
                           struct cz_infer **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     *out = NULL;
+    NEED(model, "model");
+    NEED(options, "options");
     struct cz_infer *in = calloc(1, sizeof *in);
     if (!in) return err_set(CZ_NOMEM, 0, "no memory to run %s", cz_model_name(model));
     in->model = model;
@@ -341,6 +344,8 @@ cz_status cz_infer_forward(struct cz_infer *in, const struct cz_batch *batch, fl
                            float *logits)
 {
     API_ENTRY;
+    NEED(in, "infer");
+    NEED(batch, "batch");
     struct chain_run run = {.mode = LAYER_EVAL, .loss = loss_place(in, loss), .logits = logits};
     TRY(stage_batch(in, batch, loss != NULL, &run.batch));
     TRY(chain_forward(in->chain, &run));
@@ -351,10 +356,12 @@ cz_status cz_infer_tokens(struct cz_infer *in, const struct cz_batch *batch, flo
                           int64_t *n_right)
 {
     API_ENTRY;
+    NEED(in, "infer");
+    NEED(batch, "batch");
+    NEED(loss, "loss");
+    NEED(n_right, "n_right");
     float hits = 0;
     struct chain_run run = {.mode = LAYER_EVAL, .loss = loss_place(in, loss)};
-    if (!loss || !n_right)
-        return err_set(CZ_INVALID, 0, "cz_infer_tokens has nowhere to put its results");
     run.hits = is_host(in) ? &hits : in->stage.loss + 1;
     TRY(model_check_counts_hits(in->model));
     TRY(stage_batch(in, batch, true, &run.batch));
@@ -368,6 +375,9 @@ cz_status cz_infer_tokens(struct cz_infer *in, const struct cz_batch *batch, flo
 cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, float *hidden)
 {
     API_ENTRY;
+    NEED(in, "infer");
+    NEED(batch, "batch");
+    NEED(hidden, "hidden");
     struct chain_run run = {.mode = LAYER_EVAL, .hidden = hidden};
     TRY(stage_batch(in, batch, false, &run.batch));
     TRY(chain_forward(in->chain, &run));
@@ -379,6 +389,8 @@ cz_status cz_infer_hidden(struct cz_infer *in, const struct cz_batch *batch, flo
 cz_status cz_infer_gradients(struct cz_infer *in, const struct cz_batch *batch, float *loss)
 {
     API_ENTRY;
+    NEED(in, "infer");
+    NEED(batch, "batch");
     struct chain_run run = {
         .mode = LAYER_TRAIN, .no_dropout = true, .dloss = 1.0f, .loss = loss_place(in, loss)};
     TRY(stage_batch(in, batch, true, &run.batch));
@@ -397,12 +409,14 @@ cz_status cz_infer_gradients(struct cz_infer *in, const struct cz_batch *batch, 
 
 const float *cz_infer_gradient(const struct cz_infer *in, size_t param_idx)
 {
+    NEED_OR(in, NULL);
     if (!in->has_gradients || param_idx >= model_params(in->model)->n_params) return NULL;
     return in->seen_grads[param_idx];
 }
 
 bool cz_infer_can_decode(const struct cz_infer *in)
 {
+    NEED_OR(in, false);
     return chain_can_decode(in->chain);
 }
 
@@ -410,6 +424,8 @@ cz_status cz_infer_decode(struct cz_infer *in, const struct cz_batch *batch, int
                           float *logits)
 {
     API_ENTRY;
+    NEED(in, "infer");
+    NEED(batch, "batch");
     const struct batch *staged = NULL;
     TRY(stage_batch(in, batch, false, &staged));
     TRY(chain_decode(in->chain, NULL, staged, position, logits));
@@ -419,5 +435,6 @@ cz_status cz_infer_decode(struct cz_infer *in, const struct cz_batch *batch, int
 /* What was really allocated, for --memory style reports. */
 size_t cz_infer_nbytes(const struct cz_infer *in)
 {
+    NEED_OR(in, 0);
     return in->arena.nbytes + in->gpu_nbytes;
 }

@@ -136,6 +136,7 @@ bool world_has_been_made(void)
 cz_status engine_world_create(struct cz_world **out)
 {
     API_ENTRY;
+    NEED(out, "out");
     atomic_store(&world_was_made, true);
     /* Started by a script that the launcher started: end with the script. */
     if (getenv(COMM_ENV_RANK)) prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -234,8 +235,8 @@ static bool is_first_to_say(struct comm *world, bool repeats)
 cz_status engine_world_same(struct cz_world *world, const char *what, const char *text)
 {
     API_ENTRY;
-    if (!what || !text)
-        return err_set(CZ_INVALID, 0, "engine_world_same needs a text, and its name");
+    NEED(what, "what");
+    NEED(text, "text");
     if (!world) return CZ_OK;
     TRY(entry_check_process(world_comm(world)->generation, "this world"));
     return comm_same(world_comm(world), what, text);

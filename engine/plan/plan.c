@@ -355,6 +355,7 @@ size_t plan_device_need(const struct cz_plan *p)
 /* Against what is free now; the baseline is in use already. */
 bool cz_plan_fits(const struct cz_plan *p)
 {
+    NEED_OR(p, false);
     return p->host_peak_nbytes - p->baseline_nbytes <= p->host_free_nbytes &&
            p->nvme_nbytes <= p->nvme_free_nbytes && plan_device_need(p) <= p->device_free_nbytes;
 }
@@ -385,6 +386,7 @@ static const char *relief(const struct cz_plan *p, char *text, size_t text_nbyte
 cz_status cz_plan_check(const struct cz_plan *p)
 {
     API_ENTRY;
+    NEED(p, "plan");
     size_t need = p->host_peak_nbytes - p->baseline_nbytes;
     char *table = NULL, want[24], have[24], less[128];
     if (cz_plan_fits(p)) return CZ_OK;

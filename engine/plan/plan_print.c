@@ -391,6 +391,8 @@ cz_status plan_table(const struct cz_plan *plan, bool all, char **out)
 cz_status cz_plan_table(const struct cz_plan *plan, char **out)
 {
     API_ENTRY;
+    NEED(plan, "plan");
+    NEED(out, "out");
     return plan_table(plan, true, out);
 }
 
@@ -545,6 +547,8 @@ static void write_totals(struct json_writer *w, const struct cz_plan *p)
 cz_status cz_plan_json(const struct cz_plan *plan, char **out)
 {
     API_ENTRY;
+    NEED(plan, "plan");
+    NEED(out, "out");
     struct json_writer w;
     json_writer_init(&w, 2);
     json_begin_object(&w);

@@ -104,7 +104,7 @@ static cz_status export_hf(struct whole *w, void *user)
 cz_status engine_export_hf(struct cz_engine *e, const char *dir, enum cz_dtype dtype)
 {
     ENGINE_ENTRY(e);
-    if (!dir) return err_set(CZ_INVALID, 0, "engine_export_hf needs a folder");
+    NEED(dir, "dir");
     struct export_target t = {.dir = dir, .dtype = dtype};
     return write_whole(e, "export", export_hf, &t);
 }
@@ -221,9 +221,10 @@ cz_status engine_save_16bit_model(struct cz_engine *e, const char *dir, const ch
                                   bool exclude_frozen, bool *saved)
 {
     ENGINE_ENTRY(e);
+    NEED(dir, "dir");
+    NEED(saved, "saved");
     const struct config_zero *zero = &e->desc.config->zero;
-    if (!dir || !*dir || !saved)
-        return err_set(CZ_INVALID, 0, "engine_save_16bit_model needs a folder and a result");
+    if (!*dir) return err_set(CZ_INVALID, 0, "engine_save_16bit_model needs a folder");
     *saved = zero->stage < 3 || zero->gather_16bit_weights_on_model_save;
     if (!*saved) {
         if (e->desc.comm->rank == 0)

@@ -252,12 +252,13 @@ cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
                                     struct cz_load_result *result)
 {
     ENGINE_ENTRY(e);
+    NEED(dir, "dir");
     struct cz_load_options ours;
     struct cz_load_result restored = {.size = sizeof restored};
     struct load l = {.e = e, .options = &ours};
     TRY(OPTIONS_TAKE(cz_load_options, &ours, options));
     if (result) TRY(OPTIONS_GIVE(cz_load_result, result, &restored));
-    if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to load from is needed");
+    if (!*dir) return err_set(CZ_INVALID, 0, "a folder to load from is needed");
     comm_set_phase(e->desc.comm, e->run.global_steps, "loading a checkpoint");
     engine_save_end(e);
     cz_status st = load(&l, dir, &restored);
@@ -271,6 +272,7 @@ cz_status engine_load_checkpoint_ex(struct cz_engine *e, const char *dir,
 
 void cz_load_result_free(struct cz_load_result *r)
 {
+    if (!r) return;
     free(r->tag_dir);
     free(r->client_state_json);
     free(r->client_state_pickle);
@@ -289,6 +291,8 @@ cz_status engine_load_checkpoint(struct cz_engine *e, const char *dir, const cha
 cz_status cz_saved_run_read(const char *dir, const char *tag, struct cz_saved_run *out)
 {
     API_ENTRY;
+    NEED(dir, "dir");
+    NEED(out, "out");
     char *tag_dir, *name;
     struct run_state run;
     TRY(ckpt_locate(dir, tag, &tag_dir, &name));

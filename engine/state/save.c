@@ -329,7 +329,8 @@ cz_status engine_save_begin(struct cz_engine *e, const char *dir,
     TRY(comm_agree(e->desc.comm, OPTIONS_TAKE(cz_save_options, &o, options)));
     TRY(comm_agree(e->desc.comm, check_moment(e)));
     TRY(comm_agree(e->desc.comm, check_storage(e)));
-    if (!dir || !*dir) return err_set(CZ_INVALID, 0, "a folder to save into is needed");
+    NEED(dir, "dir");
+    if (!*dir) return err_set(CZ_INVALID, 0, "a folder to save into is needed");
     comm_set_phase(e->desc.comm, e->run.global_steps, "saving a checkpoint");
     engine_save_end(e);
     TRY(comm_agree(e->desc.comm, zero_update_end(e->desc.zero))); /* of the last step, if it was

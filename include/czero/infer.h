@@ -75,8 +75,9 @@ struct cz_generate_options {
     float temperature;      /* 0: greedy, the likeliest token; else logits are divided by it */
     int64_t top_k;          /* keep the k likeliest (and ties with the last); 0: all */
     uint64_t seed;          /* of the draws: (seed, number of the token) decides one */
-    int64_t end_id;         /* stop before emitting it; -1: never */
-    const int64_t *end_ids; /* further ids that end a text; n_end_ids may be 0 */
+    int64_t end_id; /* stop before emitting it. 0: at eos_token_id of the model's files, where
+                       they have one; -1: at none of them */
+    const int64_t *end_ids; /* further ids that end a text (also token 0); n_end_ids may be 0 */
     size_t n_end_ids;
     int64_t n_vocab;     /* larger ids are never chosen; 0: the model's vocabulary */
     enum cz_dtype dtype; /* of weights and activations */

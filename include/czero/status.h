@@ -5,6 +5,9 @@
  * exits, and installs no signal handlers; over Open MPI it ignores SIGPIPE unless the program
  * handles it.
  *
+ * NULL for a handle, or for an array or result that a call needs, is CZ_INVALID with its name. Calls
+ * without a status then give 0, false, NULL, "" or NAN, and record no error.
+ *
  * Option structs begin with a member `size`: set it to sizeof the struct, zero the rest, fill in
  * what you need. A program compiled against this version then works with later ones, which may
  * append members. A size of 0 is CZ_INVALID; a member that this library does not know is

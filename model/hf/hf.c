@@ -378,8 +378,8 @@ struct cz_model *cz_model_from_hf_ex(const char *dir, const struct cz_model_opti
     API_ENTRY;
     struct cz_model_options ours;
     struct cz_model *m;
-    if (!dir) err_set(CZ_INVALID, 0, "a model's folder is needed");
-    if (!dir || OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK) return NULL;
+    if (entry_need(dir, "dir") != CZ_OK || OPTIONS_TAKE(cz_model_options, &ours, options) != CZ_OK)
+        return NULL;
     return hf_open(dir, &ours, &m) == CZ_OK ? m : NULL;
 }
 
@@ -419,6 +419,7 @@ static cz_status preset_open(const char *name, const struct cz_model_options *op
 struct cz_model *cz_model_from_preset(const char *name)
 {
     API_ENTRY;
+    if (entry_need(name, "name") != CZ_OK) return NULL;
     struct cz_model *m;
     return preset_open(name, &no_options, &m) == CZ_OK ? m : NULL;
 }
@@ -426,6 +427,7 @@ struct cz_model *cz_model_from_preset(const char *name)
 struct cz_model *cz_model_open_ex(const char *dir_or_preset, const struct cz_model_options *options)
 {
     API_ENTRY;
+    if (entry_need(dir_or_preset, "dir_or_preset") != CZ_OK) return NULL;
     if (beneath_is_there(dir_or_preset, "config.json"))
         return cz_model_from_hf_ex(dir_or_preset, options);
     struct cz_model_options ours;

@@ -1,5 +1,6 @@
 /* How many classes a config tells apart, and what they are called. The names travel with the model:
  * into checkpoints' exports, predictions and reports. */
+#include "base/host/entry.h"
 #include "base/size.h"
 #include "model/hf/config_impl.h"
 #include "model/model_impl.h"
@@ -126,5 +127,6 @@ cz_status labels_init(struct cz_model *m)
 /* NULL for a class that does not exist. */
 const char *cz_model_label_name(const struct cz_model *m, int64_t k)
 {
+    NEED_OR(m, NULL);
     return k >= 0 && k < m->n_classes && m->label_names ? m->label_names[k] : NULL;
 }

@@ -45,6 +45,7 @@ const char *lora_stored_name(const char *name, char *buf, size_t nbytes)
 
 bool cz_model_has_adapter(const struct cz_model *m)
 {
+    NEED_OR(m, false);
     return m->lora != NULL;
 }
 
@@ -590,6 +591,7 @@ cz_status lora_check_none(const struct cz_model *m)
 cz_status cz_model_add_lora(struct cz_model *m, const struct cz_lora_options *options)
 {
     API_ENTRY;
+    NEED(m, "model");
     struct cz_lora_options o;
     struct lora_target *targets = NULL;
     size_t n = 0;

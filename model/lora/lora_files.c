@@ -437,6 +437,8 @@ static cz_status open_files(const char *dir, struct model_lora *lora)
 cz_status cz_model_add_adapter(struct cz_model *m, const char *dir, bool trained)
 {
     API_ENTRY;
+    NEED(m, "model");
+    NEED(dir, "dir");
     struct lora_target *targets = NULL;
     size_t n = 0, n_used = 0;
     cz_status st;

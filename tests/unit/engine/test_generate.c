@@ -129,6 +129,25 @@ START_TEST(seeds_repeat_and_differ)
 }
 END_TEST
 
+/* Zeroed options end where the model's files say, not at token 0. */
+START_TEST(end_id_0_is_the_models_own)
+{
+    struct cz_model *m = fixture(); /* its eos_token_id is 0 */
+    struct cz_generate_options o = greedy(20);
+    const struct text whole = run(m, &o, prompt, CZ_ARRAY_LEN(prompt));
+    for (size_t i = 0; i < whole.n; i++) ck_assert_int_ne(whole.ids[i], 0);
+    o.end_id = 0;
+    ck_assert_uint_eq(run(m, &o, prompt, CZ_ARRAY_LEN(prompt)).n, whole.n);
+    size_t first = 0;
+    while (whole.ids[first] != whole.ids[7]) first++;
+    model_add_end(m, whole.ids[7]);
+    ck_assert_uint_eq(run(m, &o, prompt, CZ_ARRAY_LEN(prompt)).n, first);
+    o.end_id = -1;
+    ck_assert_uint_eq(run(m, &o, prompt, CZ_ARRAY_LEN(prompt)).n, whole.n);
+    cz_model_destroy(m);
+}
+END_TEST
+
 START_TEST(text_ends_where_it_should)
 {
     struct cz_model *m = fixture();
@@ -512,8 +531,9 @@ END_TEST
 
 TEST_MAIN("engine/generate", cache_and_no_cache_write_the_same, greedy_takes_the_likeliest,
           sixteen_bit_models_write_too, seeds_repeat_and_differ, text_ends_where_it_should,
-          draws_follow_the_probabilities, kth_largest_of_many, top_k_of_every_small_table,
-          top_p_of_every_small_table, a_penalty_makes_what_was_seen_less_likely,
-          several_prompts_give_what_each_gives_alone, a_session_keeps_what_prompts_begin_with,
-          a_session_ends_at_its_positions, ties_and_rubbish, wrong_prompts_are_refused,
-          an_error_of_the_reader_stops, sequences_beyond_the_model_are_refused)
+          end_id_0_is_the_models_own, draws_follow_the_probabilities, kth_largest_of_many,
+          top_k_of_every_small_table, top_p_of_every_small_table,
+          a_penalty_makes_what_was_seen_less_likely, several_prompts_give_what_each_gives_alone,
+          a_session_keeps_what_prompts_begin_with, a_session_ends_at_its_positions,
+          ties_and_rubbish, wrong_prompts_are_refused, an_error_of_the_reader_stops,
+          sequences_beyond_the_model_are_refused)

@@ -415,8 +415,8 @@ START_TEST(misuse_is_told)
     e = open_plain(small_gpt2);
     struct own own = {.kind = CZ_LABELS_NEXT, .fails_at = -1};
     struct cz_batch c = batch_of_number(e->desc.model, 0);
-    expect_error(engine_eval_rows(e, &c, NULL), CZ_INVALID, "nowhere");
-    expect_error(engine_eval_log_probs(e, &c, NULL), CZ_INVALID, "nowhere");
+    expect_error(engine_eval_rows(e, &c, NULL), CZ_INVALID, "sums is NULL");
+    expect_error(engine_eval_log_probs(e, &c, NULL), CZ_INVALID, "log_probs is NULL");
     ck_ok(engine_forward(e, &c, &loss));
     expect_error(engine_set_loss(e, own_loss, &own), CZ_INVALID, "under way");
     ck_ok(engine_backward(e));
