@@ -169,7 +169,7 @@ endfunction()
 # --as-needed: modules name libraries that only other modules use.
 function(cz_file_tool target output)
   add_executable(${target} ${ARGN})
-  foreach(source args bar consolidated output terminal tool)
+  foreach(source args args_foreign bar consolidated output terminal tool)
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tools/czero/${source}.c)
   endforeach()
   foreach(module base layout formats checkpoint)

@@ -184,6 +184,10 @@ static cz_status add_lora(struct description *d)
     const struct config_lora *lora = &d->config->czero.lora;
     char where[256];
     if (!lora->given || description_add_lora(d->model, lora) == CZ_OK) return CZ_OK;
+    if (cz_model_has_adapter(d->model))
+        err_set(CZ_INVALID, 0,
+                "begins another adapter than the one that the model has (--adapter): remove one of "
+                "the two");
     return err_prefix("%s", config_where(d->config, "czero.lora", where, sizeof where));
 }
 

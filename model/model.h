@@ -136,6 +136,9 @@ bool model_base_hash_parse(const char *text, uint64_t *out);
  * folder), those of reading. */
 cz_status model_adapter_base(const char *dir, char **folder, char **name);
 
+/* Whether the model's adapter was trained on other weights, as far as its files tell. */
+bool model_has_other_base(const struct cz_model *m);
+
 /* Only the adapter_config.json of the folder below. */
 cz_status model_export_adapter_config(const struct cz_model *m, const struct out_folder *in);
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MARK        "CZTOKEN2" /* rises with any change of what tokens are, or how they are kept */
+#define MARK        "CZTOKEN3" /* rises with any change of what tokens are, or how they are kept */
 #define HEAD_NBYTES (8 + sizeof(uint64_t))
 #define FILE_MAX    ((size_t)2 << 30)
 /* Of what rows of n bytes can become: a template may write this much to each, and any text so many

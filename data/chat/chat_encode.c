@@ -187,13 +187,19 @@ static cz_status find_turn_end(struct chat_encoder *e)
 cz_status chat_encoder_open(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
                             const char *given, const char *loss)
 {
+    return chat_encoder_open_in(e, tokenizer, NULL, given, loss);
+}
+
+cz_status chat_encoder_open_in(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
+                               const char *dir, const char *given, const char *loss)
+{
     static const char *const names[] = {[CHAT_LOSS_ASSISTANT] = "assistant",
                                         [CHAT_LOSS_COMPLETION] = "completion",
                                         [CHAT_LOSS_ALL] = "all"};
     *e = (struct chat_encoder){.tokenizer = tokenizer, .now = (int64_t)time(NULL), .turn_id = -1};
     for (int i = 1; loss && i < (int)CZ_ARRAY_LEN(names); i++)
         if (strcmp(loss, names[i]) == 0) e->loss = (enum chat_loss)i;
-    cz_status st = chat_template_open(tokenizer->dir, given, &e->chat);
+    cz_status st = chat_template_open(dir && !given ? dir : tokenizer->dir, given, &e->chat);
     if (st == CZ_NOTFOUND && !given) {
         err_clear();
         st = CZ_OK;
@@ -226,12 +232,15 @@ struct work {
     struct id_list ends; /* (n) of each token in the text */
     uint64_t steps_left; /* of the search for answers */
     bool is_marked;      /* the template marked the answers */
+    bool skips_start;
+    size_t n_asked; /* messages of which `part` is the prompt; SIZE_MAX: of none */
 };
 
 void chat_tokens_free(struct chat_tokens *t)
 {
     free(t->ids);
     free(t->trained);
+    text_buf_free(&t->start);
     memset(t, 0, sizeof *t);
 }
 
@@ -587,6 +596,7 @@ static cz_status find_begin(struct work *w, size_t i, size_t *begin, size_t *fro
     const char *head;
     size_t at;
     TRY(render(w, i, true, &w->part));
+    w->n_asked = i;
     *begin = *from = prompt->n;
     *found = begins(text, prompt);
     if (*found) return CZ_OK;
@@ -626,6 +636,7 @@ static cz_status find_answer(struct work *w, size_t i, size_t *begin, size_t *en
     *end = text->n;
     if (st == CZ_OK && found && i + 1 < w->row->n_messages) {
         st = render(w, i + 1, false, &w->part);
+        w->n_asked = SIZE_MAX;
         if (st == CZ_OK) drop_end_token(w);
         if (st == CZ_OK && begins(text, &w->part.text) && w->part.text.n >= *begin)
             *end = w->part.text.n;
@@ -765,6 +776,91 @@ static cz_status take_out_excluded(struct work *w, bool has_marks)
             TRY(take_out(w, begin, end));
         }
     }
+    return CZ_OK;
+}
+
+/* ---- how an answer begins
+ * ------------------------------------------------------------------------ */
+
+/* What an answer says, where nothing else of it can stand before that: no reasoning, no call. */
+static const char *plainly_said(const struct json_node *message, size_t *n)
+{
+    const struct json_node *reasoning = json_get(message, "reasoning_content");
+    const char *text = text_of(message);
+    *n = 0;
+    if (!text || strstr(text, "think>") || json_count(json_get(message, "tool_calls")) > 0 ||
+        (reasoning && json_type(reasoning) == JSON_STRING))
+        return NULL;
+    return said_of(message, n);
+}
+
+static cz_status note_start(struct work *w, const char *before, size_t n_before, const char *prompt,
+                            size_t n_prompt)
+{
+    struct text_buf *to = &w->out->start;
+    TRY(text_buf_put(to, before, n_before));
+    TRY(text_buf_put_char(to, '\0'));
+    TRY(text_buf_put(to, prompt, n_prompt));
+    return text_buf_put_char(to, '\0');
+}
+
+/* What stands before the last answer, which begins at `at`: what answers within a conversation have
+ * there, or the text up to what it says. */
+static cz_status find_header(struct work *w, size_t at, const char **header, size_t *n)
+{
+    const struct text_buf *text = &w->text.text;
+    size_t n_said;
+    TRY(chat_probe_head(w->e->chat, w->row->chat.tools != NULL, header));
+    *n = strlen(*header);
+    if (*n > 0 && has_at(text, at, *header, *n)) return CZ_OK;
+    const char *said =
+        plainly_said(json_child(w->row->chat.messages, w->row->n_messages - 1), &n_said);
+    const char *place = n_said > 0 ? memmem(text->s + at, text->n - at, said, n_said) : NULL;
+    *header = text->s + at;
+    *n = place ? (size_t)(place - *header) : 0;
+    return CZ_OK;
+}
+
+/* w->part is the prompt for the last answer. */
+static cz_status compare_start(struct work *w)
+{
+    const size_t i = w->row->n_messages - 1;
+    const struct text_buf *text = &w->text.text, *prompt = &w->part.text, *before = &w->before.text;
+    const bool begins_so = begins(text, prompt);
+    const char *header;
+    size_t n_said, n, at = prompt->n;
+    const char *said = plainly_said(json_child(w->row->chat.messages, i), &n_said);
+    w->out->has_start = true;
+    if (begins_so &&
+        (n_said == 0 || has_at(text, at + n_blank(text->s + at, text->n - at), said, n_said)))
+        return CZ_OK;
+    TRY(render(w, i, false, &w->before));
+    if (begins_so) { /* what else stands before the answer, it writes itself: but for a header */
+        if (prompt->n > before->n) return CZ_OK;
+        TRY(find_header(w, at, &header, &n));
+        return n == n_blank(header, n) ? CZ_OK : note_start(w, header, n, "", 0);
+    }
+    w->out->has_start = begins(prompt, before) && find_end_before(w, &at);
+    const char *opening = prompt->s + before->n;
+    if (!w->out->has_start || has_at(text, at, opening, prompt->n - before->n)) return CZ_OK;
+    TRY(find_header(w, at, &header, &n));
+    return note_start(w, header, n, opening, prompt->n - before->n);
+}
+
+/* Whether the generation prompt is what stands before the answer at the end of the row. A template
+ * that refuses to write one says nothing of that. */
+static cz_status judge_start(struct work *w)
+{
+    const size_t n = w->row->n_messages;
+    cz_status st = CZ_OK;
+    if (n == 0 || !is_answer(w, n - 1) || is_excluded(w, n - 1)) return CZ_OK;
+    if (w->n_asked != n - 1 && w->skips_start) return CZ_OK;
+    if (w->n_asked != n - 1) st = render(w, n - 1, true, &w->part);
+    if (st == CZ_OK) st = compare_start(w);
+    if (st != CZ_INVALID) return st;
+    w->out->has_start = false;
+    w->out->start.n = 0;
+    err_clear();
     return CZ_OK;
 }
 
@@ -935,6 +1031,7 @@ static cz_status encode_chat(struct work *w)
                             "the template writes the prompt alone differently from the prompt with "
                             "its completion, so the completion cannot be found");
         }
+        w->n_asked = row->n_prompt;
         w->text.n_spans = 0;
         TRY(add_span(w, w->part.text.n, w->text.text.n));
     } else if (loss == CHAT_LOSS_ASSISTANT && !marks) {
@@ -945,6 +1042,7 @@ static cz_status encode_chat(struct work *w)
         w->text.n_spans = 0;
         TRY(add_span(w, 0, w->text.text.n));
     }
+    TRY(judge_start(w));
     if (loss == CHAT_LOSS_ALL || (loss == CHAT_LOSS_COMPLETION && row->has_prompt) || w->is_marked)
         TRY(take_out_excluded(w, loss == CHAT_LOSS_ASSISTANT));
     TRY(encode_text(w, false));
@@ -992,14 +1090,17 @@ cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder
                      .before = scratch->before,
                      .last = scratch->last,
                      .out = out,
-                     .ends = {scratch->ends, 0, scratch->ends_cap}};
+                     .ends = {scratch->ends, 0, scratch->ends_cap},
+                     .skips_start = scratch->skips_start,
+                     .n_asked = SIZE_MAX};
     w.text.text.n = w.part.text.n = 0;
     w.text.steps = 0;
     w.text.n_spans = w.part.n_spans = 0;
     memset(out, 0, sizeof *out);
     cz_status st = row->form == CHAT_MESSAGES ? encode_chat(&w) : encode_plain(&w);
     for (size_t i = 1; st == CZ_OK && i < out->n; i++) out->n_trained += out->trained[i];
-    *scratch = (struct chat_scratch){w.text, w.part, w.before, w.last, w.ends.ids, w.ends.cap};
+    *scratch = (struct chat_scratch){w.text,     w.part,     w.before,     w.last,
+                                     w.ends.ids, w.ends.cap, w.skips_start};
     return st;
 }
 

@@ -33,6 +33,10 @@ struct chat_encoder {
  */
 cz_status chat_encoder_open(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
                             const char *given, const char *loss);
+
+/* The same; without `given` the template is that of the folder `dir` (NULL: the tokenizer's). */
+cz_status chat_encoder_open_in(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
+                               const char *dir, const char *given, const char *loss);
 void chat_encoder_close(struct chat_encoder *e); /* accepts a zeroed one */
 
 /* The prompt that asks for the next answer of a conversation: the template's text with the
@@ -75,6 +79,10 @@ struct chat_tokens {
     bool has_empty;      /* an answer that is trained says nothing */
     bool is_excluded;    /* flags take out all that would be trained */
     enum chat_fault fault; /* CZ_INVALID: CHAT_REFUSED or CHAT_UNFOUND */
+    /* Whether the last message is an answer whose beginning was compared with the generation
+     * prompt. Where they differ: the text before the answer and the prompt, each ended by NUL. */
+    bool has_start;
+    struct text_buf start;
 };
 
 /* Encode. To be released by chat_tokens_free(), also after an error. Errors: CZ_INVALID (fault),
@@ -87,6 +95,7 @@ struct chat_scratch {
     struct jinja_text text, part, before, last;
     int32_t *ends;
     size_t ends_cap;
+    bool skips_start; /* compare no beginning for which the row has to be rendered once more */
 };
 cz_status chat_encode_in(struct chat_scratch *scratch, const struct chat_encoder *e,
                          const struct chat_row *row, const char *where, struct chat_tokens *out);

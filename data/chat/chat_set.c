@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/text/unread.h"
 #include "base/threads.h"
 #include "data/chat/chat_cache.h"
@@ -18,6 +19,9 @@
 #include <string.h>
 
 enum { BLOCK_ROWS = 2048, NAMED_MAX = 5 };
+/* Beginnings of answers cost a rendering: they are looked at in the first lines, then in every so
+ * many. */
+enum { LOOKED_AT = 256, LOOKED_EVERY = 16 };
 #define BLOCK_NBYTES   ((size_t)32 << 20)
 #define ROW_NBYTES_MAX ((size_t)64 << 20)
 
@@ -31,6 +35,8 @@ struct waiting {
     bool lacks_end, has_empty, is_excluded;
     bool is_kept;           /* tokens came from the cache */
     struct text_buf unread; /* names, each ended by NUL */
+    bool has_start;
+    struct text_buf start; /* as in chat_tokens */
     cz_status status;
     enum chat_fault fault; /* CZ_INVALID */
     struct err *err;
@@ -117,6 +123,7 @@ static void encode_one(const struct reader *r, struct chat_scratch *scratch, con
     bool is_form = row->status == CZ_OK || read.is_unseen;
     row->fault = CHAT_UNSEEN;
     if (row->status == CZ_OK) {
+        scratch->skips_start = row->line > LOOKED_AT && row->line % LOOKED_EVERY != 0;
         row->status = chat_encode_in(scratch, e, &read, where, &t);
         row->fault = t.fault;
     }
@@ -130,6 +137,9 @@ static void encode_one(const struct reader *r, struct chat_scratch *scratch, con
         row->n_tokens = t.n;
         row->lacks_end = t.lacks_end;
         row->has_empty = t.has_empty;
+        row->has_start = t.has_start;
+        row->start = t.start;
+        t.start = (struct text_buf){0};
         t.ids = NULL;
         count_trained(r, row);
     }
@@ -211,6 +221,45 @@ const char *chat_set_reasons(const struct chat_set *s, char *buf)
     return buf;
 }
 
+/* The end of a text, with its line feeds as escapes. */
+static const char *show_end(const char *text, char *buf, size_t nbytes)
+{
+    enum { SHOWN = 60 };
+    size_t n = strlen(text), at = 0;
+    const bool is_cut = n > SHOWN;
+    if (is_cut) text += n - SHOWN;
+    while (is_cut && ((unsigned char)*text & 0xC0) == 0x80) text++;
+    buf[0] = '\0';
+    for (; *text && at + 3 < nbytes; text++)
+        at += (size_t)snprintf(buf + at, nbytes - at, *text == '\n' ? "\\n" : "%c", *text);
+    return buf;
+}
+
+const char *chat_set_start(const struct chat_set *s, char *buf)
+{
+    char before[160], prompt[160];
+    if (s->n_other_starts == 0) return NULL;
+    show_end(s->start.s, before, sizeof before);
+    show_end(s->start.s + strlen(s->start.s) + 1, prompt, sizeof prompt);
+    if (!*prompt)
+        snprintf(buf, CHAT_START_NBYTES,
+                 "the template writes no generation prompt (add_generation_prompt), so \"%s\" is "
+                 "trained as part of the answers and generate begins without it (%" PRIu64
+                 " of %" PRIu64 " row%s)",
+                 before, s->n_other_starts, s->n_starts, plural(s->n_starts));
+    else if (!*before)
+        snprintf(buf, CHAT_START_NBYTES,
+                 "answers do not follow the generation prompt \"%s\": generate will not begin as "
+                 "trained (%" PRIu64 " of %" PRIu64 " row%s)",
+                 prompt, s->n_other_starts, s->n_starts, plural(s->n_starts));
+    else
+        snprintf(buf, CHAT_START_NBYTES,
+                 "answers follow \"%s\", but the generation prompt is \"%s\": generate will not "
+                 "begin as trained (%" PRIu64 " of %" PRIu64 " row%s)",
+                 before, prompt, s->n_other_starts, s->n_starts, plural(s->n_starts));
+    return buf;
+}
+
 bool chat_set_is_refused(const struct chat_set *s)
 {
     const uint64_t n = chat_set_n_left_out(s);
@@ -285,6 +334,7 @@ static void waiting_free(struct waiting *row)
     free(row->tokens);
     free(row->err);
     text_buf_free(&row->unread);
+    text_buf_free(&row->start);
     row->tokens = NULL;
     row->err = NULL;
 }
@@ -293,11 +343,27 @@ static void waiting_free(struct waiting *row)
  */
 
 /* Of each row the number of its tokens, UINT32_MAX where it was refused and has to be tried again,
- * KEPT_…, the bytes of names of members that nothing uses; the tokens, and the names. */
-enum { KEPT_LACKS_END = 1, KEPT_HAS_EMPTY = 2, KEPT_IS_EXCLUDED = 4 };
+ * KEPT_…, the bytes of names of members that nothing uses and of the texts of another beginning;
+ * the tokens, and both. */
+enum { KEPT_LACKS_END = 1, KEPT_HAS_EMPTY = 2, KEPT_IS_EXCLUDED = 4, KEPT_HAS_START = 8 };
 struct kept_head {
-    uint32_t n, flags, n_unread;
+    uint32_t n, flags, n_unread, n_start;
 };
+
+/* Nothing, or two texts, each ended by NUL. */
+static bool has_two_texts(const struct text_buf *t)
+{
+    const size_t n = t->n > 0 ? strlen(t->s) + 1 : 0;
+    return t->n == 0 || (n < t->n && n + strlen(t->s + n) + 1 == t->n);
+}
+
+/* n bytes that end in NUL, if any. */
+static bool take_kept_text(struct text_buf *to, const char **at, size_t n)
+{
+    if (n > 0 && (text_buf_put(to, *at, n) != CZ_OK || to->s[n - 1] != '\0')) return false;
+    *at += n;
+    return true;
+}
 
 /* One row's tokens from [*at, end): false when they are not all there. */
 static bool take_kept(const struct reader *r, struct waiting *row, const char **at, const char *end)
@@ -308,20 +374,21 @@ static bool take_kept(const struct reader *r, struct waiting *row, const char **
     *at += sizeof head;
     if (head.n == UINT32_MAX) return true;
     if ((size_t)(end - *at) / sizeof *row->tokens < head.n ||
-        (size_t)(end - *at) - head.n * sizeof *row->tokens < head.n_unread)
+        (size_t)(end - *at) - head.n * sizeof *row->tokens < (size_t)head.n_unread + head.n_start)
         return false;
     const size_t nbytes = head.n * sizeof *row->tokens;
     row->tokens = malloc(nbytes + 1);
     if (!row->tokens) return false;
     memcpy(row->tokens, *at, nbytes);
     *at += nbytes;
-    if (head.n_unread > 0 && text_buf_put(&row->unread, *at, head.n_unread) != CZ_OK) return false;
-    if (head.n_unread > 0 && row->unread.s[head.n_unread - 1] != '\0') return false;
-    *at += head.n_unread;
+    if (!take_kept_text(&row->unread, at, head.n_unread) ||
+        !take_kept_text(&row->start, at, head.n_start) || !has_two_texts(&row->start))
+        return false;
     row->n_tokens = head.n;
     row->lacks_end = head.flags & KEPT_LACKS_END;
     row->has_empty = head.flags & KEPT_HAS_EMPTY;
     row->is_excluded = head.flags & KEPT_IS_EXCLUDED;
+    row->has_start = head.flags & KEPT_HAS_START;
     row->is_kept = true;
     count_trained(r, row);
     return true;
@@ -358,22 +425,36 @@ static cz_status put_kept(struct reader *r, const struct block *block)
     for (size_t i = 0; i < block->n_rows && st == CZ_OK; i++) {
         const struct waiting *row = &block->rows[i];
         const size_t n = row->n_tokens;
-        const bool is_known = row->status == CZ_OK && n < UINT32_MAX && row->unread.n < UINT32_MAX;
-        const uint32_t flags = (row->lacks_end ? KEPT_LACKS_END : 0) |
-                               (row->has_empty ? KEPT_HAS_EMPTY : 0) |
-                               (row->is_excluded ? KEPT_IS_EXCLUDED : 0);
+        const bool is_known = row->status == CZ_OK && n < UINT32_MAX &&
+                              row->unread.n < UINT32_MAX && row->start.n < UINT32_MAX;
+        const uint32_t flags =
+            (row->lacks_end ? KEPT_LACKS_END : 0) | (row->has_empty ? KEPT_HAS_EMPTY : 0) |
+            (row->is_excluded ? KEPT_IS_EXCLUDED : 0) | (row->has_start ? KEPT_HAS_START : 0);
         const struct kept_head head = {is_known ? (uint32_t)n : UINT32_MAX, flags,
-                                       is_known ? (uint32_t)row->unread.n : 0};
+                                       is_known ? (uint32_t)row->unread.n : 0,
+                                       is_known ? (uint32_t)row->start.n : 0};
         st = text_buf_put(&kept, (const char *)&head, sizeof head);
         if (st == CZ_OK && is_known)
             st = text_buf_put(&kept, (const char *)row->tokens, n * sizeof *row->tokens);
         if (st == CZ_OK && is_known && row->unread.n > 0)
             st = text_buf_put(&kept, row->unread.s, row->unread.n);
+        if (st == CZ_OK && is_known && row->start.n > 0)
+            st = text_buf_put(&kept, row->start.s, row->start.n);
     }
     if (st == CZ_OK)
         chat_cache_put(r->cache, block->text.s, block->text.n, block->n_rows, kept.s, kept.n);
     text_buf_free(&kept);
     return st;
+}
+
+/* Of rows that are trained. */
+static void note_start(struct chat_set *s, struct waiting *row)
+{
+    if (!row->has_start || row->n_trained == 0) return;
+    s->n_starts++;
+    if (row->start.n == 0 || s->n_other_starts++ > 0) return;
+    s->start = row->start;
+    row->start = (struct text_buf){0};
 }
 
 static void note_unread(struct reader *r, const struct waiting *row)
@@ -399,6 +480,7 @@ static cz_status end_block(struct reader *r, struct block *block)
                                     r->shown, row->line);
         } else if (st == CZ_OK) {
             r->set->n_kept += row->is_kept;
+            note_start(r->set, row);
             st = add_example(r, row);
         }
         waiting_free(row);
@@ -498,9 +580,8 @@ static cz_status check_faults(const struct chat_set *s, const struct chat_set_op
     chat_set_reasons(s, reasons);
     if (chat_set_is_refused(s))
         return err_set(CZ_INVALID, 0,
-                       "%" PRIu64 " of %" PRIu64
-                       " rows cannot be trained on: %s; czero data show FILE shows them",
-                       n, s->n_rows, reasons);
+                       "%" PRIu64 " of %" PRIu64 " rows cannot be trained on: %s; %s shows them", n,
+                       s->n_rows, reasons, o->look ? o->look : "czero data show FILE");
     LOGV(LOG_WARN, SUB_DATA, "data: %" PRIu64 " of %" PRIu64 " rows %s left out: %s", n, s->n_rows,
          n == 1 ? "is" : "are", reasons);
     return CZ_OK;
@@ -614,6 +695,7 @@ void chat_set_close(struct chat_set *s)
     free(s->left_out);
     free(s->tokens);
     free(s->examples);
+    text_buf_free(&s->start);
     free(s->order);
     free(s->bins);
     free(s);

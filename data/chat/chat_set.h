@@ -24,6 +24,7 @@ struct chat_set_options {
     /* For a look at the data: keep examples that nothing is trained of and what is cut of others,
      * note every row that is left out, and refuse no number of them. Bins are those of training. */
     bool keeps_all;
+    const char *look; /* the command that shows these rows; NULL: "czero data show FILE" */
 };
 
 struct chat_example {
@@ -63,6 +64,10 @@ struct chat_set {
     uint64_t n_without_end; /* examples whose answers do not train the token that ends them */
     uint64_t n_empty;       /* examples with an answer that says nothing */
     uint64_t n_excluded;    /* of n_faults[CHAT_UNTRAINED]: by their own flags */
+    /* Rows whose answer was compared with the generation prompt, those that begin otherwise, and
+     * of the first of these both texts (chat_tokens.start). */
+    uint64_t n_starts, n_other_starts;
+    struct text_buf start;
     int64_t max_len;
     struct chat_left_out *left_out; /* keeps_all, in the order of the rows */
     size_t n_left_out, left_out_cap;
@@ -90,6 +95,10 @@ enum { CHAT_REASONS_NBYTES = 640 };
 uint64_t chat_set_n_left_out(const struct chat_set *s);
 const char *chat_set_reason(const struct chat_set *s, enum chat_fault fault, char *buf);
 const char *chat_set_reasons(const struct chat_set *s, char *buf);
+
+/* That generate will not begin answers as they are trained; NULL: nothing says so. Returns buf. */
+enum { CHAT_START_NBYTES = 640 };
+const char *chat_set_start(const struct chat_set *s, char *buf);
 
 /* Whether too many rows are left out for a run: more than half, not counting those that their own
  * flags exclude, or all. */

@@ -4,6 +4,8 @@
 #include "data/chat/chat_template_impl.h"
 
 #include "base/hash.h"
+#include "data/tokenizer/tokenizer_export.h"
+#include "data/tokenizer/tokenizer_impl.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 
@@ -26,6 +28,7 @@ static const char *const own_vars[N_OWN_VARS] = {"messages", "tools", "documents
 struct named_template {
     char name[64];
     struct jinja_template *jinja;
+    struct text_buf text; /* of one that was parsed */
 };
 
 struct chat_template {
@@ -35,9 +38,9 @@ struct chat_template {
     size_t n_vars;
     uint64_t hash;
     bool tells_time;
-    char *file_text; /* of a file of the user's, where the folder has no template; NULL */
-    size_t n_file_text;
-    struct chat_probe *probes; /* of plain, of tools */
+    char *dir; /* whose default templates these are; NULL: one was chosen by its name or file */
+    struct text_buf plain_text, tools_text; /* the latter only if tools is another one */
+    struct chat_probe *probes;              /* of plain, of tools */
 };
 
 /* While one is opened. */
@@ -129,7 +132,9 @@ static cz_status add_template(struct search *s, const char *name, const char *te
     snprintf(named->name, sizeof named->name, "%s", name);
     named->jinja = NULL;
     s->n++;
-    return is_wanted ? jinja_parse(text, n, shown, &named->jinja) : CZ_OK;
+    if (!is_wanted) return CZ_OK;
+    TRY(text_buf_put(&named->text, text, n));
+    return jinja_parse(text, n, shown, &named->jinja);
 }
 
 static cz_status add_file(struct search *s, const char *name, const char *file)
@@ -199,27 +204,53 @@ static cz_status add_config(struct search *s, const struct json_doc *config)
     return CZ_OK;
 }
 
-/* A file of the user's. Its text is kept for exports of a folder that has no template. */
+/* A file of the user's. */
 static cz_status open_file(struct chat_template *t, struct search *s, const char *path)
 {
     char *text;
     size_t n;
     TRY(file_load_named(path, JINJA_TEMPLATE_NBYTES_MAX, &text, &n));
     note_text(s, text, n);
-    cz_status st = jinja_parse(text, n, path, &t->plain);
-    if (st == CZ_OK && s->n == 0) {
-        t->file_text = text;
-        t->n_file_text = n;
-        return CZ_OK;
-    }
+    cz_status st = text_buf_put(&t->plain_text, text, n);
+    if (st == CZ_OK) st = jinja_parse(text, n, path, &t->plain);
     free(text);
     return st;
 }
 
-cz_status chat_template_export(const struct chat_template *t, const struct out_folder *in)
+bool chat_template_is_in(const char *dir)
 {
-    if (!t->file_text) return CZ_OK;
-    return file_save_in(in, TEMPLATE_FILE, t->file_text, t->n_file_text);
+    struct json_doc *config = NULL;
+    if (beneath_is_there(dir, TEMPLATE_FILE)) return true;
+    if (json_load_object(dir, "tokenizer_config.json", &config) != CZ_OK) err_clear();
+    const struct json_node *node = config ? json_get(json_root(config), "chat_template") : NULL;
+    const bool is_there = node && json_type(node) != JSON_NULL;
+    json_free(config);
+    return is_there;
+}
+
+/* ---- exports ------------------------------------------------------------------------------------
+ */
+
+static cz_status save_template(const struct out_folder *in, const char *name,
+                               const struct text_buf *text)
+{
+    return file_save_in(in, name, text->n > 0 ? text->s : "", text->n);
+}
+
+cz_status chat_template_export(const struct chat_template *t, const struct cz_tokenizer *tokenizer,
+                               const struct out_folder *to)
+{
+    const bool is_own =
+        !t || (t->dir && tokenizer && tokenizer->dir && strcmp(t->dir, tokenizer->dir) == 0);
+    struct out_folder below = {.path = NULL};
+    if (tokenizer) TRY(tokenizer_export(tokenizer, to, is_own));
+    if (is_own) return CZ_OK;
+    TRY(save_template(to, TEMPLATE_FILE, &t->plain_text));
+    if (t->tools == t->plain) return CZ_OK;
+    TRY(out_folder_below(to, TEMPLATE_FOLDER, true, &below));
+    cz_status st = save_template(&below, "tool_use.jinja", &t->tools_text);
+    out_folder_close(&below);
+    return st;
 }
 
 static cz_status fail_missing(const struct search *s)
@@ -255,7 +286,9 @@ static cz_status choose(struct chat_template *t, struct search *s)
     struct named_template *tools = s->given ? NULL : find(s, "tool_use");
     if (plain) {
         t->plain = plain->jinja;
+        t->plain_text = plain->text;
         plain->jinja = NULL;
+        plain->text = (struct text_buf){0};
     } else if (s->given && stat(s->given, &info) == 0) {
         TRY(open_file(t, s, s->given));
     } else {
@@ -264,7 +297,9 @@ static cz_status choose(struct chat_template *t, struct search *s)
     t->tools = t->plain;
     if (tools) {
         t->tools = tools->jinja;
+        t->tools_text = tools->text;
         tools->jinja = NULL;
+        tools->text = (struct text_buf){0};
     }
     return CZ_OK;
 }
@@ -283,6 +318,7 @@ cz_status chat_template_open(const char *dir, const char *given, struct chat_tem
         s->given = given;
         s->hash = HASH_FIXED_BEGIN;
         if (dir) st = read_tokens(t, dir);
+        if (dir && !given && !(t->dir = strdup(dir))) st = err_set(CZ_NOMEM, 0, "no memory");
     }
     if (st == CZ_OK && given) note_text(s, given, strlen(given));
     if (st == CZ_OK) st = choose(t, s);
@@ -294,7 +330,10 @@ cz_status chat_template_open(const char *dir, const char *given, struct chat_tem
         t->hash = s->hash;
         t->tells_time = s->tells_time;
     }
-    for (size_t i = 0; s && i < s->n; i++) jinja_free(s->found[i].jinja);
+    for (size_t i = 0; s && i < s->n; i++) {
+        jinja_free(s->found[i].jinja);
+        text_buf_free(&s->found[i].text);
+    }
     free(s);
     if (st != CZ_OK) {
         chat_template_close(t);
@@ -311,7 +350,9 @@ void chat_template_close(struct chat_template *t)
     jinja_free(t->plain);
     json_free(t->config);
     json_free(t->map);
-    free(t->file_text);
+    free(t->dir);
+    text_buf_free(&t->plain_text);
+    text_buf_free(&t->tools_text);
     for (int i = 0; t->probes && i < 2; i++) pthread_mutex_destroy(&t->probes[i].lock);
     free(t->probes);
     free(t);

@@ -20,11 +20,17 @@ struct chat_template;
 cz_status chat_template_open(const char *dir, const char *given, struct chat_template **out);
 void chat_template_close(struct chat_template *t); /* accepts NULL */
 
-/* Write chat_template.jinja into a folder of formats/output.h, where the template is a file of the
- * user's and the tokenizer's folder has none: nothing else would say how the model's text was made.
- * Errors: CZ_IO, CZ_NOMEM. */
+/* Whether a folder has a template. */
+bool chat_template_is_in(const char *dir);
+
+/* Write a tokenizer (NULL: none) and the templates that a model was trained with into a folder of
+ * formats/output.h: those of the tokenizer's folder as they are, others as chat_template.jinja (and
+ * additional_chat_templates/tool_use.jinja) in their place. t NULL: the run had no template.
+ * Errors: as cz_tokenizer_export(). */
 struct out_folder;
-cz_status chat_template_export(const struct chat_template *t, const struct out_folder *in);
+struct cz_tokenizer;
+cz_status chat_template_export(const struct chat_template *t, const struct cz_tokenizer *tokenizer,
+                               const struct out_folder *to);
 
 /* Whether the template marks what the assistant writes by {% generation %}. */
 bool chat_template_marks_answers(const struct chat_template *t, bool has_tools);

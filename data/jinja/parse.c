@@ -2,6 +2,9 @@
  * statements that the engine lacks are refused here, with their line. */
 #include "data/jinja/jinja_impl.h"
 
+#include "base/text/nearest.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { KEYWORDS_MAX = 255 }; /* each is compared with those before it */
@@ -796,8 +799,8 @@ static cz_status parse_generation(struct parser *p, struct jn *node)
     return parse_inner(p, "endgeneration", node);
 }
 
-/* A statement, behind its "{%". */
-static cz_status parse_statement(struct parser *p, struct jn **out)
+/* A statement, behind its "{%"; ends: what would end those around it. */
+static cz_status parse_statement(struct parser *p, const char *const *ends, struct jn **out)
 {
     static const struct {
         const char *word;
@@ -822,9 +825,16 @@ static cz_status parse_statement(struct parser *p, struct jn **out)
         TRY(table[i].parse(p, *out));
         return expect_block_end(p);
     }
-    struct jv name = p->at->value;
-    return PARSE_LACKS(p, "the statement %.*s is not supported here",
-                       (int)(name.n < 60 ? name.n : 60), name.s);
+    char name[61];
+    const struct jv word = p->at->value;
+    snprintf(name, sizeof name, "%.*s", (int)(word.n < 60 ? word.n : 60), word.s);
+    struct nearest search = nearest_begin(name);
+    for (; ends && *ends; ends++) nearest_consider(&search, *ends);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        nearest_consider(&search, table[i].word);
+    return PARSE_LACKS(p, "the statement %s is not supported here%s%s%s", name,
+                       search.best ? "; did you mean " : "", search.best ? search.best : "",
+                       search.best ? "?" : "");
 }
 
 static cz_status parse_statements(struct parser *p, const char *const *ends, struct jn_list *out)
@@ -852,7 +862,7 @@ static cz_status parse_statements(struct parser *p, const char *const *ends, str
             bool is_end = false;
             for (const char *const *e = ends; e && *e; e++) is_end |= is_word(p, *e);
             if (is_end) break;
-            TRY(parse_statement(p, &node));
+            TRY(parse_statement(p, ends, &node));
         }
         TRY(list_add(p, out, node));
     }

@@ -5,7 +5,8 @@
 #include "formats/output.h"
 #include <czero/data.h>
 
-/* Errors: as cz_tokenizer_export(). */
-cz_status tokenizer_export(const struct cz_tokenizer *tok, const struct out_folder *to);
+/* with_templates: the folder's chat templates, too. Errors: as cz_tokenizer_export(). */
+cz_status tokenizer_export(const struct cz_tokenizer *tok, const struct out_folder *to,
+                           bool with_templates);
 
 #endif

@@ -12,10 +12,14 @@
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* The files that make a tokenizer: what opens them, and what is copied with them. */
 struct folder_kind {
@@ -47,6 +51,7 @@ static const char *const companions[] = {"tokenizer_config.json", "special_token
 
 /* Exported, too, when they are what they seem: a chat template, SentencePiece's model. */
 #define CHAT_TEMPLATE            "chat_template.jinja"
+#define CHAT_TEMPLATES           "additional_chat_templates"
 #define CHAT_TEMPLATE_NBYTES_MAX ((size_t)1 << 20)
 #define PIECES_NBYTES_MAX        ((size_t)64 << 20)
 
@@ -241,15 +246,21 @@ static cz_status export_json(const char *from_dir, const char *name, const struc
     return st;
 }
 
+/* Besides traces: another template stands in chat_template.jinja. */
+static bool is_trace_or_template(const struct json_node *member)
+{
+    return strcmp(json_key(member), "chat_template") == 0 || json_is_trace(member);
+}
+
 /* The tokenizer works without it, so one that says nothing is left out, and a run does not fail at
  * its end. What names the machine that it comes from stays behind. */
-static cz_status export_companion(const char *from_dir, const char *name,
+static cz_status export_companion(const char *from_dir, const char *name, json_omit *omit,
                                   const struct out_folder *to)
 {
     char *text;
     size_t nbytes;
     if (!beneath_is_there(from_dir, name)) return CZ_OK;
-    cz_status st = json_as_text(from_dir, name, json_is_trace, &text, &nbytes);
+    cz_status st = json_as_text(from_dir, name, omit, &text, &nbytes);
     if (st == CZ_NOMEM) return st;
     if (st != CZ_OK) {
         LOGV(LOG_WARN, SUB_DATA, "not exported: %s", cz_last_error());
@@ -324,6 +335,44 @@ static cz_status export_checked(const char *from_dir, const char *name, size_t n
     return st;
 }
 
+/* Those of an export that this one replaces would count. */
+static cz_status remove_templates(const char *from_dir, const struct out_folder *to)
+{
+    struct out_folder below = {.path = NULL};
+    if (!beneath_is_there(from_dir, CHAT_TEMPLATE)) TRY(out_remove(to, CHAT_TEMPLATE));
+    if (!out_is_there(to, CHAT_TEMPLATES)) return CZ_OK;
+    TRY(out_folder_below(to, CHAT_TEMPLATES, false, &below));
+    cz_status st = out_remove(&below, "tool_use.jinja");
+    out_folder_close(&below);
+    return st;
+}
+
+/* chat_template.jinja, additional_chat_templates/NAME.jinja */
+static cz_status export_templates(const char *from_dir, const struct out_folder *to)
+{
+    enum { TEMPLATES_MAX = 64 };
+    struct out_folder below = {.path = NULL};
+    char from[PATH_MAX];
+    int fd, n = 0;
+    cz_status st = CZ_OK;
+    TRY(export_checked(from_dir, CHAT_TEMPLATE, CHAT_TEMPLATE_NBYTES_MAX, check_template, to));
+    if (!beneath_is_folder(from_dir, CHAT_TEMPLATES) ||
+        snprintf(from, sizeof from, "%s/" CHAT_TEMPLATES, from_dir) >= PATH_MAX)
+        return CZ_OK;
+    TRY(beneath_open_folder(from_dir, CHAT_TEMPLATES, &fd));
+    DIR *dir = fdopendir(fd);
+    if (!dir) close(fd);
+    if (dir) st = out_folder_below(to, CHAT_TEMPLATES, true, &below);
+    for (struct dirent *e; st == CZ_OK && dir && n < TEMPLATES_MAX && (e = readdir(dir));) {
+        if (!ends_in(e->d_name, ".jinja")) continue;
+        st = export_checked(from, e->d_name, CHAT_TEMPLATE_NBYTES_MAX, check_template, &below);
+        n++;
+    }
+    out_folder_close(&below);
+    if (dir) closedir(dir);
+    return st;
+}
+
 static bool is_same_folder(const char *a, const struct out_folder *b)
 {
     struct stat left, right;
@@ -334,9 +383,12 @@ static bool is_same_folder(const char *a, const struct out_folder *b)
 /* Nothing is copied as bytes of unknown content: JSON is parsed and written anew, vocab.txt and
  * merges.txt are what was understood of them, a chat template is text, SentencePiece's model is
  * walked through. The bytes tokenizer has no files. */
-cz_status tokenizer_export(const struct cz_tokenizer *tok, const struct out_folder *to)
+cz_status tokenizer_export(const struct cz_tokenizer *tok, const struct out_folder *to,
+                           bool with_templates)
 {
-    if (!tok->dir || is_same_folder(tok->dir, to)) return CZ_OK;
+    json_omit *omit = with_templates ? json_is_trace : is_trace_or_template;
+    if (!tok->dir || (is_same_folder(tok->dir, to) && with_templates)) return CZ_OK;
+    if (is_same_folder(tok->dir, to)) return export_companion(tok->dir, companions[0], omit, to);
     for (size_t i = 0; i < CZ_ARRAY_LEN(kinds->files) && tok->files[i]; i++) {
         if (ends_in(tok->files[i], ".json"))
             TRY(export_json(tok->dir, tok->files[i], to));
@@ -344,8 +396,9 @@ cz_status tokenizer_export(const struct cz_tokenizer *tok, const struct out_fold
             TRY(file_save_in(to, tok->files[i], tok->lines, tok->lines_nbytes));
     }
     for (size_t i = 0; i < CZ_ARRAY_LEN(companions); i++)
-        TRY(export_companion(tok->dir, companions[i], to));
-    TRY(export_checked(tok->dir, CHAT_TEMPLATE, CHAT_TEMPLATE_NBYTES_MAX, check_template, to));
+        TRY(export_companion(tok->dir, companions[i], omit, to));
+    TRY(remove_templates(tok->dir, to));
+    if (with_templates) TRY(export_templates(tok->dir, to));
     TRY(export_checked(tok->dir, PIECES, PIECES_NBYTES_MAX, check_pieces, to));
     return export_checked(tok->dir, DEBERTA_PIECES, PIECES_NBYTES_MAX, check_pieces, to);
 }
@@ -357,7 +410,7 @@ cz_status cz_tokenizer_export(const struct cz_tokenizer *tok, const char *dir)
     NEED(dir, "dir");
     struct out_folder folder;
     TRY(out_folder_open(dir, &folder));
-    cz_status st = tokenizer_export(tok, &folder);
+    cz_status st = tokenizer_export(tok, &folder, true);
     out_folder_close(&folder);
     return st;
 }

@@ -48,6 +48,26 @@ static struct cv *find_parent(struct config_impl *c, const char *path, enum cv_o
     return at;
 }
 
+/* A key may have two names: the path with the one that the config has. */
+static const char *path_as_given(struct config_impl *c, const char *path)
+{
+    const struct config_section *section = &config_top;
+    const struct cv *at = c->given;
+    const char *name = path, *dot;
+    bool is_short;
+    for (; (dot = strchr(name, '.')) != NULL; name = dot + 1) {
+        const char *part = cv_text(&c->pool, "%.*s", (int)(dot - name), name);
+        const struct config_key *key = config_find_key(section, part, &is_short);
+        if (!key || key->type != KEY_SECTION) return path;
+        section = key->section;
+        at = at && at->kind == CV_DICT ? cv_get(at, part) : NULL;
+    }
+    const struct config_key *key = config_find_key(section, name, &is_short);
+    if (!key || !key->short_name || !at || at->kind != CV_DICT || cv_get(at, name)) return path;
+    const char *other = is_short ? key->name : key->short_name;
+    return cv_get(at, other) ? cv_text(&c->pool, "%.*s%s", (int)(name - path), path, other) : path;
+}
+
 bool config_put_at(struct config_impl *c, const char *path, struct cv *value)
 {
     const char *last;
@@ -65,6 +85,7 @@ cz_status config_apply_sets(struct config_impl *c, const struct config_options *
     for (size_t i = 0; i < options->n_sets; i++) {
         const char *path = NULL, *value = NULL, *last = NULL;
         TRY(split(c, "--set", options->sets[i], &path, &value));
+        path = path_as_given(c, path);
         struct cv *parent = find_parent(c, path, CV_SET, &last);
         if (!parent) return err_set(CZ_INVALID, 0, "--set %s: \"%s\" is not an object", path, last);
         if (!last[0]) return err_set(CZ_INVALID, 0, "--set %s: the path ends in a dot", path);
@@ -96,6 +117,15 @@ const char *config_option_of(const char *path)
         {"scheduler.params.warmup_max_lr", "--lr"},
         {"scheduler.params.warmup_num_steps", "--warmup-steps"},
         {"scheduler.params.total_num_steps", "--steps"},
+        {"czero.lora.rank", "--lora rank"},
+        {"czero.lora.alpha", "--lora alpha"},
+        {"czero.lora.targets", "--lora targets"},
+        {"czero.lora.layers", "--lora layers"},
+        {"czero.lora.dropout", "--lora dropout"},
+        {"czero.lora.rslora", "--lora rslora"},
+        {"czero.lora.dora", "--lora dora"},
+        {"czero.lora.modules_to_save", "--lora modules_to_save"},
+        {"czero.machine_profile", "--profile"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(options); i++)
         if (strcmp(options[i].path, path) == 0) return options[i].option;
@@ -110,9 +140,24 @@ const char *config_auto_text(struct config_impl *c, const char *path)
                    option ? " (to czero train: " : "", option ? option : "", option ? ")" : "");
 }
 
+/* ["q_proj", "v_proj"] of the config is "q_proj,v_proj" of an option. */
+static bool joins_to(const struct cv *list, const char *text)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->items[i]->kind != CV_STRING) return false;
+        const char *name = list->items[i]->string;
+        const size_t n = strlen(name);
+        if (strncmp(text, name, n) != 0 || text[n] != (i + 1 < list->n ? ',' : '\0')) return false;
+        text += n + 1;
+    }
+    return list->n > 0;
+}
+
 /* Names of types have no case; 1e-4 and 0.0001 are the same number. */
 static bool says_the_same(const char *path, const struct cv *old, const struct cv *value)
 {
+    if (old->kind == CV_LIST && value->kind == CV_STRING) return joins_to(old, value->string);
+    if (old->kind == CV_DICT && value->kind == CV_DICT && value->n == 0) return true;
     if (old->kind == CV_STRING && value->kind == CV_STRING && strcmp(path, "optimizer.type") == 0)
         return strcasecmp(old->string, value->string) == 0;
     return cv_equal(old, value);
@@ -131,11 +176,16 @@ static void refuse_other(struct config_impl *c, const char *path, const struct c
                          const struct cv *value)
 {
     const bool is_rate = strcmp(path, lr_path) == 0 || strcmp(path, peak_path) == 0;
-    const char *new = cv_show(&c->pool, value), *both = "";
+    const char *new = cv_show(&c->pool, value), *both = "", *given = path_as_given(c, path);
+    if (strncmp(path, "czero.lora.", 11) == 0 && value->origin == CV_OPTION) {
+        config_error(c, old, given, "%s differs from %s=%s: give one of them",
+                     cv_show(&c->pool, old), config_option_of(path), new);
+        return;
+    }
     if (is_rate && has_peak(c))
         both = cv_text(&c->pool, " --set %s=%s", strcmp(path, lr_path) == 0 ? peak_path : lr_path,
                        new);
-    config_error(c, old, path,
+    config_error(c, old, given,
                  "the config says %s, and %s asks for %s: write \"auto\" in the config, or replace "
                  "the option by --set %s=%s%s",
                  cv_show(&c->pool, old), config_place(c, value, path), new, path, new, both);
@@ -145,7 +195,8 @@ static void refuse_other(struct config_impl *c, const char *path, const struct c
  * does not mention it. */
 static void want(struct config_impl *c, const char *path, struct cv *value)
 {
-    const struct cv *old = config_at(c->given, path);
+    const char *given = path_as_given(c, path);
+    const struct cv *old = config_at(c->given, given);
     /* DeepSpeed's schedules, which alone say "auto" here, refuse a warm-up of 0 steps. */
     if (cv_is_string(old, CONFIG_AUTO) && value->kind == CV_INT && value->integer == 0 &&
         strcmp(path, "scheduler.params.warmup_num_steps") == 0)
@@ -153,7 +204,7 @@ static void want(struct config_impl *c, const char *path, struct cv *value)
     const bool is_off = value->kind == CV_BOOL && !value->boolean;
     if (old && old->kind != CV_NULL && !cv_is_string(old, CONFIG_AUTO)) {
         if (!says_the_same(path, old, value)) refuse_other(c, path, old, value);
-    } else if ((old || !is_off) && !config_put_at(c, path, value)) {
+    } else if ((old || !is_off) && !config_put_at(c, given, value)) {
         config_error(c, value, path, "a section on the way to it is not an object");
     }
 }
@@ -199,6 +250,7 @@ cz_status config_apply_wanted(struct config_impl *c, const struct config_options
 /* Put `value` where the file says "auto"; anything else stays. */
 static bool fill(struct config_impl *c, const char *path, struct cv *value)
 {
+    path = path_as_given(c, path);
     if (!cv_is_string(config_at(c->given, path), CONFIG_AUTO)) return false;
     return config_put_at(c, path, value);
 }
@@ -233,7 +285,7 @@ static void refuse_idle_auto(struct config_impl *c, const char *path, const stru
 {
     enum { N_MAX = 64 };
     const char *names[N_MAX];
-    const struct cv *old = config_at(c->given, path);
+    const struct cv *old = config_at(c->given, path_as_given(c, path));
     if (old && old->kind != CV_NULL) {
         if (!says_the_same(path, old, value)) refuse_other(c, path, old, value);
         return;

@@ -229,6 +229,11 @@ static cz_status has_own_task(const struct cz_model *m, const char *dir, bool *o
     return st;
 }
 
+bool model_has_other_base(const struct cz_model *m)
+{
+    return m->lora && m->lora->other_base;
+}
+
 cz_status lora_check_base(struct cz_model *m, struct model_lora *lora, const char *dir)
 {
     const char *text = safetensors_metadata(lora->files, HASH_KEY);
@@ -247,6 +252,7 @@ cz_status lora_check_base(struct cz_model *m, struct model_lora *lora, const cha
     } else if (folder && !is_here) {
         if (compare_folder(m, &lora->saved, folder, &differs) != CZ_OK) err_clear();
     }
+    lora->other_base = differs;
     if (differs) st = differ(m, dir, is_here ? NULL : folder);
     free(folder);
     free(name);

@@ -201,6 +201,28 @@ static bool is_weight(const struct safetensors_info *t)
             (dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16));
 }
 
+/* "[64, 4]" */
+static const char *shape_text(const int64_t *shape, size_t ndim, char *text, size_t nbytes)
+{
+    size_t used = (size_t)snprintf(text, nbytes, "[");
+    for (size_t d = 0; d < ndim && used < nbytes; d++)
+        used += (size_t)snprintf(text + used, nbytes - used, d > 0 ? ", %lld" : "%lld",
+                                 (long long)shape[d]);
+    if (used < nbytes) snprintf(text + used, nbytes - used, "]");
+    return text;
+}
+
+static cz_status check_shape(const struct safetensors_info *t, const int64_t *shape, size_t ndim)
+{
+    char here[128], there[128];
+    if (t->ndim == ndim && memcmp(t->shape, shape, ndim * sizeof *shape) == 0) return CZ_OK;
+    return err_set(CZ_CORRUPT, 0,
+                   "%s: tensor %s has the shape %s, but this model needs %s: the adapter was "
+                   "trained on another base",
+                   t->path, t->name, shape_text(t->shape, t->ndim, there, sizeof there),
+                   shape_text(shape, ndim, here, sizeof here));
+}
+
 static cz_status check_tensor(const struct safetensors_info *t, int64_t rows, int64_t cols)
 {
     if (!is_weight(t))
@@ -208,11 +230,8 @@ static cz_status check_tensor(const struct safetensors_info *t, int64_t rows, in
                        "%s: tensor %s is of type %s; weights are fp32, bf16, "
                        "fp16 or fp64",
                        t->path, t->name, safetensors_dtype_name(t->dtype));
-    if (t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0,
-                   "%s: tensor %s has not the shape [%lld, %lld] that its module "
-                   "needs",
-                   t->path, t->name, (long long)rows, (long long)cols);
+    const int64_t wanted[] = {rows, cols};
+    return check_shape(t, wanted, 2);
 }
 
 /* A or B of a module; NULL: it has none. */
@@ -233,9 +252,7 @@ static cz_status check_lengths(const struct model_lora *lora, const struct lora_
         return err_set(CZ_CORRUPT, 0, "%s: %s has no lora_magnitude_vector, which use_dora needs",
                        a->path, a->name);
     if (!is_weight(m)) return check_tensor(m, 0, 0);
-    if (m->numel == (uint64_t)t->n_out && m->ndim == 1) return CZ_OK;
-    return err_set(CZ_CORRUPT, 0, "%s: tensor %s has not the shape [%lld] that its module needs",
-                   m->path, m->name, (long long)t->n_out);
+    return check_shape(m, &t->n_out, 1);
 }
 
 /* As PEFT looks for them: the first expression that a module's name ends in, behind a dot. */
@@ -295,12 +312,6 @@ static cz_status find_branches(const struct model_lora *lora, struct lora_target
     return CZ_OK;
 }
 
-static bool shapes_equal(const struct param_info *p, const struct safetensors_info *t)
-{
-    return t->ndim == (size_t)p->ndim &&
-           memcmp(t->shape, p->shape, t->ndim * sizeof *t->shape) == 0;
-}
-
 /* Where each parameter comes from, now that all are in the table. */
 static cz_status bind_sources(const struct cz_model *m, struct model_lora *lora, size_t *n_used)
 {
@@ -313,9 +324,7 @@ static cz_status bind_sources(const struct cz_model *m, struct model_lora *lora,
         const struct safetensors_info *t =
             safetensors_find(lora->files, lora_stored_name(p->name, name, sizeof name));
         if (!t) continue;
-        if (!shapes_equal(p, t))
-            return err_set(CZ_CORRUPT, 0, "%s: tensor %s has another shape than the model's %s",
-                           t->path, t->name, p->name);
+        TRY(check_shape(t, p->shape, (size_t)p->ndim));
         if (!is_weight(t)) return check_tensor(t, 0, 0);
         lora->source[i] = t;
         *n_used += !p->is_adapter; /* those were counted */

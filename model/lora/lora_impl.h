@@ -33,6 +33,7 @@ struct model_lora {
     struct lora_alpha *alphas; /* alpha_pattern: the first that matches counts */
     size_t n_alphas;
     bool rslora, dora, trained;
+    bool other_base;         /* the model's weights are not those that it was trained on */
     struct lora_names saved; /* modules_to_save */
     /* Where values come from; NULL: the init rules, or for other parameters the model's files. */
     struct safetensors *files;

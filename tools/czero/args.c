@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define HELP_COLUMNS  80 /* the longest line of a help text */
 #define ASCII_COLUMNS 76 /* before "…" becomes "...", twice */
@@ -66,10 +68,26 @@ static bool choice_contains(const char *choices, const char *value)
     return false;
 }
 
+/* What another program means by this value; a value that ends in a dot is a beginning. NULL: not
+ * known. */
+static const char *foreign_value(const char *name, const char *value)
+{
+    for (size_t i = 0; i < args_n_foreign; i++) {
+        const char *theirs = args_foreign[i].value;
+        if (!theirs || strcmp(name, args_foreign[i].name) != 0) continue;
+        const size_t n = strlen(theirs);
+        if (theirs[n - 1] == '.' ? strncmp(value, theirs, n) == 0 : strcmp(value, theirs) == 0)
+            return args_foreign[i].sentence;
+    }
+    return NULL;
+}
+
 static bool bad(const struct arg_command *c, const char *what, const char *value,
                 const char *wanted)
 {
-    COMPLAIN(c, "%s: \"%s\" is not %s", what, value, wanted);
+    const char *sentence = foreign_value(what, value);
+    COMPLAIN(c, "%s: \"%s\" is not %s%s%s", what, value, wanted, sentence ? "; " : "",
+             sentence ? sentence : "");
     return false;
 }
 
@@ -124,7 +142,10 @@ static void complain_choice(const struct arg_command *c, const struct arg_spec *
     char choices[512], *rest = choices;
     snprintf(choices, sizeof choices, "%s", s->values);
     for (char *item; (item = strsep(&rest, "|"));) nearest_consider(&search, item);
-    if (search.best)
+    const char *sentence = foreign_value(s->name, value);
+    if (sentence)
+        COMPLAIN(c, "%s: \"%s\" is not one of %s; %s", s->name, value, s->values, sentence);
+    else if (search.best)
         COMPLAIN(c, "%s: \"%s\" is not one of %s; did you mean %s?", s->name, value, s->values,
                  search.best);
     else
@@ -165,136 +186,13 @@ enum cz_dtype args_dtype(const char *value, enum cz_dtype otherwise)
 
 /* ---- options of other programs -------------------------------------------------------------- */
 
-#define RANKS "ranks are started by: czero launch -n N train"
-
-/* What torchrun, deepspeed, accelerate and Hugging Face's Trainer call it, and what it is here: of
- * the rows with its name the first whose option the command has, or that has none. */
-static const struct {
-    const char *name, *option, *sentence;
-} foreign[] = {
-    {"--num-gpus", "-n", NULL},
-    {"--num-gpus", NULL, RANKS},
-    {"--nproc-per-node", "-n", NULL},
-    {"--nproc-per-node", NULL, RANKS},
-    {"--nproc", "-n", NULL},
-    {"--nproc", NULL, RANKS},
-    {"--num-processes", "-n", NULL},
-    {"--num-processes", NULL, RANKS},
-    {"-np", NULL, RANKS},
-    {"--gpus", "-n", NULL},
-    {"--gpus", NULL, RANKS},
-    {"--devices", "-n", NULL},
-    {"--devices", NULL, RANKS},
-    {"--accelerator", "--device", NULL},
-    {"--ranks", "-n", NULL},
-    {"--ranks", "--world-size", NULL},
-    {"--num-nodes", "--hostfile", NULL},
-    {"--nnodes", "--hostfile", NULL},
-    {"--include", "--hostfile", NULL},
-    {"--hostfile", NULL, "hosts are for czero launch"},
-    {"--master-addr", NULL, "czero's ranks find each other by themselves"},
-    {"--master-port", NULL, "czero's ranks find each other by themselves"},
-    {"--local-rank", NULL, "czero launch tells the ranks; remove it"},
-    {"--deepspeed", "--config", NULL},
-    {"--deepspeed-config", "--config", NULL},
-    {"--ds-config", "--config", NULL},
-    {"--config-file", "--config", NULL},
-    {"--model-name-or-path", "--model", NULL},
-    {"--model-name", "--model", NULL},
-    {"--tokenizer-name", "--tokenizer", NULL},
-    {"--train-file", "--data", NULL},
-    {"--dataset", "--data", NULL},
-    {"--dataset-name", "--data", NULL},
-    {"--validation-file", "--eval-data", NULL},
-    {"--val-file", "--eval-data", NULL},
-    {"--val-data", "--eval-data", NULL},
-    {"--valid-data", "--eval-data", NULL},
-    {"--validation-data", "--eval-data", NULL},
-    {"--test-file", "--test-data", NULL},
-    {"--max-seq-length", "--seq-len", NULL},
-    {"--max-length", "--seq-len", NULL},
-    {"--block-size", "--seq-len", NULL},
-    {"--learning-rate", "--lr", NULL},
-    {"--per-device-train-batch-size", "--micro-batch", NULL},
-    {"--train-micro-batch-size-per-gpu", "--micro-batch", NULL},
-    {"--batch-size", "--micro-batch", NULL},
-    {"--gradient-accumulation-steps", "--accumulation", NULL},
-    {"--num-train-epochs", "--epochs", NULL},
-    {"--max-steps", "--steps", NULL},
-    {"--max-train-steps", "--steps", NULL},
-    {"--max-epochs", "--epochs", NULL},
-    {"--accumulate-grad-batches", "--accumulation", NULL},
-    {"--gradient-clip-val", "--max-grad-norm", NULL},
-    {"--dataloader-drop-last", "--drop-last", NULL},
-    {"--dataloader-drop-last", "--set", "--set dataloader_drop_last=true"},
-    {"--drop-last", "--set", "--set dataloader_drop_last=true"},
-    {"--id-column", "--keep", NULL},
-    {"--validation-split", "--eval-split", NULL},
-    {"--val-split", "--eval-split", NULL},
-    {"--valid-split", "--eval-split", NULL},
-    {"--test-size", "--eval-split", NULL},
-    {"--class-labels", "--class-names", NULL},
-    {"--label-names", "--class-names", NULL},
-    {"--label-list", "--class-names", NULL},
-    {"--id2label", "--class-names", NULL},
-    {"--use-peft", "--lora", NULL},
-    {"--lora-r", "--lora", "--lora rank=N"},
-    {"--lora-rank", "--lora", "--lora rank=N"},
-    {"--lora-alpha", "--lora", "--lora alpha=N"},
-    {"--lora-dropout", "--lora", "--lora dropout=P"},
-    {"--lora-target-modules", "--lora", "--lora targets=NAMES"},
-    {"--adam-beta1", "--betas", NULL},
-    {"--adam-beta2", "--betas", NULL},
-    {"--adam-epsilon", "--eps", NULL},
-    {"--warmup-ratio", "--warmup-steps", NULL},
-    {"--optim", "--optimizer", NULL},
-    {"--lr-scheduler-type", "--lr-scheduler", NULL},
-    {"--bf16", "--precision", "--precision bf16"},
-    {"--fp16", "--precision", "--precision fp16"},
-    {"--mixed-precision", "--precision", NULL},
-    {"--zero-stage", "--set", "--set zero_optimization.stage=N"},
-    {"--output-dir", "--save", NULL},
-    {"--save-steps", "--save-interval", NULL},
-    {"--save-total-limit", "--save-keep", NULL},
-    {"--save-only-model", "--save-weights-only", NULL},
-    {"--save-top-k", "--best-keep", NULL},
-    {"--save-strategy", "--save-interval", NULL},
-    {"--overwrite-output-dir", "--force", NULL},
-    {"--default-root-dir", "--save", NULL},
-    {"--resume-from-checkpoint", "--resume", NULL},
-    {"--ckpt-path", "--resume", NULL},
-    {"--eval-steps", "--eval-interval", NULL},
-    {"--evaluation-strategy", "--eval-interval", NULL},
-    {"--eval-strategy", "--eval-interval", NULL},
-    {"--val-check-interval", "--eval-interval", NULL},
-    {"--check-val-every-n-epoch", "--eval-interval", "--eval-interval epoch"},
-    {"--save-last", NULL, "--save also writes a checkpoint after the last step"},
-    {"--every-n-train-steps", "--save-interval", NULL},
-    {"--save-every", "--save-interval", NULL},
-    {"--save-freq", "--save-interval", NULL},
-    {"--save-best-only", "--best-metric", NULL},
-    {"--save-best", "--best-metric", NULL},
-    {"--keep-best", "--best-keep", NULL},
-    {"--greater-is-better", NULL, "--best-metric NAME says whether greater values are better"},
-    {"--metric-for-best-model", "--best-metric", NULL},
-    {"--monitor", "--best-metric", NULL},
-    {"--load-best-model-at-end", "--best-metric", NULL},
-    {"--early-stopping-patience", "--early-stopping", NULL},
-    {"--patience", "--early-stopping", NULL},
-    {"--per-device-eval-batch-size", "--micro-batch", NULL},
-    {"--report-to", "--tensorboard", NULL},
-    {"--logging-steps", "--set", "--set steps_per_print=N"},
-    {"--log-every-n-steps", "--set", "--set steps_per_print=N"},
-    {"--logging-dir", "--tensorboard", NULL},
-    {"--gradient-checkpointing", "--set", "--set activation_checkpointing.number_checkpoints=N"},
-};
-
-/* False: no other program has this option, or nothing here stands for it. */
+/* Of the rows with its name the first whose option the command has, or that has none. False: no
+ * other program has this option, or nothing here stands for it. */
 static bool complain_foreign(const struct arg_command *c, const char *word, const char *name)
 {
-    for (size_t i = 0; i < CZ_ARRAY_LEN(foreign); i++) {
-        const char *option = foreign[i].option, *sentence = foreign[i].sentence;
-        if (strcmp(name, foreign[i].name) != 0) continue;
+    for (size_t i = 0; i < args_n_foreign; i++) {
+        const char *option = args_foreign[i].option, *sentence = args_foreign[i].sentence;
+        if (args_foreign[i].value || strcmp(name, args_foreign[i].name) != 0) continue;
         if (!option)
             COMPLAIN(c, "unknown option %s: %s", word, sentence);
         else if (find_option(c, option, strlen(option)))
@@ -327,6 +225,13 @@ static void complain_unknown(const struct arg_command *c, const char *word)
         COMPLAIN(c, "unknown option %s (see %s --help)", word, c->name);
 }
 
+/* Other programs have "--packing true"; a file may be called so. */
+static bool is_truth(const char *word)
+{
+    return (strcasecmp(word, "true") == 0 || strcasecmp(word, "false") == 0) &&
+           access(word, F_OK) != 0;
+}
+
 /* Take the option at argv[i] and its values; gives the index of the next word, or -1. */
 static int take_option(const struct arg_command *c, int argc, char **argv, int i, void *options)
 {
@@ -341,8 +246,12 @@ static int take_option(const struct arg_command *c, int argc, char **argv, int i
         return -1;
     }
     if (s->kind == ARG_FLAG) {
-        if (equals) {
-            COMPLAIN(c, "%s takes no value", s->name);
+        const char *value = equals                                  ? equals + 1
+                            : i + 1 < argc && is_truth(argv[i + 1]) ? argv[i + 1]
+                                                                    : NULL;
+        if (value) {
+            COMPLAIN(c, "%s takes no value: %s", s->name,
+                     strcasecmp(value, "false") == 0 ? "leave the option out" : "remove the value");
             return -1;
         }
         *(bool *)field_of(s, options) = true;

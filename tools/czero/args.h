@@ -96,4 +96,12 @@ const char *args_more(const struct arg_spec *spec);
 #define ARGS_N_COMMON 4
 extern const struct arg_spec args_common[ARGS_N_COMMON];
 
+/* args_foreign.c: what other programs call an option (name; with dashes), or how they write the
+ * value of one that czero has, too. option NULL: the sentence says all. */
+struct arg_foreign {
+    const char *name, *option, *sentence, *value;
+};
+extern const struct arg_foreign args_foreign[];
+extern const size_t args_n_foreign;
+
 #endif

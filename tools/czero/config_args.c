@@ -68,15 +68,22 @@ static cz_status add_quoted(struct config_wanted *w, const char *path, const cha
 static cz_status add_lora_key(struct config_wanted *w, const char *key, const char *value)
 {
     static const struct {
-        const char *key;
+        const char *key, *peft;
         bool is_text;
-    } keys[] = {{"rank", false},  {"alpha", false},  {"dropout", false}, {"targets", true},
-                {"layers", true}, {"rslora", false}, {"dora", false},    {"modules_to_save", true}};
+    } keys[] = {{"rank", "r", false},
+                {"alpha", "lora_alpha", false},
+                {"dropout", "lora_dropout", false},
+                {"targets", "target_modules", true},
+                {"layers", "layers_to_transform", true},
+                {"rslora", "use_rslora", false},
+                {"dora", "use_dora", false},
+                {"modules_to_save", NULL, true}};
     struct nearest search = nearest_begin(key);
     for (size_t i = 0; i < CZ_ARRAY_LEN(keys); i++) {
         nearest_consider(&search, keys[i].key);
-        if (strcmp(keys[i].key, key) != 0) continue;
-        if (!keys[i].is_text) return add(w, "czero.lora.%s=%s", key, value);
+        if (strcmp(keys[i].key, key) != 0 && (!keys[i].peft || strcmp(keys[i].peft, key) != 0))
+            continue;
+        if (!keys[i].is_text) return add(w, "czero.lora.%s=%s", keys[i].key, value);
         char path[64];
         snprintf(path, sizeof path, "czero.lora.%s", keys[i].key);
         return add_quoted(w, path, value);
@@ -94,7 +101,7 @@ static cz_status add_lora(struct config_wanted *w, const char *lora)
 {
     char text[CONFIG_WANTED_NBYTES], *key = NULL, *value = NULL, *rest = text;
     if (!lora) return CZ_OK;
-    if (*lora == '\0') return add(w, "czero.lora.rank=8");
+    if (*lora == '\0') return add(w, "czero.lora={}");
     if (strlen(lora) >= sizeof text)
         return err_set(CZ_INVALID, 0,
                        "--lora %.40s…: is too long; the config's czero.lora has no "

@@ -312,7 +312,7 @@ const char *tool_cut_sentence(char buf[TOOL_CUT_NBYTES], uint64_t n_cut, uint64_
 {
     snprintf(buf, TOOL_CUT_NBYTES,
              "%" PRIu64 " of %" PRIu64 " %s%s %s truncated to %" PRId64 " token%s (--seq-len)",
-             n_cut, n, what, plural(n), n_cut == 1 ? "was" : "were", max_len,
+             n_cut, n, what, plural(n), n_cut == 1 || n == 1 ? "was" : "were", max_len,
              plural((uint64_t)max_len));
     return buf;
 }

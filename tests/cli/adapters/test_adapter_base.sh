@@ -70,7 +70,9 @@ sed -i 's/"base"/"gone"/' adapter/adapter_config.json plain/adapter_config.json
 warns "$wrong other: its results are not those of its training; use the model that it was trained on" generate --model other --adapter adapter "${ask[@]}"
 silent generate --model other --adapter plain "${ask[@]}"
 warns "$wrong other" eval --model other --adapter adapter --data "$text" --tokenizer bytes --seq-len 8
-warns "$wrong other" export adapter wrong --merge --model other
+refused 2 "--merge: the adapter adapter $wrong other; --force merges it all the same" export adapter wrong --merge --model other
+[ ! -e wrong ] || [ -z "$(ls wrong)" ] || fail "a refused merge wrote something"
+warns "$wrong other" export adapter wrong --merge --model other --force
 warns "$wrong other" embed --model other --adapter adapter --text a --tokenizer bytes
 echo "{% for m in messages %}{{ m.content }}{% endfor %}" >t.jinja
 echo a | warns "$wrong other" chat --model other --adapter adapter --tokenizer bytes --chat-template t.jinja --max-new-tokens 1

@@ -201,9 +201,45 @@ refused '"ranc" is not a key' --lora ranc=3
 refused 'match no linear map' --lora 'targets=q_proj|v_proj$'
 refused 'is no list of numbers and ranges' --lora layers=1-
 refused 'no linear map is left in layers "7"' --lora layers=7
-refused 'czero.lora.dropout: -0.5 is out of range' --lora dropout=-0.5
+refused '--lora dropout (czero.lora.dropout): -0.5 is out of range' --lora dropout=-0.5
 refused 'KEY=VALUE is needed' --lora 16
 refused 'give one of them' --lora rank=3 --adapter "$tmp/a"
+
+# PEFT's names, in the config and in the option; the same value twice is no mistake
+# takes LORA OPTIONS… : with this section of the config
+takes() {
+  local section=$1
+  shift
+  rm -rf "$tmp/peft"
+  config '"stage": 0' '"czero": {"lora": '"$section"'}' | train "$tmp/base" "$tmp/peft" 1 "$@" >"$tmp/said" 2>&1 || fail "$section $*: $(cat "$tmp/said")"
+}
+differs() {
+  local section=$1 sentence=$2 code=0
+  shift 2
+  config '"stage": 0' '"czero": {"lora": '"$section"'}' | train "$tmp/base" "$tmp/d" 1 "$@" >"$tmp/said" 2>&1 || code=$?
+  [ "$code" = 2 ] && grep -qF -- "$sentence" "$tmp/said" || fail "$section $*: $code $(cat "$tmp/said")"
+}
+peft='{"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], "use_rslora": true}'
+takes "$peft" --lora r=4,lora_alpha=8,target_modules=q_proj,v_proj,use_rslora=true,lora_dropout=0,use_dora=false
+cp -r "$tmp/peft" "$tmp/first"
+for more in "--lora rank=4" "--lora" "--lora alpha=8.0,targets=q_proj,v_proj" "--set czero.lora.rank=4" "--auto czero.lora.rank=4"; do
+  # shellcheck disable=SC2086
+  takes "$peft" $more
+  cmp "$tmp/first/adapter_model.safetensors" "$tmp/peft/adapter_model.safetensors" || fail "$more trains another adapter"
+done
+takes null --lora r=4,lora_alpha=8,target_modules=q_proj,v_proj,use_rslora=true
+cmp "$tmp/first/adapter_model.safetensors" "$tmp/peft/adapter_model.safetensors" || fail "PEFT's names mean something else"
+takes "$peft" --set czero.lora.rank=2
+grep -q '"r": 2' "$tmp/peft/adapter_config.json" || fail "--set does not replace r"
+takes '{"r": "auto", "target_modules": "q_proj"}' --lora rank=2
+grep -q '"r": 2' "$tmp/peft/adapter_config.json" || fail "no rank for auto"
+differs "$peft" 'czero.lora.r: 4 differs from --lora rank=8: give one of them' --lora rank=8
+differs "$peft" 'czero.lora.r: 4 differs from --lora rank=8: give one of them' --lora r=8
+differs '{"rank": 4}' 'czero.lora.rank: 4 differs from --lora rank=8' --lora r=8
+differs "$peft" 'czero.lora.target_modules: ["q_proj", "v_proj"] differs from --lora targets="q_proj"' --lora targets=q_proj
+differs "$peft" 'differs from --lora targets="q_proj,v_proj,k_proj"' --lora targets=q_proj,v_proj,k_proj
+differs '{"r": 3, "rank": 3}' 'is given together with "rank", its other name' --seed 1
+differs "$peft" 'begins another adapter than the one that the model has (--adapter): remove one of the two' --adapter "$tmp/a"
 refused 'it is no adapter' --adapter "$tmp/base"
 config '"stage": 0' | train "$tmp/base" "$tmp/a" 1 --lora rank=3 >"$tmp/said" 2>&1 && fail "an adapter was replaced"
 grep -q 'holds a model already' "$tmp/said"

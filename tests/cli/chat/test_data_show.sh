@@ -64,6 +64,21 @@ head -n 4 rows.jsonl >half.jsonl
 "$czero" data show half.jsonl --tokenizer bytes --chat-template t.jinja --seq-len 32 >out 2>err || fail "half"
 grep -qF "czero train refuses this data: more than half of its rows are left out" out || fail "no word of the refusal"
 refused 2 "2 of 3 rows cannot be trained on" "${train[@]}" --data half.jsonl
+refused 2 "czero data show half.jsonl --model gpt2-tiny --tokenizer bytes --chat-template t.jinja --left-out shows them" "${train[@]}" --data half.jsonl
+grep -qF "           1 is refused by the template; the first: rows.jsonl:6: t.jinja:1: 'content' is undefined" <("$czero" "${show[@]}") || fail "no first reason"
+head -n 1 rows.jsonl >single.jsonl
+"$czero" data show single.jsonl --tokenizer bytes --chat-template t.jinja >out 2>err || fail "one row"
+grep -qF "rows       1; 1 is trained on, 0 are left out" out && grep -qF "0 of 1 row was truncated" out || fail "one row is several"
+
+# --model instead of --tokenizer; how answers begin
+mkdir base
+cp "$build"/fixtures/tokenizers/qwen2/* base/
+sed 's/<a>/<b>/' t.jinja >base/chat_template.jinja
+"$czero" data show single.jsonl --model base >out 2>err || fail "--model"
+grep -qF 'answers    answers follow "<a>", but the generation prompt is "<b>": generate will not begin as trained (1 of 1 row)' out || fail "--model has another template"
+"$czero" data show single.jsonl --model base --chat-template t.jinja --json >out 2>err || fail "--model --json"
+grep -q '"answers_compared": 1' out && grep -q '"answers_begin_otherwise": 0' out || fail "beginnings in JSON"
+refused 2 "--model or --tokenizer" data show single.jsonl
 
 # colours on a terminal only, and not against NO_COLOR
 colours() { TERM=xterm script -qec "$1 '$czero' ${show[*]} --rows 1 --seq-len 12" /dev/null </dev/null >out 2>err || fail "on a terminal"; }

@@ -5,6 +5,7 @@
  * its name here; one sentence lists all that is missing. */
 #include "tests/support/check_main.h"
 #include "tools/czero/args.c" /* the tools are no library */
+#include "tools/czero/args_foreign.c"
 #include "tools/czero/terminal.c"
 #include "tools/czero/tool.c"
 

@@ -74,6 +74,19 @@ grep -q -- '--eval-split 0.1' $dir/train.sh && grep -q -- '--best-metric accurac
 trains model/config.json
 grep -q ',eval,' $dir/metrics.csv || fail "the split is not evaluated"
 becomes sft base messages.jsonl --eval-data 0.25
+grep -q -- '--eval-interval epoch' $dir/train.sh && grep -q -- '--best-metric loss' $dir/train.sh || fail "chats are evaluated at the end alone"
+! grep -q -- '--packing' said || fail "rows of one length are to be packed"
+python3 - <<'PY'
+import json
+with open("uneven.jsonl", "w") as f:
+    for i in range(40):
+        f.write(json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a" if i % 8 else " ".join(str(7919 * k) for k in range(60))}]}) + "\n")
+PY
+becomes sft base uneven.jsonl --seq-len 512 --host-memory 4GB
+grep -q 'Rows fill [1-4][0-9] % of a batch; --packing puts several examples into one row' said || fail "no word of packing"
+becomes sft base uneven.jsonl --seq-len 512 --host-memory 4GB --packing
+! grep -q 'Rows fill' said || fail "packing is suggested where it is on"
+becomes sft base messages.jsonl --eval-data 0.25
 grep -q -- '--eval-split 0.25' $dir/train.sh || fail "a share that was asked for"
 becomes classification bert-tiny table.csv --tokenizer bytes --eval-data none
 grep -q -- '--eval' $dir/train.sh && fail "an evaluation that was declined"

@@ -65,6 +65,68 @@ done <<'NAMES'
 --validation_file=x --eval-data
 --lora_r=8 --lora rank=N
 --overwrite_output_dir --force
+--dtype=bf16 --precision fp32, bf16 or fp16
+--assistant_only_loss --loss-on assistant
+--completion_only_loss --loss-on completion
+--last_turn_only --loss-on completion
+--mask_history --loss-on completion
+--train_on_inputs --loss-on all
+--train_on_prompt --loss-on all
+--group_by_length --bucket (labelled texts), or --packing (chats)
+--do_eval --eval-data
+--sample_packing --packing
+--base_model --model
+--datasets --data
+--val_set_size=1 --eval-split
+--cutoff_len=8 --seq-len
+--finetuning_type=lora --lora, or no option to train all weights
+--target_modules=q --lora targets=NAMES
+--rank=8 --lora rank=N
+--train_data=x --data
+--texta_name=x --text-column
+--textb_name=x --pair-column
+--label_name=x --label-column
+--train_batchsize=8 --micro-batch
+--dirpath=x --save
+--pretrained_model_path=x --model
+--load_checkpoints_path=x --resume DIR, or --init DIR for its weights alone
+--strategy=x --config FILE, DeepSpeed's
+--scheduler_type=x --lr-scheduler
+--min_lr=0 --set scheduler.params.warmup_min_lr=X
+--data_dir=x --data DIR/FILE
+--warmup=0.01 --warmup-ratio SHARE (below 1), or --warmup-steps N
+NAMES
+while IFS='~' read -r words theirs; do
+  # shellcheck disable=SC2086
+  expect 2 "$words" $theirs
+done <<'NAMES'
+unknown option --id_name; did you mean --keep NAME, or --fields?~predict --id_name x
+unknown option --id_name: czero predict --keep NAME copies a column~train --id_name x
+unknown option --output_save_path; did you mean -o?~predict --output_save_path x
+unknown option --num_nodes: several hosts are for: czero launch --hostfile FILE~train --num_nodes 2
+unknown option --learning-rate: the learning rate is optimizer.params.lr of the config~init --learning-rate 1
+unknown option --lr: the learning rate is~init --lr 1
+unknown option --batch_size; did you mean --batch?~predict --batch_size 8
+czero generate and czero chat take it~train --max_new_tokens 5
+czero export DIR OUT_DIR --merge~train --merge
+czero does not quantise weights~train --load_in_4bit
+czero adds no noise~train --neftune_noise_alpha 5
+czero chooses its attention kernels itself~train --flash_attention true
+czero reads data in threads of its own~train --dataloader_num_workers 4
+its member "text"~train --dataset_text_field text
+czero names checkpoints by their step~train --filename x
+czero takes the classes from the data~train --num_labels 2
+evaluations have the micro-batch of training~train --valid_batchsize 8
+czero evaluates all rows~train --limit_val_batches 8
+says whether greater values are better~train --mode max
+--precision: "16" is not one of fp32|bf16|fp16; did you mean fp16?~train --precision 16
+did you mean fp16?~train --precision 16-mixed
+did you mean bf16?~train --precision bf16-mixed
+did you mean fp32?~train --precision 32
+--warmup-steps: "0.01" is not a whole number; --warmup-ratio takes a share of the steps~train --warmup-steps 0.01
+--packing takes no value: remove the value~train --packing true
+--packing takes no value: remove the value~train --packing=true
+--packing takes no value: leave the option out~train --packing False
 NAMES
 expect 2 'ranks are started by: czero launch -n N train' train --gpus 2
 expect 2 'did you mean -n?' launch --nproc_per_node=2 train

@@ -176,7 +176,7 @@ expect 0 "64 tokens a row, the model's context" --model gpt2-tiny --host-memory 
 expect 2 "nothing.json" "${small[@]}" --host-memory 1GB --profile nothing.json
 expect 2 "cannot be dealt to 3 ranks" "${small[@]}" --host-memory 1GB --batch 4 --world-size 3
 expect 2 "did you mean c_attn" "${small[@]}" --host-memory 1GB --lora targets=c_atn
-expect 2 "czero.lora.rank: 0 is out of range" "${small[@]}" --host-memory 1GB --lora rank=0
+expect 2 "lora rank (czero.lora.rank): 0 is out of range" "${small[@]}" --host-memory 1GB --lora rank=0
 expect 2 "no linear map is called" --host-memory 64GB --lora targets=nothing
 expect 2 "gpt2-huge" --model gpt2-huge --seq-len 64 --host-memory 1GB
 "$czero" tune --help >"$work/out" && grep -q "host-memory" "$work/out" || complain "no help"

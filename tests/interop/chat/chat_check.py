@@ -28,6 +28,12 @@ from conversations import CONVERSATIONS, WIDE, random_conversation
 from jinja_check import NOW, templates
 from jinja_engine import Refused
 
+# Plain answers begin as the generation prompt does, but for templates that ask for reasoning, or for none.
+PLAIN = [{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there"}]},
+         {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Where?"},
+                       {"role": "assistant", "content": "Here"}]}]
+REASONS = re.compile(r"deepseek_r1_distill|deepseekv3|nemotron_3")
+
 SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "<|end|>", "<think>", "</think>", "<start_of_turn>", "<end_of_turn>", "<|eot_id|>",
            "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>", "[INST]", "[/INST]"]
 
@@ -41,7 +47,8 @@ class TextBuf(ctypes.Structure):
 
 
 class Tokens(ctypes.Structure):
-    _fields_ = [("ids", ctypes.POINTER(ctypes.c_int32)), ("trained", ctypes.POINTER(ctypes.c_uint8)), ("n", ctypes.c_size_t), ("n_trained", ctypes.c_size_t), ("lacks_end", ctypes.c_bool), ("has_empty", ctypes.c_bool), ("fault", ctypes.c_int)]
+    _fields_ = [("ids", ctypes.POINTER(ctypes.c_int32)), ("trained", ctypes.POINTER(ctypes.c_uint8)), ("n", ctypes.c_size_t), ("n_trained", ctypes.c_size_t), ("lacks_end", ctypes.c_bool), ("has_empty", ctypes.c_bool), ("is_excluded", ctypes.c_bool), ("fault", ctypes.c_int),
+                ("has_start", ctypes.c_bool), ("start", TextBuf)]
 
 
 class Reading(ctypes.Structure):
@@ -99,6 +106,7 @@ class Ours:
         try:
             self.check(self.lib.chat_row_read(data, ctypes.c_size_t(len(data)), b"row", ctypes.byref(self.reading()), read))
             self.check(self.lib.chat_encode(ctypes.byref(self.encoder), read, b"row", ctypes.byref(out)))
+            self.start = ctypes.string_at(out.start.s, out.start.n).split(b"\0")[:2] if out.start.n else None
             return out.ids[: out.n], [int(x) for x in out.trained[: out.n]]
         finally:
             self.lib.chat_tokens_free(ctypes.byref(out))
@@ -200,7 +208,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tok = make_tokenizer(folder)
         ours = Ours(args.library, folder)
-        n_templates = n_cases = 0
+        n_templates = n_cases = others = 0
         for name, text in templates():
             path = pathlib.Path(folder) / (name.replace("/", ".") + ".jinja")
             path.write_text(text)
@@ -213,6 +221,11 @@ def main():
                 marked.compare(f"{path.name} (parsing)", None if broken else "", broken, "", refused)
                 continue
             n_templates += 1
+            for row in PLAIN:
+                _, refusal = outcome(lambda: ours.encode(row))
+                if not refusal and ours.start and not REASONS.search(path.name):
+                    print(f"{path.name}: answers follow {ours.start[0]}, the generation prompt is {ours.start[1]}")
+                    others += 1
             n_cases += len(cases)
             for i, case in enumerate(cases):
                 def theirs(case=case):
@@ -269,7 +282,7 @@ def main():
                 pairs.compare(f"{path.name}, pair {i}", expected, error, got, refusal)
             ours.close()
     print(f"seed {args.seed}: {n_templates} templates, {n_cases / max(n_templates, 1):.0f} conversations each")
-    bad = 0
+    bad = others
     for name, report in (("templates with generation blocks", marked), ("templates without", unmarked), ("prompts and completions", pairs), ("prompts alone", asked)):
         print(f"{name}: {dict(report.counts)}")
         bad += report.counts["differ"]

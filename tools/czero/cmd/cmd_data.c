@@ -9,6 +9,7 @@
 #include "tools/czero/commands.h"
 #include "tools/czero/terminal.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,8 +21,10 @@ static const struct arg_spec show_specs[] = {
     {"FILE", ARG_STRING, FIELD(file), "FILE", "file or folder, as for czero train --data",
      .required = true},
     ENCODING_OPTION(FIELD(encoding)),
+    {"--model", ARG_STRING, FIELD(model), "DIR",
+     "model or adapter to train, whose tokenizer and chat template count"},
     {"--tokenizer", ARG_STRING, FIELD(tokenizer), "bytes|DIR",
-     "tokenizer: the model's folder, or any other", .required = true},
+     "tokenizer (default: the one in the model's folder)"},
     {"--text-column", ARG_STRING, FIELD(text_column), "NAME", "as for czero train"},
     {"--pair-column", ARG_STRING, FIELD(pair_column), "NAME", "as for czero train"},
     {"--label-column", ARG_STRING, FIELD(label_column), "NAME", "as for czero train"},
@@ -42,9 +45,9 @@ static const struct arg_spec show_specs[] = {
 
 static const struct arg_command actions[] = {
     {"czero data show", "Show rows as tokens, with what is trained of them, and what an epoch has.",
-     show_specs, CZ_ARRAY_LEN(show_specs),
-     .examples = "  czero data show chat.jsonl --tokenizer path/to/qwen3 --seq-len 2048\n"
-                 "  czero data show chat.jsonl --tokenizer path/to/qwen3 --left-out\n"
+     show_specs, CZ_ARRAY_LEN(show_specs), .one_of = "--model|--tokenizer",
+     .examples = "  czero data show chat.jsonl --model path/to/qwen3 --seq-len 2048\n"
+                 "  czero data show chat.jsonl --model path/to/qwen3 --left-out\n"
                  "  czero data show train.csv --tokenizer path/to/bert",
      .epilogue = "Trained tokens are green on a terminal and stand between {+ and +} elsewhere;\n"
                  "what is cut is red, or stands between [- and -]. Rows of tables, of labelled\n"
@@ -58,7 +61,7 @@ const struct arg_command data_command = {
     .actions = actions,
     .n_actions = CZ_ARRAY_LEN(actions),
     .epilogue = "Every action accepts --help.",
-    .examples = "  czero data show chat.jsonl --tokenizer path/to/qwen3",
+    .examples = "  czero data show chat.jsonl --model path/to/qwen3",
 };
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -326,23 +329,35 @@ static void print_lengths(const struct data_words *o, const struct chat_set *s,
     }
 }
 
+/* Why the first row with this fault is left out; NULL: no sentence says more. */
+static const char *first_sentence(const struct chat_set *s, int fault)
+{
+    for (size_t i = 0; i < s->n_left_out; i++)
+        if ((int)s->left_out[i].fault == fault) return s->left_out[i].sentence;
+    return NULL;
+}
+
 static void print_summary(const struct data_words *o, const struct chat_set *s,
                           const struct summary *sum)
 {
     const uint64_t n_out = chat_set_n_left_out(s);
-    char text[CHAT_REASONS_NBYTES], cut[TOOL_CUT_NBYTES];
+    char text[CHAT_REASONS_NBYTES], cut[TOOL_CUT_NBYTES], start[CHAT_START_NBYTES];
     printable_print(stdout,
-                    "rows       %" PRIu64 "; %" PRIu64 " are trained on, %" PRIu64 " %s left out\n",
-                    s->n_rows, s->n_rows - n_out, n_out, n_out == 1 ? "is" : "are");
+                    "rows       %" PRIu64 "; %" PRIu64 " %s trained on, %" PRIu64 " %s left out\n",
+                    s->n_rows, s->n_rows - n_out, s->n_rows - n_out == 1 ? "is" : "are", n_out,
+                    n_out == 1 ? "is" : "are");
     for (int i = 0; i < CHAT_N_FAULTS; i++)
         if (s->n_faults[i] > 0)
-            printable_print(stdout, "           %s\n",
-                            chat_set_reason(s, (enum chat_fault)i, text));
+            printable_print(stdout, "           %s%s%s\n",
+                            chat_set_reason(s, (enum chat_fault)i, text),
+                            first_sentence(s, i) ? "; the first: " : "",
+                            first_sentence(s, i) ? first_sentence(s, i) : "");
     if (s->n_empty > 0)
         printable_print(stdout,
                         "empty      %" PRIu64 " %s an answer that says nothing: only the end "
                         "of the turn is trained there\n",
                         s->n_empty, s->n_empty == 1 ? "row has" : "rows have");
+    if (chat_set_start(s, start)) printable_print(stdout, "answers    %s\n", start);
     print_lengths(o, s, sum);
     printable_print(stdout, "cut        %s, %zu token%s lost\n",
                     tool_cut_sentence(cut, s->n_cut, s->n_rows, "row", o->seq_len),
@@ -406,6 +421,8 @@ static void write_summary(struct json_writer *w, const struct data_words *o,
     json_put_int(w, "trained_tokens_per_epoch", (int64_t)s->n_trained);
     json_put_int(w, "rows_without_end", (int64_t)s->n_without_end);
     json_put_int(w, "rows_with_empty_answer", (int64_t)s->n_empty);
+    json_put_int(w, "answers_compared", (int64_t)s->n_starts);
+    json_put_int(w, "answers_begin_otherwise", (int64_t)s->n_other_starts);
     json_put_size(w, o->packing ? "packed_rows" : "batch_rows", s->n_bins);
 }
 
@@ -439,6 +456,10 @@ static cz_status show(struct data_words *o)
     struct chat_encoder encoder = {0};
     struct chat_set *set = NULL;
     cz_status st;
+    const char *adapter = NULL;
+    TRY(adapter_find_base(&o->model, &adapter));
+    o->tokenizer = adapter_tokenizer(o->tokenizer, o->model, adapter);
+    const char *dir = o->model ? adapter_template(o->model, adapter) : NULL;
     if (data_is_texts(o)) return data_show_texts(o);
     if (o->seq_len == 0) o->seq_len = 1024;
     if (o->text_column || o->pair_column || o->label_column)
@@ -448,7 +469,7 @@ static cz_status show(struct data_words *o)
                                         : "label",
                        o->file);
     TRY(cz_tokenizer_open(o->tokenizer, &tokenizer));
-    TRY_GOTO(chat_encoder_open(&encoder, tokenizer, o->chat_template, o->loss_on), done);
+    TRY_GOTO(chat_encoder_open_in(&encoder, tokenizer, dir, o->chat_template, o->loss_on), done);
     const struct chat_set_options options = {.paths = &o->file,
                                              .n_paths = 1,
                                              .encoding = o->encoding,

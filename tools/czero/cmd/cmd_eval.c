@@ -471,8 +471,7 @@ static void token_eval_close(struct token_eval *t)
 static cz_status token_eval_open(struct token_eval *t, const struct eval_options *o, int64_t T)
 {
     const struct score_options *s = &o->score;
-    const char *own = cz_tokenizer_is_in(s->model) ? s->model : "bytes";
-    TRY(cz_tokenizer_open(s->tokenizer ? s->tokenizer : own, &t->tokenizer));
+    TRY(cz_tokenizer_open(adapter_tokenizer(s->tokenizer, s->model, s->adapter), &t->tokenizer));
     struct cz_data_options options = {.size = sizeof options,
                                       .paths = o->data.items,
                                       .n_paths = o->data.n,
@@ -569,7 +568,6 @@ static cz_status eval_chats(const struct eval_options *o, struct cz_model *model
     const struct score_options *s = &o->score;
     const int64_t t_max = cz_model_t_max(model), usual = t_max < 1024 ? t_max : 1024;
     const int64_t T = s->max_len > 0 ? s->max_len : usual, B = s->batch > 0 ? s->batch : 32;
-    const char *own = cz_tokenizer_is_in(s->model) ? s->model : "bytes";
     const struct cz_infer_options infer = {.size = sizeof infer,
                                            .B = B,
                                            .T = T,
@@ -581,8 +579,11 @@ static cz_status eval_chats(const struct eval_options *o, struct cz_model *model
     struct chat_loader *loader = NULL;
     cz_status st;
     TRY_GOTO(cz_model_set_shape(model, T), done);
-    TRY_GOTO(cz_tokenizer_open(s->tokenizer ? s->tokenizer : own, &t.tokenizer), done);
-    TRY_GOTO(chat_encoder_open(&encoder, t.tokenizer, o->chat_template, o->loss_on), done);
+    TRY_GOTO(cz_tokenizer_open(adapter_tokenizer(s->tokenizer, s->model, s->adapter), &t.tokenizer),
+             done);
+    TRY_GOTO(chat_encoder_open_in(&encoder, t.tokenizer, adapter_template(s->model, s->adapter),
+                                  o->chat_template, o->loss_on),
+             done);
     const struct chat_set_options options = {.paths = o->data.items,
                                              .n_paths = o->data.n,
                                              .encoding = o->encoding,

@@ -4,11 +4,13 @@
 #include "base/clock.h"
 
 #include "base/dtype.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "checkpoint/read/checkpoint.h"
 #include "checkpoint/read/names.h"
+#include "data/chat/chat_template.h"
 #include "formats/beneath.h"
 #include "formats/file_io.h"
 #include "formats/folder_lock.h"
@@ -65,7 +67,8 @@ static const struct arg_spec specs[] = {
      "write the adapter (LoRA) that the checkpoint holds, as PEFT saves it", 0, false},
     {"--adapter-config", ARG_STRING, FIELD(adapter_config), "FILE",
      "its adapter_config.json (default: the one beside the checkpoints)", 0, false},
-    {"--force", ARG_FLAG, FIELD(force), NULL, "replace the model that OUT_DIR holds", 0, false},
+    {"--force", ARG_FLAG, FIELD(force), NULL,
+     "replace the model that OUT_DIR holds; merge an adapter of another base", 0, false},
     {"--verify", ARG_FLAG, FIELD(verify), NULL,
      "read the output and compare every tensor with the shards", 0, false},
     {"--quiet", ARG_FLAG, FIELD(quiet), NULL, "print errors only", 0, false},
@@ -197,19 +200,36 @@ static cz_status write_weights(const struct export_options *o, struct cz_consoli
     return st;
 }
 
-/* A folder without a tokenizer exports without one. */
-static cz_status export_tokenizer(const struct export_options *o)
+/* The tokenizer and the chat template, each of the first folder that has one: what the weights were
+ * trained with, then what their base came with. NULL: no such folder. */
+static cz_status export_text(const struct export_options *o, const char *trained, const char *base)
 {
-    struct cz_tokenizer *tokenizer;
-    if (!cz_tokenizer_is_in(o->model)) return CZ_OK;
-    TRY(cz_tokenizer_open(o->model, &tokenizer));
-    cz_status st = cz_tokenizer_export(tokenizer, o->out_dir);
+    const char *const places[] = {trained, base};
+    const char *tokens = NULL, *chat = NULL;
+    struct cz_tokenizer *tokenizer = NULL;
+    struct chat_template *t = NULL;
+    struct out_folder folder = {.path = NULL};
+    cz_status st = CZ_OK;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(places); i++) {
+        if (places[i] && !tokens && cz_tokenizer_is_in(places[i])) tokens = places[i];
+        if (places[i] && !chat && chat_template_is_in(places[i])) chat = places[i];
+    }
+    if (tokens) TRY(cz_tokenizer_open(tokens, &tokenizer));
+    if (chat && (!tokens || strcmp(tokens, chat) != 0))
+        TRY_GOTO(chat_template_open(chat, NULL, &t), done);
+    if (!tokenizer && !t) return CZ_OK;
+    TRY_GOTO(out_folder_open(o->out_dir, &folder), done);
+    TRY_GOTO(chat_template_export(t, tokenizer, &folder), done);
+done:
+    out_folder_close(&folder);
+    chat_template_close(t);
     cz_tokenizer_close(tokenizer);
     return st;
 }
 
 /* The config last: without it the folder is no model yet. */
-static cz_status export(const struct export_options *o, const struct cz_model *m)
+static cz_status export(const struct export_options *o, const struct cz_model *m,
+                        const char *described)
 {
     struct cz_consolidate_result result = {.size = sizeof result};
     const int64_t begin = clock_now_ns();
@@ -221,7 +241,7 @@ static cz_status export(const struct export_options *o, const struct cz_model *m
     cz_status st = model_export_config(m, &folder, args_dtype(o->dtype, DTYPE_F32));
     out_folder_close(&folder);
     TRY(st);
-    TRY(export_tokenizer(o));
+    TRY(export_text(o, described, o->model));
     const double seconds = (double)(clock_now_ns() - begin) * 1e-9;
     if (o->json) return put_consolidated(&result, o->out_dir, seconds, o->verify);
     if (o->quiet) return CZ_OK;
@@ -408,6 +428,18 @@ static cz_status export_generation(const struct export_options *o, const struct 
     return st;
 }
 
+/* An adapter is of use without them: its base has its own. */
+static cz_status export_adapter_text(const struct export_options *o)
+{
+    char folder[PATH_MAX];
+    if (!find_adapter_config(o, folder)) return CZ_OK;
+    const cz_status st = export_text(o, folder, NULL);
+    if (st == CZ_OK || st == CZ_NOMEM) return st;
+    LOGV(LOG_WARN, SUB_DATA, "not exported: %s", cz_last_error());
+    err_clear();
+    return CZ_OK;
+}
+
 /* --adapter: the config last, as in all folders. */
 static cz_status export_adapter(const struct export_options *o)
 {
@@ -430,6 +462,7 @@ static cz_status export_adapter(const struct export_options *o)
     TRY_GOTO(write_adapter(o, ck, path, &n), done);
     TRY_GOTO(out_folder_open(o->out_dir, &folder), done);
     TRY_GOTO(export_generation(o, &folder), done);
+    TRY_GOTO(export_adapter_text(o), done);
     TRY_GOTO(file_save_in(&folder, "adapter_config.json", text, nbytes), done);
     if (!o->quiet)
         printable_print(stdout, "wrote %s: the adapter of %s, %zu tensor%s, %s, in %.1f s\n",
@@ -467,6 +500,13 @@ static cz_status merge(struct export_options *o)
     TRY(check_out(o, o->model, o->dir));
     struct cz_model *m = adapter_open(o->model, o->dir);
     if (!m) return cz_last_status();
+    if (model_has_other_base(m) && !o->force) {
+        cz_model_destroy(m);
+        return err_set(CZ_INVALID, 0,
+                       "--merge: the adapter %s was trained on other weights than those of %s; "
+                       "--force merges it all the same",
+                       o->dir, o->model);
+    }
     cz_status st = model_read_ends(o->dir, "generation_config.json", &ends);
     for (size_t i = 0; i < ends.n; i++) model_add_end(m, ends.ids[i]);
     const enum cz_dtype dtype = args_dtype(o->dtype, model_weights_dtype(m));
@@ -474,7 +514,7 @@ static cz_status merge(struct export_options *o)
         st = err_set(CZ_NOTFOUND, 0, "%s has no weights to merge into", o->model);
     if (st == CZ_OK) st = model_export_merged(m, o->out_dir, dtype, fetch_weights, m);
     cz_model_destroy(m);
-    if (st == CZ_OK) st = export_tokenizer(o);
+    if (st == CZ_OK) st = export_text(o, o->dir, o->model);
     if (st != CZ_OK || o->quiet) return st;
     printable_print(stdout, "wrote %s: %s with the adapter %s in its weights, %s, in %.1f s\n",
                     o->out_dir, o->model, o->dir, dtype_name(dtype),
@@ -488,7 +528,9 @@ static cz_status run_in_folder(struct export_options *o)
     if (o->adapter) return export_adapter(o);
     if (o->adapter_config) return err_set(CZ_INVALID, 0, "--adapter-config is for --adapter");
     if (o->merge) return merge(o);
-    if (!o->model) TRY(find_described(o->dir, described));
+    cz_status st = find_described(o->dir, described);
+    if (!o->model) TRY(st);
+    err_clear(); /* --model describes it as well */
     if (!o->model && !*described)
         return err_set(
             CZ_INVALID, 0,
@@ -499,7 +541,7 @@ static cz_status run_in_folder(struct export_options *o)
                                           .config_only = true}; /* weights are the checkpoint's */
     struct cz_model *m = cz_model_open_ex(o->model, &look);
     if (!m) return cz_last_status();
-    cz_status st = export(o, m);
+    st = export(o, m, *described ? described : NULL);
     cz_model_destroy(m);
     return st;
 }

@@ -129,6 +129,23 @@ static bool is_quick_to_check(const struct arg_list *paths)
     return nbytes <= CHECK_NBYTES_MAX;
 }
 
+/* Without packing a row is one example, and a batch as wide as its longest row. */
+static void suggest_packing(const struct init *in, const struct chat_set *s)
+{
+    const size_t batch = in->batch > 0 ? (size_t)in->batch : 8;
+    size_t room = 0;
+    for (size_t i = 0; i < s->n_examples; i += batch) {
+        const size_t n = s->n_examples - i < batch ? s->n_examples - i : batch;
+        size_t widest = 0;
+        for (size_t k = i; k < i + n; k++)
+            if (s->examples[k].n > widest) widest = s->examples[k].n;
+        room += n * widest;
+    }
+    if (2 * s->n_tokens >= room) return;
+    tool_note("Rows fill %.0f %% of a batch; --packing puts several examples into one row.",
+              100.0 * (double)s->n_tokens / (double)room);
+}
+
 /* Chats that the run would refuse, such as those without a template, are refused here. */
 static cz_status check_chats(const struct init *in)
 {
@@ -146,6 +163,7 @@ static cz_status check_chats(const struct init *in)
     TRY_GOTO(chat_encoder_open(&encoder, tok, NULL, NULL), done);
     options.encoder = encoder;
     TRY_GOTO(chat_set_open(&options, &set), done);
+    if (!options.packs) suggest_packing(in, set);
 done:
     chat_set_close(set);
     chat_encoder_close(&encoder);
@@ -289,7 +307,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
 {
     const char *best = in->task == CZ_TASK_CLASSIFICATION         ? "accuracy"
                        : in->task == CZ_TASK_TOKEN_CLASSIFICATION ? "f1"
-                                                                  : NULL;
+                                                                  : "loss";
     printable_print(out, "%s ", program);
     if (in->ranks > 1)
         fprintf(out, "launch -n %lld -- train", (long long)in->ranks);
@@ -318,7 +336,10 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_output(out, "--metrics", f->dir, "metrics.csv");
     put_output(out, "--save", f->dir, "checkpoints");
     put_option(out, "--resume", "auto");
-    if (in->eval_data.n > 0 || in->eval_split) put_option(out, "--best-metric", best);
+    if (in->eval_data.n > 0 || in->eval_split) {
+        put_option(out, "--eval-interval", "epoch");
+        put_option(out, "--best-metric", best);
+    }
     put_output(out, "--export", f->dir, in->lora ? "adapter" : "model");
 }
 

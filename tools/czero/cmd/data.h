@@ -9,7 +9,7 @@
 
 struct data_words {
     const char *file;
-    const char *tokenizer, *chat_template, *loss_on, *encoding;
+    const char *model, *tokenizer, *chat_template, *loss_on, *encoding;
     const char *text_column, *pair_column, *label_column;
     int64_t seq_len, rows, line; /* seq_len 0: not given */
     bool packing, left_out, json;

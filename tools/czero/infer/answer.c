@@ -1,9 +1,6 @@
 /* Texts that arrive token by token, and where they end. */
 #include "tools/czero/infer/answer.h"
 
-#include "formats/beneath.h"
-
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,16 +89,6 @@ struct cz_generate_options answer_options(const struct answer_sampling *s,
                                         .end_ids = ends->ids,
                                         .n_end_ids = ends->n,
                                         .n_vocab = cz_tokenizer_vocab_size(tokenizer)};
-}
-
-cz_status answer_open_template(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
-                               const char *model, const char *given)
-{
-    char own[PATH_MAX];
-    if (!given && !cz_tokenizer_is_in(model) && beneath_is_there(model, "chat_template.jinja") &&
-        snprintf(own, sizeof own, "%s/chat_template.jinja", model) < (int)sizeof own)
-        given = own;
-    return chat_encoder_open(e, tokenizer, given, NULL);
 }
 
 cz_status answer_find_ends(const char *model, const char *adapter,

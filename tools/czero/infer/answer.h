@@ -1,5 +1,5 @@
 /* What czero generate and czero chat share: how tokens are chosen, a text that arrives token by
- * token, the tokens that end it, and the template of a model's folder. */
+ * token, and the tokens that end it. */
 #ifndef CZ_TOOLS_CZERO_INFER_ANSWER_H
 #define CZ_TOOLS_CZERO_INFER_ANSWER_H
 
@@ -87,11 +87,6 @@ cz_status answer_take_defaults(const char *model, const char *adapter, int64_t u
 struct cz_generate_options answer_options(const struct answer_sampling *s,
                                           const struct model_ends *ends,
                                           const struct cz_tokenizer *tokenizer);
-
-/* Opens the encoder of a folder's chats with the template `given` (NULL: the folder's own, which a
- * folder without a tokenizer may have, too). Close it, also after an error. */
-cz_status answer_open_template(struct chat_encoder *e, const struct cz_tokenizer *tokenizer,
-                               const char *model, const char *given);
 
 /* Finds the ids that end a text: the tokenizer's, and those in generation_config.json of the
  * model's and the adapter's folder (NULL: no adapter). config.json often has the ids of another

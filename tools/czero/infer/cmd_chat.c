@@ -473,16 +473,16 @@ static cz_status open_session(struct talk *t)
 static cz_status open_talk(struct talk *t)
 {
     const struct chat_cli *o = t->o;
-    const char *own = cz_tokenizer_is_in(o->model) ? o->model : "bytes";
     if (o->system) TRY(tool_check_text("--system", o->system));
     t->system = o->system ? strdup(o->system) : NULL;
     if (o->system && !t->system) return err_set(CZ_NOMEM, 0, "no memory for a message");
     t->model = adapter_open(o->model, o->adapter);
     if (!t->model) return cz_last_status();
-    TRY(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &t->tokenizer));
+    TRY(cz_tokenizer_open(adapter_tokenizer(o->tokenizer, o->model, o->adapter), &t->tokenizer));
     if (strcmp(cz_tokenizer_name(t->tokenizer), "bytes") != 0)
         TRY(cz_tokenizer_check_vocab(t->tokenizer, cz_model_vocab_size(t->model), o->model));
-    TRY(answer_open_template(&t->encoder, t->tokenizer, o->model, o->chat_template));
+    TRY(chat_encoder_open_in(&t->encoder, t->tokenizer, adapter_template(o->model, o->adapter),
+                             o->chat_template, NULL));
     TRY(chat_need_template(&t->encoder));
     TRY(cz_tokenizer_decoder_create(t->tokenizer, &t->stream.decoder));
     TRY(answer_find_ends(o->model, o->adapter, t->tokenizer, &t->encoder, &t->ends,

@@ -257,7 +257,8 @@ static cz_status source_encode(struct source *s, const struct generate_cli *o,
                                const struct cz_tokenizer *tokenizer)
 {
     if (is_chat(o)) {
-        TRY(answer_open_template(&s->encoder, tokenizer, o->model, o->chat_template));
+        TRY(chat_encoder_open_in(&s->encoder, tokenizer, adapter_template(o->model, o->adapter),
+                                 o->chat_template, NULL));
         TRY(chat_prompts_bind(&s->chats, s->encoder.chat));
     }
     for (size_t i = 0; i < s->n; i++) {
@@ -303,10 +304,10 @@ static cz_status run(const struct generate_cli *o)
     TRY_GOTO(source_read(&source, o), done);
     printer.prompts = source.texts;
     printer.n_prompts = source.n;
-    const char *own = cz_tokenizer_is_in(o->model) ? o->model : "bytes";
+    const char *tokens = adapter_tokenizer(o->tokenizer, o->model, o->adapter);
     model = adapter_open(o->model, o->adapter);
     if (!model) TRY_GOTO(cz_last_status(), done);
-    TRY_GOTO(cz_tokenizer_open(o->tokenizer ? o->tokenizer : own, &tokenizer), done);
+    TRY_GOTO(cz_tokenizer_open(tokens, &tokenizer), done);
     /* Bytes may be more than a small model knows: the prompt shows whether that matters. */
     if (strcmp(cz_tokenizer_name(tokenizer), "bytes") != 0)
         TRY_GOTO(cz_tokenizer_check_vocab(tokenizer, cz_model_vocab_size(model), o->model), done);

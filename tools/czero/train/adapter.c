@@ -5,9 +5,11 @@
 
 #include "base/log.h"
 #include "base/text/unread.h"
+#include "data/chat/chat_template.h"
 #include "formats/beneath.h"
 #include "formats/json/json.h"
 #include "formats/safetensors/safetensors.h"
+#include <czero/data.h>
 
 #include <limits.h>
 #include <stdio.h>
@@ -144,4 +146,17 @@ struct cz_model *adapter_open(const char *model, const char *adapter)
     if (!m || !adapter || cz_model_add_adapter(m, adapter, false) == CZ_OK) return m;
     cz_model_destroy(m);
     return NULL;
+}
+
+const char *adapter_tokenizer(const char *given, const char *model, const char *adapter)
+{
+    if (given) return given;
+    if (adapter && cz_tokenizer_is_in(adapter)) return adapter;
+    return cz_tokenizer_is_in(model) ? model : "bytes";
+}
+
+const char *adapter_template(const char *model, const char *adapter)
+{
+    if (adapter && chat_template_is_in(adapter)) return adapter;
+    return !cz_tokenizer_is_in(model) && chat_template_is_in(model) ? model : NULL;
 }

@@ -21,4 +21,12 @@ cz_status adapter_find_base(const char **model, const char **adapter);
  */
 struct cz_model *adapter_open(const char *model, const char *adapter);
 
+/* The name of a tokenizer: `given`, or the folder of the adapter (NULL: none) or of the model that
+ * has one, or "bytes". */
+const char *adapter_tokenizer(const char *given, const char *model, const char *adapter);
+
+/* The folder of the chat template that the weights were trained with: the adapter's (NULL: none),
+ * or that of a model without a tokenizer. NULL: the tokenizer's. */
+const char *adapter_template(const char *model, const char *adapter);
+
 #endif

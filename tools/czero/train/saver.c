@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/read/names.h"
 #include "checkpoint/store/store.h"
-#include "data/tokenizer/tokenizer_export.h"
+#include "formats/output.h"
 #include "tools/czero/output.h"
 
 #include <errno.h>
@@ -104,8 +104,7 @@ cz_status saver_describe(const struct saver *s, const struct cz_model *model,
     TRY_GOTO(out_folder_below(&run, SAVER_MODEL_FOLDER, true, &in), done);
     TRY_GOTO(model_export_config(model, &in, DTYPE_F32), done);
     if (cz_model_has_adapter(model)) TRY_GOTO(model_export_adapter_config(model, &in), done);
-    TRY_GOTO(tokenizer_export(tokenizer, &in), done);
-    if (chat) TRY_GOTO(chat_template_export(chat, &in), done);
+    TRY_GOTO(chat_template_export(chat, tokenizer, &in), done);
 done:
     out_folder_close(&in);
     out_folder_close(&run);

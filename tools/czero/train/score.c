@@ -9,6 +9,7 @@
 #include "engine/report/class_report.h"
 #include "tools/czero/args.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 #include <czero/data.h>
 
 #include <math.h>
@@ -28,11 +29,12 @@ static cz_status open_texts(struct scorer *s, const struct score_options *o)
     s->batch = o->batch > 0 ? o->batch : BATCH_USUAL;
     TRY(cz_model_set_shape(s->model, s->max_len));
     /* A tokenizer of another vocabulary would give ids out of range, or wrong ones silently. */
-    if (!o->tokenizer && !cz_tokenizer_is_in(o->model))
+    const char *tokens = adapter_tokenizer(o->tokenizer, o->model, o->adapter);
+    if (!o->tokenizer && strcmp(tokens, "bytes") == 0)
         return err_set(CZ_NOTFOUND, 0,
                        "%s has no tokenizer: name the one it was trained with by --tokenizer",
                        o->model);
-    TRY(cz_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &s->tokenizer));
+    TRY(cz_tokenizer_open(tokens, &s->tokenizer));
     TRY(cz_tokenizer_check_vocab(s->tokenizer, cz_model_vocab_size(s->model), o->model));
     s->starts = calloc((size_t)s->max_len, sizeof *s->starts);
     s->ids = calloc((size_t)s->max_len, sizeof *s->ids);

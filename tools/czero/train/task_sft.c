@@ -3,19 +3,27 @@
  * trained tokens. */
 #include "base/size.h"
 #include "tools/czero/tool.h"
+#include "tools/czero/train/adapter.h"
 #include "tools/czero/train/train.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static cz_status sft_open_inputs(struct run *r)
 {
     const struct train_options *o = r->options;
-    return chat_encoder_open(&r->chat, r->tokenizer, o->chat_template, o->loss_on);
+    const char *dir = adapter_template(o->model, o->adapter);
+    char origin[PATH_MAX];
+    if ((r->resume.dir || o->init) && run_origin(r, origin) && chat_template_is_in(origin))
+        dir = origin;
+    if (dir && !o->chat_template && run_is_first_rank(r))
+        LOGV(LOG_INFO, SUB_DATA, "data: the chat template is that of %s", dir);
+    return chat_encoder_open_in(&r->chat, r->tokenizer, dir, o->chat_template, o->loss_on);
 }
 
 /* Token ids that the model has no embedding for would be read behind its table. */
@@ -33,6 +41,11 @@ static cz_status check_vocab(const struct run *r, const struct chat_set *s)
 static cz_status open_set(struct run *r, const struct arg_list *paths, struct chat_set **out,
                           struct chat_set **held)
 {
+    const struct train_options *o = r->options;
+    char look[600];
+    snprintf(look, sizeof look, "czero data show %s --model %s%s%s%s%s --left-out", paths->items[0],
+             o->model, o->tokenizer ? " --tokenizer " : "", o->tokenizer ? o->tokenizer : "",
+             o->chat_template ? " --chat-template " : "", o->chat_template ? o->chat_template : "");
     const struct chat_set_options options = {.paths = paths->items,
                                              .n_paths = paths->n,
                                              .encoding = r->options->encoding,
@@ -42,6 +55,7 @@ static cz_status open_set(struct run *r, const struct arg_list *paths, struct ch
                                              .encoder = r->chat,
                                              .max_len = r->T,
                                              .packs = r->options->packing,
+                                             .look = look,
                                              .cache_dir = r->options->token_cache};
     TRY(chat_set_open(&options, out));
     if (held) TRY(check_vocab(r, *held));
@@ -71,7 +85,7 @@ static cz_status open_loader(const struct run *r, const struct chat_set *set, bo
 static void say_data(const struct run *r, double seconds)
 {
     const struct chat_set *s = r->chats;
-    char cut[TOOL_CUT_NBYTES];
+    char cut[TOOL_CUT_NBYTES], start[CHAT_START_NBYTES];
     LOGV(LOG_INFO, SUB_DATA,
          "data: %zu example%s of %zu tokens, %.1f %% of them trained, in %zu row%s (%.1f s%s)",
          s->n_examples, plural(s->n_examples), s->n_tokens,
@@ -80,6 +94,7 @@ static void say_data(const struct run *r, double seconds)
     if (s->n_cut > 0)
         LOGV(LOG_WARN, SUB_DATA, "data: %s",
              tool_cut_sentence(cut, s->n_cut, s->n_rows, "row", r->T));
+    if (chat_set_start(s, start)) LOGV(LOG_WARN, SUB_DATA, "data: %s", start);
 }
 
 /* ---- what ends an answer -------------------------------------------------------------------- */

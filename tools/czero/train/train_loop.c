@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "data/tokenizer/tokenizer_export.h"
 #include "engine/plan/plan.h"
+#include "formats/output.h"
 
 #include <math.h>
 #include <signal.h>
@@ -333,8 +333,10 @@ static cz_status train_all(struct run *r, struct progress *progress, bool *stopp
     return CZ_OK;
 }
 
-/* The figures of an evaluation on standard output. name: "eval" or "test". */
-static cz_status print_report(const struct run *r, const struct evaluation *e, const char *name)
+/* The figures of an evaluation on standard output. name: "eval" or "test"; is_new: no line told of
+ * it yet. */
+static cz_status print_report(const struct run *r, const struct evaluation *e, const char *name,
+                              bool is_new)
 {
     const bool tables = !r->options->log_json;
     if (e->has_values && tables) {
@@ -357,7 +359,7 @@ static cz_status print_report(const struct run *r, const struct evaluation *e, c
     if (e->has_tokens && tables)
         printable_print(stdout, "%s_accuracy %.6f\n", name, e->token_accuracy);
     printable_print(stdout, "%s_loss %.6f\n", name, e->loss);
-    if (e->has_classes || e->has_values || r->options->quiet) return CZ_OK;
+    if (e->has_classes || e->has_values || r->options->quiet || !is_new) return CZ_OK;
     printable_print(stderr, "%s of the end  loss %.4f  perplexity %.2f", name, e->loss,
                     exp(e->loss));
     if (e->has_tokens) fprintf(stderr, "  accuracy %.4f", e->token_accuracy);
@@ -370,11 +372,12 @@ static cz_status report_end(struct run *r)
 {
     const struct evaluation *e = &r->last;
     if (!run_evaluates(r)) return CZ_OK;
-    if (r->last_step != engine_get_global_steps(r->engine)) {
+    const bool is_new = r->last_step != engine_get_global_steps(r->engine);
+    if (is_new) {
         TRY(measure(r));
         if (run_is_first_rank(r) && !r->went_back) TRY(log_evaluation(r, e));
     }
-    return run_is_first_rank(r) ? print_report(r, e, "eval") : CZ_OK;
+    return run_is_first_rank(r) ? print_report(r, e, "eval", is_new || r->went_back) : CZ_OK;
 }
 
 static void swap_test_data(struct run *r)
@@ -399,7 +402,7 @@ static cz_status report_test(struct run *r)
     cz_status st = r->task->evaluate(r, &e);
     swap_test_data(r);
     TRY(st);
-    if (run_is_first_rank(r)) TRY(print_report(r, &e, "test"));
+    if (run_is_first_rank(r)) TRY(print_report(r, &e, "test", true));
     if (isfinite(e.loss)) return CZ_OK;
     return err_set(CZ_DIVERGED, 0, "the evaluation of --test-data has a loss of %s",
                    isnan(e.loss) ? "nan" : "inf");
@@ -445,8 +448,7 @@ static cz_status export_text(const struct run *r, const char *dir)
 {
     struct out_folder folder;
     TRY(out_folder_open(dir, &folder));
-    cz_status st = tokenizer_export(r->tokenizer, &folder);
-    if (st == CZ_OK && r->chat.chat) st = chat_template_export(r->chat.chat, &folder);
+    cz_status st = chat_template_export(r->chat.chat, r->tokenizer, &folder);
     out_folder_close(&folder);
     return st;
 }

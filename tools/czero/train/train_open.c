@@ -2,6 +2,7 @@
  * with an agreement of all ranks: one that failed alone (a missing file on its host) would leave
  * the others waiting in the next collective operation. */
 #include "tools/czero/output.h"
+#include "tools/czero/train/adapter.h"
 #include "tools/czero/train/train.h"
 
 #include "base/clock.h"
@@ -229,10 +230,7 @@ static cz_status check_task_options(const struct run *r)
 static cz_status open_tokenizer(struct run *r)
 {
     const struct train_options *o = r->options;
-    const char *name = o->tokenizer                   ? o->tokenizer
-                       : cz_tokenizer_is_in(o->model) ? o->model
-                                                      : "bytes";
-    return cz_tokenizer_open(name, &r->tokenizer);
+    return cz_tokenizer_open(adapter_tokenizer(o->tokenizer, o->model, o->adapter), &r->tokenizer);
 }
 
 /* ---- the model ------------------------------------------------------------------------------ */

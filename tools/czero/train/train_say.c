@@ -135,7 +135,6 @@ static void say_use(const struct run *r, bool adapts)
         if (o->pair_column) printable_print(stderr, " --pair-column \"%s\"", o->pair_column);
         printable_print(stderr, r->scheme ? "" : " -o predictions.tsv");
     } else if (chats) {
-        if (o->chat_template) printable_print(stderr, " --chat-template %s", o->chat_template);
         printable_print(stderr, " --chat \"…\"");
     } else if (writes) {
         printable_print(stderr, " --prompt \"…\"");

@@ -530,7 +530,7 @@ END_TEST
 
 /* What a file of kept tokens holds of a row, as chat_set.c writes it. */
 struct kept_row {
-    uint32_t n, flags, n_unread;
+    uint32_t n, flags, n_unread, n_start;
     int32_t tokens[2];
     char unread[4], more[100];
 };
@@ -544,11 +544,28 @@ START_TEST(forged_tokens_are_not_taken)
         size_t n_extra; /* bytes behind the head */
         char last;
         bool takes;
+        uint32_t n_start;
+        char middle; /* between two texts */
     } table[] = {
-        {2, 0, 8, 0, true},         {2, 4, 12, 0, true},        {3, 0, 8, 0, false},
-        {2, 5, 12, 0, false},       {2, 3, 12, 0, false},       {2, 4, 12, 'x', false},
-        {2, 60, 12, 0, false},      {2, 0, 9, 0, false},        {2, 0, 7, 0, false},
-        {1u << 30, 0, 8, 0, false}, {2, 1u << 31, 8, 0, false}, {UINT32_MAX - 1, 0, 8, 0, false},
+        {2, 0, 12, 0, true, 4, 0},
+        {2, 2, 12, 0, false, 2, 0}, /* one text alone */
+        {2, 0, 12, 0, false, 4, 'b'},
+        {2, 0, 12, 'x', false, 4, 0},
+        {2, 0, 11, 0, false, 3, 0},
+        {2, 0, 12, 0, false, 5, 0},
+        {2, 0, 12, 0, false, UINT32_MAX, 0},
+        {2, 0, 8, 0, true},
+        {2, 4, 12, 0, true},
+        {3, 0, 8, 0, false},
+        {2, 5, 12, 0, false},
+        {2, 3, 12, 0, false},
+        {2, 4, 12, 'x', false},
+        {2, 60, 12, 0, false},
+        {2, 0, 9, 0, false},
+        {2, 0, 7, 0, false},
+        {1u << 30, 0, 8, 0, false},
+        {2, 1u << 31, 8, 0, false},
+        {UINT32_MAX - 1, 0, 8, 0, false},
         {0, 0, 8, 0, false},
     };
     setup();
@@ -559,11 +576,13 @@ START_TEST(forged_tokens_are_not_taken)
     struct chat_encoder e = encoder_of(PLAIN, NULL);
     struct chat_set *plain = open_kept(&e, NULL);
     for (size_t i = 0; i < CZ_ARRAY_LEN(table); i++) {
-        struct kept_row kept = {table[i].n, 0, table[i].n_unread, {'p', 'c' | CHAT_TRAINED},
-                                "abc",      ""};
+        struct kept_row kept = {
+            table[i].n, 0, table[i].n_unread, table[i].n_start, {'p', 'c' | CHAT_TRAINED},
+            "abc",      ""};
+        if (table[i].n_start > 0) kept.unread[1] = table[i].middle;
         kept.unread[3] = table[i].last;
         ck_ok(chat_cache_open(cache, &e, &c));
-        chat_cache_put(c, row, sizeof row - 1, 1, (const char *)&kept, 12 + table[i].n_extra);
+        chat_cache_put(c, row, sizeof row - 1, 1, (const char *)&kept, 16 + table[i].n_extra);
         chat_cache_close(c);
         struct chat_set *s = open_kept(&e, cache);
         ck_assert_msg(s->n_kept == table[i].takes, "case %zu", i);
@@ -592,12 +611,12 @@ START_TEST(flags_of_kept_rows_are_theirs)
                                        .max_len = 4,
                                        .cache_dir = cache,
                                        .keeps_all = true};
-    for (uint32_t flags = 0; flags < 8; flags++) {
+    for (uint32_t flags = 0; flags < 16; flags++) {
         const bool is_excluded = flags & 4;
         const int32_t last = is_excluded ? 'c' : 'c' | CHAT_TRAINED;
-        const struct kept_row kept = {2, flags, 0, {'p', last}, "", ""};
+        const struct kept_row kept = {2, flags, 0, 0, {'p', last}, "", ""};
         ck_ok(chat_cache_open(cache, &e, &c));
-        chat_cache_put(c, row, sizeof row - 1, 1, (const char *)&kept, 12 + 8);
+        chat_cache_put(c, row, sizeof row - 1, 1, (const char *)&kept, 16 + 8);
         chat_cache_close(c);
         struct chat_set *s;
         ck_ok(chat_set_open(&o, &s));
@@ -606,6 +625,7 @@ START_TEST(flags_of_kept_rows_are_theirs)
         ck_assert_int_eq(s->examples[0].has_empty, (flags & 2) != 0);
         ck_assert_uint_eq(s->n_empty, (flags & 2) && !is_excluded);
         ck_assert_uint_eq(s->n_excluded, is_excluded);
+        ck_assert_uint_eq(s->n_starts, (flags & 8) && !is_excluded);
         chat_set_close(s);
     }
     chat_encoder_close(&e);

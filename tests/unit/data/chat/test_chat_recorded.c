@@ -1,6 +1,6 @@
 /* Claims: rows become the ids and the trained tokens that transformers was recorded to find by {%
- * generation %}, or between beginnings of the conversation, with byte-level tokenizers and others
- * (tests/interop/chat/masks_golden.py). */
+ * generation %}, or between beginnings of the conversation, with byte-level tokenizers and others;
+ * none of them begins otherwise than its generation prompt (tests/interop/chat/masks_golden.py). */
 #include "data/chat/chat_encode.h"
 #include "formats/file_io.h"
 #include "formats/json/json_copy.h"
@@ -41,6 +41,9 @@ static void check_case(const struct chat_encoder *e, const struct json_node *lin
                       "%s\n%s\ntoken %zu: %d trained %d, not %d trained %d", template, text, i,
                       (int)t.ids[i], (int)t.trained[i], (int)id, (int)trained);
     }
+    /* Only rows whose variables change the prompt, but not their text, begin otherwise. */
+    ck_assert_msg(t.start.n == 0 || strstr(text, "\"thinking\":false"), "%s\n%s\n%s|", template,
+                  text, t.start.n > 0 ? t.start.s : "");
     n_checked++;
     chat_tokens_free(&t);
     chat_row_free(&row);
