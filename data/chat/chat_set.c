@@ -580,8 +580,10 @@ static cz_status check_faults(const struct chat_set *s, const struct chat_set_op
     chat_set_reasons(s, reasons);
     if (chat_set_is_refused(s))
         return err_set(CZ_INVALID, 0,
-                       "%" PRIu64 " of %" PRIu64 " rows cannot be trained on: %s; %s shows them", n,
-                       s->n_rows, reasons, o->look ? o->look : "czero data show FILE");
+                       "%" PRIu64 " of %" PRIu64
+                       " rows cannot be trained on: %s; czero data show FILE shows them%s%s%s",
+                       n, s->n_rows, reasons, o->look ? " (" : "", o->look ? o->look : "",
+                       o->look ? ")" : "");
     LOGV(LOG_WARN, SUB_DATA, "data: %" PRIu64 " of %" PRIu64 " rows %s left out: %s", n, s->n_rows,
          n == 1 ? "is" : "are", reasons);
     return CZ_OK;

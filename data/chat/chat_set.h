@@ -24,7 +24,7 @@ struct chat_set_options {
     /* For a look at the data: keep examples that nothing is trained of and what is cut of others,
      * note every row that is left out, and refuse no number of them. Bins are those of training. */
     bool keeps_all;
-    const char *look; /* the command that shows these rows; NULL: "czero data show FILE" */
+    const char *look; /* the command that shows these rows, for a sentence; NULL: none */
 };
 
 struct chat_example {

@@ -250,7 +250,8 @@ cz_status config_apply_wanted(struct config_impl *c, const struct config_options
 /* Put `value` where the file says "auto"; anything else stays. */
 static bool fill(struct config_impl *c, const char *path, struct cv *value)
 {
-    path = path_as_given(c, path);
+    /* Hugging Face's Trainer fills DeepSpeed's keys under their first names alone. */
+    if (strncmp(path, "czero.", 6) == 0) path = path_as_given(c, path);
     if (!cv_is_string(config_at(c->given, path), CONFIG_AUTO)) return false;
     return config_put_at(c, path, value);
 }

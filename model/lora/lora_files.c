@@ -212,18 +212,23 @@ static const char *shape_text(const int64_t *shape, size_t ndim, char *text, siz
     return text;
 }
 
-static cz_status check_shape(const struct safetensors_info *t, const int64_t *shape, size_t ndim)
+#define OTHER_BASE ": the adapter was trained on another base"
+
+/* rank: the dimension that the adapter alone decides; -1: none. */
+static cz_status check_shape(const struct safetensors_info *t, const int64_t *shape, size_t ndim,
+                             int rank)
 {
     char here[128], there[128];
     if (t->ndim == ndim && memcmp(t->shape, shape, ndim * sizeof *shape) == 0) return CZ_OK;
+    const bool is_other = t->ndim == ndim && (rank < 0 || t->shape[rank] == shape[rank]);
     return err_set(CZ_CORRUPT, 0,
-                   "%s: tensor %s has the shape %s, but this model needs %s: the adapter was "
-                   "trained on another base",
-                   t->path, t->name, shape_text(t->shape, t->ndim, there, sizeof there),
-                   shape_text(shape, ndim, here, sizeof here));
+                   "%s: tensor %s has not the shape %s that its module needs, but %s%s", t->path,
+                   t->name, shape_text(shape, ndim, here, sizeof here),
+                   shape_text(t->shape, t->ndim, there, sizeof there), is_other ? OTHER_BASE : "");
 }
 
-static cz_status check_tensor(const struct safetensors_info *t, int64_t rows, int64_t cols)
+static cz_status check_tensor(const struct safetensors_info *t, int64_t rows, int64_t cols,
+                              int rank)
 {
     if (!is_weight(t))
         return err_set(CZ_UNSUPPORTED, 0,
@@ -231,7 +236,7 @@ static cz_status check_tensor(const struct safetensors_info *t, int64_t rows, in
                        "fp16 or fp64",
                        t->path, t->name, safetensors_dtype_name(t->dtype));
     const int64_t wanted[] = {rows, cols};
-    return check_shape(t, wanted, 2);
+    return check_shape(t, wanted, 2, rank);
 }
 
 /* A or B of a module; NULL: it has none. */
@@ -251,8 +256,8 @@ static cz_status check_lengths(const struct model_lora *lora, const struct lora_
     if (!m)
         return err_set(CZ_CORRUPT, 0, "%s: %s has no lora_magnitude_vector, which use_dora needs",
                        a->path, a->name);
-    if (!is_weight(m)) return check_tensor(m, 0, 0);
-    return check_shape(m, &t->n_out, 1);
+    if (!is_weight(m)) return check_tensor(m, 0, 0, -1);
+    return check_shape(m, &t->n_out, 1, -1);
 }
 
 /* As PEFT looks for them: the first expression that a module's name ends in, behind a dot. */
@@ -302,14 +307,20 @@ static cz_status find_branches(const struct model_lora *lora, struct lora_target
             return err_set(CZ_CORRUPT, 0, "%s: tensor %s has a rank outside 1…%lld", a->path,
                            a->name, (long long)LORA_RANK_MAX);
         t->rank = a->shape[0];
-        TRY(check_tensor(a, t->rank, t->n_in));
-        TRY(check_tensor(b, t->n_out, t->rank));
+        TRY(check_tensor(a, t->rank, t->n_in, 0));
+        TRY(check_tensor(b, t->n_out, t->rank, 1));
         *n_used += 2;
         if (!lora->dora) continue;
         TRY(check_lengths(lora, t, a));
         *n_used += 1;
     }
     return CZ_OK;
+}
+
+static bool shapes_equal(const struct param_info *p, const struct safetensors_info *t)
+{
+    return t->ndim == (size_t)p->ndim &&
+           memcmp(t->shape, p->shape, t->ndim * sizeof *t->shape) == 0;
 }
 
 /* Where each parameter comes from, now that all are in the table. */
@@ -324,8 +335,14 @@ static cz_status bind_sources(const struct cz_model *m, struct model_lora *lora,
         const struct safetensors_info *t =
             safetensors_find(lora->files, lora_stored_name(p->name, name, sizeof name));
         if (!t) continue;
-        TRY(check_shape(t, p->shape, (size_t)p->ndim));
-        if (!is_weight(t)) return check_tensor(t, 0, 0);
+        char here[128], there[128];
+        if (!shapes_equal(p, t))
+            return err_set(
+                CZ_CORRUPT, 0, "%s: tensor %s has another shape than the model's %s: %s, not %s%s",
+                t->path, t->name, p->name, shape_text(t->shape, t->ndim, there, sizeof there),
+                shape_text(p->shape, (size_t)p->ndim, here, sizeof here),
+                t->ndim == (size_t)p->ndim ? OTHER_BASE : "");
+        if (!is_weight(t)) return check_tensor(t, 0, 0, -1);
         lora->source[i] = t;
         *n_used += !p->is_adapter; /* those were counted */
     }

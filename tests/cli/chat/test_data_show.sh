@@ -64,7 +64,7 @@ head -n 4 rows.jsonl >half.jsonl
 "$czero" data show half.jsonl --tokenizer bytes --chat-template t.jinja --seq-len 32 >out 2>err || fail "half"
 grep -qF "czero train refuses this data: more than half of its rows are left out" out || fail "no word of the refusal"
 refused 2 "2 of 3 rows cannot be trained on" "${train[@]}" --data half.jsonl
-refused 2 "czero data show half.jsonl --model gpt2-tiny --tokenizer bytes --chat-template t.jinja --left-out shows them" "${train[@]}" --data half.jsonl
+refused 2 "shows them (czero data show half.jsonl --model gpt2-tiny --tokenizer bytes --chat-template t.jinja --left-out)" "${train[@]}" --data half.jsonl
 grep -qF "           1 is refused by the template; the first: rows.jsonl:6: t.jinja:1: 'content' is undefined" <("$czero" "${show[@]}") || fail "no first reason"
 head -n 1 rows.jsonl >single.jsonl
 "$czero" data show single.jsonl --tokenizer bytes --chat-template t.jinja >out 2>err || fail "one row"
