@@ -41,6 +41,8 @@ static cz_status put_optimizer(struct inspect *in, const struct ckpt *ck)
             const bool is_off =
                 value->kind == PICKLE_NONE || (value->kind == PICKLE_BOOL && !value->boolean);
             if (!key || strcmp(key, "params") == 0 || (is_off && !in->options->all)) continue;
+            /* DeepSpeed's own files have it at 0 as well: the states say how many there were. */
+            if (strcmp(key, "step") == 0 && step >= 0 && !in->options->all) continue;
             json_write_text(&in->w, n++ > 0 ? ", " : "");
             inspect_puts(in, key);
             json_write_text(&in->w, " ");

@@ -34,12 +34,10 @@ static cz_status check_group(const struct ckpt_write_options *o, size_t group)
     return CZ_OK;
 }
 
-/* client: an error in it is the caller's, not a damaged file. */
-static cz_status read_json(struct ckpt_writer *w)
+/* An error in it is the caller's, not a damaged file. */
+static cz_status read_client(struct ckpt_writer *w)
 {
     const struct ckpt_write_options *o = w->options;
-    TRY(json_parse(o->ds_config_json, strlen(o->ds_config_json), "ds_config", JSON_CONFIG,
-                   &w->config));
     cz_status st;
     if (o->client_state_json && o->client_state_pickle)
         return err_set(CZ_INVALID, 0, "the client state is given as JSON and as a pickle");
@@ -55,6 +53,23 @@ static cz_status read_json(struct ckpt_writer *w)
     if (st == CZ_CORRUPT) st = err_set(CZ_INVALID, 0, "%s", cz_last_error()); /* not a file's */
     TRY(st);
     return ds_client_check(json_root(w->client));
+}
+
+cz_status ckpt_client_check(const struct ckpt_write_options *options)
+{
+    struct ckpt_writer w = {.options = options};
+    cz_status st = read_client(&w);
+    json_free(w.client);
+    pickle_free(w.client_pickle);
+    return st;
+}
+
+static cz_status read_json(struct ckpt_writer *w)
+{
+    const struct ckpt_write_options *o = w->options;
+    TRY(json_parse(o->ds_config_json, strlen(o->ds_config_json), "ds_config", JSON_CONFIG,
+                   &w->config));
+    return read_client(w);
 }
 
 /* The position of each parameter in its group. No storage exists yet: those are made as the pickles

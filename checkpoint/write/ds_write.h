@@ -133,6 +133,9 @@ struct ckpt_write_options {
 
 struct ckpt_writer;
 
+/* The client state alone, before a folder is made for it: CZ_INVALID, CZ_NOMEM. */
+cz_status ckpt_client_check(const struct ckpt_write_options *options);
+
 /* Everything in options is borrowed until destroy. Errors: CZ_INVALID, CZ_IO, CZ_NOMEM. A rank that
  * has nothing to write (stage 0, rank > 0, no errors) gets a writer without jobs. */
 cz_status ckpt_writer_create(const struct ckpt_write_options *options, struct ckpt_writer **out);

@@ -284,6 +284,7 @@ static cz_status open_save(struct cz_engine *e, const char *dir, const char *tag
     run_state_free(&state);
     TRY(st);
     TRY(save_describe(e, s->staging, o, o->exclude_frozen || adapts, &s->description));
+    TRY(ckpt_client_check(&s->description.options)); /* what is refused leaves no folder */
     return e->desc.comm->rank == 0 ? store_stage(s->dir, s->tag) : CZ_OK;
 }
 

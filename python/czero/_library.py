@@ -10,7 +10,9 @@ import atexit
 import ctypes
 import gc
 import logging
+import operator
 import os
+import re
 import sys
 import threading
 import weakref
@@ -35,8 +37,18 @@ class NotFoundError(Error):
     """A folder, file, tag, preset or parameter does not exist."""
 
 
+class NoParameterError(NotFoundError, KeyError):
+    """No parameter has this name."""
+
+    __str__ = RuntimeError.__str__  # a KeyError's has quotes
+
+
 class InvalidError(Error, ValueError):
     """An argument, a config value or the order of calls makes no sense."""
+
+
+class DestroyedError(InvalidError, AttributeError):
+    """The object was destroyed: it has no attributes any more, as hasattr() then says."""
 
 
 class OutOfMemoryError(Error, MemoryError):
@@ -191,6 +203,7 @@ _CALLS = {
     "cz_model_freeze": (Status, [_P, _S, POINTER(_N)]),
     "cz_model_add_adapter": (Status, [_P, _S, c_bool]),
     "cz_model_labels": (c_int, [_P]),
+    "cz_model_name": (_S, [_P]),
     "cz_model_n_classes": (c_int64, [_P]),
     "cz_model_vocab_size": (c_int64, [_P]),
     "cz_model_hidden_size": (c_int64, [_P]),
@@ -213,6 +226,8 @@ _CALLS = {
     "engine_forward": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
     "engine_backward": (Status, [_P]),
     "engine_step": (Status, [_P]),
+    "engine_discard_step": (Status, [_P]),
+    "engine_gather_metrics": (Status, [_P, POINTER(c_double), _N, POINTER(c_double)]),
     "engine_train_batch": (Status, [_P, NextBatch, _P, POINTER(c_float)]),
     "engine_eval": (Status, [_P, POINTER(Batch), POINTER(c_float)]),
     "engine_eval_tokens": (Status, [_P, POINTER(Batch), POINTER(c_float), POINTER(c_int64)]),
@@ -222,6 +237,7 @@ _CALLS = {
     "cz_tokenizer_close": (None, [_P]),
     "cz_tokenizer_vocab_size": (c_int64, [_P]),
     "cz_tokenizer_padding_id": (c_int32, [_P]),
+    "cz_tokenizer_end_id": (c_int64, [_P]),
     "cz_tokenizer_encode_input": (Status, [_P, POINTER(TokenizerInput), c_int64, POINTER(c_int32),
                                            POINTER(c_int32), POINTER(c_int64), POINTER(_N)]),
     "cz_tokenizer_decoder_create": (Status, [_P, POINTER(_P)]),
@@ -229,7 +245,7 @@ _CALLS = {
     "cz_tokenizer_decode": (Status, [_P, c_int64, POINTER(_S), POINTER(_N)]),
     "cz_tokenizer_decoder_end": (None, [_P, POINTER(_S), POINTER(_N)]),
     "engine_get_lr": (c_double, [_P]),
-    "engine_set_lr": (None, [_P, c_double]),
+    "engine_set_lr": (Status, [_P, c_double]),
     "engine_get_global_grad_norm": (c_double, [_P]),
     "engine_get_loss_scale": (c_double, [_P]),
     "engine_get_global_steps": (c_int64, [_P]),
@@ -255,10 +271,28 @@ _CALLS = {
 }
 
 
+# Calls whose methods have other names.
+_NAMES = {"engine_discard_step": "zero_grad()", "engine_param_get": "get_parameter()",
+          "engine_param_set": "set_parameter()", "engine_initialize": "czero.initialize()"}
+_C_NAME = re.compile(r"(\ban )?(?<![\w/.-])(engine_[a-z0-9_]+)(?:\(\))?(?![\w/-]|\.\w)")
+
+
+def said(raw: Optional[bytes]) -> str:
+    """A sentence of the library: calls under their names here, and a dictionary has no lines."""
+    def name(match: Any) -> str:
+        call = match[2]
+        ours = _NAMES.get(call) or (call[7:] + "()" if call in _CALLS else "")
+        if not ours:
+            return match[0]
+        article = ("an " if ours[0] in "aeiou" else "a ") if match[1] else ""
+        return article + ours
+    return _C_NAME.sub(name, re.sub(r"<memory>(:\d+)*:", "config:", text(raw)))
+
+
 def last_error() -> Error:
     """The exception for this thread's last failed call."""
     status = text(C.cz_status_name(C.cz_last_status()))
-    return _ERRORS.get(status, Error)(text(C.cz_last_error()), status)
+    return _ERRORS.get(status, Error)(said(C.cz_last_error()), status)
 
 
 def _check(status: Status, *_: Any) -> None:
@@ -266,9 +300,36 @@ def _check(status: Status, *_: Any) -> None:
         raise last_error()
 
 
+_FILE = "libczero.so.0"
+
+
 def _find() -> str:
-    inside = Path(__file__).parent / "native" / "libczero.so.0"
-    return os.environ.get("CZERO_LIBRARY") or (str(inside) if inside.exists() else "libczero.so.0")
+    """CZERO_LIBRARY is the file, its folder, or a prefix; else a wheel's, else the system's."""
+    named = os.environ.get("CZERO_LIBRARY")
+    if named and os.path.isdir(named):
+        within = [Path(named, *where, _FILE) for where in ((), ("lib",), ("lib64",))]
+        within += sorted(Path(named).glob(f"lib/*/{_FILE}"))  # Debian's
+        found = [str(file) for file in within if file.exists()]
+        if not found:
+            raise ImportError(f"CZERO_LIBRARY={named}: the folder has no {_FILE}, and no lib/{_FILE}",
+                              name="czero")
+        return found[0]
+    inside = Path(__file__).parent / "native" / _FILE
+    return named or (str(inside) if inside.exists() else _FILE)
+
+
+def _open(name: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        named = os.environ.get("CZERO_LIBRARY")
+        tried = f"CZERO_LIBRARY={named}" if named else (
+            name if os.path.isabs(name)
+            else f"{Path(__file__).parent}/native/{_FILE} and the system's folders")
+        raise ImportError(
+            f"the library of czero cannot be loaded ({error}). Tried: {tried}. Set CZERO_LIBRARY to "
+            f"{_FILE}, its folder, or the prefix of an installation: export CZERO_LIBRARY=/opt/czero",
+            name="czero") from None
 
 
 def _load() -> ctypes.CDLL:
@@ -277,12 +338,16 @@ def _load() -> ctypes.CDLL:
     if not waits:
         os.environ["GOMP_SPINCOUNT"] = "1000"
     try:
-        library = ctypes.CDLL(_find())
+        library = _open(_find())
     finally:
         if not waits:
             del os.environ["GOMP_SPINCOUNT"]
     for name, (result, arguments) in _CALLS.items():
-        call = getattr(library, name)
+        try:
+            call = getattr(library, name)
+        except AttributeError:
+            raise ImportError(f"{library._name}: is of another version than this module in "
+                              f"{Path(__file__).parent}: it has no {name}", name="czero") from None
         call.restype, call.argtypes = result, arguments
         if result is Status:
             call.errcheck = _check
@@ -321,6 +386,16 @@ def path(name: PathLike) -> bytes:
     return raw
 
 
+def integer(value: Any, what: str, low: int = 0, high: int = 2**63 - 1) -> int:
+    """An integer of Python's or numpy's, within bounds; ctypes would wrap others in silence."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{what}: an integer is needed, not {value!r}")
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise ValueError(f"{what} {number}: a number from {low} to {high} is needed")
+    return number
+
+
 def optional(name: Optional[PathLike]) -> Optional[bytes]:
     return None if name is None else path(name)
 
@@ -351,7 +426,7 @@ def _sink(level: int, line: bytes, _: Any) -> None:
     gc.disable()
     try:
         log.log(logging.WARNING if level == 0 else logging.INFO if level < 2 else logging.DEBUG,
-                "%s", text(line))
+                "%s", said(line))
     finally:
         if collects:
             gc.enable()
@@ -398,26 +473,30 @@ class Handle(Uncopied):
             self._fail(f"belongs to process {self._pid}: create one in this process, which must not "
                        "be forked from one that trains (multiprocessing: use \"spawn\")")
 
+    def _live(self) -> None:
+        if self._pointer is None:
+            raise DestroyedError(f"this {self.what} was destroyed", "CZ_INVALID")
+
     def run(self, call: Any, *arguments: Any) -> Any:
         """call(pointer, …), which may change the object."""
         self._check()
-        with self._guard:
-            if self._pointer is None:
-                self._fail("was destroyed")
-            if self._caller is not None:
-                self._fail(f"is in another call, of thread {self._caller}: one call at a time")
-            self._caller = threading.current_thread().name
+        name, entered = threading.current_thread().name, ""  # Ctrl-C may come between any two lines
         try:
+            with self._guard:
+                self._live()
+                if self._caller is not None:
+                    self._fail(f"is in another call, of thread {self._caller}: one call at a time")
+                entered = self._caller = name
             return call(self._pointer, *arguments)
         finally:
-            self._caller = None
+            if entered:
+                self._caller = None
 
     def read(self, call: Any, *arguments: Any) -> Any:
         """call(pointer, …), which changes nothing: from any thread, also during run()."""
         self._check()
         with self._guard:
-            if self._pointer is None:
-                self._fail("was destroyed")
+            self._live()
             self._n_readers += 1
         try:
             return call(self._pointer, *arguments)

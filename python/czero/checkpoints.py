@@ -84,3 +84,6 @@ def load_state_dict_from_zero_checkpoint(
     finally:
         C.cz_weights_close(weights)
     return state
+
+
+get_fp32_state_dict_from_zero_checkpoint = load_state_dict_from_zero_checkpoint  # DeepSpeed's name

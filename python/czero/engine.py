@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import difflib
 import json
 import math
 import os
 from collections.abc import Iterable as AnIterable
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
-from typing import Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Sequence, Tuple, Union
 
 import numpy
 from numpy.typing import ArrayLike
@@ -43,10 +44,15 @@ def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "a
                labels: Sequence[str] = (), freeze: Optional[str] = None,
                adapter: Optional[PathLike] = None, seed: int = 0) -> ctypes.c_void_p:
     """A model for C calls; the caller passes it on or destroys it."""
-    if adapter is None:
-        _say_model_alone(model)
     if task not in _TASKS:
         raise ValueError(f'task "{task}": one of {", ".join(_TASKS)} is needed')
+    if isinstance(labels, (str, bytes)):
+        raise TypeError(f"labels {labels!r}: a list of the classes' names is needed")
+    seed = lib.integer(seed, "seed", 0, 2**64 - 1)
+    if seq_len is not None:
+        seq_len = lib.integer(seq_len, "seq_len", 1)
+    if adapter is None:
+        _say_model_alone(model)
     names = (ctypes.c_char_p * len(labels))(*(lib.path(label) for label in labels))
     options = lib.new(lib.ModelOptions, task=_TASKS[task], labels=names, n_labels=len(labels))
     opened = C.cz_model_open_ex(lib.path(model), ctypes.byref(options))
@@ -56,10 +62,10 @@ def open_model(model: PathLike, *, seq_len: Optional[int] = None, task: str = "a
         if seq_len is not None:
             C.cz_model_set_shape(opened, seq_len)
         C.cz_model_set_seed(opened, seed)
-        if freeze is not None:
-            C.cz_model_freeze(opened, lib.path(freeze), None)
         if adapter is not None:
             C.cz_model_add_adapter(opened, lib.path(adapter), True)
+        if freeze is not None:
+            C.cz_model_freeze(opened, lib.path(freeze), None)
     except BaseException:
         C.cz_model_destroy(opened)
         raise
@@ -109,17 +115,65 @@ def engine_options(config: Config, lora: Optional[Mapping[str, Any]] = None, **m
         texts = [f"czero.lora.{key}={json.dumps(value)}".encode()
                  for key, value in _plain(lora, "lora").items()] or [b"czero.lora.rank=8"]
         members["option_values"] = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
-    members["device"] = lib.optional(members.get("device"))
+    device = members.get("device")
+    if device is not None and not isinstance(device, (str, bytes)):
+        if type(device).__module__ != "torch":  # torch.device("cpu") has the same text
+            raise TypeError(f'device: "cpu", "cuda" or "cuda:N" is needed, not {device!r}')
+        device = str(device)
+    members["device"] = lib.optional(device)
     return lib.new(lib.EngineOptions, **members)
 
 
-def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None,
+# deepspeed.initialize()'s other arguments that have no meaning here, and what has.
+_OF_DEEPSPEED = {
+    "optimizer": 'the config\'s "optimizer" has it',
+    "lr_scheduler": 'the config\'s "scheduler" has it',
+    "model_parameters": "the engine trains all parameters of its model; freeze= leaves some out, "
+                        "weight_decay_groups=True makes two groups",
+    "training_data": "give batches to forward() or train_batch()",
+    "collate_fn": "give batches to forward() or train_batch()",
+    "mpu": "ranks are data-parallel", "mesh_param": "ranks are data-parallel",
+}
+_WITHOUT_EFFECT = ("dist_init_required", "distributed_port")  # czero launch and mpirun decide
+
+
+def _ported(positional: Sequence[Any], model: Any, config: Any, args: Any,
+            more: Mapping[str, Any]) -> Any:
+    """The config of a call written for DeepSpeed; one TypeError names all that it cannot mean."""
+    problems = []
+    if positional:
+        problems.append("it takes keywords alone: model=folder, config=file or dictionary")
+    elif model is None:
+        problems.append("model is missing: a Hugging Face folder, or a preset")
+    if model is not None and not isinstance(model, (str, bytes, os.PathLike)):
+        problems.append(f"model is a {type(model).__name__}, and czero takes a folder: "
+                        "model.save_pretrained(dir), then model=dir")
+    if config is None:
+        config = more.get("config_params")
+    if config is None:
+        config = getattr(args, "deepspeed_config", None)
+    if config is None and not positional:
+        problems.append("config: a file or a dictionary is needed, not None")
+    for name, value in more.items():
+        if name in _OF_DEEPSPEED:
+            if value is not None:
+                problems.append(f"{name}: {_OF_DEEPSPEED[name]}")
+        elif name not in ("config_params", *_WITHOUT_EFFECT):
+            problems.append(f"it has no argument {name}")
+    if problems:
+        raise TypeError("initialize(): " + "; ".join(problems))
+    return config
+
+
+def initialize(*positional: Any, model: Optional[PathLike] = None, config: Optional[Config] = None,
+               seq_len: Optional[int] = None,
                device: str = "cpu", task: str = "auto", labels: Sequence[str] = (),
                freeze: Optional[str] = None, seed: int = 0, total_steps: int = 0,
                weight_decay_groups: bool = False,
                adapter: Optional[PathLike] = None,
                lora: Optional[Mapping[str, Any]] = None,
-               trains_batches: bool = False) -> Tuple["Engine", None, None, None]:
+               trains_batches: bool = False, args: Any = None,
+               **deepspeed: Any) -> Tuple["Engine", None, None, None]:
     """Create an engine, as deepspeed.initialize() does: `engine, _, _, _ = czero.initialize(…)`.
 
     model       a Hugging Face folder, or a preset such as "gpt2"
@@ -138,9 +192,13 @@ def initialize(*, model: PathLike, config: Config, seq_len: Optional[int] = None
                 through each layer together (docs/offload.md, "Layer by layer")
 
     DeepSpeed's other three results (optimizer, data loader, schedule) are None: the config's
-    optimizer and schedule are inside the engine. Under `czero launch -n N -- python …` all ranks
-    call it. Nothing is allocated after the first step.
+    optimizer and schedule are inside the engine. Its argument config_params, and args with a
+    deepspeed_config, name the config as well; the others are refused, or have no effect. Under
+    `czero launch -n N -- python …` all ranks call it. Nothing is allocated after the first step.
     """
+    config = _ported(positional, model, config, args, deepspeed)
+    total_steps = lib.integer(total_steps, "total_steps")
+    assert model is not None and config is not None
     world = lib.world()
     opened = open_model(model, seq_len=seq_len, task=task, labels=labels, freeze=freeze,
                         adapter=adapter, seed=seed)
@@ -162,14 +220,45 @@ class _Param(NamedTuple):
     trainable: bool
 
 
+def _array(values: ArrayLike, what: str) -> numpy.ndarray:
+    """An array of numbers; what numpy cannot take (a GPU's tensor, rows of several lengths) is named."""
+    if values is None:
+        raise TypeError(f"{what} is missing")
+    if isinstance(values, numpy.ma.MaskedArray):
+        raise TypeError(f"{what}: a masked array: fill in what its mask hides")
+    try:
+        array = numpy.asarray(values)
+        if array.dtype.kind == "O":
+            array = array.astype(numpy.float64)
+    except Exception as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{what}: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{what}: numbers are needed, not {array.dtype}")
+    return array
+
+
 def _int32(values: ArrayLike, shape: Tuple[int, ...], what: str) -> numpy.ndarray:
-    given = numpy.asarray(values)
-    array = numpy.ascontiguousarray(given, dtype=numpy.int32)
+    given = _array(values, what)
+    with numpy.errstate(invalid="ignore"):
+        array = numpy.ascontiguousarray(given, dtype=numpy.int32)
     if array.shape != shape:
         raise ValueError(f"{what}: shape {array.shape}, not {shape}")
     if not numpy.array_equal(given, array):
-        raise ValueError(f"{what}: not integers of 32 bits")
+        place = numpy.argwhere(given != array)[0]
+        raise ValueError(f"{what}: {given[tuple(place)]} at {place.tolist()} is no integer of 32 bits")
     return array
+
+
+_TAKEN = "input_ids, labels, attention_mask, token_type_ids and position_ids"
+
+
+def _refuse_others(call: str, others: Mapping[str, Any], taken: str = _TAKEN) -> None:
+    if others:
+        raise TypeError(f"{call} takes {taken}, not {', '.join(map(str, others))}: leave them out")
+
+
+_UNLABELLED = _TAKEN.replace("labels, ", "")
 
 
 def _pointer(array: numpy.ndarray, kind: Any) -> Any:
@@ -180,7 +269,6 @@ def _pointer(array: numpy.ndarray, kind: Any) -> Any:
 _ELSEWHERE = {
     "save_checkpoint(), then initialize() with another train_batch_size or micro-batch, and "
     "load_checkpoint()": "set_train_batch_size set_train_micro_batch_size",
-    "gradients begin anew after step(); load_checkpoint() also inside a window": "zero_grad",
     'set "managed_gradient_accumulation": false in the config, then every step() is a boundary':
         "set_gradient_accumulation_boundary",
     "ranks exchange gradients at the boundary alone": "no_sync allreduce_gradients",
@@ -233,6 +321,7 @@ class Engine(lib.Uncopied):
         self._handle = handle
         self._loss: Optional[numpy.float32] = None
         self._training = True
+        self._said_zero_grad = False
         model = self._get(C.engine_get_model)
         self._labels = C.cz_model_labels(model)
         self._n_outputs = (C.cz_model_n_classes if self._labels in (*_OF_ROWS, _TOKEN_CLASS)
@@ -256,7 +345,19 @@ class Engine(lib.Uncopied):
     def _get(self, call: Any) -> Any:
         return self._owned().read(call)
 
+    def __repr__(self) -> str:
+        try:
+            name = lib.text(C.cz_model_name(self._get(C.engine_get_model)))
+            return f"<czero.Engine {name}, step {self.global_steps}, {len(self._params)} parameters>"
+        except lib.DestroyedError:
+            return "<czero.Engine, destroyed>"
+        except (TypeError, lib.InvalidError):  # none inside, or another process's
+            return "<czero.Engine>"
+
     def __getattr__(self, name: str) -> Any:
+        of_class = getattr(type(self), name, None)
+        if isinstance(of_class, property):  # of an engine that was destroyed: the same error again
+            return of_class.__get__(self)
         for instead, names in _ELSEWHERE.items():
             if name in names.split():
                 raise AttributeError(f"a czero engine has no {name}: {instead}")
@@ -281,22 +382,28 @@ class Engine(lib.Uncopied):
                position_ids: Optional[ArrayLike] = None, *,
                micro_step: Optional[int] = None) -> Tuple[Any, List[numpy.ndarray]]:
         """A micro-batch (by default the next one), and the arrays that it points to."""
-        shape = numpy.shape(input_ids)
+        input_ids = _array(input_ids, "input_ids")
+        shape = input_ids.shape
         if len(shape) != 2:
             raise ValueError(f"input_ids: shape {shape}, not (rows, tokens)")
         arrays = {"ids": _int32(input_ids, shape, "input_ids")}
         mask = None
         if attention_mask is not None:
-            mask = _int32(attention_mask, shape, "attention_mask") != 0
+            mask = _int32(attention_mask, shape, "attention_mask")
+            if ((mask != 0) & (mask != 1)).any():
+                raise ValueError(f"attention_mask: 0 and 1 are needed, not {mask.min()} to {mask.max()}")
             arrays["key_mask"] = numpy.ascontiguousarray(mask, dtype=numpy.uint8)
         if token_type_ids is not None:
             arrays["types"] = _int32(token_type_ids, shape, "token_type_ids")
         if position_ids is not None:
             arrays["positions"] = _int32(position_ids, shape, "position_ids")
         if labels is not None and self._labels == _CLASS:
+            labels = _array(labels, "labels")
+            if labels.shape == (shape[0], 1):
+                labels = labels[:, 0]
             arrays["labels"] = _int32(labels, shape[:1], "labels")
         elif labels is not None and self._labels in _OF_ROWS:
-            targets = numpy.ascontiguousarray(labels, dtype=numpy.float32)
+            targets = numpy.ascontiguousarray(_array(labels, "labels"), dtype=numpy.float32)
             if targets.size != shape[0] * self._n_outputs:
                 raise ValueError(f"labels: shape {targets.shape}, not "
                                  f"({shape[0]}, {self._n_outputs})")
@@ -319,10 +426,10 @@ class Engine(lib.Uncopied):
         batch = lib.new(lib.Batch, B=shape[0], T=shape[1], sample=row, **pointers)
         return batch, list(arrays.values())
 
-    def forward(self, input_ids: ArrayLike, labels: ArrayLike,
+    def forward(self, input_ids: ArrayLike, labels: Optional[ArrayLike] = None,
                 attention_mask: Optional[ArrayLike] = None,
                 token_type_ids: Optional[ArrayLike] = None,
-                position_ids: Optional[ArrayLike] = None) -> numpy.float32:
+                position_ids: Optional[ArrayLike] = None, **others: Any) -> numpy.float32:
         """The mean loss of this rank's micro-batch, a float32.
 
         Arrays are (B,T), B at most the config's micro-batch, T at most seq_len. labels are as
@@ -330,28 +437,38 @@ class Engine(lib.Uncopied):
         themselves, -100 for what does not count; the shift by one token happens here. For
         classifiers they are (B), for those of tokens (B,T), for regression and several labels
         (B,classes) float. After eval() nothing of the run changes: no dropout, no gradients.
+
+        A forward() without its backward() is dropped by the next one, with a warning, and so are
+        earlier micro-batches of its step.
         """
+        if isinstance(input_ids, Mapping) and labels is None and not others:
+            return self.forward(**input_ids)
+        _refuse_others("forward()", others)
+        if labels is None:
+            raise TypeError("forward() gives the loss, and needs labels: for logits call predict()")
         batch, _arrays = self._batch(input_ids, labels, attention_mask, token_type_ids,
                                      position_ids)
         loss = ctypes.c_float()
         call = C.engine_forward if self._training else C.engine_eval
         self._call(call, ctypes.byref(batch), ctypes.byref(loss))
         result = numpy.float32(loss.value)
-        if self._training:
-            self._loss = result
+        self._loss = result if self._training else None
         return result
 
     def __call__(self, *args: Any, **kwargs: Any) -> numpy.float32:
         """forward(); a single dictionary gives its arguments: engine(batch)."""
         if len(args) == 1 and isinstance(args[0], Mapping):
-            return self.forward(**args[0], **kwargs)
+            return self.forward(**{**args[0], **kwargs})
         return self.forward(*args, **kwargs)
 
     def predict(self, input_ids: ArrayLike, attention_mask: Optional[ArrayLike] = None,
                 token_type_ids: Optional[ArrayLike] = None,
-                position_ids: Optional[ArrayLike] = None) -> numpy.ndarray:
+                position_ids: Optional[ArrayLike] = None, **others: Any) -> numpy.ndarray:
         """The logits, float32: (B,T,vocabulary), (B,classes) of a classifier of rows, (B,T,classes)
         of one of tokens, (B,T) of a discriminator."""
+        if isinstance(input_ids, Mapping):
+            return self.predict(**{**input_ids, **others})
+        _refuse_others("predict()", others, _UNLABELLED)
         batch, arrays = self._batch(input_ids, None, attention_mask, token_type_ids, position_ids)
         shape = arrays[0].shape[:1] if self._labels in _OF_ROWS else arrays[0].shape
         if self._labels != _REPLACED:  # one logit of each token
@@ -363,13 +480,16 @@ class Engine(lib.Uncopied):
     def hidden(self, input_ids: ArrayLike, attention_mask: Optional[ArrayLike] = None,
                token_type_ids: Optional[ArrayLike] = None,
                position_ids: Optional[ArrayLike] = None, *, pool: str = "none",
-               normalize: bool = False) -> numpy.ndarray:
+               normalize: bool = False, **others: Any) -> numpy.ndarray:
         """The last hidden states (B,T,width), float32, as transformers' last_hidden_state.
 
         pool makes one vector of each row, (B,width): "cls" of its first token, "mean" of its
         tokens, "last" of its last one; attention_mask says which they are. A row without tokens
         gives zeros. normalize divides vectors by their lengths.
         """
+        if isinstance(input_ids, Mapping):
+            return self.hidden(**{**input_ids, **others}, pool=pool, normalize=normalize)
+        _refuse_others("hidden()", others, _UNLABELLED)
         if pool not in _POOLS:
             raise ValueError(f'pool "{pool}": one of {", ".join(_POOLS)} is needed')
         batch, arrays = self._batch(input_ids, None, attention_mask, token_type_ids, position_ids)
@@ -397,35 +517,81 @@ class Engine(lib.Uncopied):
             if not same:
                 raise ValueError("backward() takes the loss that the last forward() returned; "
                                  "gradients of other functions of it are not computed")
-        self._call(C.engine_backward)
+        self._train(C.engine_backward)
         self._loss = None
 
     def step(self) -> None:
         """Count a micro-step; at the accumulation boundary reduce, clip and apply the gradients.
         A step that an overflow skips is no error: was_step_applied()."""
-        self._call(C.engine_step)
+        self._train(C.engine_step)
 
-    def train_batch(self, data: Union[Iterable[MicroBatch], Callable[[], MicroBatch]]
-                    ) -> numpy.float32:
+    def _train(self, call: Any) -> None:
+        try:
+            self._call(call)
+        except lib.InvalidError as error:
+            if self._training or isinstance(error, lib.DestroyedError):
+                raise
+            raise lib.InvalidError("the engine is in eval(): call engine.train() before the forward() "
+                                   f"to train on ({error})", error.status) from None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # pylint: disable=unused-argument
+        """Forget the step that has begun: a forward() without its backward(), and the gradients and
+        micro-steps of its earlier micro-batches. Not needed otherwise: step() clears gradients at
+        the accumulation boundary."""
+        before = self.micro_steps
+        self._call(C.engine_discard_step)
+        self._loss = None
+        if self.micro_steps < before and not self._said_zero_grad:
+            self._said_zero_grad = True
+            lib.log.warning("zero_grad() drops the gradients of %d micro-batches: step() clears "
+                            "gradients itself at the accumulation boundary (logged once)",
+                            before - self.micro_steps)
+
+    @staticmethod
+    def _source(call: str, data: Any) -> Callable[[], Any]:
+        """What gives the next micro-batch."""
+        if data is None:
+            raise TypeError(f"{call} needs data: an iterator of micro-batches, or a function")
+        if isinstance(data, Mapping) or hasattr(data, "ndim"):
+            raise TypeError(f"{call}: data gives micro-batches, and this {type(data).__name__} is one: "
+                            "pass [batch]")
+        if not isinstance(data, AnIterable) and not callable(data):
+            raise TypeError(f"{call}: data is an iterator of micro-batches or a function, not "
+                            f"{type(data).__name__}")
+        return iter(data).__next__ if isinstance(data, AnIterable) else data
+
+    def _item(self, call: str, item: Any, micro_step: Optional[int] = None) -> Any:
+        """A micro-batch that a program's data gives, as _batch() does."""
+        if isinstance(item, Mapping):
+            named = dict(zip(map(str, item), item.values()))
+            known = {name: named.pop(name) for name in _TAKEN.replace(" and", ",").split(", ")
+                     if name in named}
+            _refuse_others(f"{call}: a micro-batch", named)
+            if known.get("labels") is None:
+                raise TypeError(f"{call}: a micro-batch needs labels")
+            return self._batch(**known, micro_step=micro_step)
+        if not isinstance(item, (tuple, list)) or len(item) < 2:
+            raise TypeError(f"{call}: a micro-batch is a dictionary, or a tuple (input_ids, labels), "
+                            f"not {type(item).__name__}")
+        return self._batch(*item, micro_step=micro_step)
+
+    def train_batch(self, data: Union[Iterable[MicroBatch], Callable[[], MicroBatch], None] = None, *,
+                    data_iter: Optional[Iterable[MicroBatch]] = None) -> numpy.float32:
         """A whole step, as DeepSpeed's train_batch(): gradient_accumulation_steps micro-batches
         forward and backward, then the update. Returns their mean loss over all ranks.
 
         data gives micro-batches: an iterator, which continues where it is, another iterable, which
         begins anew, or a function. Each is a dictionary or a tuple of forward()'s arguments. An
         exception in it (StopIteration at its end) comes out of this call; no rank makes the step
-        then, and the engine is as before.
+        then, and the engine is as before. data_iter is DeepSpeed's name of data.
         """
-        take = iter(data).__next__ if isinstance(data, AnIterable) else data
+        take = self._source("train_batch()", data_iter if data is None else data)
         first, raised = self.micro_steps, []  # type: int, List[BaseException]
         held: List[Any] = []  # what the engine reads
 
         def give(_: Any, out: Any) -> int:
             try:
-                item = take()
-                named = isinstance(item, Mapping)
-                at = first + len(held)
-                held.append(self._batch(**item, micro_step=at) if named
-                            else self._batch(*item, micro_step=at))
+                held.append(self._item("train_batch()", take(), first + len(held)))
                 out[0] = held[-1][0]
                 return lib.OK
             except BaseException as error:  # pylint: disable=broad-except
@@ -443,6 +609,21 @@ class Engine(lib.Uncopied):
             raise
         self._loss = None
         return numpy.float32(loss.value)
+
+    def eval_batch(self, data: Union[Iterable[MicroBatch], Callable[[], MicroBatch], None] = None, *,
+                   data_iter: Optional[Iterable[MicroBatch]] = None) -> numpy.float32:
+        """The mean loss of gradient_accumulation_steps micro-batches over all ranks, as DeepSpeed's
+        eval_batch(): nothing of the run changes. data is train_batch()'s."""
+        n = self.gradient_accumulation_steps()
+        with self._together():
+            take = self._source("eval_batch()", data_iter if data is None else data)
+            batches = [self._item("eval_batch()", take()) for _ in range(n)]
+        loss, mean, total = ctypes.c_float(), ctypes.c_double(0), ctypes.c_double()
+        for batch, _arrays in batches:
+            self._call(C.engine_eval, ctypes.byref(batch), ctypes.byref(loss))
+            mean.value += loss.value / (n * self.world_size)
+        self._call(C.engine_gather_metrics, ctypes.byref(mean), 1, ctypes.byref(total))
+        return numpy.float32(total.value)
 
     def train(self, mode: bool = True) -> "Engine":
         """Let forward() train, as it does at first."""
@@ -504,9 +685,12 @@ class Engine(lib.Uncopied):
         """The rate that the next step uses, as a list of one, as DeepSpeed has it."""
         return [self._get(C.engine_get_lr)]
 
-    def set_lr(self, lr: float) -> None:
-        """Set the rate until the schedule's next step."""
-        self._call(C.engine_set_lr, lr)
+    def set_lr(self, lr: Union[float, Sequence[float]]) -> None:
+        """Set the rate until the schedule's next step: a number, or a list of one as get_lr() gives."""
+        rate = lr[0] if isinstance(lr, (list, tuple)) and len(lr) == 1 else lr
+        if isinstance(rate, (str, bytes)) or not hasattr(rate, "__float__"):
+            raise TypeError(f"set_lr({lr!r}): a number is needed, or a list of one")
+        self._call(C.engine_set_lr, float(rate))  # type: ignore[arg-type]
 
     def get_global_grad_norm(self) -> Optional[float]:
         """Of the last boundary, before clipping; None: none yet; infinity: that step was skipped."""
@@ -520,7 +704,10 @@ class Engine(lib.Uncopied):
 
     def _shape(self, name: str) -> Tuple[int, ...]:
         if name not in self._params:
-            raise KeyError(name)
+            near = difflib.get_close_matches(str(name), self._params, 1)
+            raise lib.NoParameterError(f"no parameter is named {name!r}"
+                                       + (f"; did you mean {near[0]!r}?" if near else
+                                          ": parameter_names() lists them"), "CZ_NOTFOUND")
         return self._params[name].shape
 
     def get_parameter(self, name: str, what: str = "weight") -> numpy.ndarray:
@@ -532,7 +719,7 @@ class Engine(lib.Uncopied):
         return array
 
     def set_parameter(self, name: str, value: ArrayLike, what: str = "weight") -> None:
-        array = numpy.ascontiguousarray(value, dtype=numpy.float32)
+        array = numpy.ascontiguousarray(_array(value, name), dtype=numpy.float32)
         if array.shape != self._shape(name):
             raise ValueError(f"{name}: shape {array.shape}, not {self._shape(name)}")
         self._call(C.engine_param_set, name.encode(), what.encode(), array.ctypes.data,

@@ -38,10 +38,11 @@ def plan(model: PathLike, config: Config, *, seq_len: Optional[int] = None, worl
     profile is a file of `czero bench --profile FILE`, from which step_s is predicted.
     """
     handle = ctypes.c_void_p()
+    n_ranks = lib.integer(world_size, "world_size", 1)
     opened = open_model(model, seq_len=seq_len)
     try:
         options = engine_options(config, device=device)
-        how = lib.new(lib.PlanOptions, world_size=world_size, profile_path=lib.optional(profile))
+        how = lib.new(lib.PlanOptions, world_size=n_ranks, profile_path=lib.optional(profile))
         C.cz_plan_create(ctypes.byref(options), ctypes.byref(how), opened, ctypes.byref(handle))
         host, gpu, pinned, nvme = (C.cz_plan_nbytes(handle, place) for place in range(4))
         seconds = C.cz_plan_step_s(handle)

@@ -8,6 +8,7 @@ import collections
 import copy
 import copyreg
 import ctypes
+import ctypes.util
 import dataclasses
 import datetime
 import decimal
@@ -324,6 +325,324 @@ class Training(Folder):
         self.assertEqual(raised.exception.status, "CZ_INVALID")
         with self.assertRaises(ValueError):
             czero.initialize(model="gpt2-tiny", config=config(), task="regression")
+
+
+class Abandoned(Folder):
+    """Ctrl-C, an exception or a cell that is run again ends a step anywhere."""
+
+    def test_whatever_follows_a_forward_works(self):
+        ids = batch(0)
+        want = None
+        for use in (lambda e: e(ids, ids), lambda e: e.predict(ids), lambda e: e.hidden(ids),
+                    lambda e: e.eval()(ids, ids), lambda e: e.eval_batch([(ids, ids)] * 2),
+                    lambda e: e.save_checkpoint(self.folder), lambda e: e.save_16bit_model(self.folder),
+                    lambda e: e.export_hf(self.folder / "hf"), lambda e: e.load_checkpoint(self.folder),
+                    lambda e: e.set_parameter("transformer.ln_f.bias", numpy.zeros(64)),
+                    lambda e: e.zero_grad(), lambda e: None):
+            engine = self.engine()
+            loss = engine(batch(1), batch(1))
+            use(engine)
+            engine.train().zero_grad()
+            with self.assertRaisesRegex(czero.InvalidError, r"backward\(\) needs a forward\(\) before it"):
+                engine.backward()
+            self.assertEqual(engine.micro_steps, 0)
+            losses = train(engine, 2)
+            want = want or losses
+            self.assertEqual(losses, want)
+            del loss
+        engine = self.engine()
+        engine(batch(1), batch(1))
+        self.assertGreater(engine.train_batch([(ids, ids)] * 2), 0)
+        self.assertEqual(engine.global_steps, 1)
+
+    def test_what_is_dropped_is_said_under_pythons_names(self):
+        engine = self.engine()
+        ids = batch(0)
+        with self.assertLogs("czero", "WARNING") as logged:
+            for _ in range(3):
+                loss = engine(ids, ids)
+            engine.predict(ids)
+        self.assertEqual(len(logged.output), 1)
+        self.assertRegex(logged.output[0], r"another forward\(\) drops the training forward.*call eval\(\)")
+        with self.assertRaisesRegex(czero.InvalidError, "dropped for an evaluation"):
+            engine.backward(loss)
+        engine.backward(engine(ids, ids))
+        engine.step()
+        loss = engine(ids, ids)
+        for use in (lambda: engine.predict(ids), lambda: engine.save_checkpoint(self.folder),
+                    lambda: engine.train_batch([(ids, ids)] * 2)):
+            with self.assertRaisesRegex(czero.InvalidError,
+                                        r"call backward\(\) before .*, or drop the step with zero_grad\(\)"):
+                use()
+        with self.assertLogs("czero", "WARNING") as logged:
+            engine(ids, ids)
+            engine.backward()
+            engine.step()
+            engine.zero_grad()
+            engine.backward(engine(ids, ids))
+            engine.step()
+            engine.zero_grad(set_to_none=True)
+        self.assertRegex(logged.output[0], "drops the step, with the gradients of 1 of its micro-batches")
+        self.assertRegex(logged.output[1], r"zero_grad\(\) drops the gradients of 1 micro-batches")
+        self.assertEqual((len(logged.output), engine.micro_steps), (2, 0))
+        engine.zero_grad()
+        self.assertEqual(len(train(engine, 1)), 2)
+        self.assertEqual(engine.global_steps, 1)
+
+    def test_an_interrupt_ends_in_any_call(self):
+        """Ctrl-C in the steps of a small model: the same cell runs again, and a save follows."""
+        script = """if True:
+            import os, signal, sys, threading, time, czero, numpy
+            engine, _, _, _ = czero.initialize(model="gpt2-tiny", seq_len=16, config={
+                "train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}})
+            ids = numpy.arange(64).reshape(4, 16)
+            for n in range(40):
+                threading.Timer(0.01 + n * 0.0007, os.kill, (os.getpid(), signal.SIGINT)).start()
+                try:
+                    try:
+                        while True:
+                            engine.backward(engine(ids, ids))
+                            engine.step()
+                    except KeyboardInterrupt:
+                        pass
+                    engine.predict(ids)
+                    engine.zero_grad()
+                    engine.save_checkpoint(sys.argv[1], tag="t")
+                except KeyboardInterrupt:
+                    print("late")
+            print("done")
+            """
+        done = subprocess.run([sys.executable, "-c", script, self.folder / "run"], capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout.split()[-1:]), (0, ["done"]), done.stderr)
+
+    def test_calls_of_training_in_eval_name_it(self):
+        engine = self.engine().eval()
+        ids = batch(0)
+        loss = engine(ids, ids)
+        for use in (lambda: engine.backward(loss), engine.backward, engine.step):
+            with self.assertRaisesRegex(czero.InvalidError, r"the engine is in eval\(\): call engine.train\(\)"):
+                use()
+        loss = engine.train()(ids, ids)
+        engine.eval().backward(loss)  # that forward was one of training
+        engine.step()
+        self.assertEqual(engine.micro_steps, 1)
+        engine.train()(ids, ids)
+        with self.assertRaisesRegex(czero.InvalidError, "gradients"):
+            engine.eval()(ids, ids)  # a micro-batch of its step has some
+        engine.backward()
+        engine.step()
+        engine.train()(ids, ids)
+        loss = engine.eval()(ids, ids)
+        with self.assertRaisesRegex(czero.InvalidError, "call engine.train"):
+            engine.backward(loss)
+        engine.destroy()
+        with self.assertRaisesRegex(czero.InvalidError, "was destroyed$"):
+            engine.step()
+
+
+class Ported(Folder):
+    """What programs written for DeepSpeed, torch and transformers pass."""
+
+    def test_initialize_names_all_at_once(self):
+        class Module:
+            def parameters(self):
+                return [1]
+
+        module = Module()
+        for arguments, parts in (
+                (dict(model=module, model_parameters=module.parameters(), optimizer=5, config=config()),
+                 ("model is a Module, and czero takes a folder: model.save_pretrained", "freeze=", '"optimizer"')),
+                (dict(config=config(), training_data=[1], seq_length=5),
+                 ("model is missing", "train_batch", "it has no argument seq_length")),
+                (dict(model="gpt2-tiny", lr_scheduler=1, mpu=1),
+                 ("config: a file or a dictionary is needed, not None", '"scheduler"', "data-parallel"))):
+            with self.assertRaises(TypeError) as raised:
+                czero.initialize(**arguments)
+            for part in parts:
+                self.assertIn(part, str(raised.exception))
+        with self.assertRaisesRegex(TypeError, "keywords alone: model=folder, config="):
+            czero.initialize("gpt2-tiny", config())
+        path = self.folder / "ds.json"
+        path.write_text(json.dumps(config()))
+        nothing = {"optimizer": None, "model_parameters": None, "training_data": None, "lr_scheduler": None,
+                   "mpu": None, "dist_init_required": True, "collate_fn": None}
+        for arguments in ({"config_params": config()},
+                          {"args": argparse.Namespace(deepspeed_config=str(path), local_rank=0)},
+                          {"args": argparse.Namespace(local_rank=0), "config_params": path}):
+            self.assertEqual(self.engine(config=None, **nothing, **arguments).get_lr(), [0.01])
+        with self.assertRaisesRegex(AttributeError, "init_distributed.*: initialize"):
+            czero.init_distributed  # pylint: disable=expression-not-assigned
+        with self.assertRaisesRegex(AttributeError, "'nothing'$"):
+            czero.nothing  # pylint: disable=expression-not-assigned
+
+    def test_options_have_their_types(self):
+        for error, arguments, part in (
+                (TypeError, {"seq_len": 32.0}, "seq_len: an integer is needed, not 32.0"),
+                (TypeError, {"seq_len": True}, "seq_len"), (TypeError, {"seq_len": "16"}, "seq_len"),
+                (ValueError, {"seq_len": 0}, "seq_len 0"), (ValueError, {"seq_len": 2**63}, "seq_len"),
+                (ValueError, {"seed": -1}, "seed -1"), (ValueError, {"seed": 2**64}, "seed"),
+                (TypeError, {"total_steps": 1e3}, "total_steps"), (ValueError, {"total_steps": -1}, "total_steps"),
+                (TypeError, {"device": 0}, 'device: "cpu"'), (TypeError, {"labels": "ab"}, "labels 'ab'"),
+                (czero.InvalidError, {"freeze": "zzz"}, 'freeze "zzz": no parameter of .* has such a name')):
+            with self.assertRaisesRegex(error, part):
+                self.engine(**arguments)
+        self.engine(seq_len=numpy.int64(16), seed=2**64 - 1, total_steps=numpy.int32(0))
+        kind = type("device", (), {"__module__": "torch", "__str__": lambda _: "cpu"})
+        self.engine(device=kind())
+        with self.assertRaisesRegex(ValueError, "world_size 0"):
+            czero.plan("gpt2-tiny", config(), world_size=0)
+        with self.assertRaisesRegex(czero.InvalidError, "^config: optimizer.params.lr: a number"):
+            self.engine(config=config(optimizer={"type": "AdamW", "params": {"lr": "1e-3"}}))
+
+    def test_rates(self):
+        engine = self.engine()
+        for bad in (float("nan"), float("inf"), -1e-9, [-1.0]):
+            with self.assertRaisesRegex(czero.InvalidError, "a learning rate of .*: a number from 0 on"):
+                engine.set_lr(bad)
+        for bad in ("1e-3", b"1", None, [1e-3, 1e-3], [], ["1"]):
+            with self.assertRaisesRegex(TypeError, r"set_lr\(.*\): a number is needed"):
+                engine.set_lr(bad)
+        self.assertEqual(engine.get_lr(), [0.01])
+        for good in (0, numpy.float32(0.5), [0.25], numpy.array(0.125)):
+            engine.set_lr(good)
+        engine.set_lr(engine.get_lr())
+        self.assertEqual(engine.get_lr(), [0.125])
+
+    def test_values_that_are_not_finite_are_said(self):
+        engine = self.engine()
+        name = "transformer.ln_f.bias"
+        with self.assertLogs("czero", "WARNING") as logged:
+            engine.set_parameter(name, numpy.full(64, numpy.nan))
+        self.assertRegex(logged.output[0], f"{name}: element 0 of weight is set to nan")
+
+    def test_batches(self):
+        engine = self.engine()
+        ids = batch(0)
+        row = {"input_ids": ids, "labels": ids}
+        for error, use, part in (
+                (TypeError, lambda: engine(ids), r"needs labels: for logits call predict\(\)"),
+                (TypeError, lambda: engine({"input_ids": ids}), "needs labels"),
+                (TypeError, lambda: engine({**row, "text": 1, "idx": 2}),
+                 "input_ids, labels, attention_mask, .*, not text, idx: leave them out"),
+                (TypeError, lambda: engine.predict(**row), r"predict\(\) takes input_ids, att.*, not labels"),
+                (TypeError, lambda: engine.hidden(row), r"hidden\(\) takes .*, not labels"),
+                (TypeError, lambda: engine([["a"]], ids), "input_ids: numbers are needed"),
+                (ValueError, lambda: engine([[1, 2], [3]], ids), "input_ids: "),
+                (ValueError, lambda: engine(ids, [[None] * 16] * 4), "labels: nan at"),
+                (TypeError, lambda: engine(numpy.ma.array(ids), ids), "input_ids: a masked array"),
+                (ValueError, lambda: engine(ids, ids, numpy.full(ids.shape, 0.5)), "attention_mask: 0.5 at"),
+                (ValueError, lambda: engine(ids, ids, ids * 0 + 2), "attention_mask: 0 and 1"),
+                (ValueError, lambda: engine(ids, ids, ids * 0 - 1), "attention_mask: 0 and 1"),
+                (ValueError, lambda: engine(numpy.where(ids == ids[1, 2], 2**40, ids), ids), "no integer of 32"),
+                (TypeError, lambda: engine.train_batch(), r"train_batch\(\) needs data"),
+                (TypeError, lambda: engine.train_batch(row), r"this dict is one: pass \[batch\]"),
+                (TypeError, lambda: engine.train_batch(ids), r"this ndarray is one: pass \[batch\]"),
+                (TypeError, lambda: engine.train_batch(5), "an iterator of micro-batches or a function, not int"),
+                (TypeError, lambda: engine.train_batch([ids]), "a micro-batch is a dictionary, or a tuple"),
+                (TypeError, lambda: engine.train_batch([(ids,)]), "a micro-batch is a dictionary"),
+                (TypeError, lambda: engine.train_batch([{**row, "text": 1}]), "a micro-batch takes .*, not text"),
+                (TypeError, lambda: engine.train_batch([{"input_ids": ids}]), "a micro-batch needs labels"),
+                (TypeError, lambda: engine.eval_batch(row), r"eval_batch\(\): data gives micro-batches"),
+                (StopIteration, lambda: engine.eval_batch([(ids, ids)]), "")):
+            with self.assertRaisesRegex(error, part):
+                use()
+        self.assertEqual(engine.micro_steps, 0)
+        self.assertEqual(engine.forward(row), engine.forward(ids.astype(object), labels=ids.tolist()))
+        self.assertGreater(engine.train_batch(data_iter=iter([row, row])), 0)
+        both = engine.eval_batch(iter([row, (batch(1), batch(1))]))
+        losses = [engine.eval()(batch(n), batch(n)) for n in range(2)]
+        self.assertAlmostEqual(both, sum(losses) / 2, places=5)
+        self.assertTrue((engine.predict({"input_ids": ids}) == engine.predict(ids)).all())
+        self.assertTrue((engine.hidden({"input_ids": ids}, pool="cls") == engine.hidden(ids, pool="cls")).all())
+        self.assertEqual((engine.micro_steps, engine.global_steps), (2, 1))
+        engine = self.engine(model="bert-tiny", task="classification", labels=["no", "yes"])
+        self.assertEqual(engine(ids, [0, 1, 1, 0]), engine(ids, [[0], [1], [1], [0]]))
+
+    def test_names_and_looks(self):
+        engine = self.engine()
+        train(engine, 1)
+        self.assertRegex(repr(engine), r"^<czero.Engine gpt2-tiny, step 1, \d+ parameters>$")
+        for use in (lambda: engine.get_parameter("transformer.ln_f.bia"),
+                    lambda: engine.set_parameter("transformer.ln_f.bia", [1])):
+            for kind in (czero.NotFoundError, KeyError):
+                with self.assertRaisesRegex(kind, "^no parameter .*did you mean 'transformer.ln_f.bias'"):
+                    use()
+        engine.save_checkpoint(self.folder / "a")
+        self.assert_same(czero.get_fp32_state_dict_from_zero_checkpoint(self.folder / "a"),
+                         czero.load_state_dict_from_zero_checkpoint(self.folder / "a"))
+        (self.folder / "ds.json").write_text("{}")
+        with self.assertRaisesRegex(czero.InvalidError, "is a file; a folder of checkpoints"):
+            engine.load_checkpoint(self.folder / "ds.json")
+        with self.assertRaisesRegex(czero.InvalidError, "'global_steps', which the checkpoint"):
+            engine.save_checkpoint(self.folder / "new", client_state={"global_steps": 3})
+        self.assertFalse((self.folder / "new").exists())
+        engine.destroy()
+        self.assertEqual(repr(engine), "<czero.Engine, destroyed>")
+        self.assertFalse(hasattr(engine, "global_steps"))
+        with self.assertRaisesRegex(czero.InvalidError, "was destroyed"):
+            engine.global_steps  # pylint: disable=pointless-statement
+        self.assertEqual(repr(czero.Engine.__new__(czero.Engine)), "<czero.Engine>")
+
+    def test_sentences_keep_the_names_of_files(self):
+        for raw, want in ((b"runs/engine_step/x: bad", "runs/engine_step/x: bad"),
+                          (b"engine_step.json: bad", "engine_step.json: bad"),
+                          (b"an engine_forward before engine_step", "a forward() before step()"),
+                          (b"an engine_eval, engine_predict()", "an eval(), predict()"),
+                          (b"engine_initialize needs", "czero.initialize() needs"),
+                          (b"engine_nothing", "engine_nothing"), (b"<memory>:1:12: x", "config: x"),
+                          (b"call engine_discard_step.", "call zero_grad().")):
+            self.assertEqual(_library.said(raw), want)
+
+    def test_tokenizers_names(self):
+        tokenizer = czero.Tokenizer(ARGS.fixtures / "embed")
+        self.assertEqual(tokenizer.encode("no"), tokenizer("no")["input_ids"][0].tolist())
+        self.assertEqual(tokenizer.encode("no", "no"), tokenizer("no", "no")["input_ids"][0].tolist())
+        self.assertEqual(len(tokenizer.encode("no no no", max_length=4)), 4)
+        self.assertEqual(tokenizer.batch_decode([[104, 105]] * 2), [tokenizer.decode([104, 105])] * 2)
+        self.assertEqual(tokenizer.pad_token_id, 0)
+        self.assertIn(tokenizer.eos_token_id, (None, *range(len(tokenizer))))
+        tokenizer(["a"], padding="longest", truncation=True, return_tensors="np")
+        for error, use, part in (
+                (TypeError, lambda: tokenizer(["a", None]), "text 1: a string is needed, not NoneType"),
+                (TypeError, lambda: tokenizer(["a", "b"], ["c", None]), "pair 1: a string is needed"),
+                (TypeError, lambda: tokenizer(None), ""), (ValueError, lambda: tokenizer([]), "at least one"),
+                (TypeError, lambda: tokenizer.encode(["a"]), "one text, not list"),
+                (TypeError, lambda: tokenizer.decode([[1]]), "batch_decode"),
+                (TypeError, lambda: tokenizer.decode([1.5]), "batch_decode"),
+                (TypeError, lambda: tokenizer("a", max_length=4.0), "max_length: an integer"),
+                (ValueError, lambda: tokenizer("a", padding="max_length"), "padding=True"),
+                (ValueError, lambda: tokenizer("a", truncation=False), "truncation=True"),
+                (ValueError, lambda: tokenizer("a", return_tensors="pt"), 'return_tensors "pt"')):
+            with self.assertRaisesRegex(error, part):
+                use()
+
+    def test_the_library_is_found_or_its_place_asked_for(self):
+        def load(value):
+            environment = {**os.environ, "CZERO_LIBRARY": str(value)}
+            return subprocess.run([sys.executable, "-c", "import czero; print(czero._library.C._name)"],
+                                  capture_output=True, text=True, env=environment)
+
+        file = Path(_library.C._name)
+        if not os.environ.get("CZERO_LIBRARY"):
+            self.skipTest("the library of a wheel or of the system")
+        prefix = self.folder / "prefix"
+        (prefix / "lib").mkdir(parents=True)
+        (prefix / "lib" / "libczero.so.0").symlink_to(file.resolve())
+        debian = self.folder / "usr"
+        (debian / "lib" / "some-linux").mkdir(parents=True)
+        (debian / "lib" / "some-linux" / "libczero.so.0").symlink_to(file.resolve())
+        for value in (file, prefix, prefix / "lib", debian):
+            done = load(value)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        empty = self.folder / "empty"
+        empty.mkdir()
+        other = ctypes.util.find_library("m")
+        for value, part in ((empty, "the folder has no libczero.so.0"), (self.folder / "no.so", "Set CZERO_LIBRARY"),
+                            (other, "another version than this module")):
+            done = load(value)
+            self.assertRegex(done.stderr, f"ImportError: .*{part}")
+            self.assertIn(str(value), done.stderr)
 
 
 class Objects(Folder):
@@ -833,9 +1152,9 @@ class Vectors(Folder):
                 bad()
         with self.assertRaises(czero.NotFoundError):
             czero.Tokenizer(self.folder / "nothing")
-        with self.assertRaisesRegex(TypeError, "a text: a string is needed, not bytes"):
+        with self.assertRaisesRegex(TypeError, "text 0: a string is needed, not bytes"):
             tokenizer([b"a"])
-        with self.assertRaisesRegex(TypeError, "a pair: a string is needed, not int"):
+        with self.assertRaisesRegex(TypeError, "pair 0: a string is needed, not int"):
             tokenizer(["a"], [5])
         with self.assertRaisesRegex(ValueError, "surrogates"):
             tokenizer("a\ud800")
@@ -914,7 +1233,7 @@ class Vectors(Folder):
 
     def test_what_other_engines_have_is_named(self):
         engine = self.engine()
-        for name, instead in (("set_train_batch_size", "save_checkpoint"), ("zero_grad", "load_checkpoint"),
+        for name, instead in (("set_train_batch_size", "save_checkpoint"),
                               ("set_gradient_accumulation_boundary", "managed_gradient_accumulation"),
                               ("module", "state_dict"), ("optimizer", "inside the engine"), ("cuda", "device="),
                               ("fp16_enabled", "config"), ("anything", "help")):

@@ -271,6 +271,15 @@ START_TEST(bad_folders_and_tags_are_refused_and_the_run_goes_on)
     ck_fails(engine_load_checkpoint(e, dir, NULL), CZ_NOTFOUND);
     ck_fails(engine_load_checkpoint(e, "/nowhere", NULL), CZ_NOTFOUND);
     ck_fails(engine_load_checkpoint(e, dir, "missing"), CZ_NOTFOUND);
+    char path[192];
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    ck_ok(file_save(path, "{}", 2));
+    ck_fails(engine_load_checkpoint(e, path, NULL), CZ_INVALID);
+    ck_assert_msg(strstr(cz_last_error(), "is a file; a folder"), "%s", cz_last_error());
+    snprintf(path, sizeof path, "%s/new", dir);
+    struct cz_save_options save = {.size = sizeof save, .client_state_json = "{\"module\": 1}"};
+    ck_fails(engine_save_checkpoint_ex(e, path, &save), CZ_INVALID);
+    ck_assert_int_ne(access(path, F_OK), 0); /* what is refused leaves no folder */
     ck_ok(trial_step(e, &data, NULL));
     ck_ok(engine_save_checkpoint(e, dir, NULL));
     engine_destroy(e);
