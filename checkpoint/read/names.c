@@ -302,15 +302,20 @@ static cz_status locate_self(const char *dir, char **tag_dir, char **tag_out)
     return err_set(CZ_NOMEM, 0, "%s: out of memory", dir);
 }
 
+cz_status ckpt_no_file(const char *dir)
+{
+    struct stat info;
+    if (stat(dir, &info) != 0 || S_ISDIR(info.st_mode)) return CZ_OK;
+    return err_set(CZ_INVALID, 0, "%s: is a file; a folder of checkpoints, or a tag's, is needed",
+                   dir);
+}
+
 /* A tag that was given wins over `latest`, `latest` over latest_universal, and both over the folder
  * itself. */
 cz_status ckpt_locate(const char *dir, const char *tag, char **tag_dir, char **tag_out)
 {
-    struct stat info;
     *tag_dir = *tag_out = NULL;
-    if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
-        return err_set(CZ_INVALID, 0,
-                       "%s: is a file; a folder of checkpoints, or a tag's, is needed", dir);
+    TRY(ckpt_no_file(dir));
     if (tag) {
         const char *fault = path_fault(tag);
         if (fault)

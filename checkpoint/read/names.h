@@ -41,6 +41,9 @@ cz_status ckpt_latest_read(const char *dir, bool universal, char **tag);
  * names; CZ_OK otherwise. */
 cz_status ckpt_check_trainer(const char *dir);
 
+/* CZ_INVALID if a file is there. */
+cz_status ckpt_no_file(const char *dir);
+
 /* Where a user's DIR (and TAG, may be NULL) leads: DIR/TAG, DIR/<latest>, DIR/<latest_universal>,
  * or DIR itself when it is a tag's folder (holds *_model_states.pt or zero/). *tag: its last
  * component. Both are the caller's to free(). Errors: CZ_INVALID (TAG cannot be one; DIR is a

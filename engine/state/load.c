@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static void load_free(struct load *l)
 {
@@ -64,9 +63,8 @@ static cz_status verify(const struct load *l, const char *dir)
     struct err first = {.status = CZ_OK};
     struct cz_fsck_report report = {.size = sizeof report};
     char *tag;
-    struct stat info;
     if (l->options->no_verify || l->e->desc.comm->rank != 0) return CZ_OK;
-    if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode)) return CZ_OK; /* ckpt_open() refuses it */
+    TRY(ckpt_no_file(dir));
     TRY(tag_to_verify(l, dir, &tag));
     const struct cz_fsck_options options = {
         .size = sizeof options, .dir = dir, .tag = tag, .finding = remember_first, .user = &first};

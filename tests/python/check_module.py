@@ -396,8 +396,8 @@ class Abandoned(Folder):
             engine, _, _, _ = czero.initialize(model="gpt2-tiny", seq_len=16, config={
                 "train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}})
             ids = numpy.arange(64).reshape(4, 16)
-            for n in range(40):
-                threading.Timer(0.01 + n * 0.0007, os.kill, (os.getpid(), signal.SIGINT)).start()
+            for n in range(24):
+                threading.Timer(0.01 + n * 0.0011, os.kill, (os.getpid(), signal.SIGINT)).start()
                 try:
                     try:
                         while True:
@@ -571,6 +571,9 @@ class Ported(Folder):
         engine.save_checkpoint(self.folder / "a")
         self.assert_same(czero.get_fp32_state_dict_from_zero_checkpoint(self.folder / "a"),
                          czero.load_state_dict_from_zero_checkpoint(self.folder / "a"))
+        shown = subprocess.run([ARGS.czero, "inspect", self.folder / "a"], capture_output=True, text=True)
+        self.assertRegex(shown.stdout, "optimizer .*; 1 updates\n")
+        self.assertNotIn("step 0", shown.stdout)
         (self.folder / "ds.json").write_text("{}")
         with self.assertRaisesRegex(czero.InvalidError, "is a file; a folder of checkpoints"):
             engine.load_checkpoint(self.folder / "ds.json")
