@@ -541,10 +541,14 @@ def world() -> c_void_p:
         former = sys.excepthook
 
         def leave(kind: Any, value: Any, trace: Any) -> None:
-            # Other ranks get this reason instead of waiting for a rank that has ended.
-            if _world_pid == os.getpid():
-                C.engine_world_leave(_world, f"{kind.__name__}: {value}".encode("utf-8", "replace"))
-            former(kind, value, trace)
+            # Other ranks get this reason instead of waiting for a rank that has ended. It is printed
+            # first: once they know, `czero launch` ends this rank, too.
+            try:
+                former(kind, value, trace)
+                sys.stderr.flush()
+            finally:
+                if _world_pid == os.getpid():
+                    C.engine_world_leave(_world, f"{kind.__name__}: {value}".encode("utf-8", "replace"))
 
         sys.excepthook = leave
     return _world

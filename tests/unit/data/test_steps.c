@@ -278,6 +278,10 @@ static cz_status open_text(const char *text, struct cz_tokenizer **out)
     return st;
 }
 
+#define LETTERS                                                                                    \
+    "{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0,\"b</w>\":1," \
+    "\"ab</w>\":2},\"merges\":"
+
 START_TEST(what_is_not_known_is_named)
 {
     static const struct {
@@ -296,6 +300,14 @@ START_TEST(what_is_not_known_is_named)
         {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"},"
          "\"added_tokens\":[{\"id\":9,\"content\":\"xx\",\"normalized\":true}]," WORDS "}",
          "leaves nothing of \"xx\"", CZ_UNSUPPORTED},
+        {LETTERS "[[1,\"b</w>\"]]}}", "merges[0][0]", CZ_CORRUPT},
+        {LETTERS "[[\"a\",1]]}}", "merges[0][1]", CZ_CORRUPT},
+        {LETTERS "[[\"a\"]]}}", "merges[0]", CZ_CORRUPT},
+        {LETTERS "[[\"a\",\"b</w>\",\"\"]]}}", "merges[0]", CZ_CORRUPT},
+        {LETTERS "[5]}}", "merges[0]", CZ_CORRUPT},
+        {LETTERS "[\"a\"]}}", "merges[0]", CZ_CORRUPT},
+        {LETTERS "[\"a c\"]}}", "merges[0]", CZ_CORRUPT},
+        {LETTERS "5}}", "merges", CZ_CORRUPT},
         {"{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," WORDS "}", "UnicodeScripts",
          CZ_UNSUPPORTED},
         {"{\"normalizer\":{\"type\":\"NFKD\"},\"pre_tokenizer\":{\"type\":\"Sequence\","
@@ -565,14 +577,14 @@ START_TEST(steps_are_hugging_faces_where_random_files_differed)
 END_TEST
 
 /* The key "a" leads to a place far away, and its value looks like the key "`". */
-START_TEST(units_of_a_character_map_have_32_bits)
+static void check_far_map(bool is_shifted)
 {
     enum { FAR = 0x8000, N_UNITS = FAR + 0x100, PLACE = 0x60, N_TEXTS = PLACE + 2 };
     uint32_t units[N_UNITS] = {0};
     unsigned char *blob = malloc(4 + 4 * N_UNITS + N_TEXTS);
     struct charsmap map;
     size_t n_key = 0;
-    units[0] = (uint32_t)FAR << 10;
+    units[0] = is_shifted ? (uint32_t)(FAR >> 8) << 10 | 0x200u : (uint32_t)FAR << 10;
     units[FAR ^ 'a'] = 'a' | 0x100u | 1u << 10;
     units[FAR ^ 'a' ^ 1] = 0x80000000u | PLACE;
     for (size_t i = 0; i <= N_UNITS; i++) {
@@ -590,6 +602,12 @@ START_TEST(units_of_a_character_map_have_32_bits)
     ck_assert_ptr_null(charsmap_find(&map, "b", 1, true, &n_key));
     charsmap_free(&map);
     free(blob);
+}
+
+START_TEST(units_of_a_character_map_have_32_bits)
+{
+    check_far_map(false);
+    check_far_map(true); /* bit 9: the offset is counted in steps of 256 */
 }
 END_TEST
 
@@ -647,29 +665,33 @@ END_TEST
 START_TEST(patterns_match_what_their_expressions_do)
 {
     static const char *const cases[][2] = {
-        {" {2,}", "\rぁ぀Z½\nA7éー￥\ń `kk\na 'll\t ́7@1é11aa{  }77.+  {   "
-                  "}́/Zー'll79\r@中/a中@/ぁ/￥+ ￥￥"
-                  " A\rZぁ'sZx'llー́aéz{  }é\n½ぁ龦ぁ぀\r½`ー.z'[ 中龦ー9中\t [/+/ "
-                  "[9/￥7A[ 'sz\nぁ\r½'ll9Az龥中 "
-                  "1kk1'll`7'ー9A'll.9½7぀½龥+￥\t.￥'s9é́  龥中"},
+        {" {2,}",
+         "\rぁ぀Z½\nA7éー￥\ń `kk\na 'll\t ́7@1é11aa{  }77.+  {   "
+         "}́/Zー'll79\r@中/a中@/ぁ/￥+ ￥￥"
+         " A\rZぁ'sZx'llー́aéz{  }é\n½ぁ龦ぁ぀\r½`ー.z'[ 中龦ー9中\t [/+/ "
+         "[9/￥7A[ 'sz\nぁ\r½'ll9Az龥中 "
+         "1kk1'll`7'ー9A'll.9½7぀½龥+￥\t.￥'s9é́  龥中"},
         {" +",
-         "{ }[龥\t龦x龦ー@ぁz/ーx\t龥\r.中{ }a￥x\r+\t½.龦ぁぁ\tぁ'llぁ{ }éー中぀9぀7{ "
+         "{ }[龥\t龦x龦ー@ぁz/ーx\t龥\r.中{ }a￥x\r+\t½.龦ぁぁ\tぁ'llぁ{ "
+         "}éー中぀9぀7{ "
          "}ー￥.['ll7぀'ll/x\tZ{ "
          "}7é{ }\n{ }z￥\n7A1é+{ }￥{ }xz'll½ぁ́@{ }\nーaぁ's\t'lléxーzx/`. 龦中.ぁ1'll'llkk ー½97́"
          "kk￥{ }1[ぁá`+kk 9+kḱ''\n龥.￥́́7\r/龥\r'llZ+/龥.9￥Zéé\n.z1'sa￥ x"},
         {"\\\\s+",
-         "{\t\n}￥z{\n}龥{\t}9..龥￥぀éZ1/.{ }中.぀Z½ぁー1za{\r}x½`{  }a''kk￥́￥'s{ "
+         "{\t\n}￥z{\n}龥{\t}9..龥￥぀éZ1/.{ }中.぀Z½ぁー1za{\r}x½`{  "
+         "}a''kk￥́￥'s{ "
          "}.½@/a'.￥/97￥x龥"
          "中{ }9'{ }A@{\n\t}[@Z中'@'s龥Aéé{\n}é1.é9{  }'ll7@{ }zx`́@{\t}Akkkké's1a'[+龥龥ぁーA1."
          "9kk龦.xx{\n\r}@x{\n\r}.぀1{\n}ー½́{ "
          "}1Z中[kkz[é龦½{\n}́½￥+`぀Z{ }́A9'{\n}é[龥"},
-        {"\\\\s", "{ }1́ぁ{\n}.中ぁ́́1ぁ.'ー぀zkk{ }{ }'s@`zz{ }{ }{ }z龥￥ぁa'￥/'+½½`{ "
-                  "}97@ー́￥9x{\r}é{\t}7"
-                  ".{\n}z￥zぁー+AZ½￥9é+.½{\n}7z{ }Zkk{\n}['sー/{ }½ー.@½7{\n}{ }{ "
-                  "}z'{\t}a½Aé'll7zzx぀k"
-                  "kぁ`@{\n}龥[￥A{\n}A龥'sAA{\r}'llé/Az{ }{ }龦's{ }{ }{\n}[+`[{ }7@{ "
-                  "}Zé{ }ぁ龥'kḱ぀1a/"
-                  "é{\n}xé1/￥"},
+        {"\\\\s",
+         "{ }1́ぁ{\n}.中ぁ́́1ぁ.'ー぀zkk{ }{ }'s@`zz{ }{ }{ }z龥￥ぁa'￥/'+½½`{ "
+         "}97@ー́￥9x{\r}é{\t}7"
+         ".{\n}z￥zぁー+AZ½￥9é+.½{\n}7z{ }Zkk{\n}['sー/{ }½ー.@½7{\n}{ }{ "
+         "}z'{\t}a½Aé'll7zzx぀k"
+         "kぁ`@{\n}龥[￥A{\n}A龥'sAA{\r}'llé/Az{ }{ }龦's{ }{ }{\n}[+`[{ }7@{ "
+         "}Zé{ }ぁ龥'kḱ぀1a/"
+         "é{\n}xé1/￥"},
         {"\\\\s{2,}|[\\\\n\\\\r\\\\t]",
          "[{\r}'s+11 [￥{\n}['kk{\n\t}A龥{\n}A .ー`@'ll+́xa.1kkZé9ZA'{\t}`́x1+@/71{\r}龥+.z@ "
          "xZZéA1ぁ'{\r}Z{\n}぀'1ー 中ぁa77`{\t}぀79é''é中+é{\n}½'7éA7 ￥龥a`1'llA "
@@ -677,7 +699,8 @@ START_TEST(patterns_match_what_their_expressions_do)
          "\t }/x぀ぁ{\n}ーぁ{\n}A龥'sぁ99{\n}龥́z`7's`. +￥￥ [ ́a`龦 "
          "́Z+Z/龦́龦￥"},
         {"[\\\\n\\\\r\\\\t]",
-         " 'séxA 9'llーZ぀ ..@Z[ぁ'll/a{\t}{\n}@z[/ぁx ￥぀[é{\n}中 ''sá́ ぀ +́+`xー{\n}` "
+         " 'séxA 9'llーZ぀ ..@Z[ぁ'll/a{\t}{\n}@z[/ぁx ￥぀[é{\n}中 ''sá́ ぀ "
+         "+́+`xー{\n}` "
          "./{\t}@"
          "7@'ll {\n}@kkkk 'll'll{\n}'￥぀{\n}/'ll{\t}[中 'llZ9é.kkxkk ' +`中@A龥1぀@+ "
          "½́{\n}￥`a"
@@ -690,19 +713,24 @@ START_TEST(patterns_match_what_their_expressions_do)
         {"\\\\p{N}",
          "kk぀\t́́/{7}@éA ぀́`龦/xー'll{1}{½}ぁ@龥akkkk "
          "kk{½}zA[é中{9}ー中\r\t￥{9}é\r\rZ\ŕ{7}\n\r"
-         "é {1}kkAぁxéa{½}z龥zZ'llé'll぀ékk\n é@[z@{½}/぀ @\té's/\r{½}//a+぀龥{½}́{9} \r+ "
+         "é {1}kkAぁxéa{½}z龥zZ'llé'll぀ékk\n é@[z@{½}/぀ @\té's/\r{½}//a+぀龥{½}́{9} "
+         "\r+ "
          "{½}[{"
-         "9}ぁ['é぀'s  {1}龥{7}龦ékkぁZ{9}'\tkk龥龦  x\n{7}'llx\r+.` \r'ぁ぀\r龥[éé中``. A ́ "
+         "9}ぁ['é぀'s  {1}龥{7}龦ékkぁZ{9}'\tkk龥龦  x\n{7}'llx\r+.` \r'ぁ぀\r龥[éé中``. "
+         "A ́ "
          "中\r`"},
         {"\\\\p{N}{1,3}",
          "'ll中`/@.中'll'll@@/@ z`龦'll`{½}'ll@\n'llZkk .`龦+ー@{½}́`{7}\né `[ ́'é\t/x{½}'z 龦{"
-         "1}́  +぀@{1}/A{½}/éxkk龦\r.{7}\r{½}￥'s`{1} {½}`é\n{1}\n{7}[é\r{½7}￥`/\rぁA xé "
+         "1}́  +぀@{1}/A{½}/éxkk龦\r.{7}\r{½}￥'s`{1} "
+         "{½}`é\n{1}\n{7}[é\r{½7}￥`/\rぁA xé "
          "Z中kk"
-         "￥龥぀.中A.{1}぀'ll.'llー{1}. za龥{7}/'ll.'ll{½}中぀龦+a{7}kk龥a ￥{½}ーz\n a￥é "
+         "￥龥぀.中A.{1}぀'ll.'llー{1}. "
+         "za龥{7}/'ll.'ll{½}中぀龦+a{7}kk龥a ￥{½}ーz\n a￥é "
          "{77}龦\n's`́'"
          "ll\n\t"},
         {"[一-龥぀-ゟ゠-ヿ]+",
-         "a \n@龦{ー}'/\n`{ー}xxéA\r{぀}a9'A½a  ` ½é￥￥.{぀}@Z½ Zé龦 @{中} ` {ー}[ \n'saz'A/ "
+         "a \n@龦{ー}'/\n`{ー}xxéA\r{぀}a9'A½a  ` ½é￥￥.{぀}@Z½ Zé龦 @{中} ` {ー}[ "
+         "\n'saz'A/ "
          "́'s7é"
          "́  1'sé9'llZ\t½{぀} \t[\n''llxé  +\rz  7{ー}`'{ー}9. "
          "a 9'`ax½+[{龥}9{ー}aA{ー}￥\rkké{"
@@ -720,7 +748,8 @@ START_TEST(patterns_match_what_their_expressions_do)
          "\n{@}{éぁ中}\r{'ll}{7}\t{/@'}{s} \n{龥a}{/￥}\n{Ax} {́}{kk}{`.}{龥z}\r{a}{½}{9}{é}{["
          "}\n{+}{ー}\n{龥aa}{+぀'}{sぁ}{+}\t {.}{é}{9}{a} \n{akk}{/[}\n\n {́} {.}{1} "
          "{7}{é龥}\n"
-         "{é}{/}\r{[} {½} {`}{ぁkk}{￥぀}{a}{/}{ax}{7}{7}{/́}\t{￥}{中}{1} {éxx} {`}{Z龥} "
+         "{é}{/}\r{[} {½} {`}{ぁkk}{￥぀}{a}{/}{ax}{7}{7}{/́}\t{￥}{中}{1} {éxx} "
+         "{`}{Z龥} "
          "{.} {"
          "Z} \t{7}\t{'s}\t{[}{ぁ}{/}{é}\n{Z}\n\t{́}{é}\r{@￥'}{s龥}{9}{'s}{￥} {A}{'s}{z} {龦}"
          "\r{中龦} {ー}{'}{7}{́}\n{kkA}{.}\n{'ll}{龥}{￥぀} {½}{￥}{龥ékk}\n"},

@@ -328,6 +328,14 @@ static void expect_same_gradients(const struct toy *a, const struct toy *b)
 /* Where inputs wait from forward to backward. */
 enum kept_where { IN_MEMORY = 0, ON_HOST, IN_FILE };
 
+/* The calls that a chain makes of its device and its file; one of them may fail. */
+static long n_calls, fails_at = -1;
+
+static cz_status count_call(void)
+{
+    return n_calls++ == fails_at ? err_set(CZ_IO, 0, "this call fails") : CZ_OK;
+}
+
 /* A file that moves bytes when it is asked whether they have been moved. */
 struct lazy_file {
     unsigned char bytes[64 * CHAIN_FILE_ALIGN];
@@ -353,6 +361,7 @@ static cz_status lazy_write(void *user, uint64_t off, size_t nbytes, const void 
                             uint64_t *ticket)
 {
     struct lazy_file *f = user;
+    TRY(count_call());
     ck_assert_uint_eq((uintptr_t)src % CHAIN_FILE_ALIGN, 0);
     ck_assert_uint_le(off + nbytes, sizeof f->bytes);
     return lazy_ask(f, f->bytes + off, src, nbytes, ticket);
@@ -361,6 +370,7 @@ static cz_status lazy_write(void *user, uint64_t off, size_t nbytes, const void 
 static cz_status lazy_read(void *user, uint64_t off, size_t nbytes, void *dst, uint64_t *ticket)
 {
     struct lazy_file *f = user;
+    TRY(count_call());
     ck_assert_uint_eq((uintptr_t)dst % CHAIN_FILE_ALIGN, 0);
     memset(dst, 0xff, nbytes); /* not there before the wait */
     return lazy_ask(f, dst, f->bytes + off, nbytes, ticket);
@@ -369,12 +379,288 @@ static cz_status lazy_read(void *user, uint64_t off, size_t nbytes, void *dst, u
 static cz_status lazy_wait(void *user, uint64_t ticket)
 {
     struct lazy_file *f = user;
+    TRY(count_call());
     for (; f->n_moved < ticket; f->n_moved++) {
         const struct lazy *a = &f->asked[f->n_moved];
         memmove(a->to, a->from, a->nbytes);
     }
     return CZ_OK;
 }
+
+/* A device whose stream of copies does nothing until the chain waits for it. */
+enum { COPIES_MAX = 4096, EVENTS_MAX = 16 };
+#define COPIES ((struct dev_stream *)&copies)
+
+static struct {
+    struct {
+        void *dst;
+        const void *src;
+        size_t nbytes;
+    } asked[COPIES_MAX];
+    size_t n_asked, n_done;
+} copies;
+
+static size_t n_events;
+static struct dev_event {
+    size_t n_before; /* copies that it comes after */
+    bool is_made;
+} events[EVENTS_MAX];
+
+static cz_status slow_event_create(struct device *device, struct dev_event **out)
+{
+    (void)device;
+    TRY(count_call());
+    ck_assert_uint_lt(n_events, EVENTS_MAX);
+    *out = &events[n_events++];
+    **out = (struct dev_event){.is_made = true};
+    return CZ_OK;
+}
+
+static void slow_event_destroy(struct device *device, struct dev_event *event)
+{
+    (void)device;
+    ck_assert(event->is_made);
+    event->is_made = false;
+}
+
+static cz_status slow_event_record(struct device *device, struct dev_event *event,
+                                   struct dev_stream *stream)
+{
+    (void)device;
+    TRY(count_call());
+    event->n_before = stream == COPIES ? copies.n_asked : 0;
+    return CZ_OK;
+}
+
+static cz_status slow_stream_wait(struct device *device, struct dev_stream *stream,
+                                  struct dev_event *event)
+{
+    (void)device;
+    TRY(count_call());
+    for (; stream != COPIES && copies.n_done < event->n_before; copies.n_done++)
+        memmove(copies.asked[copies.n_done].dst, copies.asked[copies.n_done].src,
+                copies.asked[copies.n_done].nbytes);
+    return CZ_OK;
+}
+
+static cz_status slow_copy(struct device *device, struct dev_stream *stream, void *dst,
+                           const void *src, size_t nbytes)
+{
+    (void)device;
+    TRY(count_call());
+    ck_assert_ptr_eq(stream, COPIES);
+    ck_assert_uint_lt(copies.n_asked, COPIES_MAX);
+    copies.asked[copies.n_asked].dst = dst;
+    copies.asked[copies.n_asked].src = src;
+    copies.asked[copies.n_asked++].nbytes = nbytes;
+    return CZ_OK;
+}
+
+static cz_status slow_fill_zero(struct device *device, struct dev_stream *stream, void *dst,
+                                size_t nbytes)
+{
+    TRY(count_call());
+    return device_host_ops.fill_zero(device, stream, dst, nbytes);
+}
+
+static struct device_ops slow_ops;
+static struct device slow_device = {.ops = &slow_ops};
+
+static struct ops *open_slow(void)
+{
+    struct ops *ops;
+    slow_ops = device_host_ops;
+    slow_ops.event_create = slow_event_create;
+    slow_ops.event_destroy = slow_event_destroy;
+    slow_ops.event_record = slow_event_record;
+    slow_ops.stream_wait = slow_stream_wait;
+    slow_ops.copy = slow_copy;
+    slow_ops.fill_zero = slow_fill_zero;
+    copies.n_asked = copies.n_done = n_events = 0;
+    ck_ok(ops_create(&slow_device, &ops));
+    return ops;
+}
+
+/* Waiting inputs in host memory, or in a file; what layers save, in a file. */
+static void slow_make(struct toy *t, int64_t every, int n, bool in_file, struct ops *ops,
+                      struct lazy_file *file)
+{
+    toy_make(t, (struct chain_options){.training = true,
+                                       .checkpoint_every = every,
+                                       .n_together = (size_t)n,
+                                       .keep_on_host = !in_file,
+                                       .keep_in_file = in_file,
+                                       .ops = ops});
+    if (every == 0) {
+        enum chain_saved saved[N_LAYERS];
+        for (int i = 0; i < N_LAYERS; i++) saved[i] = CHAIN_SAVED_IN_FILE;
+        ck_ok(chain_place_saved(t->chain, saved));
+        free(t->blocks[0]);
+        t->blocks[0] = malloc(chain_sizes(t->chain).activations);
+    }
+    const struct chain_memory memory = {.activations = t->blocks[0],
+                                        .workspace = t->blocks[1],
+                                        .gradients = t->blocks[2],
+                                        .kept = t->blocks[4],
+                                        .copies = COPIES,
+                                        .file = {file, lazy_write, lazy_read, lazy_wait},
+                                        .params = t->params,
+                                        .grads = t->grads};
+    chain_bind(t->chain, &memory);
+}
+
+static cz_status slow_pass(struct toy *t, int n)
+{
+    struct micro micro[N_MICRO];
+    struct chain_run runs[N_MICRO];
+    float losses[N_MICRO];
+    for (int k = 0; k < n; k++) {
+        micro_make(&micro[k], k);
+        runs[k] = micro[k].run;
+        runs[k].accumulate = false;
+        runs[k].loss = &losses[k];
+    }
+    TRY(chain_forward_all(t->chain, runs, (size_t)n));
+    return chain_backward(t->chain);
+}
+
+/* Copies that take as long as they may, passes one after the other; and each call fails once, which
+ * ends the pass with that error, and the next one is as before. */
+START_TEST(copies_are_waited_for_and_may_fail)
+{
+    static const struct {
+        int64_t every;
+        int n;
+        bool in_file;
+    } ways[] = {{1, 1, false}, {2, 1, false}, {1, 3, false},
+                {1, 3, true},  {0, 3, true},  {0, 2, true}};
+    static struct lazy_file file;
+    struct toy alone, slow;
+    or_apart = true;
+    for (size_t way = 0; way < CZ_ARRAY_LEN(ways); way++) {
+        const int n = ways[way].n;
+        struct ops *ops = open_slow();
+        toy_make(&alone, (struct chain_options){.training = true, .n_together = (size_t)n});
+        ck_ok(slow_pass(&alone, n));
+        file = (struct lazy_file){0};
+        slow_make(&slow, ways[way].every, n, ways[way].in_file, ops, &file);
+        for (int pass = 0; pass < 3; pass++) {
+            n_calls = 0;
+            ck_ok(slow_pass(&slow, n));
+            expect_same_gradients(&slow, &alone);
+        }
+        const long n_all = n_calls;
+        ck_assert_int_gt(n_all, 4);
+        for (long k = 0; k < n_all; k++) {
+            copies.n_asked = copies.n_done = file.n_asked = file.n_moved = 0;
+            n_calls = 0;
+            fails_at = k;
+            const cz_status st = slow_pass(&slow, n);
+            fails_at = -1;
+            ck_assert_msg(st == CZ_IO, "way %zu: call %ld of %ld fails: %d", way, k, n_all,
+                          (int)st);
+            toy_free(&slow);
+            n_events = 0;
+            copies.n_asked = copies.n_done = file.n_asked = file.n_moved = 0;
+            slow_make(&slow, ways[way].every, n, ways[way].in_file, ops, &file);
+            if (k % 8 != 0) continue;
+            ck_ok(slow_pass(&slow, n));
+            expect_same_gradients(&slow, &alone);
+        }
+        toy_free(&slow);
+        for (size_t i = 0; i < n_events; i++) ck_assert(!events[i].is_made);
+        toy_free(&alone);
+        ops_destroy(ops);
+    }
+    /* and while it is made */
+    struct ops *ops = open_slow();
+    toy_make(&alone, (struct chain_options){.training = true});
+    for (long k = 0; k < 8; k++) {
+        struct chain *chain;
+        const struct chain_options options = {.B = 1,
+                                              .T = 1,
+                                              .training = true,
+                                              .checkpoint_every = 1,
+                                              .keep_on_host = true,
+                                              .ops = ops};
+        n_calls = 0;
+        fails_at = k;
+        n_events = 0;
+        ck_fails(chain_create_layers(alone.layers, N_LAYERS, N_PARAMS, &options, &chain), CZ_IO);
+        ck_assert_uint_eq(n_events, (size_t)k);
+        for (size_t i = 0; i < n_events; i++) ck_assert(!events[i].is_made);
+    }
+    fails_at = -1;
+    toy_free(&alone);
+    ops_destroy(ops);
+    or_apart = false;
+}
+END_TEST
+
+/* ---- what layers share ---- */
+
+static cz_status sharing_size(const void *hp, const struct batch_shape *s, struct layer_sizes *out)
+{
+    TRY(scale_size(hp, s, out));
+    out->shared_nbytes = 300;
+    return CZ_OK;
+}
+
+/* Counts the layers of a pass and a micro-batch. */
+static cz_status sharing_forward(const void *hp, const struct layer_args *a)
+{
+    float *shared = a->shared;
+    for (int i = 0; i < 75 && a->mode != LAYER_RECOMPUTE; i++) {
+        ck_assert_float_eq(shared[i], (float)(((const struct scale_hp *)hp)->number - 1));
+        shared[i] += 1;
+    }
+    return scale_forward(hp, a);
+}
+
+START_TEST(what_layers_share_begins_at_zero)
+{
+    struct ops *ops = open_slow();
+    struct layer_class cls = scale_class;
+    struct toy t;
+    cls.size = sharing_size;
+    cls.forward = sharing_forward;
+    or_apart = is_numbered = true;
+    for (int n = 1; n <= N_MICRO; n++) {
+        struct chain *chain;
+        toy_make(&t, (struct chain_options){.training = true});
+        for (int i = 1; i < N_LAYERS - 1; i++) t.layers[i].cls = &cls;
+        const struct chain_options options = {
+            .B = B_MAX, .T = T_MAX, .training = true, .n_together = (size_t)n, .ops = ops};
+        ck_ok(chain_create_layers(t.layers, N_LAYERS, N_PARAMS, &options, &chain));
+        const struct chain_sizes sizes = chain_sizes(chain);
+        chain_destroy(t.chain);
+        t.chain = chain;
+        void *activations = malloc(sizes.activations), *gradients = malloc(sizes.gradients);
+        memset(activations, 0x41, sizes.activations);
+        const struct chain_memory memory = {.activations = activations,
+                                            .workspace = t.blocks[1],
+                                            .gradients = gradients,
+                                            .params = t.params,
+                                            .grads = t.grads};
+        chain_bind(chain, &memory);
+        for (int pass = 0; pass < 2; pass++) {
+            float loss;
+            ck_ok(slow_pass(&t, n));
+            const struct chain_run run = {.batch = &t.batch, .mode = LAYER_EVAL, .loss = &loss};
+            ck_ok(chain_forward(chain, &run));
+        }
+        n_calls = 0;
+        fails_at = n - 1;
+        ck_fails(slow_pass(&t, n), CZ_IO);
+        fails_at = -1;
+        free(activations);
+        free(gradients);
+        toy_free(&t);
+    }
+    or_apart = is_numbered = false;
+    ops_destroy(ops);
+}
+END_TEST
 
 /* Alone they are summed one after the other: h + e of the tied table, micro-batch by micro-batch.
  * saved: where the layers keep what they save. */
@@ -729,6 +1015,9 @@ START_TEST(sizes_do_not_overflow)
                     k > 0 && (times[field] == 0 || sizes[k] <= SIZE_MAX / times[field]);
                 const cz_status st =
                     chain_create_layers(t.layers, N_LAYERS, N_PARAMS, &options, &chain);
+                if (k > 0 && times[field] == 0)
+                    ck_assert_msg(st == CZ_OK, "way %zu, field %d, size %zu: %s", way, field, k,
+                                  cz_last_error());
                 if (!fits)
                     ck_assert_msg(st != CZ_OK && st != CZ_NOMEM, "way %zu, field %d, size %zu: %d",
                                   way, field, k, (int)st);
@@ -774,4 +1063,6 @@ TEST_MAIN("engine/chain", gradients_match_finite_differences,
           hooks_surround_every_layer, micro_batches_together_give_the_sums_of_one_after_the_other,
           a_chain_for_several_takes_one, layers_that_share_parameters_do_not_go_together,
           a_chain_ends_in_its_only_loss_layer, parameters_without_a_gradient_are_found_and_zero,
-          an_error_names_its_layer, batches_have_the_bounds_of_the_chain, sizes_do_not_overflow)
+          an_error_names_its_layer, copies_are_waited_for_and_may_fail,
+          what_layers_share_begins_at_zero, batches_have_the_bounds_of_the_chain,
+          sizes_do_not_overflow)

@@ -10,6 +10,7 @@
 #include "tests/support/check_main.h"
 #include "tests/support/small_models.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -204,6 +205,16 @@ START_TEST(modules_to_save_stay_trained)
     ck_assert_uint_eq(n_trained(m), 2 * n_branches(m) + 2);
     cz_model_destroy(m);
 
+    char one_class[2000]; /* of whose kind a reward model is */
+    snprintf(one_class, sizeof one_class,
+             "{\"architectures\": [\"BertForSequenceClassification\"], \"id2label\": {\"0\": "
+             "\"a\"}, \"label2id\": {\"a\": 0}, %s}",
+             SMALL_BERT);
+    m = small_model(one_class);
+    ck_ok(cz_model_add_lora(m, NULL));
+    ck_assert(param_of(m, "classifier.weight")->trainable);
+    cz_model_destroy(m);
+
     m = headless_classifier(); /* its random pooler would be lost with the run */
     ck_ok(cz_model_add_lora(m, NULL));
     ck_assert(param_of(m, "bert.pooler.dense.weight")->trainable);
@@ -341,6 +352,102 @@ START_TEST(the_base_of_an_adapter_is_found)
 }
 END_TEST
 
+/* A file of nothing below dir, and the folders on the way. */
+static void touch(const char *dir, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    for (char *c = path + strlen(dir) + 1; *c; c++) {
+        if (*c != '/') continue;
+        *c = '\0';
+        ck_assert(mkdir(path, 0755) == 0 || errno == EEXIST);
+        *c = '/';
+    }
+    ck_ok(file_save(path, "{}", 2));
+}
+
+/* Checkpoints of an adapter are not the adapter. */
+START_TEST(runs_that_train_adapters_are_refused)
+{
+    static const struct {
+        const char *files[4], *dir;
+        bool is_refused;
+    } table[] = {
+        {{"latest", "model/adapter_config.json"}, "", true},
+        {{"latest", "model/adapter_config.json"}, "tag", true},
+        {{"latest", "model/adapter_config.json"}, "model", true},
+        {{"latest", "model/adapter_config.json"}, "model/", true},
+        {{"best/latest", "model/adapter_config.json"}, "best", true},
+        {{"best/latest", "model/adapter_config.json"}, "best/tag", true},
+        {{"latest", "model/config.json"}, "", false},
+        {{"latest"}, "tag", false},
+        {{"model/adapter_config.json"}, "", false},
+        {{"model/adapter_config.json"}, "model", false},
+        {{"latest", "model/adapter_config.json", "model.safetensors"}, "", false},
+        {{"latest", "model/adapter_config.json", "model.safetensors.index.json"}, "", false},
+        {{"latest", "model/adapter_config.json", "adapter_model.safetensors"}, "", false},
+        {{"latest", "model/adapter_config.json", "model/adapter_model.safetensors"},
+         "model",
+         false},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        char top[64], run[96], dir[128], said[256];
+        snprintf(run, sizeof run, "%s/run", folder(top));
+        ck_assert_int_eq(mkdir(run, 0755), 0);
+        for (int k = 0; k < 4 && table[i].files[k]; k++) touch(run, table[i].files[k]);
+        if (strstr(table[i].dir, "tag")) {
+            snprintf(dir, sizeof dir, "%s/x", table[i].dir);
+            touch(run, dir);
+        }
+        snprintf(dir, sizeof dir, "%s%s%s", run, table[i].dir[0] ? "/" : "", table[i].dir);
+        const cz_status st = model_refuse_adapter_run(dir);
+        ck_assert_msg(st == (table[i].is_refused ? CZ_NOTFOUND : CZ_OK), "case %zu: %d", i,
+                      (int)st);
+        if (table[i].is_refused) {
+            const bool is_model = strncmp(table[i].dir, "model", 5) == 0;
+            snprintf(said, sizeof said,
+                     "%s holds an adapter's checkpoint: write the adapter first, with czero export "
+                     "--adapter %s%s DIR",
+                     dir, is_model ? run : dir, is_model ? "/" : "");
+            ck_assert_str_eq(cz_last_error(), said);
+            struct cz_model *m = small_model(small_llama);
+            char *base, *name;
+            ck_fails(cz_model_add_adapter(m, dir, false), CZ_NOTFOUND);
+            ck_assert_str_eq(cz_last_error(), said);
+            ck_fails(model_adapter_base(dir, &base, &name), CZ_NOTFOUND);
+            ck_assert_str_eq(cz_last_error(), said);
+            cz_model_destroy(m);
+        }
+        test_tmp_remove(top);
+    }
+}
+END_TEST
+
+START_TEST(hashes_have_16_small_digits)
+{
+    static const struct {
+        const char *text;
+        bool is_hash;
+        uint64_t hash;
+    } table[] = {
+        {"0123456789abcdef", true, 0x0123456789abcdefu},
+        {"ffffffffffffffff", true, UINT64_MAX},
+        {"0123456789abcde", false, 0},
+        {"0123456789abcdef0", false, 0},
+        {"0123456789abcdeF", false, 0},
+        {"0123456789abcdeg", false, 0},
+        {" 123456789abcdef", false, 0},
+        {"", false, 0},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        uint64_t hash = 7;
+        ck_assert_msg(model_base_hash_parse(table[i].text, &hash) == table[i].is_hash, "%s",
+                      table[i].text);
+        ck_assert_uint_eq(hash, table[i].is_hash ? table[i].hash : 7);
+    }
+}
+END_TEST
+
 /* Values that tell parameter and element apart. */
 static cz_status fetch_mark(void *user, size_t param_idx, size_t off, size_t numel, float *dst)
 {
@@ -411,6 +518,102 @@ static void write_adapter(const char *dir, const char *config, const char *name,
     snprintf(path, sizeof path, "%s/adapter_config.json", dir);
     ck_ok(file_save(path, config, strlen(config)));
 }
+
+/* A name that is given twice is saved once. */
+START_TEST(modules_to_save_are_written_once)
+{
+    char room[64], path[128], *text;
+    size_t n;
+    const char *dir = folder(room);
+    struct cz_model *m = small_model(small_classifier);
+    struct cz_lora_options o = of_targets("query");
+    o.modules_to_save = "pooler,LayerNorm,pooler,classifier";
+    ck_ok(cz_model_add_lora(m, &o));
+    ck_ok(model_export_adapter(m, dir, DTYPE_F32, fetch_mark, NULL));
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    ck_ok(file_load(path, 1 << 20, &text, &n));
+    const char *list = strstr(text, "\"modules_to_save\"");
+    ck_assert_ptr_nonnull(list);
+    char *end = strchr(list, ']');
+    ck_assert_ptr_nonnull(end);
+    *end = '\0';
+    size_t n_names = 0;
+    for (const char *at = list + strlen("\"modules_to_save\""); (at = strchr(at, '"')); at++)
+        n_names++;
+    ck_assert_msg(n_names == 2 * 3, "%s", list);
+    ck_assert(strstr(list, "\"pooler\"") && strstr(list, "\"LayerNorm\"") &&
+              strstr(list, "\"classifier\""));
+    free(text);
+    cz_model_destroy(m);
+    test_tmp_remove(dir);
+}
+END_TEST
+
+/* Merged weights are written in pieces of a MiB of elements: those of a larger map are W + BA in
+ * every piece, of DoRA with the lengths of rows. */
+START_TEST(large_maps_are_merged_in_pieces)
+{
+    enum { IN = 1100, OUT = 1000, N = IN * OUT };
+    char config[800];
+    snprintf(config, sizeof config,
+             "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], "
+             "\"hidden_size\": %d, \"intermediate_size\": %d, \"num_hidden_layers\": 1, "
+             "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"vocab_size\": 16, "
+             "\"max_position_embeddings\": 32, \"rms_norm_eps\": 1e-6, \"hidden_act\": \"silu\", "
+             "\"tie_word_embeddings\": true}",
+             IN, OUT);
+    static float w[N], have[N], a[2 * IN], b[2 * OUT], lengths[OUT];
+    for (int dora = 0; dora < 2; dora++) {
+        char room[64];
+        const char *dir = folder(room);
+        struct cz_model *m = small_model(config), *merged;
+        struct cz_lora_options o = of_targets("up_proj");
+        o.rank = 2;
+        o.alpha = 3;
+        o.dora = dora;
+        ck_ok(cz_model_add_lora(m, &o));
+        ck_ok(model_export_merged(m, dir, DTYPE_F32, fetch_mark, NULL));
+        merged = cz_model_open(dir);
+        ck_assert_msg(merged != NULL, "%s", cz_last_error());
+        size_t w_idx, a_idx, b_idx, m_idx, idx;
+        const char *const up = "model.layers.0.mlp.up_proj";
+        char name[128];
+        snprintf(name, sizeof name, "%s.weight", up);
+        ck_ok(param_table_find(model_params(m), name, &w_idx));
+        ck_ok(param_table_find(model_params(merged), name, &idx));
+        snprintf(name, sizeof name, "%s.lora_A.weight", up);
+        ck_ok(param_table_find(model_params(m), name, &a_idx));
+        snprintf(name, sizeof name, "%s.lora_B.weight", up);
+        ck_ok(param_table_find(model_params(m), name, &b_idx));
+        ck_ok(fetch_mark(NULL, w_idx, 0, N, w));
+        ck_ok(fetch_mark(NULL, a_idx, 0, 2 * IN, a));
+        ck_ok(fetch_mark(NULL, b_idx, 0, 2 * OUT, b));
+        snprintf(name, sizeof name, "%s.lora_magnitude_vector.weight", up);
+        if (dora) {
+            ck_ok(param_table_find(model_params(m), name, &m_idx));
+            ck_ok(fetch_mark(NULL, m_idx, 0, OUT, lengths));
+        }
+        ck_ok(model_read_weights(merged, idx, 0, N, have));
+        for (int row = 0; row < OUT; row++) {
+            double sum = 0, v[IN];
+            for (int c = 0; c < IN; c++) {
+                v[c] = (double)w[row * IN + c] + 1.5 * ((double)b[2 * row] * (double)a[c] +
+                                                        (double)b[2 * row + 1] * (double)a[IN + c]);
+                sum += v[c] * v[c];
+            }
+            const double factor = dora ? (double)lengths[row] / sqrt(sum) : 1;
+            for (int c = 0; c < IN; c++) {
+                const double want = factor * v[c], error = fabs((double)have[row * IN + c] - want);
+                ck_assert_msg(error <= 1e-5 * fmax(1, fabs(want)), "row %d, column %d: %g, not %g",
+                              row, c, (double)have[row * IN + c], want);
+            }
+        }
+        cz_model_destroy(m);
+        cz_model_destroy(merged);
+        test_tmp_remove(dir);
+    }
+}
+END_TEST
 
 START_TEST(other_files_are_refused)
 {
@@ -743,10 +946,12 @@ START_TEST(a_matrix_of_another_shape_is_refused)
 }
 END_TEST
 
-TEST_MAIN("model/lora", expressions_of_a_file_have_one_bound,
-          targets_are_names_expressions_or_all, shapes_scales_and_init_rules,
-          lengths_begin_as_those_of_the_weight, modules_to_save_stay_trained, mistakes_are_named,
-          files_give_the_adapter_back, other_files_are_refused,
-          beginnings_that_change_the_base_are_refused, an_adapter_that_adds_nothing_is_named,
-          keys_that_nothing_reads_are_named, alphas_of_modules_are_found_as_peft_does,
-          a_matrix_of_another_shape_is_refused, the_base_of_an_adapter_is_found)
+TEST_MAIN("model/lora", runs_that_train_adapters_are_refused, hashes_have_16_small_digits,
+          modules_to_save_are_written_once, large_maps_are_merged_in_pieces,
+          expressions_of_a_file_have_one_bound, targets_are_names_expressions_or_all,
+          shapes_scales_and_init_rules, lengths_begin_as_those_of_the_weight,
+          modules_to_save_stay_trained, mistakes_are_named, files_give_the_adapter_back,
+          other_files_are_refused, beginnings_that_change_the_base_are_refused,
+          an_adapter_that_adds_nothing_is_named, keys_that_nothing_reads_are_named,
+          alphas_of_modules_are_found_as_peft_does, a_matrix_of_another_shape_is_refused,
+          the_base_of_an_adapter_is_found)

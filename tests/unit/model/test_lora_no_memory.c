@@ -55,6 +55,16 @@ static cz_status add_and_write(const char *dir)
     return st;
 }
 
+static cz_status add_and_merge(const char *dir)
+{
+    struct cz_model *m;
+    TRY(open_base(&m));
+    cz_status st = cz_model_add_lora(m, &options);
+    if (st == CZ_OK) st = model_export_merged(m, dir, DTYPE_BF16, fetch, NULL);
+    cz_model_destroy(m);
+    return st;
+}
+
 static void setup(const char *config, struct cz_lora_options o)
 {
     char path[128];
@@ -82,6 +92,7 @@ static void check(const char *name, const char *config, struct cz_lora_options o
     no_memory_must(name, add, NULL, 400);
     no_memory_each(name, add_and_write, adapter, 400);
     no_memory_must(name, add, adapter, 400);
+    no_memory_must(name, add_and_merge, adapter, 400);
     teardown();
 }
 
