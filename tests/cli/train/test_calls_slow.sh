@@ -24,7 +24,7 @@ run() { # STEPS ARGUMENTS…: saves into ckpt
   "$@" "$czero" train --model model --init random --config ds.json --data text.txt --tokenizer bytes --seq-len 8 \
     --steps "$steps" --quiet --save ckpt --save-keep 2 --resume auto >out 2>err
 }
-export_to() { "$@" "$czero" export ckpt hf --max-shard-size "$size" --quiet >out 2>err; }
+export_to() { "$@" "$czero" export ckpt hf --force --max-shard-size "$size" --quiet >out 2>err; }
 
 # The tags are whole, `latest` names one, and a run continues from it.
 sound() { # WHAT
