@@ -41,13 +41,12 @@ const struct optim_class_entry optim_adam = {
         {
             .name = "Adam",
             .flags = OPTIM_ZERO_TESTED | OPTIM_16BIT_MASTERS,
-            .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
             .ops = OPTIM_OPS("step"),
             OPTIM_SAVED(saved),
             .elements = STEP_ADAM,
-            .step = optim_step_elements,
+            OPTIM_STAGES(optim_elements),
         },
     .settings = &table,
 };

@@ -35,17 +35,24 @@ struct lamb_args optim_lamb_args(const struct optim_hyper *hyper,
     };
 }
 
-/* Pass 0 updates the moments and sums, pass 1 moves the weights by the ratio. */
-static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
+static cz_status moments(struct ops *ops, struct dev_stream *stream,
+                         const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                         const struct optim_range *range)
 {
     struct lamb_args args = optim_lamb_args(hyper, scalars, range);
-    return pass == 0 ? ops_lamb_moments(ops, stream, &args) : ops_lamb_apply(ops, stream, &args);
+    return ops_lamb_moments(ops, stream, &args);
+}
+
+static cz_status apply(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                       const struct step_scalars *scalars, const struct optim_range *range)
+{
+    struct lamb_args args = optim_lamb_args(hyper, scalars, range);
+    return ops_lamb_apply(ops, stream, &args);
 }
 
 /* The same sums on every rank, hence the same ratios. */
-void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums *sums,
-                        size_t n_tensors, float *ratios)
+void optim_lamb_ratios(const struct optim_hyper *hyper, const struct lamb_sums *sums,
+                       size_t n_tensors, float *ratios)
 {
     for (size_t i = 0; i < n_tensors; i++)
         ratios[i] = lamb_ratio(&sums[i], hyper->min_coeff, hyper->max_coeff);
@@ -67,18 +74,22 @@ static const struct optim_saved saved[] = {
                   "max_coeff", "min_coeff"}},
 };
 
+/* Moments and sums, then weights by the ratios. */
+static const struct optim_stage stages[] = {
+    {.kind = OPTIM_TENSOR_SUMS, .run = moments, .ratios = optim_lamb_ratios},
+    {.kind = OPTIM_ELEMENTS, .run = apply},
+};
+
 const struct optim_class_entry optim_lamb = {
     .cls =
         {
             .name = "Lamb",
-            .flags = OPTIM_TENSOR_NORMS | OPTIM_DYNAMIC_SCALE,
-            .n_passes = 2,
+            .flags = OPTIM_DYNAMIC_SCALE,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
             .ops = OPTIM_OPS("lamb_moments", "lamb_apply"),
             OPTIM_SAVED(saved),
-            .step = step,
-            .between = optim_lamb_between,
+            OPTIM_STAGES(stages),
         },
     .settings = &table,
     .check = optim_check_coeffs,

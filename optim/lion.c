@@ -25,13 +25,12 @@ const struct optim_class_entry optim_lion = {
         {
             .name = "Lion",
             .flags = OPTIM_ZERO_TESTED,
-            .n_passes = 1,
             .has_betas = true,
             .state_names = {"exp_avg"},
             .ops = OPTIM_OPS("step"),
             OPTIM_SAVED(saved),
             .elements = STEP_LION,
-            .step = optim_step_elements,
+            OPTIM_STAGES(optim_elements),
         },
     .settings = &table,
 };

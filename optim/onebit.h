@@ -33,13 +33,13 @@ struct onebit_clock {
 /* Whether the optimizer is of this family. */
 static inline bool optim_is_onebit(const struct optim_hyper *hyper)
 {
-    return hyper->cls && hyper->cls->flags & OPTIM_OWN_REDUCTION;
+    return hyper->cls && optim_stage_of(hyper->cls, OPTIM_EXCHANGE);
 }
 
 /* Whether ranks move weights alone between exchanges, and so hold all of the state. */
 static inline bool optim_moves_alone(const struct optim_hyper *hyper)
 {
-    return hyper->cls && hyper->cls->flags & OPTIM_LOCAL_STEPS;
+    return optim_is_onebit(hyper) && optim_stage_of(hyper->cls, OPTIM_EXCHANGE)->moves_alone;
 }
 
 /* The hyper-parameters that set a run's 1-bit schedule: those of the first group of this family;

@@ -101,10 +101,9 @@ static cz_status lamb_check(const struct optim_hyper *hyper)
 /* The warm-up's update is plain Adam, over the first two moments. */
 static cz_status adam_step(struct ops *ops, struct dev_stream *stream,
                            const struct optim_hyper *hyper, const struct step_scalars *scalars,
-                           const struct optim_range *range, int pass)
+                           const struct optim_range *range)
 {
     struct step_args args = optim_step_args(STEP_ADAM, hyper, scalars, range);
-    (void)pass;
     args.decoupled = true;
     return ops_step(ops, stream, &args);
 }
@@ -120,15 +119,23 @@ static struct lamb_args lamb_args(const struct optim_hyper *hyper,
 }
 
 /* As Lamb's, over the first two moments. */
-static cz_status lamb_step(struct ops *ops, struct dev_stream *stream,
-                           const struct optim_hyper *hyper, const struct step_scalars *scalars,
-                           const struct optim_range *range, int pass)
+static cz_status lamb_moments(struct ops *ops, struct dev_stream *stream,
+                              const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                              const struct optim_range *range)
 {
     struct lamb_args args = lamb_args(hyper, scalars, range);
-    return pass == 0 ? ops_lamb_moments(ops, stream, &args) : ops_lamb_apply(ops, stream, &args);
+    return ops_lamb_moments(ops, stream, &args);
 }
 
-/* Lamb's second pass moves weights and nothing else, and looks at no gradient. */
+static cz_status lamb_apply(struct ops *ops, struct dev_stream *stream,
+                            const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                            const struct optim_range *range)
+{
+    struct lamb_args args = lamb_args(hyper, scalars, range);
+    return ops_lamb_apply(ops, stream, &args);
+}
+
+/* The same that looks at no gradient: it moves weights and nothing else. */
 static cz_status apply(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
                        const struct step_scalars *scalars, const struct optim_range *range)
 {
@@ -207,14 +214,25 @@ static const struct optim_limit limits[] = {
     {"bf16.bf16_master_weights_and_grads", bf16_states, "masters and moments are fp32; remove it"},
 };
 
-#define FLAGS (OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED)
+static const struct optim_stage adam_stages[] = {{.kind = OPTIM_ELEMENTS, .run = adam_step}};
+static const struct optim_stage lamb_stages[] = {
+    {.kind = OPTIM_TENSOR_SUMS, .run = lamb_moments, .ratios = optim_lamb_ratios},
+    {.kind = OPTIM_ELEMENTS, .run = lamb_apply},
+};
+static const struct optim_stage frozen[] = {
+    {.kind = OPTIM_EXCHANGE},
+    {.kind = OPTIM_ELEMENTS, .run = apply},
+};
+static const struct optim_stage zero_one_frozen[] = {
+    {.kind = OPTIM_EXCHANGE, .moves_alone = true},
+    {.kind = OPTIM_ELEMENTS, .run = apply},
+};
 
 const struct optim_class_entry optim_onebit_adam = {
     .cls =
         {
             .name = "OneBitAdam",
-            .flags = FLAGS,
-            .n_passes = 1,
+            .flags = OPTIM_ZERO_TESTED,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq"},
             .ops = OPTIM_OPS("step", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
@@ -223,8 +241,8 @@ const struct optim_class_entry optim_onebit_adam = {
             OPTIM_SAVED(adam_saved),
             .limits = limits,
             .n_limits = CZ_ARRAY_LEN(limits),
-            .step = adam_step,
-            .apply = apply,
+            OPTIM_STAGES(adam_stages),
+            OPTIM_FROZEN(frozen),
         },
     .settings = &adam_table,
     .check = check_eps,
@@ -234,8 +252,7 @@ const struct optim_class_entry optim_zero_one_adam = {
     .cls =
         {
             .name = "ZeroOneAdam",
-            .flags = FLAGS | OPTIM_LOCAL_STEPS,
-            .n_passes = 1,
+            .flags = OPTIM_ZERO_TESTED,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq", "momentum_accumulator"},
             .ops = OPTIM_OPS("step", "lamb_apply", "onebit_feed", "onebit_scale", "onebit_pack",
@@ -245,8 +262,8 @@ const struct optim_class_entry optim_zero_one_adam = {
             OPTIM_SAVED(zero_one_saved),
             .limits = limits,
             .n_limits = CZ_ARRAY_LEN(limits),
-            .step = adam_step,
-            .apply = apply,
+            OPTIM_STAGES(adam_stages),
+            OPTIM_FROZEN(zero_one_frozen),
         },
     .settings = &zero_one_table,
     .check = check_eps,
@@ -256,8 +273,7 @@ const struct optim_class_entry optim_onebit_lamb = {
     .cls =
         {
             .name = "OneBitLamb",
-            .flags = FLAGS | OPTIM_TENSOR_NORMS | OPTIM_DYNAMIC_SCALE,
-            .n_passes = 2,
+            .flags = OPTIM_ZERO_TESTED | OPTIM_DYNAMIC_SCALE,
             .has_betas = true,
             .state_names = {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
             .ops = OPTIM_OPS("lamb_moments", "lamb_apply", "onebit_lamb_norms", "onebit_feed",
@@ -266,9 +282,8 @@ const struct optim_class_entry optim_onebit_lamb = {
             OPTIM_SAVED(lamb_saved),
             .limits = limits,
             .n_limits = CZ_ARRAY_LEN(limits),
-            .step = lamb_step,
-            .apply = apply,
-            .between = optim_lamb_between,
+            OPTIM_STAGES(lamb_stages),
+            OPTIM_FROZEN(frozen),
         },
     .settings = &lamb_table,
     .check = lamb_check,

@@ -179,7 +179,7 @@ void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss
     out->beta2 = (float)group->betas[1];
     /* From the rounded betas, so that the weights 1 − beta sum to exactly what is divided out. */
     double bias1 = 1, bias2 = 1;
-    bool own = h->cls->flags & OPTIM_OWN_REDUCTION; /* the 1-bit family never corrects */
+    bool own = optim_stage_of(h->cls, OPTIM_EXCHANGE) != NULL; /* the 1-bit family never corrects */
     if (h->bias_correction && !own) {
         bias1 = 1 - pow((double)out->beta1, (double)t);
         bias2 = 1 - pow((double)out->beta2, (double)t);
@@ -208,13 +208,23 @@ struct step_args optim_step_args(enum step_op op, const struct optim_hyper *hype
     };
 }
 
-cz_status optim_step_elements(struct ops *ops, struct dev_stream *stream,
-                              const struct optim_hyper *hyper, const struct step_scalars *scalars,
-                              const struct optim_range *range, int pass)
+static cz_status step_elements(struct ops *ops, struct dev_stream *stream,
+                               const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                               const struct optim_range *range)
 {
     const struct step_args args = optim_step_args(hyper->cls->elements, hyper, scalars, range);
-    (void)pass;
     return ops_step(ops, stream, &args);
+}
+
+const struct optim_stage optim_elements[1] = {{.kind = OPTIM_ELEMENTS, .run = step_elements}};
+
+const struct optim_stage *optim_stage_of(const struct optim_class *cls, enum optim_stage_kind kind)
+{
+    for (size_t i = 0; i < cls->n_stages; i++)
+        if (cls->stages[i].kind == kind) return &cls->stages[i];
+    for (size_t i = 0; i < cls->n_frozen_stages; i++)
+        if (cls->frozen_stages[i].kind == kind) return &cls->frozen_stages[i];
+    return NULL;
 }
 
 const char *optim_group_names(const struct optim_group *groups, size_t n_groups, char *buf,

@@ -3,9 +3,7 @@
  * Life cycle:
  *   optim_hyper_begin(type, dialect) → optim_hyper_set*() → optim_hyper_finish()   from the config
  *   optim_group_init()                       one per parameter group, carries the current lr, betas
- *   each step: optim_step_scalars() per group, then for pass 0 … n_passes−1, for every tile:
- *   cls->step(); between two passes cls->between() once per group (after its tensor sums were added
- *   over ranks).
+ *   each step: optim_step_scalars() per group, then its class's stages in order
  *
  * Everything is plain data owned by the caller; calls are thread-safe on distinct objects. */
 #ifndef CZ_OPTIM_OPTIM_H
@@ -31,13 +29,9 @@ enum optim_dialect {
 };
 
 enum optim_flag {
-    OPTIM_TENSOR_NORMS = 1 << 0,  /* needs segments and per-tensor sums between the passes */
-    OPTIM_OWN_REDUCTION = 1 << 1, /* exchanges moments itself (1-bit family): optim/onebit.h says
-                                     when it wants averaged gradients */
-    OPTIM_LOCAL_STEPS = 1 << 2,   /* of these: ranks move weights alone between exchanges */
-    OPTIM_ZERO_TESTED = 1 << 3,   /* runs under ZeRO without zero_allow_untested_optimizer */
-    OPTIM_DYNAMIC_SCALE = 1 << 4, /* DeepSpeed refuses it with a static loss scale */
-    OPTIM_16BIT_MASTERS = 1 << 5  /* DeepSpeed takes 16-bit masters with it under offload */
+    OPTIM_ZERO_TESTED = 1 << 0,   /* runs under ZeRO without zero_allow_untested_optimizer */
+    OPTIM_DYNAMIC_SCALE = 1 << 1, /* DeepSpeed refuses it with a static loss scale */
+    OPTIM_16BIT_MASTERS = 1 << 2  /* DeepSpeed takes 16-bit masters with it under offload */
 };
 
 struct optim_class;
@@ -143,11 +137,37 @@ void optim_step_scalars(const struct optim_group *group, uint64_t t, double loss
 /* A range of one group's partition: at most one tile. Pointers are in the device's memory. */
 struct optim_range {
     struct step_tensors tensors;         /* states in the class's order; unused ones NULL */
-    const struct lamb_segment *segments; /* OPTIM_TENSOR_NORMS only: the tensors in this range */
+    const struct lamb_segment *segments; /* of classes with OPTIM_TENSOR_SUMS: its tensors */
     size_t n_segments;
-    struct lamb_sums *sums; /* per tensor of the group, zeroed before pass 0 */
-    const float *ratios;    /* per tensor of the group, from between() */
+    struct lamb_sums *sums; /* per tensor of the group, zeroed before that stage */
+    const float *ratios;    /* per tensor of the group, after it */
 };
+
+/* What a stage of an update works on. In all but the first kind ranks wait for each other, so one
+ * that has failed still takes part. */
+enum optim_stage_kind {
+    OPTIM_ELEMENTS = 0, /* each element by itself, in ranges of any size */
+    OPTIM_TENSOR_SUMS,  /* the same, and sums of whole tensors, from which ratios follow */
+    OPTIM_EXCHANGE      /* what ranks exchange in the place of averaged gradients (zero/onebit/):
+                           optim/onebit.h says when they want those */
+};
+
+struct optim_stage {
+    enum optim_stage_kind kind;
+    /* Over one range; asynchronous on the stream. scalars: the group's, in device memory. NULL: an
+     * exchange. Errors: CZ_INVALID, CZ_UNSUPPORTED from the kernels' argument checks. */
+    cz_status (*run)(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
+                     const struct step_scalars *scalars, const struct optim_range *range);
+    /* OPTIM_TENSOR_SUMS, host side: ratios of n tensors from the sums over all ranks. */
+    void (*ratios)(const struct optim_hyper *hyper, const struct lamb_sums *sums, size_t n_tensors,
+                   float *ratios);
+    bool moves_alone; /* OPTIM_EXCHANGE: ranks move weights alone between exchanges */
+};
+
+static inline bool optim_stage_waits(const struct optim_stage *stage)
+{
+    return stage->kind != OPTIM_ELEMENTS;
+}
 
 /* How checkpoints hold a group of this class: as one of DeepSpeed's or torch's classes does, whose
  * saved dictionaries DeepSpeed takes as they are. */
@@ -181,7 +201,6 @@ struct optim_limit {
 struct optim_class {
     const char *name;                          /* "Adam", "Lamb", …, "OneBitAdam" */
     unsigned flags;                            /* bits of enum optim_flag */
-    int n_passes;                              /* 1, or 2 with tensor norms */
     bool has_betas;                            /* OneCycle can cycle beta1 */
     const char *state_names[OPTIM_STATES_MAX]; /* as torch names them, in order */
     enum step_op elements;                     /* of classes whose update is one step op */
@@ -197,21 +216,17 @@ struct optim_class {
     /* What a state is filled with before the first step; NULL: zeros. */
     double (*state_init)(const struct optim_hyper *hyper, size_t state_idx);
 
-    /* Run pass `pass` on one range; asynchronous on the stream. scalars: the group's, in device
-     * memory. Errors: CZ_INVALID, CZ_UNSUPPORTED from the kernels' argument checks. */
-    cz_status (*step)(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                      const struct step_scalars *scalars, const struct optim_range *range,
-                      int pass);
-
-    /* OPTIM_OWN_REDUCTION: weights from the momentum and the frozen variance; ratios: per tensor.
-     * NULL for the others. */
-    cz_status (*apply)(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                       const struct step_scalars *scalars, const struct optim_range *range);
-
-    /* Between pass 0 and 1, host side: ratios from sums, for n tensors. NULL: one pass. */
-    void (*between)(const struct optim_hyper *hyper, const struct lamb_sums *sums, size_t n_tensors,
-                    float *ratios);
+    /* An update's, in order; the last one changes the weights. */
+    const struct optim_stage *stages;
+    size_t n_stages;
+    /* The 1-bit family's once the variance is frozen: an exchange, then elements from the momentum
+     * and ratios per tensor. NULL for the others. */
+    const struct optim_stage *frozen_stages;
+    size_t n_frozen_stages;
 };
+
+/* The first stage of a kind, of either list; NULL: the class has none. */
+const struct optim_stage *optim_stage_of(const struct optim_class *cls, enum optim_stage_kind kind);
 
 /* The classes of the groups, each once: "Adam", or "Adam, SGD". Returns `buf`. */
 CZ_API const char *optim_group_names(const struct optim_group *groups, size_t n_groups, char *buf,

@@ -29,7 +29,12 @@ cz_status optim_type_unknown(const char *text);
     {                                                                                              \
         __VA_ARGS__, NULL                                                                          \
     }
-#define OPTIM_SAVED(list) .saved = list, .n_saved = CZ_ARRAY_LEN(list)
+#define OPTIM_SAVED(list)  .saved = list, .n_saved = CZ_ARRAY_LEN(list)
+#define OPTIM_STAGES(list) .stages = list, .n_stages = CZ_ARRAY_LEN(list)
+#define OPTIM_FROZEN(list) .frozen_stages = list, .n_frozen_stages = CZ_ARRAY_LEN(list)
+
+/* The stages of a class whose update is one step op. */
+extern const struct optim_stage optim_elements[1];
 
 /* Rows of a settings table; `in` is 0 (everywhere) or OPTIM_IN_* bits. */
 #define OPTIM_NUMBER(key, field, value, in, text)                                                  \
@@ -73,13 +78,10 @@ struct lamb_args optim_lamb_args(const struct optim_hyper *hyper,
                                  const struct optim_range *range);
 
 /* optim_class.step of the classes with `elements`. */
-cz_status optim_step_elements(struct ops *ops, struct dev_stream *stream,
-                              const struct optim_hyper *hyper, const struct step_scalars *scalars,
-                              const struct optim_range *range, int pass);
 
 /* Of Lamb and OneBitLamb: 0 ≤ min_coeff ≤ max_coeff, and the trust ratios between them. */
 cz_status optim_check_coeffs(const struct optim_hyper *hyper);
-void optim_lamb_between(const struct optim_hyper *hyper, const struct lamb_sums *sums,
-                        size_t n_tensors, float *ratios);
+void optim_lamb_ratios(const struct optim_hyper *hyper, const struct lamb_sums *sums,
+                       size_t n_tensors, float *ratios);
 
 #endif

@@ -39,13 +39,12 @@ const struct optim_class_entry optim_sgd = {
     .cls =
         {
             .name = "SGD",
-            .n_passes = 1,
             .state_names = {"momentum_buffer"},
             .ops = OPTIM_OPS("step"),
             OPTIM_SAVED(saved),
             .n_states = n_states,
             .elements = STEP_SGD,
-            .step = optim_step_elements,
+            OPTIM_STAGES(optim_elements),
         },
     .settings = &table,
     .check = check,

@@ -132,7 +132,7 @@ cz_status zero_step(struct zero *z, uint64_t t, double loss_scale, double clip_f
     z->sweep.goes_down = !is_down;
     for (size_t k = 0; k < o->n_groups; k++) {
         size_t g = is_down ? o->n_groups - 1 - k : k;
-        st = st == CZ_OK ? zero_sweep_group(z, g) : zero_tensor_sums_after(z, g, st);
+        st = st == CZ_OK ? zero_sweep_group(z, g) : zero_sweep_failed(z, g, st);
     }
     return st;
 }

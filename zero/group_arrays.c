@@ -239,7 +239,7 @@ cz_status zero_groups_init(struct zero *z)
     choose_residents(z);
     for (size_t g = 0; g < o->n_groups; g++) {
         TRY(group_take(z, g));
-        if (o->groups[g].hyper.cls->flags & OPTIM_TENSOR_NORMS) TRY(group_segments(z, g));
+        if (optim_stage_of(o->groups[g].hyper.cls, OPTIM_TENSOR_SUMS)) TRY(group_segments(z, g));
     }
     return frozen_take(z);
 }

@@ -314,7 +314,7 @@ static bool may_read_ahead(const struct zero *z)
 {
     bool alone = true;
     for (size_t g = 0; g < z->options.n_groups; g++)
-        alone &= z->options.groups[g].hyper.cls->n_passes == 1;
+        alone &= z->options.groups[g].hyper.cls->n_stages == 1;
     return alone && z->late.n_turns > 2 * z->sweep.n_slots;
 }
 
@@ -372,8 +372,7 @@ size_t zero_late_found_nbytes(const struct zero *z)
     for (size_t k = 0; k < l->n_turns; k++) {
         const struct zero_tile at = l->turns[k];
         size_t nbytes = zero_kept_nbytes(z, at.group, at.tile);
-        size_t n_passes = (size_t)z->options.groups[at.group].hyper.cls->n_passes;
-        sum += nbytes * n_passes;
+        sum += nbytes * z->options.groups[at.group].hyper.cls->n_stages;
         n_kept += nbytes > 0 || z->options.swap.params || z->figures.grad_swapped_nbytes > 0;
     }
     return n_kept <= z->sweep.n_slots ? sum : 0;
@@ -488,9 +487,9 @@ cz_status zero_late_begin(struct zero *z, uint64_t step)
     cz_status st = zero_grads_arrive(z) ? zero_bucket_finish(z) : CZ_OK;
     if (st == CZ_OK && !l->is_begun) st = ring_flush(z->sweep.ring, SIZE_MAX);
     for (size_t g = 0; g < z->options.n_groups; g++) {
-        if (z->options.groups[g].hyper.cls->n_passes == 1) continue;
+        if (z->options.groups[g].hyper.cls->n_stages == 1) continue;
         if (l->n_turns > z->sweep.n_slots) ring_forget(z->sweep.ring);
-        st = st == CZ_OK ? zero_sweep_before_last(z, g) : zero_tensor_sums_after(z, g, st);
+        st = st == CZ_OK ? zero_sweep_before_last(z, g) : zero_sweep_failed(z, g, st);
     }
     TRY(st);
     if (z->options.on_gpu) TRY(zero_after(z, z->gpu.in, z->options.stream));

@@ -1,6 +1,6 @@
 /* The optimizer's sweep over a group's partition, tile by tile, so that a tile is read once,
  * updated in the cache and written once: masters, states and rounded parameters in place in memory,
- * or in a slot of the ring through which the swap file streams. An optimizer of several passes
+ * or in a slot of the ring through which the swap file streams. An optimizer of several stages
  * (Lamb) sweeps several times; what an element becomes does not depend on where tiles begin.
  *
  * A tile is updated by the kernels of the side (GPU or host) on which its masters and states rest.
@@ -32,17 +32,17 @@ struct staged {
     size_t nbytes;
 };
 
-/* One pass over a group. */
+/* One stage over a group. */
 struct sweep {
     struct zero *z;
     size_t group;
-    int pass;
+    size_t stage;
     size_t n_tiles;
-    bool is_down;         /* the last tile first */
-    const float *one;     /* the class's apply() instead of its passes, with this as the trust ratio
-                             of optimizers that have none; NULL: its passes */
-    bool beside;          /* the backward, perhaps: each tile waits for its own gradients */
-    bool late;            /* beside the next forward: late.c */
+    bool is_down;     /* the last tile first */
+    const float *one; /* the last of the frozen stages instead, with this as the ratio of classes
+                         that have none; NULL: the class's stages */
+    bool beside;      /* the backward, perhaps: each tile waits for its own gradients */
+    bool late;        /* beside the next forward: late.c */
     struct staged staged; /* of the tile in work */
 };
 
@@ -133,17 +133,17 @@ static size_t end_nbytes(const struct zero *z, size_t g, bool is_last, size_t *n
     return sum;
 }
 
-/* What a step finds in the ring, on average of the two directions. A second pass comes back to
+/* What a step finds in the ring, on average of the two directions. A second stage comes back to
  * where the first one ended, and the next step to where this one did, unless a gather has used the
  * ring's memory meanwhile. */
 static size_t found_nbytes(const struct zero *z)
 {
     size_t n_groups = z->options.n_groups, sum = 0, n_slots;
-    bool two_passes = false;
+    bool two_stages = false;
     for (size_t g = 0; g < n_groups; g++) {
         n_slots = z->sweep.n_slots;
-        if (z->options.groups[g].hyper.cls->n_passes < 2) continue;
-        two_passes = true;
+        if (z->options.groups[g].hyper.cls->n_stages < 2) continue;
+        two_stages = true;
         sum += end_nbytes(z, g, true, &n_slots);
     }
     if (zero_gathers_through_ring(z)) return sum;
@@ -151,7 +151,7 @@ static size_t found_nbytes(const struct zero *z)
         size_t ends = 0;
         n_slots = z->sweep.n_slots;
         for (size_t k = 0; k < n_groups; k++)
-            ends += end_nbytes(z, is_down ? n_groups - 1 - k : k, is_down && !two_passes, &n_slots);
+            ends += end_nbytes(z, is_down ? n_groups - 1 - k : k, is_down && !two_stages, &n_slots);
         sum += ends / 2;
     }
     return sum;
@@ -179,7 +179,7 @@ static void count_traffic(struct zero *z)
     f->update_written_nbytes = own + states + out;
     f->pass_written_nbytes = f->grad_swapped_nbytes;
     for (size_t g = 0; g < z->options.n_groups; g++)
-        if (z->options.groups[g].hyper.cls->n_passes > 1) { /* states and gradients once more */
+        if (z->options.groups[g].hyper.cls->n_stages > 1) { /* states and gradients once more */
             f->update_read_nbytes += own + states + f->grad_swapped_nbytes;
             f->update_written_nbytes += states;
             f->update_early_read_nbytes = own + states + f->grad_swapped_nbytes;
@@ -233,7 +233,7 @@ cz_status zero_ring_take(struct zero *z)
     if (!z->late.on) {
         f->update_early_read_nbytes = f->update_read_nbytes;
         f->update_early_written_nbytes = f->update_written_nbytes;
-    } else if (f->update_found_nbytes > 0) { /* everything, in each pass */
+    } else if (f->update_found_nbytes > 0) { /* everything, in each stage */
         if (f->update_early_written_nbytes > 0)
             f->update_early_read_nbytes = f->grad_swapped_nbytes;
     }
@@ -267,11 +267,11 @@ static struct zero_range array_range(const struct zero *z, size_t g,
     return ranges[0];
 }
 
-/* Parameters change in an optimizer's last pass only; states may in any. */
+/* Parameters change in the last stage only; states may in any. */
 static bool is_changed(const struct sweep *s, size_t array)
 {
     const struct optim_class *cls = s->z->options.groups[s->group].hyper.cls;
-    return array >= ARRAY_STATE || (array != ARRAY_GRAD && s->pass + 1 == cls->n_passes);
+    return array >= ARRAY_STATE || (array != ARRAY_GRAD && s->stage + 1 == cls->n_stages);
 }
 
 /* The k-th tile to be updated. */
@@ -364,7 +364,7 @@ static cz_status send_staged(struct sweep *s, size_t t, bool in_slot)
     return in_slot ? d->ops->event_wait_host(d, arrived) : CZ_OK;
 }
 
-/* Where the kernel finds an array of tile t; NULL: the group has none. What the pass changes is
+/* Where the kernel finds an array of tile t; NULL: the group has none. What the stage changes is
  * claimed first, because a checkpoint may still be reading it. */
 static cz_status array_ready(struct sweep *s, size_t array, size_t t, unsigned char *slot,
                              void **out)
@@ -378,7 +378,7 @@ static cz_status array_ready(struct sweep *s, size_t array, size_t t, unsigned c
     if (is_changed(s, array)) TRY(zero_claim(s->z, &range));
     *out = there;
     if (range.on_gpu == is_gpu_tile(s, t)) return CZ_OK;
-    if (array == ARRAY_OUT && !is_changed(s, array)) return CZ_OK; /* not in this pass */
+    if (array == ARRAY_OUT && !is_changed(s, array)) return CZ_OK; /* not in this stage */
     return stage(s, array, t, there, range.nbytes, out);
 }
 
@@ -415,7 +415,7 @@ static cz_status tile_range(struct sweep *s, size_t t, unsigned char *slot, stru
     return CZ_OK;
 }
 
-/* One pass over tile t, whose swapped arrays are in `slot`. */
+/* One stage over tile t, whose swapped arrays are in `slot`. */
 static cz_status update_tile(struct sweep *s, size_t t, unsigned char *slot, struct optim_range *r)
 {
     const struct zero_options *o = &s->z->options;
@@ -430,13 +430,15 @@ static cz_status update_tile(struct sweep *s, size_t t, unsigned char *slot, str
             r->n_segments = 1;
             r->ratios = s->one;
         }
-        return hyper->cls->apply(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), r);
+        const struct optim_stage *last =
+            &hyper->cls->frozen_stages[hyper->cls->n_frozen_stages - 1];
+        return last->run(o->ops, o->stream, hyper, zero_device_scalars(s->z, s->group), r);
     }
     if (is_gpu_tile(s, t)) {
         ops = o->ops;
         scalars = zero_device_scalars(s->z, s->group);
     }
-    TRY(hyper->cls->step(ops, o->stream, hyper, scalars, r, s->pass));
+    TRY(hyper->cls->stages[s->stage].run(ops, o->stream, hyper, scalars, r));
     return send_staged(s, t, o->swap.params);
 }
 
@@ -459,7 +461,7 @@ cz_status zero_ring_end(struct zero *z, cz_status st)
     return err_restore(&first);
 }
 
-/* One pass over all tiles. Through the ring every pass goes the other way than the one before it,
+/* One stage over all tiles. Through the ring every stage goes the other way than the one before it,
  * so that it begins with the tiles that the slots still hold. Backward makes the last layers'
  * gradients first, so beside it the last tiles come first. Afterwards layers on a GPU find what has
  * come there, and readers of host memory what has left it. */
@@ -479,24 +481,22 @@ static cz_status sweep_tiles(struct sweep *s)
     return zero_gpu_settle(z);
 }
 
-/* Pass 0 over what this rank owns, for the ratios of whole tensors. Also where that is nothing, and
- * where the sweep fails: the others wait for this rank's part of the sums. */
-static cz_status sweep_norms(struct sweep *s)
+/* A stage for the ratios of whole tensors. Also where this rank owns nothing, and where its sweep
+ * fails: the others wait for its part of the sums. */
+static cz_status sweep_sums(struct sweep *s, const struct optim_stage *stage)
 {
     struct zero *z = s->z;
-    const struct optim_hyper *hyper = &z->options.groups[s->group].hyper;
-    struct lamb_sums *sums = zero_group_sums(z, s->group);
     cz_status st = zero_sums_clear(z, s->group);
     if (st == CZ_OK) st = sweep_tiles(s);
     if (st == CZ_OK) st = zero_sums_join(z, s->group);
     TRY(zero_tensor_sums_after(z, s->group, st));
-    hyper->cls->between(hyper, sums, zero_group_n_params(z, s->group),
-                        zero_group_ratios(z, s->group));
-    s->pass++;
+    stage->ratios(&z->options.groups[s->group].hyper, zero_group_sums(z, s->group),
+                  zero_group_n_params(z, s->group), zero_group_ratios(z, s->group));
     return zero_ratios_send(z, s->group);
 }
 
-static cz_status sweep_passes(struct zero *z, size_t group, int n_passes)
+/* The first n stages of a group's update. */
+static cz_status sweep_stages(struct zero *z, size_t group, size_t n)
 {
     const struct zero_group *g = &z->own.groups[group];
     const struct optim_class *cls = z->options.groups[group].hyper.cls;
@@ -504,29 +504,39 @@ static cz_status sweep_passes(struct zero *z, size_t group, int n_passes)
                       .group = group,
                       .n_tiles = tile_count(g->own_numel, z->options.tile_numel),
                       .beside = zero_grads_arrive(z)};
-    if (n_passes > 0 && cls->flags & OPTIM_TENSOR_NORMS) TRY(sweep_norms(&s));
-    for (; s.pass < n_passes; s.pass++) TRY(sweep_tiles(&s));
+    for (; s.stage < n; s.stage++) {
+        const struct optim_stage *stage = &cls->stages[s.stage];
+        TRY(stage->kind == OPTIM_TENSOR_SUMS ? sweep_sums(&s, stage) : sweep_tiles(&s));
+    }
     return CZ_OK;
 }
 
 cz_status zero_sweep_group(struct zero *z, size_t group)
 {
-    return sweep_passes(z, group, z->options.groups[group].hyper.cls->n_passes);
+    return sweep_stages(z, group, z->options.groups[group].hyper.cls->n_stages);
 }
 
-/* ---- the last pass, tile by tile: late.c ------------------------------------------------------
+cz_status zero_sweep_failed(struct zero *z, size_t group, cz_status st)
+{
+    const struct optim_class *cls = z->options.groups[group].hyper.cls;
+    for (size_t i = 0; i < cls->n_stages; i++)
+        if (optim_stage_waits(&cls->stages[i])) st = zero_tensor_sums_after(z, group, st);
+    return st;
+}
+
+/* ---- the last stage, tile by tile: late.c ------------------------------------------------------
  */
 
 cz_status zero_sweep_before_last(struct zero *z, size_t group)
 {
-    return sweep_passes(z, group, z->options.groups[group].hyper.cls->n_passes - 1);
+    return sweep_stages(z, group, z->options.groups[group].hyper.cls->n_stages - 1);
 }
 
-static struct sweep last_pass(const struct zero *z, size_t group)
+static struct sweep last_stage(const struct zero *z, size_t group)
 {
     return (struct sweep){.z = (struct zero *)(uintptr_t)z,
                           .group = group,
-                          .pass = z->options.groups[group].hyper.cls->n_passes - 1,
+                          .stage = z->options.groups[group].hyper.cls->n_stages - 1,
                           .n_tiles =
                               tile_count(z->own.groups[group].own_numel, z->options.tile_numel),
                           .late = true};
@@ -542,14 +552,14 @@ bool zero_tile_reads_params(const struct zero *z, struct zero_tile tile)
 
 size_t zero_tile_pieces(const struct zero *z, struct zero_tile tile, struct ring_piece *out)
 {
-    struct sweep s = last_pass(z, tile.group);
+    struct sweep s = last_stage(z, tile.group);
     return tile_pieces(&s, tile.tile, out);
 }
 
 cz_status zero_tile_update(struct zero *z, struct zero_tile tile, unsigned char *slot,
                            const unsigned char **params)
 {
-    struct sweep s = last_pass(z, tile.group);
+    struct sweep s = last_stage(z, tile.group);
     struct optim_range r;
     TRY(update_tile(&s, tile.tile, slot, &r));
     *params = r.tensors.out ? r.tensors.out : r.tensors.p;
@@ -566,7 +576,7 @@ cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one)
     const struct optim_class *cls = z->options.groups[group].hyper.cls;
     struct sweep s = {.z = z,
                       .group = group,
-                      .pass = cls->n_passes - 1, /* masters change */
+                      .stage = cls->n_stages - 1, /* masters change */
                       .n_tiles = tile_count(z->own.groups[group].own_numel, z->options.tile_numel),
                       .one = one};
     return sweep_tiles(&s);

@@ -517,6 +517,10 @@ zero_ring_take(struct zero *z); /* adds to nbytes[ZERO_RING], which has z->sweep
 cz_status zero_sweep_bind(struct zero *z);
 cz_status zero_sweep_group(struct zero *z, size_t group);
 
+/* In the place of a group's sweep after an error `st`, which it returns: what other ranks wait for
+ * is done. */
+cz_status zero_sweep_failed(struct zero *z, size_t group, cz_status st);
+
 /* Where gradients, and updated parameters, that are in the file have their place in a slot of the
  * ring. */
 size_t zero_ring_grads_off(const struct zero *z);
@@ -528,7 +532,7 @@ bool zero_tile_is_on_gpu(const struct zero *z, size_t group, size_t tile);
 /* Bytes of a tile that are in the file and that only the sweep changes: what the ring keeps. */
 size_t zero_kept_nbytes(const struct zero *z, size_t group, size_t tile);
 
-/* A group's passes but the last one; of that, what the ring moves of a tile, and the tile's update.
+/* A group's stages but the last one; of that, what the ring moves of a tile, and the tile's update.
  * *params: where the new parameters are, of the model's dtype, until the tile's slots are used
  * again. */
 cz_status zero_sweep_before_last(struct zero *z, size_t group);
@@ -540,8 +544,8 @@ cz_status zero_tile_update(struct zero *z, struct zero_tile tile, unsigned char 
  * if it ends inside a block. */
 bool zero_tile_reads_params(const struct zero *z, struct zero_tile tile);
 
-/* cls->apply() over this rank's partition. one: a trust ratio of 1 where kernels read it, for
- * optimizers that have none. */
+/* The last of the frozen stages over this rank's partition. one: a trust ratio of 1 where kernels
+ * read it, for optimizers that have none. */
 cz_status zero_sweep_apply(struct zero *z, size_t group, const float *one);
 
 /* End a use of the ring that came to `st`: nothing is under way any more. */

@@ -68,7 +68,7 @@ void config_check_onebit(struct ds_config *d)
     note(d, d->model_dtype == DTYPE_F32, CONFIG_NOTE_CHOICE, "optimizer.type",
          "in fp32 the first step moves no weight, as in DeepSpeed: it only sets up");
     /* The mean begins at 0 and has no bias correction: frozen early, it is too small for good. */
-    if (d->optimizer.hyper.cls->flags & OPTIM_TENSOR_NORMS) {
+    if (optim_stage_of(d->optimizer.hyper.cls, OPTIM_TENSOR_SUMS)) {
         static const char path[] = "optimizer.params.freeze_step";
         const struct optim_hyper *h = &d->optimizer.hyper;
         const double wanted = ceil(1 / (1 - h->coeff_beta) - 1e-9);

@@ -87,7 +87,7 @@ static inline const struct optim_hyper *onebit_hyper(const struct zero *z)
 
 static inline bool onebit_is_lamb(const struct zero *z)
 {
-    return onebit_hyper(z)->cls->flags & OPTIM_TENSOR_NORMS;
+    return optim_stage_of(onebit_hyper(z)->cls, OPTIM_TENSOR_SUMS) != NULL;
 }
 
 static inline size_t onebit_world(const struct zero *z)

@@ -58,9 +58,10 @@ static void run_step(struct run *run)
         .ratios = &run->ratio,
     };
     optim_step_scalars(&run->group, ++run->t, 1, 1, &scalars);
-    for (int pass = 0; pass < cls->n_passes; pass++) {
-        if (pass > 0) cls->between(&run->group.hyper, &sums, 1, &run->ratio);
-        ck_ok(cls->step(run->ops, NULL, &run->group.hyper, &scalars, &range, pass));
+    for (size_t i = 0; i < cls->n_stages; i++) {
+        const struct optim_stage *stage = &cls->stages[i];
+        ck_ok(stage->run(run->ops, NULL, &run->group.hyper, &scalars, &range));
+        if (stage->ratios) stage->ratios(&run->group.hyper, &sums, 1, &run->ratio);
     }
 }
 
@@ -252,7 +253,7 @@ START_TEST(scale_and_clip_come_before_everything)
     double clip = optim_clip_factor(5 * 1024, 1024, 1);
     optim_step_scalars(&run.group, 1, 1024, clip, &scalars);
     struct optim_range range = {.tensors = {.numel = 2, .p = run.p, .g = run.g}};
-    ck_ok(hyper.cls->step(run.ops, NULL, &hyper, &scalars, &range, 0));
+    ck_ok(hyper.cls->stages[0].run(run.ops, NULL, &hyper, &scalars, &range));
     double norm = hypot((double)run.p[0], (double)run.p[1]); /* p moved by the clipped gradient */
     ck_assert_double_eq_tol(norm, 1 - 2e-7, 1e-7);
     run_close(&run);

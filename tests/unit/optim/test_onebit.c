@@ -311,7 +311,9 @@ START_TEST(names_and_defaults_are_deepspeeds)
     ck_assert_int_eq(h.comm_backend, 0);
     ck_assert(!h.cuda_aware);
     ck_assert_uint_eq(optim_n_states(&h), 2);
-    ck_assert_uint_eq(h.cls->flags, OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED);
+    ck_assert_uint_eq(h.cls->flags, OPTIM_ZERO_TESTED);
+    ck_assert(optim_is_onebit(&h) && !optim_moves_alone(&h));
+    ck_assert_ptr_null(optim_stage_of(h.cls, OPTIM_TENSOR_SUMS));
 
     h = begin("ZEROONEADAM");
     ck_ok(optim_hyper_finish(&h));
@@ -321,6 +323,7 @@ START_TEST(names_and_defaults_are_deepspeeds)
     ck_assert_double_eq(h.local_step_clipper, 16);
     ck_assert_uint_eq(optim_n_states(&h), 3);
     ck_assert_str_eq(h.cls->state_names[2], "momentum_accumulator");
+    ck_assert(optim_is_onebit(&h) && optim_moves_alone(&h));
 
     h = begin("OneBitLAMB");
     ck_ok(optim_hyper_finish(&h));
@@ -332,8 +335,9 @@ START_TEST(names_and_defaults_are_deepspeeds)
     ck_assert_double_eq(h.factor_threshold, 0.1);
     ck_assert_uint_eq(optim_n_states(&h), 3);
     ck_assert_str_eq(h.cls->state_names[2], "exp_avg_sq_fresh");
-    ck_assert_uint_eq(h.cls->flags, OPTIM_TENSOR_NORMS | OPTIM_OWN_REDUCTION | OPTIM_ZERO_TESTED |
-                                        OPTIM_DYNAMIC_SCALE);
+    ck_assert_uint_eq(h.cls->flags, OPTIM_ZERO_TESTED | OPTIM_DYNAMIC_SCALE);
+    ck_assert(optim_is_onebit(&h) && !optim_moves_alone(&h));
+    ck_assert_ptr_nonnull(optim_stage_of(h.cls, OPTIM_TENSOR_SUMS));
     for (size_t s = 0; s < 3; s++) ck_assert_double_eq(optim_state_init(&h, s), 0);
 }
 END_TEST
@@ -483,11 +487,12 @@ START_TEST(full_updates_never_correct_for_bias)
         ck_assert_float_eq(scalars.inv_bias1, 1);
         ck_assert_float_eq(scalars.inv_sqrt_bias2, 1);
         ck_assert_float_eq(scalars.step_size, 0.125f);
-        for (int pass = 0; pass < cls->n_passes; pass++) {
-            if (pass > 0) cls->between(&t.group.hyper, t.sums, 2, t.ratios);
-            ck_ok(cls->step(t.ops, NULL, &t.group.hyper, &scalars, &t.range, pass));
+        for (size_t i = 0; i < cls->n_stages; i++) {
+            const struct optim_stage *stage = &cls->stages[i];
+            ck_ok(stage->run(t.ops, NULL, &t.group.hyper, &scalars, &t.range));
+            if (stage->ratios) stage->ratios(&t.group.hyper, t.sums, 2, t.ratios);
         }
-        bool is_lamb = cls->n_passes == 2;
+        bool is_lamb = cls->n_stages == 2;
         double p2[2] = {5, 0.25}, u2[2] = {0};
         for (size_t i = 0; i < NUMEL; i++) {
             double u = update_of(&t, i, before[i]);
@@ -520,7 +525,8 @@ START_TEST(apply_moves_weights_alone)
         t.ratios[1] = 0.5f;
         t.range.tensors.g = NULL; /* needs none */
         optim_step_scalars(&t.group, 3, 1, 1, &scalars);
-        ck_ok(t.group.hyper.cls->apply(t.ops, NULL, &t.group.hyper, &scalars, &t.range));
+        ck_ok(t.group.hyper.cls->frozen_stages[1].run(t.ops, NULL, &t.group.hyper, &scalars,
+                                                      &t.range));
         ck_assert_mem_eq(t.m, m, sizeof m);
         ck_assert_mem_eq(t.v, v, sizeof v);
         for (size_t i = 0; i < NUMEL; i++) {

@@ -81,10 +81,18 @@ static cz_status wait(struct comm *c, struct comm_ticket t)
 
 static const struct optim_class *sound_class;
 
-static cz_status step(struct ops *ops, struct dev_stream *stream, const struct optim_hyper *hyper,
-                      const struct step_scalars *scalars, const struct optim_range *range, int pass)
+static cz_status first_stage(struct ops *ops, struct dev_stream *stream,
+                             const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                             const struct optim_range *range)
 {
-    FAIL_OR(sound_class->step(ops, stream, hyper, scalars, range, pass));
+    FAIL_OR(sound_class->stages[0].run(ops, stream, hyper, scalars, range));
+}
+
+static cz_status second_stage(struct ops *ops, struct dev_stream *stream,
+                              const struct optim_hyper *hyper, const struct step_scalars *scalars,
+                              const struct optim_range *range)
+{
+    FAIL_OR(sound_class->stages[1].run(ops, stream, hyper, scalars, range));
 }
 
 static size_t ask(void *user, const struct swap_block *b, size_t nbytes)
@@ -105,6 +113,7 @@ static void arm(struct world *w, long nth, bool is_transfer)
     static struct device_ops device;
     static struct comm_ops comm;
     static struct optim_class class;
+    static struct optim_stage stages[2];
     static const struct swap_fault fault = {ask, transferred, NULL};
     device = device_host_ops;
     device.copy = copy, device.fill_zero = fill_zero;
@@ -118,7 +127,12 @@ static void arm(struct world *w, long nth, bool is_transfer)
     comm.reduce = reduce, comm.move = move, comm.wait = wait;
     sound_class = w->groups[0].hyper.cls;
     class = *sound_class;
-    class.step = step;
+    ck_assert_uint_le(class.n_stages, CZ_ARRAY_LEN(stages));
+    for (size_t i = 0; i < class.n_stages; i++) {
+        stages[i] = class.stages[i];
+        stages[i].run = i == 0 ? first_stage : second_stage;
+    }
+    class.stages = stages;
     for (int g = 0; g < 2 && !is_transfer; g++) w->groups[g].hyper.cls = &class;
     if (!is_transfer) w->comm->ops = &comm;
     atomic_store(&n_calls, 0);

@@ -305,7 +305,7 @@ static void check_slots(const struct zero *z)
     if (most > 32) most = 32;
     if (want > most) want = most < 4 ? 4 : most;
     ck_assert_uint_eq(z->sweep.n_slots, want);
-    for (int g = 0; g < 2; g++) has_one_pass &= z->options.groups[g].hyper.cls->n_passes == 1;
+    for (int g = 0; g < 2; g++) has_one_pass &= z->options.groups[g].hyper.cls->n_stages == 1;
     ck_assert_int_eq(z->late.reads_ahead, has_one_pass && z->late.n_turns > 2 * want);
 }
 
@@ -317,7 +317,7 @@ static void check_found(const struct zero *z)
     for (size_t k = 0; k < tiles_of_all(z); k++) {
         const struct zero_tile t = tile_at(z, k);
         const size_t kept = zero_kept_nbytes(z, t.group, t.tile);
-        sum += kept * (size_t)z->options.groups[t.group].hyper.cls->n_passes;
+        sum += kept * z->options.groups[t.group].hyper.cls->n_stages;
         n += kept > 0 || all_take_one;
     }
     ck_assert_uint_eq(zero_late_found_nbytes(z), n > z->sweep.n_slots ? 0 : sum);
