@@ -722,7 +722,7 @@ static bool take_out_marks(struct work *w)
             const char *said = said_of(json_child(w->row->chat.messages, i), &n_said);
             if (pass > 0) {
                 if (!is_excluded(w, i)) t->spans[n_kept++] = s;
-            } else if (s.end > t->text.n || n_said == 0 ||
+            } else if (s.end > t->text.n || n_said == 0 || s.end - s.begin < n_said ||
                        !memmem(t->text.s + s.begin, s.end - s.begin, said, n_said)) {
                 return false;
             }

@@ -178,7 +178,7 @@ static cz_status str_rsplit(struct jinja_run *r, struct jv self, const struct ji
     size_t n = self.n;
     const char *found;
     TRY(jv_list_new(r, JV_LIST, 0, &reversed));
-    for (; max != 0; max--) {
+    for (; max != 0; max -= max > 0) {
         TRY(find_last(r, self.s, n, *sep, &found));
         if (!found) break;
         TRY(jv_list_add(r, reversed, part_of(self, found + sep->n, self.s + n)));

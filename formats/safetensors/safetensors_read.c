@@ -274,7 +274,7 @@ static cz_status parse_header(struct safetensors *st, size_t file_idx, const str
     TRY(grow_infos(st, n));
     file->pool = pool.base = malloc(pool.nbytes + 1);
     if (!pool.base) return err_set(CZ_NOMEM, 0, "%s: no memory for its tensor list", h->path);
-    struct safetensors_info *infos = st->infos + st->count, *info = infos;
+    struct safetensors_info *infos = st->infos ? st->infos + st->count : NULL, *info = infos;
     if (file_idx == 0) {
         st->n_metadata = count_of(json_get(root, SAFETENSORS_METADATA_KEY));
         st->metadata = pool_take(&pool, 2 * st->n_metadata * sizeof *st->metadata);

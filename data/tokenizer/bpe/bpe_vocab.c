@@ -87,7 +87,7 @@ static cz_status set_token(struct bpe_vocab *v, int64_t id, const char *written,
                            size_t (*read)(const char *written, size_t n, char *dst))
 {
     if (n > UINT32_MAX / 4) return err_set(CZ_NOMEM, 0, "a token of %zu bytes", n);
-    if (n > v->cap_bytes - v->n_bytes) {
+    if (!v->bytes || n > v->cap_bytes - v->n_bytes) {
         size_t cap = v->cap_bytes + v->cap_bytes / 2 + n + 4096;
         char *bytes = realloc(v->bytes, cap);
         if (!bytes) return err_set(CZ_NOMEM, 0, "no memory for tokens");

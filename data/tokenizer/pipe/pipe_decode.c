@@ -220,7 +220,7 @@ static cz_status push_stripped(struct decode_state *d, size_t i, const char *s, 
     }
     TRY(pipe_text_add(&state->held, s, n));
     size_t keep = 0;
-    const char *end = state->held.s + state->held.n;
+    const char *end = state->held.n > 0 ? state->held.s + state->held.n : NULL;
     while (keep < step->stop && (keep + 1) * len <= state->held.n &&
            memcmp(end - (keep + 1) * len, step->content.s, len) == 0)
         keep++;
