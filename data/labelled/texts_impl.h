@@ -115,6 +115,7 @@ struct texts_reader {
     struct text_buf clean, value, key, names; /* scratch */
     size_t *field_ends;                       /* (fields_cap) of a table's record, in `value` */
     size_t n_fields, fields_cap;
+    uint64_t row_line;         /* on which that record begins */
     struct text_list lists[2]; /* of words, of their labels */
     struct kept_value *kept;   /* (o->n_keep) of the row */
     struct unread unread;      /* members and columns that nothing uses */

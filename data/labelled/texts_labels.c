@@ -116,9 +116,11 @@ static cz_status match_known(const struct label_table *l, const struct text_sour
     for (; k < l->o->n_labels && n + NAME_SHOWN + 8 < sizeof list; k++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", k ? ", " : "",
                               shown(l->o->labels[k]), l->o->labels[k]);
-    char places[64] = "";
+    char places[96] = "";
     if (may_count && e->is_integer && l->known_is_numbered)
-        snprintf(places, sizeof places, "; integers number them from 0 to %zu", l->o->n_labels - 1);
+        snprintf(places, sizeof places, "; integers number them from 0 to %zu%s",
+                 l->o->n_labels - 1,
+                 (uint64_t)e->value == l->o->n_labels ? ": subtract 1 if yours begin at 1" : "");
     return text_source_fail(
         at, CZ_INVALID, "the label \"%.*s\" is not one of the %zu known classes: %s%s%s",
         shown(e->name), e->name, l->o->n_labels, list, k < l->o->n_labels ? ", …" : "", places);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,12 +91,22 @@ static cz_status read_field(struct texts_reader *r, char delimiter, bool quoted)
         TRY(read_bare(r, delimiter));
         return end_field(r);
     }
+    const uint64_t line = r->in.line;
     TRY(read_quoted(r));
     if (text_source_peek(&r->in) == '\r') text_source_skip(&r->in);
-    if (!ends_field(text_source_peek(&r->in), delimiter))
+    if (!ends_field(text_source_peek(&r->in), delimiter)) {
+        /* A quote that was not closed ends at the next one, rows later. */
+        const uint64_t end = r->in.line;
+        char closes[64] = "a closing quote";
+        if (end > line)
+            snprintf(closes, sizeof closes,
+                     "the quote that opens here closes on line %" PRIu64 ", and", end);
+        r->in.line = line;
         return text_source_fail(&r->in, CZ_CORRUPT,
-                                "a closing quote is followed by more text; a quote inside a quoted "
-                                "field is written \"\"");
+                                "%s is followed by more text; a quote inside a quoted field is "
+                                "written \"\"",
+                                closes);
+    }
     return end_field(r);
 }
 
@@ -110,6 +121,7 @@ static cz_status read_record(struct texts_reader *r, char delimiter, bool quoted
         if (*end) return r->in.status;
         blank = c != '"' || !quoted;
         r->value.n = r->n_fields = 0;
+        r->row_line = r->in.line;
         do {
             TRY(read_field(r, delimiter, quoted));
             c = text_source_peek(&r->in);
@@ -118,13 +130,6 @@ static cz_status read_record(struct texts_reader *r, char delimiter, bool quoted
         blank = blank && r->n_fields == 1 && r->value.n == 0;
     }
     return r->in.status;
-}
-
-/* The line on which the record just read ends, for sentences about it. */
-static uint64_t record_line(const struct text_source *in)
-{
-    bool at_next = in->at > 0 && in->block[in->at - 1] == '\n';
-    return in->line - (at_next ? 1 : 0);
 }
 
 /* ---- columns --------------------------------------------------------------------------------- */
@@ -184,7 +189,7 @@ static cz_status read_header(struct texts_reader *r, char delimiter, bool quoted
         return text_source_fail(&r->in, CZ_INVALID,
                                 "a table needs a first line that names columns");
     uint64_t next = r->in.line;
-    r->in.line = record_line(&r->in);
+    r->in.line = r->row_line;
     r->names.n = 0;
     for (size_t i = 0; i < r->n_fields && r->names.n < 300; i++) {
         size_t n;
@@ -275,7 +280,7 @@ cz_status texts_read_table(struct texts_reader *r, char delimiter, bool quoted)
         TRY(read_record(r, delimiter, quoted, &end));
         if (end) return CZ_OK;
         uint64_t next = r->in.line;
-        r->in.line = record_line(&r->in);
+        r->in.line = r->row_line;
         if (r->n_fields != columns.n) return fail_fields(r, &columns, delimiter, quoted);
         struct text_row *row = &r->row;
         size_t pair = columns.of[TEXT_ROLE_PAIR], label = columns.of[TEXT_ROLE_LABEL], n;

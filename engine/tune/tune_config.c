@@ -87,7 +87,12 @@ static void write_optimizer(struct json_writer *w, const struct tune_recipe *r)
     begin(w, "optimizer");
     json_put_string(w, "type", optim_type_default()->name);
     begin(w, "params");
-    json_put_double(w, "lr", r->lr);
+    /* Where the run fills in the warm-up, the command line has the rate: a later --lr replaces it.
+     */
+    if (r->warmup_steps == TUNE_AUTO)
+        json_put_string(w, "lr", "auto");
+    else
+        json_put_double(w, "lr", r->lr);
     json_write_key(w, "betas");
     json_begin_array(w);
     json_write_double(w, 0.9);

@@ -26,6 +26,8 @@ tools/czero/cmd/cmd_fsck.c: puts(text)
 tools/czero/cmd/init_ask.c: fputs(q->text, stderr)
 tools/czero/infer/cmd_generate.c: fwrite(text, 1, nbytes, stdout)
 tools/czero/cmd/cmd_init.c: putc(*word, out)
+tools/czero/predict/predict_table.c: fwrite(text + at, 1, end - at, out)
+tools/czero/predict/predict_table.c: fwrite(t->text, 1, t->nbytes, t->out)
 tools/czero/plot/plot_write.c: fwrite(data, 1, nbytes, user)
 tools/czero/plot/plot_write.c: fwrite(bytes, 1, nbytes, file)
 tools/czero/plot/plot_svg.c: putc(is_move ? \x27M\x27 : \x27l\x27, pen->out)
@@ -38,7 +40,7 @@ engine/report/class_report.c: fputs(before, t.stream)
 };
   # In order: a constant; pieces of terminal_wrap(), of texts that are escaped where they are made; JSON, escaped where it is made; tables and help, likewise; tables of options, which are constants; constants; whole texts or JSON of the
   # library, escaped where they are made (json_write.h); a question of the program; --raw; a name that
-  # check_names() looked at; a finished plot; marks of a plot; pieces of put_text(), which escapes; constants.
+  # check_names() looked at; cells that predict_put_cell() escaped; a finished plot; marks of a plot; pieces of put_text(), which escapes; constants.
   %allowed = map { s/\\x27/\x27/gr => 0 } keys %allowed;
   my ($n_files, $n_found) = (0, 0);
   while (my $file = <STDIN>) {

@@ -153,6 +153,27 @@ static bool is_prediction(const char *line, size_t n)
     return first_of(figure + 1, n - (size_t)(figure + 1 - line), figures, CZ_ARRAY_LEN(figures));
 }
 
+/* Whether the line has a cell of this name. */
+static bool has_cell(const char *line, size_t n, const char *name)
+{
+    const size_t n_name = strlen(name);
+    for (size_t at = 0; at + n_name <= n; at += strcspn(line + at, ",\n") + 1) {
+        const char after = line[at + n_name];
+        if (memcmp(line + at, name, n_name) == 0 && (after == ',' || after == '\n')) return true;
+    }
+    return false;
+}
+
+/* CSV: columns of czero predict, and in some row a value of six decimals. */
+static bool is_predictions_csv(const char *head)
+{
+    static const char *const names[] = {"probability", "value", "labels", "score"};
+    const size_t n_first = strcspn(head, "\n");
+    bool is_named = false;
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) is_named |= has_cell(head, n_first, names[i]);
+    return is_named && has_decimal(head + n_first, strlen(head + n_first), ",\n", 6);
+}
+
 /* A table: tabs, and in its first two lines a value of six decimals. Of one text: the value comes
  * first. */
 static bool is_predictions(const char *head)
@@ -160,7 +181,7 @@ static bool is_predictions(const char *head)
     const size_t n_first = strcspn(head, "\n");
     const char *second = head + n_first + (head[n_first] == '\n');
     if (head[0] == '{') return is_prediction(head, n_first);
-    if (begins(head, "no entities\n")) return true;
+    if (begins(head, "no entities\n") || is_predictions_csv(head)) return true;
     if (!memchr(head, '\t', n_first)) return has_decimal(head, strcspn(head, " \n"), " ", 4);
     return has_decimal(head, n_first, "\t", 6) ||
            has_decimal(second, strcspn(second, "\n"), "\t", 6);

@@ -284,7 +284,7 @@ def classifier(what, s):
     run(what, "eval", "--model", d, "--data", "bad.jsonl", codes=(2,))
     run(what, "eval", "--model", d, "--data", "texts.jsonl", "--text-column", s)
     run(what, "train", "--config", "ds.json", "--model", d, "--task", "classification", "--data", "texts.jsonl", "--steps", "1",
-        "--export", folder("exported"), "--metrics", "m.csv", "--save", folder("run"), "--seq-len", "8", codes=(0,))
+        "--export", folder("exported"), "--metrics", "m.csv", "--force", "--save", folder("run"), "--seq-len", "8", codes=(0,))
     for root, _, names in [*os.walk("exported"), *os.walk("run")]:
         for name in names:
             if name.endswith((".json", ".csv")):

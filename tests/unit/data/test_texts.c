@@ -872,10 +872,14 @@ START_TEST(damage_is_told_with_its_place)
         {"a.csv", "", CZ_INVALID, "a first line that names columns"},
         {"a.csv", "text,label\n", CZ_INVALID, "no examples"},
         {"a.csv", "text,label\nx,1\n\"y\nz\",1,2\n", CZ_CORRUPT,
-         "a.csv:4: 3 fields where the header names 2 columns; a text with commas"},
+         "a.csv:3: 3 fields where the header names 2 columns; a text with commas"},
         {"a.csv", "text,label\nx\n", CZ_CORRUPT, "a.csv:2: 1 fields"},
         {"a.csv", "text,label\nx,1\n\"y,1\nz,2\n", CZ_CORRUPT, "a.csv:3: the quote that opens"},
         {"a.csv", "text,label\n\"y\"z,1\n", CZ_CORRUPT, "a.csv:2: a closing quote is followed"},
+        {"a.csv", "text,label\nx,1\n\"y,1\nz,2\n\"w\",1\n", CZ_CORRUPT,
+         "a.csv:3: the quote that opens here closes on line 5, and is followed by more text"},
+        {"a.csv", "text,label\n\"y\nz\",bad\n\"w\n\",\"1\n\"x\n", CZ_CORRUPT,
+         "a.csv:5: the quote that opens here closes on line 6, and is"},
     };
     for (size_t i = 0; i < CZ_ARRAY_LEN(cases); i++)
         refused(cases[i].name, cases[i].text, cases[i].want, cases[i].words);

@@ -301,8 +301,14 @@ static void put_output(FILE *out, const char *name, const char *dir, const char 
     put_option(out, name, path);
 }
 
+/* For --lr: the config says "auto", so that an --lr of the user replaces it. */
+static void rate_of(const struct tune *t, char rate[32])
+{
+    snprintf(rate, 32, "%g", tune_recipe(t)->lr);
+}
+
 /* `program`: a word of the shell. */
-static void put_command(FILE *out, const char *program, const struct init *in,
+static void put_command(FILE *out, const char *program, const struct init *in, const char *rate,
                         const struct files *f)
 {
     const char *best = in->task == CZ_TASK_CLASSIFICATION         ? "accuracy"
@@ -332,6 +338,7 @@ static void put_command(FILE *out, const char *program, const struct init *in,
     put_number(out, "--seq-len", in->seq_len);
     put_number(out, "--epochs", in->epochs);
     put_number(out, "--steps", in->steps);
+    put_option(out, "--lr", rate);
     put_option(out, "--warmup-ratio", "0.1");
     put_output(out, "--metrics", f->dir, "metrics.csv");
     put_output(out, "--save", f->dir, "checkpoints");
@@ -425,28 +432,31 @@ static const char *find_self(char *path, size_t nbytes)
 
 /* The program that wrote it, or the one on PATH where that has gone; a second run continues the
  * first; options behind the script's name go to train, the last of an option wins. */
-static void put_script(FILE *out, const struct init *in, const struct files *f)
+static void put_script(FILE *out, const struct init *in, const char *rate, const struct files *f)
 {
     char self[4096];
-    fprintf(out, "#!/bin/sh\n# Written by czero init; paths are relative to the folder in which it "
-                 "ran. A second run\n# continues the first. Options are passed on: sh train.sh "
-                 "--quiet\nczero=");
+    fprintf(
+        out,
+        "#!/bin/sh\n# Written by czero init; paths are relative to the folder in which it "
+        "ran. A second run\n# continues the first. Options are passed on: sh train.sh "
+        "--quiet\n# The last of an option wins. Paths of data options add up.\nczero=");
     put_word(out, find_self(self, sizeof self));
     fprintf(out, "\n[ -x \"$czero\" ] || czero=czero\nexec ");
-    put_command(out, "\"$czero\"", in, f);
+    put_command(out, "\"$czero\"", in, rate, f);
     fprintf(out, " \\\n  \"$@\"\n");
 }
 
 static cz_status write_files(const struct init *in, const struct tune *t, const struct files *f)
 {
     struct file_durable script = {.fd = -1};
-    char *text = NULL;
+    char *text = NULL, rate[32];
     size_t nbytes = 0;
     cz_status st;
+    rate_of(t, rate);
     TRY(file_make_dirs(f->dir));
     TRY(tune_config_save(t, tune_best(t), f->config));
     FILE *out = open_memstream(&text, &nbytes);
-    if (out) put_script(out, in, f);
+    if (out) put_script(out, in, rate, f);
     if (!out || fclose(out) != 0)
         TRY_GOTO(err_set(CZ_NOMEM, errno, "no memory for %s", f->script), done);
     TRY_GOTO(file_durable_create(&script, f->script, 0), done);
@@ -514,7 +524,9 @@ static int finish(const struct init *in, const struct tune *t, const struct file
     }
     if (write_files(in, t, f) != CZ_OK) return tool_fail();
     tell(in, t, f);
-    put_command(stdout, "czero", in, f);
+    char rate[32];
+    rate_of(t, rate);
+    put_command(stdout, "czero", in, rate, f);
     putchar('\n');
     return EXIT_OK;
 }

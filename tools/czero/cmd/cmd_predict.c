@@ -49,8 +49,11 @@ static const struct arg_spec specs[] = {
     {"--threshold", ARG_DOUBLE, FIELD(threshold), "P",
      "several labels: those of at least this probability (default: 0.5)"},
     {"--strip-spaces", ARG_FLAG, FIELD(strip_spaces), NULL, "remove white space inside texts"},
-    {"--json", ARG_FLAG, FIELD(json), NULL, "print one JSON object per text instead of a table"},
-    {"-o", ARG_STRING, FIELD(output), "FILE", "output file (default: standard output)"},
+    {"--format", ARG_CHOICE, FIELD(format), "csv|tsv|jsonl",
+     "form of the output (default: by the name of -o, else tsv)"},
+    {"--json", ARG_FLAG, FIELD(json), NULL, "the same as --format jsonl: a JSON object per text"},
+    {"-o", ARG_STRING, FIELD(output), "FILE",
+     "output file, such as NAME.csv or NAME.jsonl (default: standard output)"},
 };
 
 const struct arg_command predict_command = {
@@ -58,13 +61,13 @@ const struct arg_command predict_command = {
     .summary = "Classify texts.",
     .specs = specs,
     .n_specs = CZ_ARRAY_LEN(specs),
-    .epilogue = "The output for files is a tab-separated table in the order of the texts: the\n"
+    .epilogue = "The output for files is a table in the order of the texts, of tabs or CSV: the\n"
                 "class, its probability, the true class where the file has it, the probability\n"
                 "of every class, the text. A model of token classification gives the entities\n"
                 "of --text, and of files a line per word with its class and probability; --json\n"
                 "gives both.",
     .examples = "  czero predict --model classifier/ --text \"what a day\"\n"
-                "  czero predict --model classifier/ posts.txt -o labels.tsv\n"
+                "  czero predict --model classifier/ posts.txt -o labels.csv\n"
                 "  czero predict --model classifier/ test.jsonl --json --fields id,label",
 };
 
@@ -76,6 +79,7 @@ struct results {
     enum cz_problem problem;
     double threshold;
     FILE *out;
+    bool csv, labels_are_known;
 };
 
 static void keep(void *user, size_t example, size_t word, const float *logits)
@@ -102,17 +106,6 @@ static size_t likeliest(const double *p, size_t n)
 
 /* ---- printing ------------------------------------------------------------------------------- */
 
-void predict_put_cell(FILE *out, const char *text, size_t nbytes)
-{
-    for (size_t at = 0; at < nbytes;) {
-        size_t n = 0;
-        while (at + n < nbytes && !strchr("\t\n\r", text[at + n])) n++;
-        printable_put(out, PRINTABLE_LINE, text + at, n);
-        at += n;
-        if (at++ < nbytes) fputc(' ', out);
-    }
-}
-
 static bool has_class(const struct results *r, const double *p, size_t k)
 {
     return p[k] >= r->threshold;
@@ -125,7 +118,7 @@ static void put_set(const struct results *r, const struct scorer *s, const doubl
     for (size_t k = 0; k < r->n; k++) {
         if (!has_class(r, p, k)) continue;
         if (!first) fputc(',', r->out);
-        predict_put_cell(r->out, s->labels[k], strlen(s->labels[k]));
+        predict_put_cell(r->out, r->csv, s->labels[k], strlen(s->labels[k]));
         first = false;
     }
 }
@@ -286,73 +279,73 @@ static void put_true(const struct results *r, const struct scorer *s, const stru
                                     ? targets[k] > 0
                                     : (size_t)cz_texts_label(t, row->i) == k;
             if (!is_one) continue;
-            const char *name = predict_label_name(s, t, (int32_t)k);
+            const char *name = predict_label_name(s, t, r->labels_are_known, (int32_t)k);
             if (!first) printable_print(out, "%s", json ? ", " : ",");
             first = false;
             if (json)
                 tool_put_json_string(out, name, strlen(name));
             else
-                predict_put_cell(out, name, strlen(name));
+                predict_put_cell(out, r->csv, name, strlen(name));
         }
         if (json && problem == CZ_PROBLEM_MULTI_LABEL) fputc(']', out);
     }
 }
 
+/* k: the class of a cell of FIELD_ALL, which has one for each. */
 static void put_cell(const struct results *r, const struct scorer *s, const struct column *c,
-                     const struct row *row)
+                     size_t k, const struct row *row)
 {
     const size_t best = likeliest(row->p, r->n);
     switch (c->field) {
-    case FIELD_KEPT: predict_put_kept_cell(r->out, row->texts, row->i, c->kept); break;
+    case FIELD_KEPT: predict_put_kept_cell(r->out, r->csv, row->texts, row->i, c->kept); break;
     case FIELD_CLASS:
         if (r->problem == CZ_PROBLEM_MULTI_LABEL)
             put_set(r, s, row->p);
         else if (r->problem == CZ_PROBLEM_REGRESSION)
             fprintf(r->out, "%.6f", row->p[0]);
         else
-            predict_put_cell(r->out, s->labels[best], strlen(s->labels[best]));
+            predict_put_cell(r->out, r->csv, s->labels[best], strlen(s->labels[best]));
         break;
     case FIELD_PROBABILITY: fprintf(r->out, "%.6f", row->p[best]); break;
     case FIELD_TRUE: put_true(r, s, row, false); break;
-    case FIELD_ALL:
-        for (size_t k = 0; k < r->n; k++) {
-            if (k) fputc('\t', r->out);
-            fprintf(r->out, "%.6f", row->p[k]);
-        }
-        break;
-    case FIELD_TEXT: predict_put_cell(r->out, row->text.text, row->text.nbytes); break;
+    case FIELD_ALL: fprintf(r->out, "%.6f", row->p[k]); break;
+    case FIELD_TEXT: predict_put_cell(r->out, r->csv, row->text.text, row->text.nbytes); break;
     case FIELD_PAIR:
-        if (row->text.pair) predict_put_cell(r->out, row->text.pair, row->text.pair_nbytes);
+        if (row->text.pair) predict_put_cell(r->out, r->csv, row->text.pair, row->text.pair_nbytes);
         break;
     }
 }
 
-static void print_table(const struct results *r, const struct scorer *s, const struct columns *c,
-                        const struct cz_texts *texts)
+/* A column for each class; of one value that is the one before. */
+static size_t n_cells_of(const struct results *r, const struct columns *c, size_t at)
 {
     const bool one_value = r->problem == CZ_PROBLEM_REGRESSION && r->n == 1;
-    for (size_t at = 0, n = 0; at < c->n; at++) {
-        const struct column *column = &c->items[at];
-        /* a column for each class; of one value that is the one before */
-        if (column->field == FIELD_ALL && one_value && c->n > 1) continue;
-        if (n++) fputc('\t', r->out);
-        if (column->field != FIELD_ALL)
-            predict_put_cell(r->out, column->name, strlen(column->name));
-        for (size_t k = 0; k < r->n && column->field == FIELD_ALL; k++) {
-            if (k) fputc('\t', r->out);
-            predict_put_cell(r->out, s->labels[k], strlen(s->labels[k]));
+    if (c->items[at].field != FIELD_ALL) return 1;
+    return one_value && c->n > 1 ? 0 : r->n;
+}
+
+static void print_header(struct predict_table *t, const struct results *r, const struct scorer *s,
+                         const struct columns *c)
+{
+    for (size_t at = 0; at < c->n; at++)
+        for (size_t k = 0; k < n_cells_of(r, c, at); k++)
+            predict_put_cells(t,
+                              c->items[at].field == FIELD_ALL ? s->labels[k] : c->items[at].name);
+    predict_row_end(t);
+}
+
+/* Cells are written through r->out. */
+static void print_row(struct predict_table *t, struct results *r, const struct scorer *s,
+                      const struct columns *c, const struct row *row)
+{
+    for (size_t at = 0; at < c->n; at++)
+        for (size_t k = 0; k < n_cells_of(r, c, at); k++) {
+            r->out = predict_cell(t);
+            put_cell(r, s, &c->items[at], k, row);
+            predict_cell_end(t);
         }
-    }
-    fputc('\n', r->out);
-    for (size_t i = 0; i < cz_texts_count(texts); i++) {
-        const struct row row = {texts, i, r->p + i * r->n, cz_texts_at(texts, i)};
-        for (size_t at = 0, n = 0; at < c->n; at++) {
-            if (c->items[at].field == FIELD_ALL && one_value && c->n > 1) continue;
-            if (n++) fputc('\t', r->out);
-            put_cell(r, s, &c->items[at], &row);
-        }
-        fputc('\n', r->out);
-    }
+    r->out = t->out;
+    predict_row_end(t);
 }
 
 static void put_all_json(const struct results *r, const struct scorer *s, const double *p)
@@ -427,6 +420,7 @@ static cz_status results_init(struct results *r, const struct predict_options *o
         .n = (size_t)s->n_classes,
         .problem = s->problem,
         .threshold = isnan(o->threshold) ? 0.5 : o->threshold,
+        .csv = o->form == PREDICT_CSV,
     };
     r->p = calloc(n_texts * r->n, sizeof *r->p);
     r->targets = calloc(n_labels + 1, sizeof *r->targets);
@@ -478,10 +472,16 @@ static cz_status predict_text(const struct predict_options *o, struct scorer *s)
     TRY_GOTO(score_one(s, &text, NULL, 0, keep, &r), done);
     TRY_GOTO(output_open(&file, o->output), done);
     r.out = file.stream;
-    if (o->json)
-        print_json(&r, s, &columns, &(struct row){.p = r.p, .text = text});
-    else
+    const struct row row = {.p = r.p, .text = text};
+    struct predict_table table = {.out = r.out, .csv = r.csv};
+    if (o->form == PREDICT_JSONL) {
+        print_json(&r, s, &columns, &row);
+    } else if (o->form == PREDICT_PLAIN) {
         print_one(&r, s);
+    } else {
+        print_header(&table, &r, s, &columns);
+        print_row(&table, &r, s, &columns, &row);
+    }
     st = output_close(&file, CZ_OK);
 done:
     results_free(&r);
@@ -501,13 +501,20 @@ static cz_status predict_files(const struct predict_options *o, struct scorer *s
     TRY_GOTO(predict_names_read("--fields", o->fields, &fields), done);
     TRY_GOTO(predict_texts_open(o, &kept, false, &texts), done);
     TRY_GOTO(results_init(&r, o, s, texts), done);
+    r.labels_are_known = predict_labels_are_known(s, texts);
     TRY_GOTO(score_texts(s, texts, keep, &r), done);
     choose_columns(&r, &fields, &kept, texts, has_pairs(texts), &columns);
     TRY_GOTO(output_open(&file, o->output), done);
     r.out = file.stream;
-    if (!o->json) print_table(&r, s, &columns, texts);
-    for (size_t i = 0; o->json && i < cz_texts_count(texts); i++)
-        print_json(&r, s, &columns, &(struct row){texts, i, r.p + i * r.n, cz_texts_at(texts, i)});
+    struct predict_table table = {.out = r.out, .csv = r.csv};
+    if (o->form != PREDICT_JSONL) print_header(&table, &r, s, &columns);
+    for (size_t i = 0; i < cz_texts_count(texts); i++) {
+        const struct row row = {texts, i, r.p + i * r.n, cz_texts_at(texts, i)};
+        if (o->form == PREDICT_JSONL)
+            print_json(&r, s, &columns, &row);
+        else
+            print_row(&table, &r, s, &columns, &row);
+    }
     st = output_close(&file, CZ_OK);
 done:
     results_free(&r);
@@ -536,8 +543,8 @@ static cz_status run(const struct predict_options *o)
     if (o->pair && !o->text)
         return err_set(CZ_INVALID, 0, "--pair needs --text; files need --pair-column");
     if (o->text && of_files) return err_set(CZ_INVALID, 0, "%s needs a FILE", of_files);
-    if (o->text && o->fields && !o->json)
-        return err_set(CZ_INVALID, 0, "--fields of one text needs --json");
+    if (o->text && o->fields && o->form == PREDICT_PLAIN)
+        return err_set(CZ_INVALID, 0, "--fields of one text needs --json or --format");
     struct output_inputs inputs = {.n = 0};
     output_add_inputs(&inputs, &o->data);
     output_add_inputs(&inputs, &o->files);
@@ -564,6 +571,7 @@ int cmd_predict(int argc, char **argv)
     enum args_result parsed = args_parse(&predict_command, argc, argv, &o);
     if (parsed != ARGS_OK) return parsed == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
     tool_log_init(true);
+    if (predict_form_of(&o, &o.form) != CZ_OK) return tool_fail();
     if (adapter_find_base(&o.score.model, &o.score.adapter) != CZ_OK) return tool_fail();
     return run(&o) == CZ_OK ? EXIT_OK : tool_fail();
 }

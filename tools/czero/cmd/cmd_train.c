@@ -87,7 +87,8 @@ static const struct arg_spec train_specs[] = {
      "put rows of similar length into one batch (default: on)"},
     {"", ARG_HEADING, 0, NULL, "Evaluation:"},
     {"--eval-data", ARG_WORDS, FIELD(eval_data), "PATH",
-     "evaluate on these files: classification after every epoch, other tasks at the end"},
+     "evaluate on these files (repeated: on all): classification after every epoch, others at the "
+     "end"},
     {"--eval-split", ARG_DOUBLE, FIELD(eval_split), "SHARE",
      "evaluate on this random share of --data instead, such as 0.1; drawn by --seed"},
     {"--test-data", ARG_WORDS, FIELD(test_data), "PATH",

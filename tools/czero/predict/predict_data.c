@@ -100,10 +100,39 @@ bool predict_has_labels(const struct cz_texts *texts)
     return false;
 }
 
-const char *predict_label_name(const struct scorer *s, const struct cz_texts *texts, int32_t k)
+static bool is_class(const struct scorer *s, const char *name)
+{
+    for (int64_t k = 0; k < s->n_classes; k++)
+        if (strcmp(s->labels[k], name) == 0) return true;
+    return label_place(s->labels, (size_t)s->n_classes, name) >= 0;
+}
+
+/* A label that is no class of the model shows that the file's numbers are not the model's. */
+static const char *first_unknown(const struct scorer *s, const struct cz_texts *texts)
+{
+    if (cz_texts_problem(texts) == CZ_PROBLEM_REGRESSION) return NULL;
+    for (size_t k = 0; k < cz_texts_n_labels(texts); k++)
+        if (!is_class(s, cz_texts_labels(texts)[k])) return cz_texts_labels(texts)[k];
+    return NULL;
+}
+
+bool predict_labels_are_known(const struct scorer *s, const struct cz_texts *texts)
+{
+    const char *name = first_unknown(s, texts);
+    if (!name) return true;
+    if (s->problem != CZ_PROBLEM_REGRESSION)
+        LOGV(LOG_WARN, SUB_DATA,
+             "the label \"%s\" of the data is no class of the model: true labels are written as "
+             "the data have them",
+             name);
+    return false;
+}
+
+const char *predict_label_name(const struct scorer *s, const struct cz_texts *texts, bool are_known,
+                               int32_t k)
 {
     const char *name = cz_texts_labels(texts)[k];
-    const int64_t place = label_place(s->labels, (size_t)s->n_classes, name);
+    const int64_t place = are_known ? label_place(s->labels, (size_t)s->n_classes, name) : -1;
     return place >= 0 ? s->labels[place] : name;
 }
 
@@ -163,7 +192,7 @@ void predict_put_kept_json(FILE *out, const struct cz_texts *texts, size_t i, si
 
 /* A string of JSON as its characters; one with a NUL, and other values, as they are written;
  * nothing for null. */
-void predict_put_kept_cell(FILE *out, const struct cz_texts *texts, size_t i, size_t k)
+void predict_put_kept_cell(FILE *out, bool csv, const struct cz_texts *texts, size_t i, size_t k)
 {
     size_t n;
     bool is_json;
@@ -175,6 +204,6 @@ void predict_put_kept_cell(FILE *out, const struct cz_texts *texts, size_t i, si
         n = strlen(s);
     }
     err_clear();
-    if (s && !(is_json && strcmp(s, "null") == 0)) predict_put_cell(out, s, n);
+    if (s && !(is_json && strcmp(s, "null") == 0)) predict_put_cell(out, csv, s, n);
     json_free(doc);
 }

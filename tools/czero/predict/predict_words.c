@@ -26,7 +26,8 @@ struct printer {
     FILE *out;
     const struct cz_texts *texts; /* NULL: --text */
     const struct predict_names *keep;
-    bool has_labels; /* the texts have true classes */
+    bool has_labels;       /* the texts have true classes … */
+    bool labels_are_known; /* … that are the model's */
     const struct scorer *scorer;
     struct entity_scheme *scheme;
     struct entity *found; /* as many as the longest sentence has words */
@@ -72,7 +73,7 @@ static void print_entities(const struct printer *p, const struct sentence *s)
         const size_t first = advance(&place, s->text, from), last = advance(&place, s->text, to);
         printable_print(p->out, "%.4f  %s  %zu-%zu  ", score_of(s, e),
                         entity_scheme_type(p->scheme, e->type), first, last);
-        predict_put_cell(p->out, s->text + from, to - from);
+        predict_put_cell(p->out, false, s->text + from, to - from);
         fputc('\n', p->out);
     }
     if (n == 0) fputs("no entities\n", p->out);
@@ -82,7 +83,9 @@ static void print_entities(const struct printer *p, const struct sentence *s)
 static const char *true_name(const struct printer *p, const struct sentence *s, size_t word)
 {
     const int32_t label = s->words[word].label;
-    return p->texts && label >= 0 ? predict_label_name(p->scorer, p->texts, label) : NULL;
+    return p->texts && label >= 0
+               ? predict_label_name(p->scorer, p->texts, p->labels_are_known, label)
+               : NULL;
 }
 
 /* A line per word, and a blank line behind the last one: the form that such data have. */
@@ -90,19 +93,71 @@ static void print_words(const struct printer *p, const struct sentence *s)
 {
     for (size_t i = 0; i < s->n; i++) {
         const char *name = s->classes[i] >= 0 ? p->scorer->labels[s->classes[i]] : "";
-        predict_put_cell(p->out, s->text + s->words[i].begin, s->words[i].nbytes);
+        predict_put_cell(p->out, false, s->text + s->words[i].begin, s->words[i].nbytes);
         fputc('\t', p->out);
-        predict_put_cell(p->out, name, strlen(name));
+        predict_put_cell(p->out, false, name, strlen(name));
         if (s->classes[i] >= 0) fprintf(p->out, "\t%.6f", s->p[i]);
         if (p->has_labels) { /* the same number of columns in every line */
             const char *label = true_name(p, s, i);
             if (s->classes[i] < 0) fputc('\t', p->out);
             fputc('\t', p->out);
-            if (label) predict_put_cell(p->out, label, strlen(label));
+            if (label) predict_put_cell(p->out, false, label, strlen(label));
         }
         fputc('\n', p->out);
     }
     fputc('\n', p->out);
+}
+
+/* A table has no blank lines between texts: the number of the text is a column. */
+static void print_words_header(struct predict_table *t, bool has_labels)
+{
+    static const char *const names[] = {"row", "word", "label", "probability", "true"};
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names) - !has_labels; i++) predict_put_cells(t, names[i]);
+    predict_row_end(t);
+}
+
+static void print_words_table(const struct printer *p, const struct sentence *s,
+                              struct predict_table *t)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const bool has_class = s->classes[i] >= 0;
+        const char *label = p->has_labels ? true_name(p, s, i) : NULL;
+        fprintf(predict_cell(t), "%zu", s->example + 1);
+        predict_cell_end(t);
+        predict_put_cell(predict_cell(t), t->csv, s->text + s->words[i].begin, s->words[i].nbytes);
+        predict_cell_end(t);
+        predict_put_cells(t, has_class ? p->scorer->labels[s->classes[i]] : "");
+        FILE *cell = predict_cell(t);
+        if (has_class) fprintf(cell, "%.6f", s->p[i]);
+        predict_cell_end(t);
+        if (p->has_labels) predict_put_cells(t, label ? label : "");
+        predict_row_end(t);
+    }
+}
+
+static void print_entities_table(const struct printer *p, const struct sentence *s,
+                                 struct predict_table *t)
+{
+    static const char *const names[] = {"score", "type", "start", "end", "text"};
+    struct place place = {0};
+    const size_t n = entity_find(p->scheme, s->classes, s->n, p->found);
+    for (size_t i = 0; i < CZ_ARRAY_LEN(names); i++) predict_put_cells(t, names[i]);
+    predict_row_end(t);
+    for (size_t i = 0; i < n; i++) {
+        const struct entity *e = &p->found[i];
+        const size_t from = begin_of(s, e), to = end_of(s, e);
+        const size_t first = advance(&place, s->text, from), last = advance(&place, s->text, to);
+        fprintf(predict_cell(t), "%.6f", score_of(s, e));
+        predict_cell_end(t);
+        predict_put_cells(t, entity_scheme_type(p->scheme, e->type));
+        fprintf(predict_cell(t), "%zu", first);
+        predict_cell_end(t);
+        fprintf(predict_cell(t), "%zu", last);
+        predict_cell_end(t);
+        predict_put_cell(predict_cell(t), t->csv, s->text + from, to - from);
+        predict_cell_end(t);
+        predict_row_end(t);
+    }
 }
 
 static void put_member(FILE *out, const char *name, const char *text, size_t nbytes)
@@ -188,10 +243,13 @@ static cz_status print_one(const struct predict_options *o, const struct sentenc
 {
     TRY(output_open(&p->file, o->output));
     p->out = p->file.stream;
-    if (o->json)
+    struct predict_table table = {.out = p->out, .csv = o->form == PREDICT_CSV};
+    if (o->form == PREDICT_JSONL)
         print_json(p, s);
-    else
+    else if (o->form == PREDICT_PLAIN)
         print_entities(p, s);
+    else
+        print_entities_table(p, s, &table);
     return output_close(&p->file, CZ_OK);
 }
 
@@ -248,12 +306,17 @@ static cz_status print_all(const struct predict_options *o, const struct scorer 
     p.texts = texts;
     p.keep = keep;
     p.has_labels = predict_has_labels(texts);
+    p.labels_are_known = predict_labels_are_known(scorer, texts);
     if (st == CZ_OK) st = output_open(&p.file, o->output);
     p.out = p.file.stream;
+    struct predict_table table = {.out = p.out, .csv = true};
+    if (o->form == PREDICT_CSV && st == CZ_OK) print_words_header(&table, p.has_labels);
     for (size_t i = 0; i < n && st == CZ_OK; i++) {
         const struct sentence s = sentence_of(texts, scores, i);
-        if (o->json)
+        if (o->form == PREDICT_JSONL)
             print_json(&p, &s);
+        else if (o->form == PREDICT_CSV)
+            print_words_table(&p, &s, &table);
         else
             print_words(&p, &s);
     }
@@ -303,7 +366,7 @@ cz_status predict_words(const struct predict_options *o, struct scorer *s)
                         : o->strip_spaces ? "--strip-spaces"
                         : o->fields       ? "--fields"
                                           : NULL;
-    if (o->keep && !o->json)
+    if (o->keep && o->form != PREDICT_JSONL)
         return err_set(CZ_INVALID, 0, "--keep: a line is a word; members of texts need --json");
     TRY(check_keep(o));
     if (other)

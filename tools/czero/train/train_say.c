@@ -133,7 +133,7 @@ static void say_use(const struct run *r, bool adapts)
         printable_print(stderr, " --data %s", data);
         if (o->text_column) printable_print(stderr, " --text-column \"%s\"", o->text_column);
         if (o->pair_column) printable_print(stderr, " --pair-column \"%s\"", o->pair_column);
-        printable_print(stderr, r->scheme ? "" : " -o predictions.tsv");
+        printable_print(stderr, r->scheme ? "" : " -o predictions.csv");
     } else if (chats) {
         printable_print(stderr, " --chat \"…\"");
     } else if (writes) {
