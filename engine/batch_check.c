@@ -113,6 +113,19 @@ static cz_status check_mask(const struct cz_model *model, const struct cz_batch 
     return CZ_OK;
 }
 
+/* One that is not finite would make the loss NaN, and the message would blame a parameter. */
+static cz_status check_weights(const struct cz_model *model, const struct cz_batch *batch, size_t n)
+{
+    const bool by_row = model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
+    const size_t n_weights = by_row ? (size_t)batch->B : n, T = by_row ? 1 : (size_t)batch->T;
+    for (size_t i = 0; batch->loss_weights && i < n_weights; i++) {
+        if (isfinite(batch->loss_weights[i])) continue;
+        return err_set(CZ_INVALID, 0, "loss weight %g in row %zu at position %zu is not finite",
+                       (double)batch->loss_weights[i], i / T, i % T);
+    }
+    return CZ_OK;
+}
+
 cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch,
                       bool labels_wanted)
 {
@@ -123,6 +136,7 @@ cz_status batch_check(const struct cz_model *model, const struct cz_batch *batch
     const size_t n = (size_t)batch->B * (size_t)batch->T;
     TRY(check_ids(model, batch, n));
     TRY(check_mask(model, batch));
+    TRY(check_weights(model, batch, n));
     return labels_wanted || batch->labels || batch->targets ? check_labels(model, batch, n) : CZ_OK;
 }
 

@@ -15,6 +15,12 @@ bool engine_is_gradient_accumulation_boundary(const struct cz_engine *e)
     return (e->run.micro_steps + 1) % e->desc.config->gradient_accumulation_steps == 0;
 }
 
+bool engine_is_between_steps(const struct cz_engine *e)
+{
+    NEED_OR(e, false);
+    return e->run.phase == PHASE_IDLE && e->run.n_backward == 0;
+}
+
 cz_status micro_batches_settle(struct cz_engine *e)
 {
     if (!e->desc.config->wall_clock_breakdown) return CZ_OK;

@@ -48,16 +48,15 @@ static const char *tag_fault(const char *tag)
 {
     const size_t n = strlen(tag);
     if (n == 0) return "it is empty";
+    if (strchr(tag, '/')) return "it contains a slash";
     if (tag[0] == '.') return "it begins with a dot";
     if (n > TAG_NBYTES_MAX) return "it is longer than 200 bytes";
     if (strcmp(tag, CKPT_LATEST) == 0 || strcmp(tag, CKPT_LATEST_UNIVERSAL) == 0)
         return "this is the name of the file that names the newest checkpoint";
     /* Readers of `latest` (DeepSpeed's, too) drop white space around what it names. */
     if (tag[0] == ' ' || tag[n - 1] == ' ') return "it begins or ends with a space";
-    for (const char *at = tag; *at; at++) {
-        if (*at == '/') return "it contains a slash";
+    for (const char *at = tag; *at; at++)
         if ((unsigned char)*at < 0x20 || *at == 0x7f) return "it contains a control character";
-    }
     return NULL;
 }
 
@@ -146,8 +145,7 @@ static cz_status find_folder(const char *path, bool *found)
     struct stat info;
     const bool is_there = stat(path, &info) == 0;
     *found = is_there && S_ISDIR(info.st_mode);
-    if (is_there || errno == ENOENT || errno == ENOTDIR || errno == ELOOP ||
-        errno == ENAMETOOLONG)
+    if (is_there || errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG)
         return CZ_OK;
     return err_set(CZ_IO, errno, "%s: cannot be examined", path);
 }

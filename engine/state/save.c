@@ -38,9 +38,8 @@ static cz_status check_moment(struct cz_engine *e)
     if (e->run.phase == PHASE_BACKWARD || e->run.n_backward > 0)
         return err_set(CZ_INVALID, 0,
                        "%lld of %lld micro-batches of a step have been accumulated, and a "
-                       "checkpoint has no gradients: save after the step that follows "
-                       "engine_is_gradient_accumulation_boundary, or drop the step with "
-                       "engine_discard_step",
+                       "checkpoint has no gradients: save when engine_is_between_steps() is "
+                       "true after engine_step(), or drop the step with engine_discard_step()",
                        (long long)e->run.n_backward, (long long)engine_get_accumulation(e));
     return CZ_OK;
 }

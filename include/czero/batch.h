@@ -34,7 +34,8 @@ struct cz_batch {
                                   the model counts, 0 … T-1 in each row for most */
     const uint8_t *key_mask;   /* (B,T) 1 = token, 0 = padding; NULL: no padding. Rows that end in
                                   padding may be computed without it */
-    const float *loss_weights; /* per label; NULL: all 1 */
+    const float *loss_weights; /* per label, finite; NULL: all 1. A negative one makes its label
+                                  less likely: set loss_divisor then, their sum may be 0 or less */
     float loss_divisor;        /* the weighted sum of losses is divided by it: when this batch is
                                   one of several of unequal size, their mean number of labels;
                                   0: the sum of this batch's weights */

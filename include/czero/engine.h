@@ -108,8 +108,9 @@ CZ_API cz_status engine_forward_logits(struct cz_engine *engine, const struct cz
 CZ_API cz_status engine_backward(struct cz_engine *engine);
 
 /* Count a micro-step; at the boundary reduce, clip and apply the gradients. A step that an overflow
- * skips is CZ_OK: see engine_was_step_applied(). CZ_DIVERGED: the loss scale cannot shrink further.
- */
+ * skips is CZ_OK: see engine_was_step_applied(). CZ_DIVERGED: the loss scale cannot shrink further,
+ * or czero.max_consecutive_skips (50) steps in a row had gradients that are not finite, as weights
+ * that are NaN give them. */
 CZ_API cz_status engine_step(struct cz_engine *engine);
 
 /* Forget the step that has begun: a forward that waits for its backward, and the gradients and
@@ -222,9 +223,16 @@ CZ_API int64_t engine_get_global_samples(const struct cz_engine *engine);
 CZ_API int64_t engine_get_skipped_steps(const struct cz_engine *engine);
 CZ_API int64_t engine_get_micro_steps(const struct cz_engine *engine);
 CZ_API bool engine_was_step_applied(const struct cz_engine *engine);
+
+/* As DeepSpeed: whether the coming engine_step() is the one that updates weights. Ask it before
+ * that call. */
 CZ_API bool engine_is_gradient_accumulation_boundary(const struct cz_engine *engine);
 
-/* Mean loss over the micro-steps and ranks of the last boundary. */
+/* No step has begun: after the engine_step() that ended one, and before the first micro-batch.
+ * Programs that report or save every few steps ask it after engine_step(). */
+CZ_API bool engine_is_between_steps(const struct cz_engine *engine);
+
+/* Mean loss over the micro-steps and ranks of the last boundary; NAN before the first. */
 CZ_API double engine_get_boundary_loss(const struct cz_engine *engine);
 CZ_API int64_t engine_get_micro_batch(const struct cz_engine *engine);
 CZ_API int64_t engine_get_accumulation(const struct cz_engine *engine);

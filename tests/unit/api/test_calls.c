@@ -241,6 +241,40 @@ START_TEST(what_is_missing_is_refused)
 }
 END_TEST
 
+/* With two micro-batches per step, every second engine_step() ends one. */
+START_TEST(saves_work_between_steps)
+{
+    const char *dir = test_tmp_make();
+    struct cz_model *model = cz_model_open("gpt2-tiny");
+    ck_ok(cz_model_set_shape(model, 8));
+    const struct cz_engine_options options = {
+        .size = sizeof options,
+        .config_json =
+            "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2, "
+            "\"optimizer\": {\"type\": \"AdamW\"}}"};
+    struct cz_engine *e = engine_initialize_ex(&options, model);
+    const int32_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const struct cz_batch batch = {.size = sizeof batch, .B = 1, .T = 8, .ids = ids, .labels = ids};
+    ck_assert_ptr_nonnull(e);
+    ck_assert(engine_is_between_steps(e));
+    for (int k = 0; k < 4; k++) {
+        ck_ok(engine_forward(e, &batch, NULL));
+        ck_assert(!engine_is_between_steps(e));
+        ck_ok(engine_backward(e));
+        ck_assert(!engine_is_between_steps(e));
+        ck_ok(engine_step(e));
+        ck_assert_int_eq(engine_is_between_steps(e), k % 2 == 1);
+        const cz_status st = engine_save_checkpoint(e, dir, NULL);
+        ck_assert_int_eq(st, k % 2 == 1 ? CZ_OK : CZ_INVALID);
+        if (st != CZ_OK) names("engine_is_between_steps()");
+    }
+    ck_fails(engine_save_checkpoint(e, dir, "../x"), CZ_INVALID);
+    names("it contains a slash");
+    engine_destroy(e);
+    test_tmp_remove(dir);
+}
+END_TEST
+
 START_TEST(a_strict_process_refuses_unknown_keys_of_configs)
 {
     struct cz_model *model = cz_model_open("gpt2-tiny");
@@ -288,7 +322,8 @@ START_TEST(too_little_address_space_is_an_error)
 }
 END_TEST
 
-TEST_MAIN("api/calls", what_is_missing_is_refused, a_strict_process_refuses_unknown_keys_of_configs,
-          too_little_address_space_is_an_error, options_without_a_size_are_refused_by_name,
-          a_batch_without_a_size_is_refused, parameters_are_described, a_plan_knows_its_bytes,
-          tuning_offers_configs, an_error_of_a_callback_is_the_callers)
+TEST_MAIN("api/calls", saves_work_between_steps, what_is_missing_is_refused,
+          a_strict_process_refuses_unknown_keys_of_configs, too_little_address_space_is_an_error,
+          options_without_a_size_are_refused_by_name, a_batch_without_a_size_is_refused,
+          parameters_are_described, a_plan_knows_its_bytes, tuning_offers_configs,
+          an_error_of_a_callback_is_the_callers)

@@ -73,4 +73,36 @@ START_TEST(targets_count_by_their_rows)
 }
 END_TEST
 
-TEST_MAIN("engine/batch_check", padding_in_front_is_refused, targets_count_by_their_rows)
+/* Per token of a language model, per row of a classifier. */
+START_TEST(weights_are_finite)
+{
+    static const int32_t ids[6] = {1, 2, 3, 1, 2, 3};
+    float weights[6] = {1, 0, -1, 1, 1, NAN};
+    struct cz_model *m = cz_model_open("gpt2-tiny");
+    struct cz_batch b = {
+        .size = sizeof b, .B = 2, .T = 3, .ids = ids, .labels = ids, .loss_weights = weights};
+    ck_fails(batch_check(m, &b, true), CZ_INVALID);
+    ck_assert_str_eq(cz_last_error(), "loss weight nan in row 1 at position 2 is not finite");
+    weights[5] = 1;
+    ck_ok(batch_check(m, &b, true));
+    weights[0] = INFINITY;
+    ck_fails(batch_check(m, &b, true), CZ_INVALID);
+    cz_model_destroy(m);
+    const struct cz_model_options o = {.size = sizeof o, .task = CZ_TASK_CLASSIFICATION};
+    static const int32_t classes[2] = {0, 1};
+    m = cz_model_open_ex(test_fixture("models/bert-variant-a"), &o);
+    ck_assert_msg(m != NULL, "%s", cz_last_error());
+    b.labels = classes;
+    weights[0] = 1;
+    weights[1] = 1;
+    weights[2] = NAN; /* of no row */
+    ck_ok(batch_check(m, &b, true));
+    weights[1] = NAN;
+    ck_fails(batch_check(m, &b, true), CZ_INVALID);
+    ck_assert_str_eq(cz_last_error(), "loss weight nan in row 1 at position 0 is not finite");
+    cz_model_destroy(m);
+}
+END_TEST
+
+TEST_MAIN("engine/batch_check", weights_are_finite, padding_in_front_is_refused,
+          targets_count_by_their_rows)
