@@ -63,6 +63,7 @@ def train(czero, work, world, stage, steps):
               "optimizer": {"type": "Lamb", "params": PARAMS}, "zero_optimization": {"stage": stage}}
     (work / "config.json").write_text(json.dumps(config))
     launch = [czero, "launch", "-n", str(world), "--", "train"] if world > 1 else [czero, "train"]
+    (work / "curve.csv").unlink(missing_ok=True)
     subprocess.run([*launch, "--config", work / "config.json", "--model", FIXTURES / "models" / "gpt2-tiny", "--data",
                     FIXTURES / "text" / "fortunes.txt", "--tokenizer", "bytes", "--seq-len", str(SEQ), "--steps",
                     str(steps), "--shuffle", "off", "--curve", work / "curve.csv", "--quiet"], check=True,

@@ -56,6 +56,7 @@ def deepspeed_curve(preset, scratch, args):
 def czero_curve(binary, config, scratch, args):
     (scratch / "config.json").write_text(json.dumps(config))
     curve = scratch / "curve.csv"
+    curve.unlink(missing_ok=True)
     command = [binary, "launch", "-n", args.world, "--", "train", "--config", scratch / "config.json", "--model", MODEL,
                "--data", TEXT, "--tokenizer", "bytes", "--shuffle", "off", "--seq-len", SEQ, "--steps", args.steps,
                "--quiet", "--curve", curve]

@@ -43,7 +43,7 @@ run() {
  "zero_optimization": {${sizes[$5]},
   "stage": $3, "overlap_comm": $4}}
 JSON
-  rm -rf "$tmp/export"
+  rm -rf "$tmp/export" "$tmp/curve.csv"
   "${launch[@]}" --config "$tmp/config.json" --model "$fixtures/models/gpt2-tiny" --quiet \
     --data "$fixtures/text/fortunes-64k.txt" --seq-len 16 --steps 30 --shuffle off \
     --export "$tmp/export" --curve "$tmp/curve.csv" >"$tmp/out" 2>&1 || {
