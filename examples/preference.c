@@ -1,10 +1,8 @@
 /* Preference training (DPO, arXiv 2305.18290) of an adapter, with a loss of the program's own.
- *
  *   preference MODEL PAIRS CONFIG [STEPS [OUT [ADAPTER]]]
- *
- * PAIRS: lines of prompt, chosen and rejected answer, separated by tabs. For a pair, with s the sum
- * of an answer's log-probabilities and r the same by the model without its adapter,
- *   loss = −log σ(β·((s − r)(chosen) − (s − r)(rejected))).
+ * PAIRS: lines of prompt, chosen and rejected answer, separated by tabs. With s the sum of an
+ * answer's log-probabilities and r the same by the model without its adapter, a pair's loss is
+ *   −log σ(β·((s − r)(chosen) − (s − r)(rejected))).
  * A micro-batch holds whole pairs: the config's train_micro_batch_size_per_gpu is even. */
 #include <czero/czero.h>
 
@@ -114,8 +112,8 @@ static cz_status run_open(struct run *r, char **argv, const char *adapter)
 
 static cz_status train(struct run *r, long n_steps)
 {
-    struct cz_batch batch = {.size = sizeof batch, .T = SEQ_LEN};
-    batch.B = engine_get_micro_batch(r->engine);
+    struct cz_batch batch = {
+        .size = sizeof batch, .B = engine_get_micro_batch(r->engine), .T = SEQ_LEN};
     batch.ids = r->ids, batch.labels = r->labels, batch.key_mask = r->mask;
     while (engine_get_global_steps(r->engine) < n_steps) {
         CHECK(next_batch(r, &batch));
@@ -137,7 +135,9 @@ static cz_status train(struct run *r, long n_steps)
 int main(int argc, char **argv)
 {
     static struct run r;
-    if (argc < 4) return puts("Usage: preference MODEL PAIRS CONFIG [STEPS [OUT [ADAPTER]]]"), 2;
+    const bool asks = argc == 2 && strcmp(argv[1], "--help") == 0;
+    if (argc < 4)
+        return puts("Usage: preference MODEL PAIRS CONFIG [STEPS [OUT [ADAPTER]]]"), asks ? 0 : 2;
     cz_status st = run_open(&r, argv, argc > 6 ? argv[6] : NULL);
     if (st == CZ_OK) st = train(&r, argc > 4 ? strtol(argv[4], NULL, 10) : 10);
     if (st == CZ_OK && argc > 5) st = engine_export_hf(r.engine, argv[5], CZ_DTYPE_F32);
