@@ -54,44 +54,31 @@ struct batch {
     const struct batch_texts *texts;
 };
 
+/* The members that both structs have. */
+#define BATCH_COPY(to, from)                                                                       \
+    ((to)->B = (from)->B, (to)->T = (from)->T, (to)->ids = (from)->ids,                            \
+     (to)->labels = (from)->labels, (to)->types = (from)->types,                                   \
+     (to)->positions = (from)->positions, (to)->key_mask = (from)->key_mask,                       \
+     (to)->documents = (from)->documents, (to)->loss_weights = (from)->loss_weights,               \
+     (to)->loss_divisor = (from)->loss_divisor, (to)->targets = (from)->targets,                   \
+     (to)->sample = (from)->sample)
+
 /* A caller's batch, whose arrays are in host memory. */
 static inline struct batch batch_of(const struct cz_batch *b)
 {
     struct batch own;
     memset(&own, 0, sizeof own);
-    own.B = b->B;
-    own.T = b->T;
-    own.ids = b->ids;
-    own.labels = b->labels;
-    own.types = b->types;
-    own.positions = b->positions;
-    own.key_mask = b->key_mask;
-    own.documents = b->documents;
-    own.loss_weights = b->loss_weights;
-    own.loss_divisor = b->loss_divisor;
-    own.targets = b->targets;
-    own.sample = b->sample;
+    BATCH_COPY(&own, b);
     return own;
 }
 
-/* Back to what a caller reads, of a batch as it was given (no texts) and for the host. */
+/* The reverse, for a batch in host memory that keeps the caller's rows (no texts). */
 static inline struct cz_batch batch_given(const struct batch *b)
 {
     struct cz_batch theirs;
     memset(&theirs, 0, sizeof theirs);
     theirs.size = sizeof theirs;
-    theirs.B = b->B;
-    theirs.T = b->T;
-    theirs.ids = b->ids;
-    theirs.labels = b->labels;
-    theirs.types = b->types;
-    theirs.positions = b->positions;
-    theirs.key_mask = b->key_mask;
-    theirs.documents = b->documents;
-    theirs.loss_weights = b->loss_weights;
-    theirs.loss_divisor = b->loss_divisor;
-    theirs.targets = b->targets;
-    theirs.sample = b->sample;
+    BATCH_COPY(&theirs, b);
     return theirs;
 }
 

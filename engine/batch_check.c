@@ -98,8 +98,7 @@ static cz_status check_labels(const struct cz_model *model, const struct cz_batc
  * for padding than this model does, a row that begins with padding is refused. */
 static cz_status check_mask(const struct cz_model *model, const struct cz_batch *batch)
 {
-    const bool by_row = model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
-    if (!batch->key_mask || !by_row || model_padding_agrees(model)) return CZ_OK;
+    if (!batch->key_mask || !model_is_by_row(model) || model_padding_agrees(model)) return CZ_OK;
     for (int64_t b = 0; b < batch->B; b++) {
         const uint8_t *row = batch->key_mask + b * batch->T;
         int64_t n_hidden = 0;
@@ -116,7 +115,7 @@ static cz_status check_mask(const struct cz_model *model, const struct cz_batch 
 /* One that is not finite would make the loss NaN, and the message would blame a parameter. */
 static cz_status check_weights(const struct cz_model *model, const struct cz_batch *batch, size_t n)
 {
-    const bool by_row = model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
+    const bool by_row = model_is_by_row(model);
     const size_t n_weights = by_row ? (size_t)batch->B : n, T = by_row ? 1 : (size_t)batch->T;
     for (size_t i = 0; batch->loss_weights && i < n_weights; i++) {
         if (isfinite(batch->loss_weights[i])) continue;

@@ -43,12 +43,11 @@ size_t batch_stage_nbytes(enum device_kind kind, const struct cz_model *model, i
            piece(n_log_probs(model, B, T), sizeof(float));
 }
 
-/* What an objective reads of a batch: log-probabilities of positions, or logits. */
+/* An objective reads log-probabilities of positions, or logits. */
 static size_t n_values(const struct cz_model *model, int64_t B, int64_t T)
 {
     const int64_t K = cz_model_n_classes(model);
-    const bool of_tokens = K == 0 || cz_model_labels(model) == CZ_LABELS_TOKEN_CLASS;
-    return (size_t)(B * (of_tokens ? T : 1) * (K == 0 ? 1 : K));
+    return (size_t)((model_is_by_row(model) ? B : B * T) * (K == 0 ? 1 : K));
 }
 
 size_t batch_stage_host_nbytes(enum device_kind kind, const struct cz_model *model, int64_t B,
@@ -134,16 +133,10 @@ static int64_t row_tokens(const uint8_t *mask, int64_t T)
     return n > 0 ? n : -1;
 }
 
-/* Whether labels and results are a row's, not a position's. */
-static bool is_by_row(const struct cz_model *model)
-{
-    return model_n_targets(model) > 0 || cz_model_labels(model) == CZ_LABELS_CLASS;
-}
-
 /* Whether a position of padding has a label: it counts in the loss then, and must be computed. */
 static bool pads_count(const struct cz_model *model, const struct cz_batch *b)
 {
-    if (is_by_row(model) || !b->labels) return false;
+    if (model_is_by_row(model) || !b->labels) return false;
     for (int64_t i = 0; i < b->B * b->T; i++)
         if (!b->key_mask[i] && b->labels[i] != CZ_IGNORE_LABEL) return true;
     return false;
@@ -156,7 +149,7 @@ static bool may_unpad(const struct batch_stage *s, const struct cz_model *model,
 {
     return s->unpads && b->key_mask && !b->documents &&
            !(results & (BATCH_EVAL | BATCH_AS_GIVEN)) &&
-           (is_by_row(model) || !(results & BATCH_LOGITS)) && !pads_count(model, b);
+           (model_is_by_row(model) || !(results & BATCH_LOGITS)) && !pads_count(model, b);
 }
 
 /* How a batch is copied: B rows of T, or one of N tokens in which row b begins at starts[b]. */
@@ -256,8 +249,8 @@ static const int32_t *put_positions(struct packing *p, const struct cz_model *mo
 static const void *put_labels(struct packing *p, const struct cz_model *model,
                               const struct layout *l, const void *src, int32_t filler)
 {
-    return is_by_row(model) ? put(p, src, (size_t)l->B, sizeof(int32_t))
-                            : put_tokens(p, l, src, filler);
+    return model_is_by_row(model) ? put(p, src, (size_t)l->B, sizeof(int32_t))
+                                  : put_tokens(p, l, src, filler);
 }
 
 /* Without padding there is no mask. */

@@ -83,7 +83,7 @@ cz_status batch_stage_loss(struct batch_stage *s, float *loss, double *sum);
 /* After batch_stage_loss() with a place for the loss: what the pass put behind s->loss. */
 cz_status batch_stage_hits(struct batch_stage *s, float *hits);
 
-/* What a pass put at s->log_probs, (B,T), for the host to read until the next pass. */
+/* Give the (B,T) log-probabilities of the last pass. The host may read them until the next one. */
 cz_status batch_stage_log_probs(struct batch_stage *s, const float **out);
 
 /* Add the losses that are still on their way, in the order of their passes. */

@@ -72,7 +72,7 @@ static cz_status check_run_length(const struct ds_config *c, int64_t total_steps
 }
 
 /* Unknown and deprecated keys and surprising rates are warnings, and a run says what was filled in.
- * What has no effect here, defaults and choices are shown on request (`czero config check`, -v). */
+ * `czero config check` and -v show the others: defaults, choices, keys without effect. */
 static enum cz_log_level level_of(enum config_note_kind kind)
 {
     switch (kind) {
@@ -283,7 +283,7 @@ static cz_status make_zero(struct description *d)
     const struct ds_config *c = d->config;
     TRY(tiers_find_in_place(d));
     int64_t bucket = c->zero.stage == 0 ? 500000000 : c->zero.reduce_bucket_size;
-    /* A single rank with a GPU updates beside the backward, which takes longer than the forward. */
+    /* With one GPU the update runs beside the backward, which is longer than the forward. */
     bool beside = d->plan.on_cuda && d->comm->world_size == 1 && description_updates_first(d);
     const struct zero_options options = {.table = model_params(d->model),
                                          .units = d->units,

@@ -203,9 +203,8 @@ cz_status engine_discard_step(struct cz_engine *e)
 
 /* ---- the calls ------------------------------------------------------------------------------- */
 
-/* What was abandoned between two calls, by Ctrl-C or an exception, does not end the run. The loss
- * layer's gradients come in forward: those of a step's earlier micro-batches cannot be kept apart
- * from those of a forward that is dropped. */
+/* A run survives a step that Ctrl-C or an exception has cut off. The loss layer adds its gradients
+ * in forward, so a dropped forward takes those of earlier micro-batches with it. */
 static cz_status drop_abandoned(struct cz_engine *e)
 {
     static const char what[] = "another engine_forward";

@@ -18,7 +18,7 @@ struct own_loss {
 /* It must stay where it is while it is set. host: as in struct objective. */
 void own_loss_set(struct own_loss *own, cz_loss loss, void *user, float *host);
 
-/* What a training pass takes; NULL: the model's own loss. */
+/* The objective of a training pass; NULL: the model's own loss. */
 static inline const struct objective *own_loss_objective(const struct own_loss *own)
 {
     return own->loss ? &own->objective : NULL;

@@ -321,8 +321,8 @@ cz_status engine_train_batch_logits(struct cz_engine *e, cz_next_batch next, voi
     NEED(next, "next");
     NEED(logits, "logits");
     TRY(micro_batches_check_classifier(e, "engine_train_batch_logits"));
-    const bool of_tokens = cz_model_labels(e->desc.model) == CZ_LABELS_TOKEN_CLASS;
-    const size_t n_rows = (size_t)(e->desc.plan.B * (of_tokens ? e->desc.plan.T : 1));
+    const bool by_row = model_is_by_row(e->desc.model);
+    const size_t n_rows = (size_t)(e->desc.plan.B * (by_row ? 1 : e->desc.plan.T));
     const struct batch_source source = {.next = next,
                                         .user = user,
                                         .logits = logits,

@@ -279,10 +279,15 @@ enum cz_labels cz_model_labels(const struct cz_model *m)
     return m->labels;
 }
 
+bool model_is_by_row(const struct cz_model *m)
+{
+    return model_n_targets(m) > 0 || m->labels == CZ_LABELS_CLASS;
+}
+
 size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T)
 {
     if (model_n_targets(m) > 0) return 0;
-    return (size_t)(m->labels == CZ_LABELS_CLASS ? B : B * T);
+    return (size_t)(model_is_by_row(m) ? B : B * T);
 }
 
 int64_t model_n_targets(const struct cz_model *m)

@@ -65,6 +65,9 @@ bool model_unpads(const struct cz_model *m);
 bool model_is_taken(const struct cz_model *m);
 void model_take(struct cz_model *m);
 
+/* Whether labels, targets, their weights and logits are a row's, not a position's. */
+bool model_is_by_row(const struct cz_model *m);
+
 /* How many labels a batch of B rows of T tokens has: one per row, one per token, or none. */
 size_t model_n_labels(const struct cz_model *m, int64_t B, int64_t T);
 

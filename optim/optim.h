@@ -143,8 +143,8 @@ struct optim_range {
     const float *ratios;    /* per tensor of the group, after it */
 };
 
-/* What a stage of an update works on. In all but the first kind ranks wait for each other, so one
- * that has failed still takes part. */
+/* Kinds of stages. In all but the first, ranks wait for each other: a rank that has failed still
+ * takes part. */
 enum optim_stage_kind {
     OPTIM_ELEMENTS = 0, /* each element by itself, in ranges of any size */
     OPTIM_TENSOR_SUMS,  /* the same, and sums of whole tensors, from which ratios follow */

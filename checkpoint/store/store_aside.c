@@ -1,6 +1,6 @@
 /* A new run in the folder of an earlier one. Both would use the same names (global_step60, best),
  * and removing old checkpoints would remove the earlier run's: so these move into a folder of their
- * own, which is read like any folder of checkpoints. What is no checkpoint stays. */
+ * own, which is read like any folder of checkpoints. Other files stay where they are. */
 #include "checkpoint/store/store_impl.h"
 
 #include "checkpoint/store/store.h"

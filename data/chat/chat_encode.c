@@ -782,7 +782,7 @@ static cz_status take_out_excluded(struct work *w, bool has_marks)
 /* ---- how an answer begins
  * ------------------------------------------------------------------------ */
 
-/* What an answer says, where nothing else of it can stand before that: no reasoning, no call. */
+/* The text of an answer that has no reasoning and no call, which templates could put first. */
 static const char *plainly_said(const struct json_node *message, size_t *n)
 {
     const struct json_node *reasoning = json_get(message, "reasoning_content");
@@ -804,8 +804,8 @@ static cz_status note_start(struct work *w, const char *before, size_t n_before,
     return text_buf_put_char(to, '\0');
 }
 
-/* What stands before the last answer, which begins at `at`: what answers within a conversation have
- * there, or the text up to what it says. */
+/* Find the text in front of the last answer, which begins at `at`: the same as in front of earlier
+ * answers, or all text up to its first word. */
 static cz_status find_header(struct work *w, size_t at, const char **header, size_t *n)
 {
     const struct text_buf *text = &w->text.text;

@@ -78,8 +78,8 @@ void description_end_work(struct description *d);
 /* Release all of it but the model. Accepts zeroed. */
 void description_free(struct description *d);
 
-/* Whether an update may begin before all gradients are there: nothing (overflow check, clipping)
- * has to look at all of them first. It then runs beside the rest of the backward. */
+/* Whether an update may begin before all gradients are there, beside the rest of the backward: no
+ * overflow check and no clipping needs all of them first. */
 bool description_updates_first(const struct description *d);
 
 /* Whether gradients that are not finite stop the update (bf16.check_grad_overflow false: they do

@@ -17,8 +17,8 @@ enum head_rows {
     HEAD_EACH       /* every position has a class of its own */
 };
 
-/* What the loss is: of the class of each row, or over B rows of K targets (model/objective.h). The
- * latter on the host only. */
+/* The loss: cross-entropy of each row's class, or an objective over K targets a row
+ * (model/objective.h), which the host alone computes. */
 enum head_loss { HEAD_CROSS_ENTROPY = 0, HEAD_SQUARED_ERROR, HEAD_BINARY };
 
 /* z (n,K) = dropout(act(norm(x)·Wᵀ + b))·Uᵀ + c of the rows x that are read, and the loss of z.

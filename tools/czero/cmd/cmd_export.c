@@ -321,7 +321,7 @@ static cz_status write_adapter_tensor(struct safetensors_writer *w, size_t decl,
     return CZ_OK;
 }
 
-/* What a run of czero wrote down of the weights that it had frozen. */
+/* The hash of the frozen weights, which a run of czero records. */
 static bool read_base_hash(const struct ckpt *ck, uint64_t *out)
 {
     struct json_doc *doc;

@@ -52,7 +52,7 @@ bool predict_labels_are_known(const struct scorer *s, const struct cz_texts *tex
 const char *predict_label_name(const struct scorer *s, const struct cz_texts *texts, bool are_known,
                                int32_t k);
 
-/* What --format and --json say, else the name of -o. CZ_INVALID: they contradict each other. */
+/* The form that --format and --json ask for, else that of -o's name. CZ_INVALID: they differ. */
 cz_status predict_form_of(const struct predict_options *o, enum predict_form *out);
 
 /* Kept value k of example i in a table, or as JSON. */

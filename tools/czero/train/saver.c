@@ -40,7 +40,7 @@ static cz_status find_earlier(const struct saver *s, struct ckpt_list *run)
     return store_find_run(s->dir, others, run);
 }
 
-/* What --resume needs to continue the run that has left this: the newest state, or the best. */
+/* Refuse, and say what --resume continues: the newest checkpoint, or the best. */
 static cz_status refuse(const struct saver *s)
 {
     char *tag_dir = NULL, *tag = NULL;

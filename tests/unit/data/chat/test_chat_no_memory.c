@@ -156,7 +156,7 @@ START_TEST(rows_of_every_form)
 }
 END_TEST
 
-/* What is refused leaves nothing behind. */
+/* A refused row leaves nothing behind. */
 START_TEST(refused_rows)
 {
     static const char *const table[] = {
