@@ -56,7 +56,7 @@ trains() { # EXPORT: the script runs; the folder it writes
 becomes sft base messages.jsonl.gz
 becomes sft base sharegpt.jsonl
 becomes sft base alpaca.json
-iconv -t gb18030 chinese.jsonl >gb.jsonl
+iconv -f UTF-8 -t gb18030 chinese.jsonl >gb.jsonl
 becomes sft base gb.jsonl --encoding gb18030
 grep -q -- '--encoding gb18030' $dir/train.sh || fail "no --encoding"
 becomes sft base prompts.jsonl

@@ -80,7 +80,7 @@ fi
 "$czero" tune --model gpt2-1.3b --seq-len 512 --gpu-memory 24GB --host-memory 64GB \
   -o "$work/ds.json" >"$work/out" 2>"$work/err" || complain "exit $?: $(cat "$work/err")"
 grep -q "by RTX 4090 (published rates) and a typical desktop (assumed)" "$work/out" || complain "the order is not explained"
-grep -q "micro-batch [0-9]* × [0-9]*: [0-9]* rows at a time, [0-9]* times an optimizer step" "$work/out" || complain "no legend"
+grep -q "micro-batch [0-9]* \(×\|x\) [0-9]*: [0-9]* rows at a time, [0-9]* times an optimizer step" "$work/out" || complain "no legend"
 grep -q "^  1 .* stage " "$work/out" || complain "no first line"
 grep -q "$work/ds.json" "$work/err" || complain "where the best went is not said"
 "$czero" config check "$work/ds.json" 2>"$work/err" || complain "the config: $(cat "$work/err")"
