@@ -7,6 +7,7 @@
  * are told, and leave the run as it was. */
 #include "engine/engine_impl.h"
 #include "tests/support/check_main.h"
+#include "tests/support/public_toys.h"
 #include "tests/support/small_models.h"
 
 #include <math.h>
@@ -483,8 +484,42 @@ START_TEST(an_error_of_a_loss_ends_the_call)
 }
 END_TEST
 
+START_TEST(a_loss_layer_of_the_programs_own_is_refused)
+{
+    struct cz_engine *e = open_engine(pub_model(1, T), "");
+    const struct cz_batch b = {.size = sizeof b, .B = 1, .T = 1, .ids = ids, .labels = labels};
+    struct own own = {.fails_at = -1};
+    double sum;
+    ids[0] = labels[0] = 1;
+    expect_error(engine_set_loss(e, own_loss, &own), CZ_UNSUPPORTED, "\"dot\"");
+    expect_error(engine_eval_rows(e, &b, &sum), CZ_UNSUPPORTED, "is the program's own");
+    engine_destroy(e);
+}
+END_TEST
+
+static cz_status ones(void *user, struct cz_loss_call *c)
+{
+    (void)user;
+    for (int64_t i = 0; i < c->n * c->k; i++) c->gradients[i] = 1;
+    return CZ_OK;
+}
+
+START_TEST(gradients_stay_in_their_place)
+{
+    struct own_loss own;
+    const struct batch batch = {.B = 2, .T = 1};
+    float gradients[] = {9, 9, 9};
+    struct objective_call call = {
+        .batch = &batch, .n = 2, .k = 1, .dloss = 0.5f, .gradients = gradients};
+    own_loss_set(&own, ones, NULL, NULL);
+    ck_ok(own_loss_objective(&own)->run(&own, &call));
+    ck_assert(gradients[0] == 0.5f && gradients[1] == 0.5f && gradients[2] == 9);
+}
+END_TEST
+
 TEST_MAIN("engine/own_loss", the_models_loss_trains_the_same,
           log_probabilities_are_those_of_the_logits, replaced_tokens_have_log_probabilities,
           gradients_are_those_of_finite_differences, without_its_adapter_a_model_is_what_it_was,
           a_base_that_changes_is_no_reference, misuse_is_told,
-          a_classifiers_own_loss_needs_no_labels, an_error_of_a_loss_ends_the_call)
+          a_classifiers_own_loss_needs_no_labels, an_error_of_a_loss_ends_the_call,
+          a_loss_layer_of_the_programs_own_is_refused, gradients_stay_in_their_place)
